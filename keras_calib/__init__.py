@@ -1,0 +1,23 @@
+"""Calibrate any Keras 3 model, so that 80 % means right 80 % of the time."""
+
+from keras_calib import callbacks
+from keras_calib import layers
+from keras_calib import losses
+from keras_calib import metrics
+from keras_calib import ops
+from keras_calib import plots
+from keras_calib.calibration import calibrate
+from keras_calib.calibration import calibration_record
+from keras_calib.version import __version__
+
+__all__ = [
+    "__version__",
+    "calibrate",
+    "calibration_record",
+    "callbacks",
+    "layers",
+    "losses",
+    "metrics",
+    "ops",
+    "plots",
+]

@@ -1,0 +1,193 @@
+"""What every calibration map shares: a layer on logits that adapts to data."""
+
+import keras
+import numpy as np
+
+from keras_calib.data import as_array
+
+
+class CalibrationLayer(keras.layers.Layer):
+    """Base of the maps: logits in, calibrated logits out.
+
+    A subclass starts as the identity, and implements `fit`, which returns new
+    weights instead of setting them: a failed fit leaves the layer as it was.
+
+    Maps run in float32 also behind a network of half precision.
+
+    Args:
+        record: what `kc.calibrate` found, JSON values; it travels in the file.
+        **kwargs: `name`, `dtype`, `trainable`, as in Keras.
+
+    Attributes:
+        record: see above; `None` before `adapt`.
+        preserves_accuracy: whether the map never changes a prediction.
+        shift_invariant: whether a constant added to all logits of a sample
+            changes nothing, so that `log p` serves as well as logits.
+        binary_only: whether the map is for two classes (or one sigmoid).
+    """
+
+    preserves_accuracy = False
+    shift_invariant = False
+    binary_only = False
+
+    def __init__(self, record=None, **kwargs):
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(**kwargs)
+        self.record = record
+
+    def degrees_of_freedom(self, num_classes):
+        """How many numbers the map learns, for the rule on sample size."""
+        raise NotImplementedError
+
+    def as_affine(self, num_classes):
+        """The map as `logits @ matrix + bias`, for folding into a head.
+
+        Returns:
+            matrix: a scalar, a diagonal `(num_classes,)` or
+                `(num_classes, num_classes)`; NumPy.
+            bias: `(num_classes,)`. Or `None` where the map is not affine.
+        """
+        return None
+
+    def fit(self, logits, labels, weight):
+        """Find the best weights without setting them.
+
+        Args:
+            logits: float array, `(n, num_classes)`, one row per sample.
+            labels: int32 class ids, `(n,)`.
+            weight: `None`, or float64 weights, `(n,)`.
+
+        Returns:
+            weights: dict from weight name to NumPy array.
+            record: dict of JSON values worth telling, e.g. the temperature.
+        """
+        raise NotImplementedError
+
+    def adapt(
+        self,
+        logits,
+        labels,
+        sample_weight=None,
+        objective="nll",
+        class_loss_scaling=None,
+        ignore_class=None,
+    ):
+        """Fit the map to calibration data, which the network never trained on.
+
+        Args:
+            logits: network outputs before softmax, `(..., num_classes)`; or
+                `(..., 1)` before one sigmoid. Arrays, tensors, memory maps.
+            labels: class ids, `(...)`, or one-hot rows.
+            sample_weight: `None`, or weights >= 0, `(...)`.
+            objective: what to minimise; `"nll"`.
+            class_loss_scaling: `None`.
+            ignore_class: samples with this label do not count.
+
+        Returns:
+            The layer itself.
+
+        Raises:
+            ValueError: for bad input; the layer is then as it was.
+        """
+        if objective != "nll" or class_loss_scaling is not None:
+            raise ValueError("Only the plain NLL is implemented.")
+        logits, labels, weight = as_samples(
+            logits, labels, sample_weight, ignore_class
+        )
+        single = logits.shape[-1] == 1
+        if not self.built:
+            self.build((None, logits.shape[-1]))
+        if single:
+            logits = np.concatenate([np.zeros_like(logits), logits], axis=-1)
+        weights, record = self.fit(logits, labels, weight)
+        for name, value in weights.items():
+            getattr(self, name).assign(value)
+        self.record = {"num_samples": len(labels), **record}
+        return self
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "record": self.record}
+
+
+def as_samples(logits, labels, sample_weight=None, ignore_class=None):
+    """Flatten and check calibration data.
+
+    Returns:
+        logits: float32 or float64, `(n, num_classes)`.
+        labels: int32, `(n,)`.
+        weight: `None` or float64, `(n,)`.
+
+    Raises:
+        ValueError: if shapes do not fit, labels are out of range, weights are
+            negative, or no sample is left.
+    """
+    logits, labels = as_array(logits), as_array(labels)
+    if logits.dtype not in (np.float32, np.float64):
+        logits = logits.astype("float32")
+    if logits.ndim < 2:
+        raise ValueError(
+            "Logits need a class axis: shape `(n, num_classes)`. "
+            f"Received: logits of shape {logits.shape}."
+        )
+    num_classes = logits.shape[-1]
+    shape = logits.shape[:-1]
+    if labels.shape == logits.shape and num_classes > 1:
+        labels = _from_one_hot(labels)
+    elif labels.shape == (*shape, 1):
+        labels = labels[..., 0]
+    if labels.shape != shape:
+        raise ValueError(
+            f"Labels are class ids of shape {shape} or one-hot rows of shape "
+            f"{logits.shape}. Received: labels of shape {labels.shape}, "
+            f"logits of shape {logits.shape}."
+        )
+    logits = logits.reshape(-1, num_classes)
+    labels = labels.reshape(-1).astype("int64")
+    weight = None
+    if sample_weight is not None:
+        weight = as_array(sample_weight).astype("float64")
+        while weight.ndim < len(shape):
+            weight = weight[..., None]
+        weight = np.broadcast_to(weight, shape).reshape(-1)
+        if not (weight >= 0).all():
+            raise ValueError(
+                "Sample weights must be numbers >= 0. "
+                f"Received: a smallest weight of {weight.min()}."
+            )
+    keep = None
+    if ignore_class is not None:
+        keep = labels != ignore_class
+    if weight is not None and not weight.all():
+        keep = weight > 0 if keep is None else keep & (weight > 0)
+    if keep is not None and not keep.all():
+        logits, labels = logits[keep], labels[keep]
+        weight = None if weight is None else weight[keep]
+    if not len(labels):
+        raise ValueError(
+            "There is no calibration sample to fit to. Received: 0 samples "
+            "with a weight above 0 and a label that counts."
+        )
+    if labels.min() < 0 or labels.max() >= max(num_classes, 2):
+        raise ValueError(
+            f"Labels must be class ids from 0 to {max(num_classes, 2) - 1}. "
+            f"Received: labels from {labels.min()} to {labels.max()}. Pass "
+            "`ignore_class=` for a void label, or shift the ids to start at 0."
+        )
+    return logits, labels.astype("int32"), weight
+
+
+def _from_one_hot(labels):
+    if not (((labels == 0) | (labels == 1)).all() and _rows_sum_to_one(labels)):
+        raise ValueError(
+            "Rows of labels must be one-hot: a single 1 and otherwise 0. "
+            f"Received: values from {labels.min()} to {labels.max()}. For soft "
+            "labels, fit to the most probable class."
+        )
+    return labels.argmax(axis=-1)
+
+
+def _rows_sum_to_one(labels):
+    return (labels.sum(axis=-1) == 1).all()

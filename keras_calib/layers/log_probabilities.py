@@ -1,0 +1,37 @@
+"""Probabilities as logits, for a network whose own logits are out of reach."""
+
+import keras
+from keras import ops
+
+from keras_calib.ops.rows import TINY
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class LogProbabilities(keras.layers.Layer):
+    """`log p`: the logits up to a constant per sample, which softmax ignores.
+
+    Zeros become the logarithm of the smallest normal float32. One sigmoid unit
+    becomes its log-odds.
+
+    Args:
+        **kwargs: `name`, `dtype`, as in Keras.
+
+    Example:
+        >>> import numpy as np, keras_calib as kc
+        >>> layer = kc.layers.LogProbabilities()
+        >>> round(float(layer(np.array([[0.5, 0.5]]))[0, 0]), 4)
+        -0.6931
+    """
+
+    def __init__(self, **kwargs):
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(**kwargs)
+
+    def call(self, probabilities):
+        logits = ops.log(ops.maximum(probabilities, TINY))
+        if probabilities.shape[-1] == 1:
+            logits -= ops.log(ops.maximum(1.0 - probabilities, TINY))
+        return logits
+
+    def compute_output_shape(self, input_shape):
+        return input_shape

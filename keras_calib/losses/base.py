@@ -1,0 +1,293 @@
+"""What every loss here shares: rows in, `primary + weight * penalty` out."""
+
+import keras
+from keras import ops
+
+from keras_calib.ops.confidence import pick
+from keras_calib.ops.rows import as_rows
+
+MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
+
+
+def cross_entropy(rows):
+    """`-log p_y` per row, in nats; soft labels give `-sum_k t_k log p_k`."""
+    if rows.targets is None:
+        return -pick(rows.log_probabilities, rows.labels)
+    return -ops.sum(rows.targets * rows.log_probabilities, axis=-1)
+
+
+class ClassificationLoss(keras.losses.Loss):
+    """Base of the losses: a subclass turns `Rows` into loss terms.
+
+    Two things differ from `keras.losses.Loss`. Labels stay integers: Keras
+    casts them to the loss dtype, which corrupts large ids. And weights, masks
+    and `ignore_class` reach the formula, because the statistic of a batch
+    cannot be weighted after it was computed.
+
+    Args:
+        from_logits: whether predictions are logits. With `False`, the logits
+            that Keras keeps on a softmax output are used, else `log p`.
+        axis: the class axis.
+        ignore_class: rows with this label do not count.
+        reduction: as in Keras. Per-row terms are reduced as Keras does; the
+            statistic of a batch, where there is one, is added once per row.
+        name: name of the loss, also the scope of its operations.
+        dtype: dtype of the result; the arithmetic is float32 at least.
+    """
+
+    def __init__(
+        self,
+        from_logits=False,
+        axis=-1,
+        ignore_class=None,
+        reduction="sum_over_batch_size",
+        name=None,
+        dtype=None,
+    ):
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        self.from_logits = from_logits
+        self.axis = axis
+        self.ignore_class = ignore_class
+        self._checked = False
+        self._scale = _Final(name="reduction", dtype=dtype)
+
+    def terms(self, rows):
+        """The loss as two parts.
+
+        Returns:
+            per_row: one value per row, before weights, shape `(n,)`.
+            batch: the statistic of the whole batch, a scalar that has the
+                weights inside already; 0 for a loss without one.
+        """
+        raise NotImplementedError
+
+    def rows(self, y_true, y_pred, sample_weight=None):
+        """Read a batch as `Rows`; the first one that can be seen is checked."""
+        rows = as_rows(
+            y_true,
+            y_pred,
+            sample_weight,
+            from_logits=self.from_logits,
+            axis=self.axis,
+            ignore_class=self.ignore_class,
+            check=not self._checked,
+        )
+        self._checked = self._checked or rows.checked
+        return rows
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        with keras.name_scope(self.name):
+            rows = self.rows(y_true, y_pred, sample_weight)
+            value = reduce(rows, *self.terms(rows), self.reduction)
+            if self.reduction in MEANS:
+                # Keras' own reduction adds the scaling that a distribution
+                # strategy needs.
+                return self._scale(value, ops.reshape(value, (1,)))
+            return ops.cast(value, self.dtype)
+
+    def call(self, y_true, y_pred):
+        """One value per row, not reduced, in the shape of the labels."""
+        rows = self.rows(y_true, y_pred)
+        per_row, batch = self.terms(rows)
+        return rows.restore(_poison(rows, per_row + batch))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "from_logits": self.from_logits,
+            "axis": self.axis,
+            "ignore_class": self.ignore_class,
+            "dtype": self.dtype,
+        }
+
+
+class PenalizedLoss(ClassificationLoss):
+    """Base of the penalties: `primary + weight * penalty`.
+
+    Args:
+        primary: `"cross_entropy"`; any `keras.losses.Loss`, also another loss
+            of this package; or `None` for the bare penalty.
+        weight: float, what the penalty is multiplied by.
+        **kwargs: see `ClassificationLoss`.
+    """
+
+    # Whether `penalty` is one number for the batch instead of one per row.
+    batch_statistic = False
+
+    def __init__(self, primary="cross_entropy", weight=1.0, **kwargs):
+        super().__init__(**kwargs)
+        self.primary = self._check_primary(primary)
+        self.weight = weight
+
+    def penalty(self, rows):
+        """The penalty: shape `(n,)`, or a scalar for a batch statistic."""
+        raise NotImplementedError
+
+    def terms(self, rows):
+        per_row, batch = self.primary_terms(rows)
+        penalty = self.weight * self.penalty(rows)
+        if self.batch_statistic:
+            return per_row, batch + penalty
+        return per_row + penalty, batch
+
+    def primary_terms(self, rows):
+        if self.primary is None:
+            return ops.zeros_like(rows.weights), 0.0
+        if self.primary == "cross_entropy":
+            return cross_entropy(rows), 0.0
+        if isinstance(self.primary, ClassificationLoss):
+            return self.primary.terms(rows)
+        return self._foreign_terms(rows), 0.0
+
+    def penalty_terms(self, rows):
+        penalty = self.penalty(rows)
+        if self.batch_statistic:
+            return ops.zeros_like(rows.weights), penalty
+        return penalty, 0.0
+
+    def parts(self):
+        """Metrics that show the two parts during `fit`.
+
+        They are computed from the predictions that `fit` has anyway: no second
+        forward pass. With sample weights pass them as `weighted_metrics`.
+
+        Returns:
+            A list of two metrics, named `primary_loss` and `penalty` (before
+            it is multiplied by `weight`).
+
+        Example:
+            >>> import keras, keras_calib as kc
+            >>> loss = kc.losses.ACLS(from_logits=True)
+            >>> model = keras.Sequential([keras.layers.Dense(3)])
+            >>> model.compile(loss=loss, metrics=["accuracy", *loss.parts()])
+        """
+        return [LossPart(self, part) for part in ("primary_loss", "penalty")]
+
+    def _foreign_terms(self, rows):
+        """Values of a loss that knows nothing of rows, one per row."""
+        labels = rows.labels if rows.targets is None else rows.targets
+        scores = rows.logits
+        if not self.from_logits:
+            # This softmax carries its logits, so a Keras loss stays exact.
+            scores = keras.activations.softmax(rows.logits)
+        values = self.primary.call(labels, scores)
+        return ops.cast(ops.reshape(values, (-1,)), rows.logits.dtype)
+
+    def _check_primary(self, primary):
+        if primary is None or primary == "cross_entropy":
+            return primary
+        loss = keras.losses.get(primary)
+        if not isinstance(loss, keras.losses.Loss):
+            raise ValueError(
+                '`primary` must be "cross_entropy", a `keras.losses.Loss` or '
+                f"None. Received: primary={primary}."
+            )
+        inner = loss.get_config()
+        if inner.get("from_logits", self.from_logits) != self.from_logits:
+            raise ValueError(
+                "`primary` and penalty see the same predictions. Received: "
+                f"from_logits={inner['from_logits']} in `primary`, "
+                f"from_logits={self.from_logits} in {type(self).__name__}. "
+                "Give both the same value."
+            )
+        if inner.get("ignore_class") not in (None, self.ignore_class):
+            raise ValueError(
+                "`ignore_class` belongs to the outer loss and holds for both "
+                f"parts. Received: ignore_class={inner['ignore_class']} in "
+                f"`primary`, ignore_class={self.ignore_class} in "
+                f"{type(self).__name__}."
+            )
+        return loss
+
+    def get_config(self):
+        primary = self.primary
+        if isinstance(primary, keras.losses.Loss):
+            primary = keras.saving.serialize_keras_object(primary)
+        return {
+            **super().get_config(),
+            "primary": primary,
+            "weight": self.weight,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        if isinstance(config.get("primary"), dict):
+            config["primary"] = keras.saving.deserialize_keras_object(
+                config["primary"]
+            )
+        return cls(**config)
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class LossPart(keras.metrics.Mean):
+    """One part of a `PenalizedLoss` as a metric; see `PenalizedLoss.parts`.
+
+    Args:
+        loss: the loss.
+        part: `"primary_loss"` or `"penalty"`.
+        name: name in the logs; the part's by default.
+        dtype: as in Keras.
+    """
+
+    def __init__(self, loss, part, name=None, dtype=None):
+        super().__init__(name=name or part, dtype=dtype)
+        self.loss = loss
+        self.part = part
+        self._direction = "down"
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        rows = self.loss.rows(y_true, y_pred, sample_weight)
+        if self.part == "primary_loss":
+            terms = self.loss.primary_terms(rows)
+        else:
+            terms = self.loss.penalty_terms(rows)
+        reduction = self.loss.reduction
+        value = reduce(
+            rows, *terms, reduction if reduction in MEANS else "mean"
+        )
+        # Batches count as in the loss that `fit` prints: by their length.
+        super().update_state(value, sample_weight=ops.shape(y_pred)[0])
+
+    def get_config(self):
+        return {
+            "loss": keras.saving.serialize_keras_object(self.loss),
+            "part": self.part,
+            "name": self.name,
+            "dtype": self.dtype,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        loss = keras.saving.deserialize_keras_object(config["loss"])
+        return cls(**{**config, "loss": loss})
+
+
+def reduce(rows, per_row, batch, reduction):
+    """Weigh and reduce loss terms: the meaning of `reduction` is Keras'."""
+    per_row = _poison(rows, per_row)
+    if reduction in (None, "none"):
+        return rows.restore(per_row * rows.weights + batch * rows.counts)
+    total = ops.sum(per_row * rows.weights)
+    if reduction == "sum":
+        return total + batch * ops.sum(rows.weights)
+    if reduction == "mean_with_sample_weight":
+        return total / rows.total_weight + batch
+    # A mask changes the number of rows, a weight does not.
+    return total / ops.maximum(ops.sum(rows.counts), 1.0) + batch
+
+
+class _Final(keras.losses.Loss):
+    """Hands a value that is final to Keras' reduction."""
+
+    def call(self, y_true, y_pred):
+        return y_pred
+
+
+def _poison(rows, values):
+    """NaN where label or probabilities are impossible: never a silent number.
+
+    Compiled code cannot raise. A NaN is seen in the progress bar, and its
+    gradient is zero, so no weight is damaged.
+    """
+    return ops.where(rows.faulty, float("nan"), values)

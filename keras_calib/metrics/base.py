@@ -1,0 +1,86 @@
+"""What every streaming metric shares: rows in, sums that do not drift."""
+
+import keras
+from keras import ops
+
+from keras_calib.ops.rows import as_rows
+
+
+class CalibrationMetric(keras.metrics.Metric):
+    """Base of the metrics: fixed-size sums over rows.
+
+    A running float32 sum loses what is smaller than its last digit: a count
+    stops at 2^24. So each sum is kept as two numbers, the second holding what
+    did not fit into the first.
+
+    Args:
+        from_logits: whether predictions are logits.
+        axis: the class axis.
+        ignore_class: rows with this label do not count.
+        name: name in the logs.
+        dtype: as in Keras; sums are float32 at least.
+    """
+
+    # Read by `mode="auto"` of EarlyStopping and ModelCheckpoint.
+    _direction = "down"
+
+    def __init__(
+        self,
+        from_logits=False,
+        axis=-1,
+        ignore_class=None,
+        name=None,
+        dtype=None,
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self.from_logits = from_logits
+        self.axis = axis
+        self.ignore_class = ignore_class
+        self._checked = False
+        self._sums = {}
+
+    def add_sums(self, name, shape):
+        """Add a sum that starts at zero; see `add_to` and `sums`."""
+        self._sums[name] = tuple(
+            self.add_variable(shape, "zeros", dtype="float32", name=part)
+            for part in (name, f"{name}_rest")
+        )
+
+    def add_to(self, name, values):
+        """Add to a sum, and keep what rounding takes away (Knuth's two-sum)."""
+        total, rest = self._sums[name]
+        values = ops.cast(values, "float32")
+        old = ops.convert_to_tensor(total)
+        new = old + values
+        given = new - old
+        lost = (old - (new - given)) + (values - given)
+        rest.assign(rest + lost)
+        total.assign(new)
+
+    def sums(self, name):
+        """The value of a sum, float32."""
+        total, rest = self._sums[name]
+        return ops.convert_to_tensor(total) + ops.convert_to_tensor(rest)
+
+    def rows(self, y_true, y_pred, sample_weight=None):
+        """Read a batch as `Rows`; the first one that can be seen is checked."""
+        rows = as_rows(
+            y_true,
+            y_pred,
+            sample_weight,
+            from_logits=self.from_logits,
+            axis=self.axis,
+            ignore_class=self.ignore_class,
+            binary=True,
+            check=not self._checked,
+        )
+        self._checked = self._checked or rows.checked
+        return rows
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "from_logits": self.from_logits,
+            "axis": self.axis,
+            "ignore_class": self.ignore_class,
+        }

@@ -1,0 +1,96 @@
+"""Confidence bins: the one file that decides which bin a sample is in."""
+
+import functools
+
+import keras
+import numpy as np
+from keras import ops
+
+
+@functools.lru_cache
+def interior_edges(num_bins, dtype="float64"):
+    """The edges `j / num_bins` between equal-width bins, each rounded once.
+
+    `np.linspace` rounds some of them twice, which moves a confidence such as
+    0.6 into the wrong bin.
+    """
+    edges = np.arange(1, num_bins) / num_bins
+    return edges.astype(dtype)
+
+
+def bin_index(confidence, num_bins):
+    """Index of the equal-width bin that holds each confidence, int32.
+
+    Bin `m` is `(m / num_bins, (m + 1) / num_bins]`, as in Guo et al. (2017),
+    Section 2; a confidence of 0 joins bin 0, so every sample counts once.
+
+    Args:
+        confidence: values in `[0, 1]`, a tensor or a NumPy array, any shape.
+        num_bins: int, how many bins.
+
+    Returns:
+        int32 of the same shape and kind. NaN goes to the last bin, so that a
+        sum over it is NaN and not silently short of a sample.
+    """
+    if isinstance(confidence, np.ndarray):
+        edges = interior_edges(num_bins, confidence.dtype.name)
+        return np.searchsorted(edges, confidence, side="left").astype("int32")
+    dtype = keras.backend.standardize_dtype(confidence.dtype)
+    return cell_index(confidence, interior_edges(num_bins, dtype))
+
+
+def cell_index(values, edges):
+    """Index of the right-closed cell between sorted `edges`, int32."""
+    edges = ops.convert_to_tensor(edges, dtype=values.dtype)
+    index = ops.searchsorted(edges, ops.reshape(values, (-1,)), side="left")
+    return ops.reshape(ops.cast(index, "int32"), ops.shape(values))
+
+
+def bin_sums(columns, index, num_bins):
+    """Sum the columns over the rows of each bin.
+
+    Sums add up over batches and devices, averages do not: divide at the end.
+
+    Args:
+        columns: shape `(num_columns, n)`.
+        index: int32, the bin of each row, shape `(n,)`.
+        num_bins: int.
+
+    Returns:
+        Shape `(num_columns, num_bins)`.
+    """
+    if num_bins <= 64:
+        # A product with a one-hot matrix: fastest where an accelerator or XLA
+        # would otherwise scatter, and right on torch's "meta" device.
+        return ops.matmul(
+            columns, ops.one_hot(index, num_bins, dtype=columns.dtype)
+        )
+    start = ops.zeros((num_bins, columns.shape[0]), dtype=columns.dtype)
+    sums = ops.scatter_update(
+        start, index[:, None], ops.transpose(columns), reduction="add"
+    )
+    return ops.transpose(sums)
+
+
+def calibration_error(weight, residual, norm):
+    """`(sum_m n_m / n |C_m - A_m|^p)^(1/p)` from sums per bin.
+
+    Guo et al. (2017), equations 3 and 5; Kumar et al. (2019), Definition 2.1.
+
+    Args:
+        weight: `n_m`, the weight in each bin, shape `(num_bins,)`.
+        residual: `sum (confidence - correct)` in each bin, `(num_bins,)`.
+        norm: 1, 2 or `inf`; the power `p`.
+
+    Returns:
+        A scalar in `[0, 1]`. An empty bin adds 0; no sample at all gives 0.
+    """
+    size = ops.abs(residual)
+    if norm == 1:
+        # n_m cancels against the means.
+        return ops.divide_no_nan(ops.sum(size), ops.sum(weight))
+    gap = ops.divide_no_nan(size, weight)
+    if norm == float("inf"):
+        return ops.max(gap)
+    total = ops.divide_no_nan(ops.sum(size * gap), ops.sum(weight))
+    return ops.sqrt(total)

@@ -1,0 +1,296 @@
+import keras
+import numpy as np
+import pytest
+from keras import layers
+from keras import ops
+
+import keras_calib as kc
+from keras_calib.layers.temperature_fit import fit_temperature
+from tests.helpers import to_numpy
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(300, 8)).astype("float32")
+# What the networks below are built from; labels follow softer logits.
+KERNEL = RNG.normal(size=(8, 3)).astype("float32") * 2
+LOGITS = X @ KERNEL
+Y = (LOGITS / 2 + RNG.gumbel(size=LOGITS.shape)).argmax(-1)
+EXPECTED = fit_temperature(LOGITS.astype("float64"), Y).temperature
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Subclassed(keras.Model):
+    def __init__(self, activation=None, **kwargs):
+        super().__init__(**kwargs)
+        self.activation = activation
+        self.dense = layers.Dense(3, activation, use_bias=False)
+
+    def call(self, x):
+        return self.dense(x)
+
+    def get_config(self):
+        return {**super().get_config(), "activation": self.activation}
+
+
+def dense(activation=None):
+    return layers.Dense(3, activation, use_bias=False)
+
+
+def functional(*stages):
+    tensor = inputs = keras.Input((8,))
+    for stage in stages:
+        tensor = stage(tensor)
+    return keras.Model(inputs, tensor)
+
+
+def networks():
+    nested = keras.Sequential([keras.Input((8,)), dense("softmax")])
+    return {
+        "logits": functional(dense()),
+        "fused softmax": functional(dense("softmax")),
+        "softmax activation": functional(dense(), layers.Activation("softmax")),
+        "softmax layer": functional(dense(), layers.Softmax()),
+        "softmax operation": functional(dense(), ops.softmax),
+        "cast after softmax": functional(
+            dense("softmax"), layers.Activation("linear", dtype="float32")
+        ),
+        "sequential": keras.Sequential([keras.Input((8,)), dense("softmax")]),
+        "nested": functional(nested),
+        "subclassed logits": Subclassed(),
+        "subclassed softmax": Subclassed("softmax"),
+        "average of softmaxes": _average(),
+    }
+
+
+def _average():
+    inputs = keras.Input((8,))
+    twice = [dense("softmax")(inputs), dense("softmax")(inputs)]
+    return keras.Model(inputs, layers.Average()(twice))
+
+
+def built(model):
+    model(X[:1])
+    for weight in model.weights:
+        weight.assign(KERNEL)
+    return model
+
+
+@pytest.mark.parametrize("kind", networks())
+def test_kinds_of_networks(kind, tmp_path):
+    model = built(networks()[kind])
+    weights = [to_numpy(w).copy() for w in model.weights]
+    outputs = to_numpy(model(X))
+    calibrated = kc.calibrate(model, X, Y, verbose=0)
+
+    record = kc.calibration_record(calibrated)
+    assert record["temperature"] == pytest.approx(EXPECTED, rel=1e-4)
+    probabilities = calibrated.predict(X, verbose=0)
+    expected = to_numpy(ops.softmax(LOGITS / np.float32(EXPECTED)))
+    np.testing.assert_allclose(probabilities, expected, atol=1e-4)
+    np.testing.assert_array_equal(probabilities.argmax(-1), outputs.argmax(-1))
+    # The model that came in is as it was.
+    np.testing.assert_array_equal(to_numpy(model(X)), outputs)
+    for weight, before in zip(model.weights, weights, strict=True):
+        np.testing.assert_array_equal(to_numpy(weight), before)
+
+    loss, accuracy = calibrated.evaluate(X, Y, verbose=0)
+    assert loss == pytest.approx(record["nll_after"], rel=1e-4)
+    assert accuracy == pytest.approx((outputs.argmax(-1) == Y).mean())
+
+    calibrated.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    np.testing.assert_array_equal(again.predict(X, verbose=0), probabilities)
+    assert kc.calibration_record(again) == record
+
+
+def test_the_record_tells_before_and_after():
+    calibrated = kc.calibrate(built(functional(dense())), X, Y, verbose=0)
+    record = kc.calibration_record(calibrated)
+    assert record["method"] == "temperature"
+    assert record["objective"] == "nll"
+    assert record["num_samples"] == 300
+    assert record["num_classes"] == 3
+    assert record["nll_after"] < record["nll_before"]
+    metric = kc.metrics.ExpectedCalibrationError()
+    metric.update_state(Y, calibrated.predict(X, verbose=0))
+    assert record["ece_after"] == pytest.approx(
+        float(metric.result()), abs=1e-6
+    )
+    metric = kc.metrics.ExpectedCalibrationError(from_logits=True)
+    metric.update_state(Y, LOGITS)
+    assert record["ece_before"] == pytest.approx(
+        float(metric.result()), abs=1e-6
+    )
+
+
+def test_half_precision_network():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = functional(dense("softmax"))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    calibrated = kc.calibrate(built(model), X, Y, verbose=0)
+    record = kc.calibration_record(calibrated)
+    # Taken before the softmax: nothing is lost but the digits of float16.
+    assert record["temperature"] == pytest.approx(EXPECTED, rel=1e-2)
+    assert calibrated.predict(X, verbose=0).dtype == np.float32
+
+
+def test_one_sigmoid_unit(tmp_path):
+    kernel = KERNEL[:, :1] * 2
+    logit = X @ kernel
+    y = (logit[:, 0] / 2 + RNG.logistic(size=300) > 0).astype("int32")
+    two = np.concatenate([np.zeros_like(logit), logit], axis=1)
+    expected = fit_temperature(two.astype("float64"), y).temperature
+    for activation in ("sigmoid", None):
+        model = functional(layers.Dense(1, activation, use_bias=False))
+        model.layers[-1].set_weights([kernel])
+        calibrated = kc.calibrate(
+            model, X, y, verbose=0, from_logits=activation is None or None
+        )
+        record = kc.calibration_record(calibrated)
+        assert record["temperature"] == pytest.approx(expected, rel=1e-4)
+        probabilities = calibrated.predict(X, verbose=0)
+        np.testing.assert_allclose(
+            probabilities, 1 / (1 + np.exp(-logit / expected)), atol=1e-4
+        )
+
+
+class Data(keras.utils.PyDataset):
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, i):
+        part = slice(100 * i, 100 * (i + 1))
+        return X[part], Y[part]
+
+
+def pairs():
+    for i in range(3):
+        yield X[100 * i : 100 * (i + 1)], Y[100 * i : 100 * (i + 1)]
+
+
+def sources():
+    found = {"PyDataset": Data(), "generator": pairs(), "list": list(pairs())}
+    if keras.backend.backend() == "torch":
+        import torch
+
+        pair = torch.from_numpy(X), torch.from_numpy(Y)
+        found["DataLoader"] = torch.utils.data.DataLoader(
+            torch.utils.data.TensorDataset(*pair), batch_size=64, shuffle=True
+        )
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        data = tf.data.Dataset.from_tensor_slices((X, Y))
+        found["tf.data"] = data.shuffle(300).batch(64)
+        found["endless tf.data"] = data.batch(100).repeat()
+    return found
+
+
+@pytest.mark.parametrize("kind", sources())
+def test_kinds_of_data(kind):
+    model = built(functional(dense()))
+    steps = 3 if kind.startswith("endless") else None
+    calibrated = kc.calibrate(model, sources()[kind], steps=steps, verbose=0)
+    record = kc.calibration_record(calibrated)
+    assert record["num_samples"] == 300
+    assert record["temperature"] == pytest.approx(EXPECTED, rel=1e-4)
+
+
+def test_weights_and_one_hot_labels():
+    weights = RNG.integers(0, 3, 300)
+    repeated = np.repeat(np.arange(300), weights)
+    expected = fit_temperature(LOGITS[repeated], Y[repeated]).temperature
+    model = built(functional(dense()))
+    for arguments in (
+        {"x": X, "y": Y, "sample_weight": weights},
+        {"x": X, "y": np.eye(3)[Y], "sample_weight": weights},
+        {"x": [(X, Y, weights)]},
+    ):
+        calibrated = kc.calibrate(model, **arguments, verbose=0)
+        record = kc.calibration_record(calibrated)
+        assert record["temperature"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_output_logits():
+    model = built(functional(dense("softmax")))
+    calibrated = kc.calibrate(model, X, Y, output="logits", verbose=0)
+    np.testing.assert_allclose(
+        calibrated.predict(X, verbose=0), LOGITS / EXPECTED, rtol=1e-3
+    )
+
+
+def test_segmentation():
+    labels = Y.reshape(30, 10).copy()
+    labels[:, 9] = 255
+    inputs = keras.Input((10, 8))
+    head = dense("softmax")
+    model = keras.Model(inputs, head(inputs))
+    head.set_weights([KERNEL])
+    calibrated = kc.calibrate(
+        model, X.reshape(30, 10, 8), labels, ignore_class=255, verbose=0
+    )
+    keep = labels.reshape(-1) != 255
+    expected = fit_temperature(LOGITS[keep], Y[keep]).temperature
+    record = kc.calibration_record(calibrated)
+    assert record["num_samples"] == 270
+    assert record["temperature"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_layer_of_ones_own():
+    layer = kc.layers.TemperatureScaling(name="mine")
+    calibrated = kc.calibrate(
+        built(functional(dense())), X, Y, method=layer, verbose=0
+    )
+    assert calibrated.get_layer("mine") is layer
+    assert layer.temperature == pytest.approx(EXPECTED, rel=1e-4)
+
+
+def test_all_correct_stops_at_the_bound_and_says_so():
+    model = built(functional(dense()))
+    with pytest.warns(UserWarning, match="predicted correctly"):
+        calibrated = kc.calibrate(model, X, LOGITS.argmax(-1), verbose=0)
+    record = kc.calibration_record(calibrated)
+    assert record["bound"] == "all correct"
+    assert record["temperature"] == pytest.approx(0.01)
+
+
+BAD_INPUT = {
+    "method": ({"method": "thermometer"}, "temperature"),
+    "output": ({"output": "scores"}, '"logits"'),
+    "labels out of range": ({"y": Y + 1}, "from 1 to 3"),
+    "lengths": ({"y": Y[:-1]}, "same length"),
+    "no labels": ({"y": None}, "Labels are missing"),
+    "no labels in a dataset": ({"x": [(X,)], "y": None}, "needs labels"),
+    "empty dataset": ({"x": [], "y": None}, "empty"),
+    "no samples": ({"x": X[:0], "y": Y[:0]}, "empty"),
+    "NaN": ({"x": X * np.nan}, "finite"),
+    "logits, not probabilities": ({"from_logits": False}, "from_logits=True"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_bad_input(case):
+    arguments, message = BAD_INPUT[case]
+    model = built(functional(dense()))
+    with pytest.raises(ValueError, match=message):
+        kc.calibrate(model, **{"x": X, "y": Y, "verbose": 0, **arguments})
+
+
+def test_several_outputs():
+    inputs = keras.Input((8,))
+    model = keras.Model(inputs, [dense()(inputs), dense()(inputs)])
+    with pytest.raises(ValueError, match="one output"):
+        kc.calibrate(model, X, Y, verbose=0)
+
+
+def test_an_endless_dataset_needs_steps():
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("tf.data")
+    with pytest.raises(ValueError, match="endless"):
+        kc.calibrate(built(functional(dense())), sources()["endless tf.data"])
+
+
+def test_a_model_without_a_map_has_no_record():
+    with pytest.raises(ValueError, match="no calibration map"):
+        kc.calibration_record(functional(dense()))

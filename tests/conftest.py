@@ -1,0 +1,46 @@
+"""Settings and fixtures of all tests. The backend is `KERAS_BACKEND`'s."""
+
+import os
+
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() == "torch":
+    import torch
+
+    # Two threads on two busy cores are many times slower than one.
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    keras.utils.set_random_seed(0)
+
+
+@pytest.fixture(scope="session")
+def data_folder():
+    """Real data, where the environment says it is."""
+    folder = os.environ.get("KERAS_CALIB_DATA")
+    if not folder:
+        pytest.skip("set KERAS_CALIB_DATA to the folder of real data")
+    return pathlib.Path(folder)
+
+
+@pytest.fixture(scope="session")
+def digits():
+    """Scikit-learn's digits: training, calibration and test arrays."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(labels))
+    images = (images[order] / 16).astype("float32")
+    labels = labels[order].astype("int32")
+    splits = np.split(np.arange(len(labels)), [600, 1000])
+    return [(images[part], labels[part]) for part in splits]

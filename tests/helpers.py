@@ -1,0 +1,67 @@
+"""What tests share: gradients on any backend, small networks, real files."""
+
+import keras
+import numpy as np
+from keras import ops
+
+
+def to_numpy(value):
+    return np.asarray(ops.convert_to_numpy(value))
+
+
+def value_and_gradient(function, x, dtype="float32"):
+    """A scalar function of an array, and its gradient, on any backend."""
+    backend = keras.backend.backend()
+    x = np.asarray(x, dtype)
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        variable = tf.Variable(x)
+        with tf.GradientTape() as tape:
+            value = function(tf.convert_to_tensor(variable))
+        gradient = tape.gradient(value, variable)
+        gradient = np.zeros_like(x) if gradient is None else gradient
+    elif backend == "jax":
+        import jax
+
+        value, gradient = jax.value_and_grad(function)(jax.numpy.asarray(x))
+    else:
+        import torch
+
+        variable = torch.tensor(x, requires_grad=True)
+        value = function(variable)
+        if value.requires_grad:
+            value.backward()
+        gradient = variable.grad
+        gradient = np.zeros_like(x) if gradient is None else gradient
+    return float(to_numpy(value)), np.asarray(gradient)
+
+
+def compiled(function):
+    """The function under the backend's compiler, where it has one to test."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(function, jit_compile=True)
+    if backend == "jax":
+        import jax
+
+        return jax.jit(function)
+    return function
+
+
+def small_network(num_classes=10, inputs=64, activation=None):
+    return keras.Sequential(
+        [
+            keras.Input((inputs,)),
+            keras.layers.Dense(32, activation="relu"),
+            keras.layers.Dense(num_classes, activation=activation),
+        ]
+    )
+
+
+def read_predictions(folder, name):
+    """Probabilities and labels of one file of real predictions."""
+    with np.load(folder / "predictions" / f"{name}.npz") as file:
+        return file["predictions"], file["ground_truth"].astype("int32")

@@ -1,0 +1,390 @@
+"""What every loss shares: labels, weights, masks, parts, saving, bad input."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_calib as kc
+from tests.helpers import compiled
+from tests.helpers import small_network
+from tests.helpers import to_numpy
+from tests.helpers import value_and_gradient
+from tests.losses.fixtures import LABELS_A
+from tests.losses.fixtures import LABELS_B
+from tests.losses.fixtures import A
+from tests.losses.fixtures import B
+
+
+class MeanLogit(kc.losses.PenalizedLoss):
+    """A batch statistic that is easy to redo: the mean of the first logit."""
+
+    batch_statistic = True
+
+    def penalty(self, rows):
+        return rows.mean(rows.logits[:, 0])
+
+
+LOSSES = [
+    kc.losses.ACLS(margin=1.0, from_logits=True),
+    kc.losses.MarginLabelSmoothing(margin=1.0, from_logits=True),
+    kc.losses.FocalLoss(from_logits=True),
+    MeanLogit(from_logits=True, name="mean_logit"),
+]
+EACH_LOSS = pytest.mark.parametrize("loss", LOSSES, ids=lambda x: x.name)
+
+
+def rebuilt(loss, **changes):
+    return type(loss).from_config({**loss.get_config(), **changes})
+
+
+@EACH_LOSS
+def test_label_forms_agree(loss):
+    expected = float(loss(LABELS_B, B))
+    one_hot = np.eye(4)[LABELS_B]
+    for labels in (
+        LABELS_B[:, None],
+        LABELS_B.astype("uint8"),
+        LABELS_B.astype("float32"),
+        one_hot,
+        one_hot.astype("bool"),
+    ):
+        assert float(loss(labels, B)) == pytest.approx(expected, rel=1e-6)
+
+
+@EACH_LOSS
+def test_class_axis(loss):
+    labels = LABELS_B.reshape(2, 2)
+    logits = B.reshape(2, 2, 4)
+    expected = float(loss(labels, logits))
+    assert float(loss(LABELS_B, B)) == pytest.approx(expected, rel=1e-6)
+    moved = rebuilt(loss, axis=1)
+    first = np.moveaxis(logits, -1, 1)
+    assert float(moved(labels, first)) == pytest.approx(expected, rel=1e-6)
+    one_hot = np.moveaxis(np.eye(4)[labels], -1, 1)
+    assert float(moved(one_hot, first)) == pytest.approx(expected, rel=1e-6)
+
+
+@EACH_LOSS
+def test_ignored_rows_are_rows_left_out(loss):
+    ignoring = rebuilt(loss, ignore_class=255)
+    labels = np.append(LABELS_B, [255, 255])
+    logits = np.concatenate([B, 100 * B[:2]])
+    value, gradient = value_and_gradient(lambda z: ignoring(labels, z), logits)
+    alone, alone_gradient = value_and_gradient(lambda z: loss(LABELS_B, z), B)
+    assert value == pytest.approx(alone, rel=1e-6)
+    np.testing.assert_allclose(
+        gradient[:4], alone_gradient, rtol=1e-5, atol=1e-8
+    )
+    np.testing.assert_array_equal(gradient[4:], 0.0)
+
+
+@EACH_LOSS
+def test_a_batch_of_ignored_rows_is_zero(loss):
+    ignoring = rebuilt(loss, ignore_class=255)
+    value, gradient = value_and_gradient(
+        lambda z: ignoring(np.full(4, 255), z), B
+    )
+    assert value == 0.0
+    np.testing.assert_array_equal(gradient, 0.0)
+
+
+@EACH_LOSS
+def test_weight_two_is_a_repeated_row(loss):
+    repeated = np.array([0, 0, 1, 2, 3, 3])
+    weights = np.array([2.0, 1.0, 1.0, 2.0])
+    for reduction in ("mean_with_sample_weight", "sum"):
+        reduced = rebuilt(loss, reduction=reduction)
+        expected = float(reduced(LABELS_B[repeated], B[repeated]))
+        value = float(reduced(LABELS_B, B, weights))
+        assert value == pytest.approx(expected, rel=1e-6)
+
+
+@EACH_LOSS
+def test_weight_zero_is_a_row_left_out(loss):
+    weights = np.array([1.0, 0.0, 1.0, 0.0])
+    keep = weights > 0
+    reduced = rebuilt(loss, reduction="mean_with_sample_weight")
+    expected = float(loss(LABELS_B[keep], B[keep]))
+    value = float(reduced(LABELS_B, B, weights))
+    assert value == pytest.approx(expected, rel=1e-6)
+    # A column of weights is what Keras makes of class weights.
+    value = float(reduced(LABELS_B, B, weights[:, None]))
+    assert value == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_batch_statistic_is_not_scaled_by_the_mean_weight():
+    # Keras would multiply the statistic by 0.5.
+    loss = MeanLogit(primary=None, from_logits=True)
+    weights = np.array([1.0, 0.0, 1.0, 0.0])
+    value = float(loss(LABELS_B, B, weights))
+    assert value == pytest.approx(B[[0, 2], 0].mean(), rel=1e-6)
+
+
+@EACH_LOSS
+def test_without_reduction_one_value_per_row(loss):
+    labels, logits = LABELS_B.reshape(2, 2), B.reshape(2, 2, 4)
+    values = to_numpy(rebuilt(loss, reduction=None)(labels, logits))
+    assert values.shape == (2, 2)
+    expected = float(loss(labels, logits))
+    assert values.mean() == pytest.approx(expected, rel=1e-6)
+    assert to_numpy(loss.call(labels, logits)).shape == (2, 2)
+
+
+def test_a_mask_of_keras_counts_rows_as_keras_does():
+    if keras.backend.backend() == "jax":
+        pytest.skip("JAX arrays take no attributes: Keras keeps no mask")
+    # Two of three steps are real.
+    mask = ops.convert_to_tensor(np.array([[True, True, False]]))
+    labels, logits = LABELS_A[None], A[None]
+    y_pred = ops.convert_to_tensor(logits.astype("float32"))
+    y_pred._keras_mask = mask
+    reference = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss = kc.losses.FocalLoss(gamma=0.0, from_logits=True)
+    expected = float(reference(labels, y_pred))
+    assert float(loss(labels, y_pred)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_weights_of_keras_losses_mean_the_same_here():
+    reference = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss = kc.losses.FocalLoss(gamma=0.0, from_logits=True)
+    weights = np.array([0.5, 2.0, 1.0])
+    expected = float(reference(LABELS_A, A, weights))
+    assert float(loss(LABELS_A, A, weights)) == pytest.approx(
+        expected, rel=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    "primary",
+    [
+        "cross_entropy",
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        kc.losses.FocalLoss(gamma=2.0, from_logits=True),
+        kc.losses.MarginLabelSmoothing(margin=2.0, from_logits=True),
+        None,
+    ],
+    ids=["cross-entropy", "keras", "focal", "margin", "none"],
+)
+def test_any_primary_is_added(primary):
+    penalty = kc.losses.ACLS(
+        margin=1.0, primary=None, weight=3.0, from_logits=True
+    )
+    loss = kc.losses.ACLS(
+        margin=1.0, primary=primary, weight=3.0, from_logits=True
+    )
+    expected = float(penalty(LABELS_A, A))
+    if primary == "cross_entropy":
+        expected += 0.55264564
+    elif primary is not None:
+        expected += float(primary(LABELS_A, A))
+    assert float(loss(LABELS_A, A)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_categorical_primary_with_one_hot_labels():
+    loss = kc.losses.ACLS(
+        margin=1.0,
+        primary=keras.losses.CategoricalCrossentropy(
+            from_logits=True, label_smoothing=0.05
+        ),
+        from_logits=True,
+    )
+    value = float(loss(np.eye(3)[LABELS_A], A))
+    penalty = float(loss(np.eye(3)[LABELS_A], A)) - 0.61875675
+    bare = rebuilt(loss, primary=None)
+    assert penalty == pytest.approx(float(bare(LABELS_A, A)), rel=1e-5)
+    assert value > penalty
+
+
+def test_probabilities_give_what_logits_give():
+    loss = kc.losses.ACLS(margin=1.0, reference="min")
+    logits = ops.convert_to_tensor(A.astype("float32"))
+    for given in (
+        keras.activations.softmax(logits),
+        np.exp(A) / np.exp(A).sum(-1, keepdims=True),
+    ):
+        value = float(loss(LABELS_A, given))
+        assert value == pytest.approx(1.17982897, rel=1e-6)
+
+
+def test_the_logits_that_keras_keeps_are_used():
+    # log p differs from the logits by a constant, which "zero" sees.
+    if keras.backend.backend() == "jax":
+        pytest.skip("JAX arrays take no attributes: Keras keeps no logits")
+    softmax = keras.activations.softmax(
+        ops.convert_to_tensor(A.astype("float32"))
+    )
+    loss = kc.losses.ACLS(margin=1.0, reference="zero")
+    value = float(loss(LABELS_A, softmax))
+    assert value == pytest.approx(0.76916230, rel=1e-6)
+
+
+@EACH_LOSS
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_cast_up(loss, dtype):
+    half = ops.cast(ops.convert_to_tensor(B.astype("float32")), dtype)
+    expected = float(loss(LABELS_B, ops.cast(half, "float32")))
+    assert float(loss(LABELS_B, half)) == pytest.approx(expected, rel=1e-6)
+
+
+@EACH_LOSS
+@pytest.mark.parametrize("scale", [1e4, -1e4, 0.0])
+def test_extreme_logits_stay_finite(loss, scale):
+    value, gradient = value_and_gradient(
+        lambda z: loss(LABELS_B, z), scale * np.sign(B)
+    )
+    assert np.isfinite(value)
+    assert np.isfinite(gradient).all()
+
+
+@EACH_LOSS
+def test_compiled_equals_eager(loss):
+    logits = ops.convert_to_tensor(B.astype("float32"))
+    labels = ops.convert_to_tensor(LABELS_B.astype("int32"))
+    value = float(compiled(lambda y, z: loss(y, z))(labels, logits))
+    assert value == pytest.approx(float(loss(labels, logits)), rel=1e-6)
+
+
+def test_labels_beyond_the_integers_of_a_float_stay_exact():
+    # Cast to float16, as Keras casts labels, 2049 is 2048.
+    logits = np.zeros((1, 2050), "float32")
+    logits[0, 2049] = 5.0
+    loss = kc.losses.FocalLoss(gamma=0.0, from_logits=True, dtype="float16")
+    right = float(loss(np.array([2049]), logits))
+    wrong = float(loss(np.array([2048]), logits))
+    assert right == pytest.approx(wrong - 5.0, abs=0.01)
+
+
+@EACH_LOSS
+def test_config_round_trip(loss):
+    config = loss.get_config()
+    again = type(loss).from_config(config)
+    assert again.get_config() == config
+    assert float(again(LABELS_B, B)) == float(loss(LABELS_B, B))
+
+
+@pytest.mark.parametrize(
+    "primary",
+    [
+        kc.losses.FocalLoss(gamma=2.0, from_logits=True),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    ],
+    ids=["ours", "keras"],
+)
+def test_parts_in_fit_and_in_a_saved_model(primary, digits, tmp_path):
+    loss = kc.losses.ACLS(
+        margin=1.0, primary=primary, weight=0.5, from_logits=True
+    )
+    model = small_network()
+    model.compile("sgd", loss, metrics=["accuracy", *loss.parts()])
+    (x, y), _, _ = digits
+    history = model.fit(x, y, batch_size=128, verbose=0).history
+    total = history["primary_loss"][0] + 0.5 * history["penalty"][0]
+    assert history["loss"][0] == pytest.approx(total, rel=1e-5)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    assert again.evaluate(x, y, verbose=0, return_dict=True) == pytest.approx(
+        model.evaluate(x, y, verbose=0, return_dict=True), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("jit_compile", [True, "auto"])
+def test_fit_with_weights_and_class_weights(jit_compile, digits):
+    if jit_compile is True and keras.backend.backend() == "torch":
+        pytest.skip("torch.compile of a training step needs a C++ toolchain")
+    (x, y), _, _ = digits
+    model = small_network()
+    model.compile("sgd", MeanLogit(from_logits=True), jit_compile=jit_compile)
+    weights = np.linspace(0, 2, len(y))
+    first = model.fit(x, y, sample_weight=weights, verbose=0)
+    second = model.fit(x, y, class_weight={0: 2.0, 1: 0.5}, verbose=0)
+    for history in (first, second):
+        assert np.isfinite(history.history["loss"]).all()
+
+
+def test_mixed_precision(digits):
+    (x, y), _, _ = digits
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = small_network()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    loss = kc.losses.ACLS(margin=1.0, from_logits=True)
+    model.compile("adam", loss)
+    history = model.fit(x, y, epochs=3, verbose=0).history["loss"]
+    assert history[-1] < history[0]
+
+
+BAD_INPUT = {
+    "logits taken for probabilities": (LABELS_A, A, "from_logits=True"),
+    "labels that start at one": (
+        LABELS_A + 1,
+        np.full((3, 3), 1 / 3),
+        "0 to 2",
+    ),
+    "labels below zero": (
+        np.array([0, -1, 2]),
+        np.full((3, 3), 1 / 3),
+        "from -1",
+    ),
+    "rows that are not one-hot": (
+        np.ones((3, 3)),
+        np.full((3, 3), 1 / 3),
+        "sums to one",
+    ),
+    "too few labels": (LABELS_A[:2], A, "do not fit"),
+    "one class": (LABELS_A, A[:, :1], "at least 2 classes"),
+    "no class axis": (LABELS_A, A[:, 0], "class axis"),
+    "probabilities that do not sum to one": (
+        LABELS_A,
+        np.full((3, 3), 0.3),
+        "off by -0.1",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_bad_input(case):
+    labels, predictions, message = BAD_INPUT[case]
+    with pytest.raises(ValueError, match=message):
+        kc.losses.ACLS()(labels, predictions)
+
+
+def test_negative_weights():
+    with pytest.raises(ValueError, match="cannot be negative"):
+        rebuilt(LOSSES[0])(LABELS_A, A, np.array([1.0, -1.0, 1.0]))
+
+
+def test_compiled_code_turns_bad_input_into_nan():
+    labels = ops.convert_to_tensor((LABELS_A + 1).astype("int32"))
+    logits = ops.convert_to_tensor(A.astype("float32"))
+    if keras.backend.backend() == "torch":
+        pytest.skip("torch runs eagerly, and raises")
+    loss = kc.losses.FocalLoss(from_logits=True)
+    assert np.isnan(float(compiled(lambda y, z: loss(y, z))(labels, logits)))
+    loss = kc.losses.FocalLoss(from_logits=False)
+    labels = ops.convert_to_tensor(LABELS_A.astype("int32"))
+    assert np.isnan(float(compiled(lambda y, z: loss(y, z))(labels, logits)))
+
+
+def test_nan_logits_give_nan():
+    broken = A.copy()
+    broken[1, 1] = np.nan
+    assert np.isnan(float(LOSSES[2](LABELS_A, broken)))
+
+
+@pytest.mark.parametrize(
+    ("primary", "message"),
+    [
+        (keras.losses.SparseCategoricalCrossentropy(), "same predictions"),
+        (kc.losses.FocalLoss(), "same predictions"),
+        (
+            kc.losses.FocalLoss(from_logits=True, ignore_class=3),
+            "outer loss",
+        ),
+    ],
+    ids=["keras", "ours", "ignore_class"],
+)
+def test_a_primary_that_contradicts(primary, message):
+    with pytest.raises(ValueError, match=message):
+        kc.losses.ACLS(primary=primary, from_logits=True)

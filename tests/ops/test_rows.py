@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_calib.ops.confidence import top_label
+from keras_calib.ops.rows import as_rows
+from keras_calib.ops.rows import seen
+from tests.helpers import compiled
+from tests.helpers import to_numpy
+
+
+def test_the_first_of_equal_logits_is_the_prediction():
+    rows = as_rows([0, 1], [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]])
+    confidence, correct = top_label(rows)
+    np.testing.assert_array_equal(to_numpy(correct), [1.0, 0.0])
+    expected = np.e / (2 * np.e + 1)
+    np.testing.assert_allclose(to_numpy(confidence), expected, rtol=1e-6)
+
+
+def test_one_sigmoid_unit_becomes_two_classes():
+    logit = np.array([[-2.0], [0.5], [3.0]], "float32")
+    probability = 1 / (1 + np.exp(-logit))
+    expected = np.concatenate([1 - probability, probability], axis=1)
+    for given, from_logits in ((logit, True), (probability, False)):
+        for labels in ([0, 1, 1], [[0], [1], [1]]):
+            rows = as_rows(labels, given, from_logits=from_logits, binary=True)
+            np.testing.assert_allclose(
+                to_numpy(rows.probabilities), expected, rtol=1e-6
+            )
+            np.testing.assert_array_equal(to_numpy(rows.labels), [0, 1, 1])
+
+
+def test_weights_broadcast_from_the_left():
+    labels = np.zeros((2, 3, 4), "int32")
+    logits = np.zeros((2, 3, 4, 5), "float32")
+    rows = as_rows(labels, logits, sample_weight=np.array([1.0, 2.0]))
+    np.testing.assert_array_equal(
+        to_numpy(rows.weights), np.repeat([1.0, 2.0], 12)
+    )
+    rows = as_rows(labels, logits, sample_weight=np.ones((2, 3, 4)))
+    assert to_numpy(rows.weights).shape == (24,)
+
+
+def test_a_constant_is_seen_and_a_symbol_is_not():
+    assert seen(ops.ones(2)) is not None
+    found = []
+
+    def function(x):
+        found.append(seen(x))
+        return x
+
+    compiled(function)(ops.ones(2))
+    if compiled(function) is not function:
+        assert found == [None]
+
+
+def test_an_empty_batch_has_mean_zero():
+    rows = as_rows(np.zeros(0, "int32"), np.zeros((0, 3), "float32"))
+    assert float(rows.mean(rows.weights)) == 0.0
+
+
+def test_a_float64_batch_keeps_its_digits():
+    rows = as_rows(np.zeros(1, "int32"), np.zeros((1, 3)))
+    assert rows.logits.shape == (1, 3)
+    with pytest.raises(ValueError, match="static class axis"):
+        as_rows(np.zeros(1), np.zeros((1, 1)))
