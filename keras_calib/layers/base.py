@@ -4,6 +4,9 @@ import keras
 import numpy as np
 
 from keras_calib.data import as_array
+from keras_calib.layers.class_loss_scaling import fit_with_scaling
+from keras_calib.layers.class_loss_scaling import resolve_scaling
+from keras_calib.layers.objectives import resolve_objective
 
 
 class CalibrationLayer(keras.layers.Layer):
@@ -24,11 +27,17 @@ class CalibrationLayer(keras.layers.Layer):
         shift_invariant: whether a constant added to all logits of a sample
             changes nothing, so that `log p` serves as well as logits.
         binary_only: whether the map is for two classes (or one sigmoid).
+        objectives: names of what `fit` can minimise; `"loss"` is any loss
+            object.
+        parametric: whether `fit` minimises a mean of losses, so that
+            class-wise loss scaling means something.
     """
 
     preserves_accuracy = False
     shift_invariant = False
     binary_only = False
+    objectives = ("nll",)
+    parametric = True
 
     def __init__(self, record=None, **kwargs):
         kwargs.setdefault("dtype", "float32")
@@ -49,13 +58,15 @@ class CalibrationLayer(keras.layers.Layer):
         """
         return None
 
-    def fit(self, logits, labels, weight):
+    def fit(self, logits, labels, weight, objective):
         """Find the best weights without setting them.
 
         Args:
             logits: float array, `(n, num_classes)`, one row per sample.
             labels: int32 class ids, `(n,)`.
-            weight: `None`, or float64 weights, `(n,)`.
+            weight: `None`, or float64 weights, `(n,)`, with any sum.
+            objective: an `Objective`, one of those in `objectives`; its
+                `is_plain_nll` says whether it is the NLL.
 
         Returns:
             weights: dict from weight name to NumPy array.
@@ -79,8 +90,12 @@ class CalibrationLayer(keras.layers.Layer):
                 `(..., 1)` before one sigmoid. Arrays, tensors, memory maps.
             labels: class ids, `(...)`, or one-hot rows.
             sample_weight: `None`, or weights >= 0, `(...)`.
-            objective: what to minimise; `"nll"`.
-            class_loss_scaling: `None`.
+            objective: what to minimise: `"nll"`, `"label_smoothing"`,
+                `"focal"`, `"soft_binned_ece"`, `"ece"`, or a
+                `keras.losses.Loss`; `objectives` lists what this map can.
+            class_loss_scaling: `None`; or `"normal"`, `"min_max"` or
+                `"centered"`, to weigh each class's loss by how large it is
+                among the classes.
             ignore_class: samples with this label do not count.
 
         Returns:
@@ -88,22 +103,80 @@ class CalibrationLayer(keras.layers.Layer):
 
         Raises:
             ValueError: for bad input; the layer is then as it was.
+
+        Reference:
+            Class-wise loss scaling: Jung et al., "Scaling of Class-wise
+            Training Losses for Post-hoc Calibration", ICML 2023.
         """
-        if objective != "nll" or class_loss_scaling is not None:
-            raise ValueError("Only the plain NLL is implemented.")
+        objective = resolve_objective(objective, self)
+        scaling = resolve_scaling(class_loss_scaling, self, objective)
         logits, labels, weight = as_samples(
             logits, labels, sample_weight, ignore_class
         )
-        single = logits.shape[-1] == 1
+        check_finite(logits)
+        if self.binary_only and logits.shape[-1] > 2:
+            raise ValueError(
+                f"{type(self).__name__} is for two classes. Received: logits "
+                f"of {logits.shape[-1]} classes."
+            )
         if not self.built:
             self.build((None, logits.shape[-1]))
-        if single:
-            logits = np.concatenate([np.zeros_like(logits), logits], axis=-1)
-        weights, record = self.fit(logits, labels, weight)
+        given = logits
+        if given.shape[-1] == 1:
+            logits = _two_classes(given)
+        if scaling is None:
+            weights, record = self.fit(logits, labels, weight, objective)
+        else:
+            weights, record = fit_with_scaling(
+                self,
+                logits,
+                labels,
+                weight,
+                objective,
+                scaling,
+                lambda weights, rows: self._scores(weights, given[rows]),
+            )
+            scaling = scaling.normalization
+        self._assign(weights)
+        self.record = {
+            "num_samples": len(labels),
+            "objective": objective.name,
+            "objective_arguments": objective.arguments(),
+            "class_loss_scaling": scaling,
+            **record,
+        }
+        return self
+
+    def _scores(self, weights, logits):
+        """The map's output under weights that it does not keep."""
+        before = {
+            name: np.array(as_array(getattr(self, name).value))
+            for name in weights
+        }
+        try:
+            self._assign(weights)
+            scores = as_array(self(logits))
+        finally:
+            self._assign(before)
+        return _two_classes(scores) if scores.shape[-1] == 1 else scores
+
+    def _assign(self, weights):
+        """Set weights by name: all of them, or none where one does not fit."""
+        for name, value in weights.items():
+            shape = tuple(getattr(self, name).shape)
+            if np.shape(value) != shape:
+                raise ValueError(
+                    f"{type(self).__name__} was built for other logits: its "
+                    f"weight `{name}` has shape {shape}. Received: "
+                    f"{np.shape(value)}. Adapt a new layer."
+                )
+            if np.isnan(value).any():
+                raise ValueError(
+                    f"The fit of {type(self).__name__} failed: its weight "
+                    f"`{name}` is not a number. Check the calibration data."
+                )
         for name, value in weights.items():
             getattr(self, name).assign(value)
-        self.record = {"num_samples": len(labels), **record}
-        return self
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -145,7 +218,7 @@ def as_samples(logits, labels, sample_weight=None, ignore_class=None):
             f"logits of shape {logits.shape}."
         )
     logits = logits.reshape(-1, num_classes)
-    labels = labels.reshape(-1).astype("int64")
+    labels = _as_ids(labels.reshape(-1))
     weight = None
     if sample_weight is not None:
         weight = as_array(sample_weight).astype("float64")
@@ -177,6 +250,37 @@ def as_samples(logits, labels, sample_weight=None, ignore_class=None):
             "`ignore_class=` for a void label, or shift the ids to start at 0."
         )
     return logits, labels.astype("int32"), weight
+
+
+def check_finite(logits):
+    """Raise for NaN and infinity; minus infinity rules a class out."""
+    finite = np.isfinite(logits.max(axis=1))
+    if finite.all():
+        return
+    raise ValueError(
+        "Logits must be finite, or minus infinity for a class that is ruled "
+        f"out. Received: NaN or infinity in {(~finite).sum()} of "
+        f"{len(finite)} samples, first in {finite.argmin()}. Look for "
+        "overflow in the network, or leave these samples out."
+    )
+
+
+def _two_classes(logits):
+    """One sigmoid unit as the logits of two classes."""
+    return np.concatenate([np.zeros_like(logits), logits], axis=-1)
+
+
+def _as_ids(labels):
+    """Labels as int64; ids that came as floats must be whole numbers."""
+    if labels.dtype.kind == "f":
+        whole = np.isfinite(labels) & (labels == np.floor(labels))
+        if not whole.all():
+            raise ValueError(
+                "Labels must be class ids, whole numbers. Received: "
+                f"{labels[~whole][0]}. Soft labels have the shape of the "
+                "logits."
+            )
+    return labels.astype("int64")
 
 
 def _from_one_hot(labels):

@@ -41,7 +41,7 @@ class TemperatureFit:
     bound: str | None = None
 
 
-def fit_temperature(logits, labels, weight=None):
+def fit_temperature(logits, labels, weight=None, smoothing=0.0):
     """Minimise `mean(logsumexp(z / T) - z_y / T)` over T.
 
     Args:
@@ -50,6 +50,9 @@ def fit_temperature(logits, labels, weight=None):
             have the dtype of the logits.
         labels: int class ids, `(n,)`.
         weight: `None`, or weights >= 0, `(n,)`.
+        smoothing: share of the uniform distribution in the labels:
+            `(1 - smoothing) z_y + smoothing mean_k z_k` takes the place of
+            `z_y`.
 
     Returns:
         `TemperatureFit`.
@@ -58,7 +61,7 @@ def fit_temperature(logits, labels, weight=None):
         Guo et al., "On Calibration of Modern Neural Networks", ICML 2017,
         Section 4.2.
     """
-    whole = _Passes(logits, labels, weight)
+    whole = _Passes(logits, labels, weight, smoothing)
     nll, slope, curvature = whole.likelihood(0.0)
     if whole.spread == 0.0:
         return TemperatureFit(1.0, nll, nll, "constant")
@@ -72,7 +75,7 @@ def fit_temperature(logits, labels, weight=None):
     step = logits.size // SMALL
     if step > 1:
         part = None if weight is None else weight[::step]
-        sample = _Passes(logits[::step], labels[::step], part)
+        sample = _Passes(logits[::step], labels[::step], part, smoothing)
         start, _ = _newton(sample, 0.0, None, low, high, tolerance=1e-3)
         known = None
     tolerance = 1e-4 if logits.dtype == np.float32 else 1e-6
@@ -123,7 +126,7 @@ class _Passes:
         spread: the largest `max_k z_k - min_k z_k`.
     """
 
-    def __init__(self, logits, labels, weight):
+    def __init__(self, logits, labels, weight, smoothing=0.0):
         n, num_classes = logits.shape
         self.logits = logits
         weight = np.ones(n) if weight is None else np.asarray(weight, float)
@@ -135,6 +138,9 @@ class _Passes:
         rows = max(1, BLOCK // num_classes)
         self.slices = [slice(i, i + rows) for i in range(0, n, rows)]
         self._scan(labels)
+        if smoothing:
+            self.margin *= 1 - smoothing
+            self.margin += smoothing * self.below
         self.shortfall = float(-self.weight @ self.margin)
         self.excess = float(self.weight @ (self.below - self.margin))
 
@@ -156,7 +162,7 @@ class _Passes:
             self.below[rows] = np.maximum(mean - largest, -1e30)
             return float((largest - z.min(axis=1)).max())
 
-        self.spread = max(_threads().map(scan, self.slices))
+        self.spread = max(threads().map(scan, self.slices))
 
     def likelihood(self, u):
         """NLL and its first two derivatives in `u = log beta`."""
@@ -181,13 +187,14 @@ class _Passes:
                 ]
             )
 
-        nll, first, second = sum(_threads().map(moments, self.slices))
+        nll, first, second = sum(threads().map(moments, self.slices))
         slope = beta * first
         return float(nll), float(slope), float(slope + beta**2 * second)
 
 
 @functools.cache
-def _threads():
+def threads():
+    """The pool that passes over logits share."""
     # NumPy releases the interpreter lock inside its loops.
     return concurrent.futures.ThreadPoolExecutor(
         max_workers=min(8, os.cpu_count() or 1)

@@ -7,7 +7,9 @@ import numpy as np
 from keras import ops
 
 from keras_calib.layers.base import CalibrationLayer
+from keras_calib.layers.objectives import NegativeLogLikelihood
 from keras_calib.layers.temperature_fit import fit_temperature
+from keras_calib.layers.temperature_search import search_temperature
 
 REASONS = {
     "all correct": (
@@ -35,7 +37,8 @@ class TemperatureScaling(CalibrationLayer):
     `adapt` finds the temperature with the smallest negative log-likelihood,
     exactly: the problem is convex in `1 / T`, and the solver is bracketed, so
     it cannot diverge. T stays in `[0.01, 100]`; a fit that stops at a bound
-    warns and says why.
+    warns and says why. Other objectives are searched: with
+    `"soft_binned_ece"` this is TS-SB-ECE, with `"ece"` TS-HB-ECE.
 
     Args:
         temperature: float > 0, where to start; 1 is the identity.
@@ -54,11 +57,20 @@ class TemperatureScaling(CalibrationLayer):
 
     Reference:
         Guo et al., "On Calibration of Modern Neural Networks", ICML 2017,
-        Section 4.2, eq. 9.
+        Section 4.2, eq. 9. TS-SB-ECE and TS-HB-ECE: Karandikar et al., "Soft
+        Calibration Objectives for Neural Networks", NeurIPS 2021.
     """
 
     preserves_accuracy = True
     shift_invariant = True
+    objectives = (
+        "nll",
+        "label_smoothing",
+        "focal",
+        "soft_binned_ece",
+        "ece",
+        "loss",
+    )
 
     def __init__(self, temperature=1.0, **kwargs):
         super().__init__(**kwargs)
@@ -89,13 +101,24 @@ class TemperatureScaling(CalibrationLayer):
     def as_affine(self, num_classes):
         return np.array(1 / self.temperature), np.zeros(num_classes)
 
-    def fit(self, logits, labels, weight):
-        found = fit_temperature(logits, labels, weight)
+    def fit(self, logits, labels, weight, objective):
+        if isinstance(objective, NegativeLogLikelihood):
+            return self._fit_likelihood(
+                logits, labels, weight, objective.smoothing
+            )
+        temperature, value = search_temperature(
+            logits, labels, weight, objective
+        )
+        record = {"temperature": temperature, "objective_value": value}
+        return {"log_temperature": np.log(temperature)}, record
+
+    def _fit_likelihood(self, logits, labels, weight, smoothing):
+        found = fit_temperature(logits, labels, weight, smoothing)
         if found.bound is not None:
             warnings.warn(
                 f"The temperature was set to {found.temperature:.4g}: "
                 f"{REASONS[found.bound]}",
-                stacklevel=3,
+                stacklevel=4,
             )
         record = {
             "temperature": found.temperature,
@@ -103,6 +126,10 @@ class TemperatureScaling(CalibrationLayer):
             "nll_after": found.nll_after,
             "bound": found.bound,
         }
+        if smoothing:
+            # What was minimised is not the NLL.
+            record["objective_value"] = record.pop("nll_after")
+            del record["nll_before"]
         return {"log_temperature": np.log(found.temperature)}, record
 
     def call(self, logits):
