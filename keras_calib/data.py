@@ -121,7 +121,7 @@ def _unpack(batch):
     return x, y, sample_weight
 
 
-def _for_model(x):
+def for_model(x):
     """Inputs as the backend takes them: foreign tensors become arrays."""
     return keras.tree.map_structure(
         lambda leaf: leaf if keras.ops.is_tensor(leaf) else as_array(leaf), x
@@ -150,7 +150,7 @@ def predict_once(network, source, total, verbose=0):
         bar = keras.utils.Progbar(total, unit_name="batch")
     scores, labels, weights = [], [], []
     for step, (x, y, weight) in enumerate(source, start=1):
-        out = network.predict_on_batch(_for_model(x))
+        out = network.predict_on_batch(for_model(x))
         out = as_array(out)
         # Half precision has no digits left for a softmax.
         scores.append(out if out.dtype == "float64" else out.astype("float32"))
@@ -164,13 +164,13 @@ def predict_once(network, source, total, verbose=0):
         bar.update(len(scores), finalize=True)
     weighted = weights[0] is not None
     return (
-        _concatenate(scores),
-        _concatenate(labels),
-        _concatenate(weights) if weighted else None,
+        concatenate(scores),
+        concatenate(labels),
+        concatenate(weights) if weighted else None,
     )
 
 
-def _concatenate(parts):
+def concatenate(parts):
     """Join arrays and free each once it is copied: one copy at a time."""
     length = sum(len(part) for part in parts)
     whole = np.empty((length, *parts[0].shape[1:]), parts[0].dtype)

@@ -1,22 +1,24 @@
 """`kc.calibrate`: trained model + calibration data -> calibrated model."""
 
-import keras
-import numpy as np
+import warnings
 
-from keras_calib.calibration.logits import find_logits
+import keras
+
+from keras_calib.calibration import checks
+from keras_calib.calibration.auto import choose
+from keras_calib.calibration.fit import BLOCK
+from keras_calib.calibration.fit import fit
+from keras_calib.calibration.head import find_head
+from keras_calib.calibration.head import fold as fold_into
 from keras_calib.calibration.model import CalibratedModel
+from keras_calib.calibration.samples import collect
 from keras_calib.data import as_array
 from keras_calib.data import batches
-from keras_calib.data import predict_once
 from keras_calib.layers.base import CalibrationLayer
-from keras_calib.layers.base import as_samples
 from keras_calib.layers.log_probabilities import LogProbabilities
-from keras_calib.layers.temperature_scaling import TemperatureScaling
-from keras_calib.metrics import exact
 from keras_calib.version import __version__
 
-METHODS = {"temperature": TemperatureScaling}
-NUM_BINS = 15
+LOG_OF_PROBABILITIES = "log of probabilities"
 
 
 def calibrate(
@@ -25,22 +27,33 @@ def calibrate(
     y=None,
     sample_weight=None,
     method="temperature",
+    objective="nll",
+    class_loss_scaling=None,
+    fold=False,
     output="probabilities",
     from_logits=None,
     ignore_class=None,
     batch_size=None,
     steps=None,
+    seed=0,
     verbose="auto",
 ):
     """Make a trained classifier's confidence right.
 
     Runs the model once over calibration data, fits a calibration map to its
     logits, and returns a new model: network, map, softmax. A final softmax (or
-    sigmoid) of the network is taken off first. `model` itself is not changed;
-    the new model shares its weights.
+    sigmoid) of the network is taken off first; where none is found in front of
+    probabilities, their logarithm is used, and a warning says so. `model`
+    itself is not changed; the new model shares its weights.
+
+    The new model is never worse than `model` on the calibration data: a map
+    that raises the quantity it was fitted to lower is dropped, with a warning,
+    and the new model then is `model`.
+
+    Logits above 1 GiB go to a temporary file while they are needed.
 
     The file of the new model needs `import keras_calib` before
-    `keras.saving.load_model`.
+    `keras.saving.load_model`, except with `fold=True`.
 
     Args:
         model: a built Functional, Sequential or subclassed classifier with one
@@ -52,7 +65,18 @@ def calibrate(
             trained on would teach the map nothing: hold some back.
         y: labels: class ids, or one-hot rows.
         sample_weight: weights for arrays `x`, `y`.
-        method: `"temperature"`, or a calibration layer.
+        method: a calibration layer; a name such as `"temperature"` or
+            `"vector"`; or `"auto"`, the map with the best 5-fold
+            cross-validated NLL, which is temperature scaling unless another is
+            better by more than the standard error.
+        objective: what the map minimises, by default `"nll"`; see
+            `CalibrationLayer.adapt`.
+        class_loss_scaling: `None`, `"normal"`, `"min_max"` or `"centered"`;
+            see `CalibrationLayer.adapt`.
+        fold: put an affine map (temperature, class temperature, bias-corrected
+            temperature, vector, matrix) into the weights of the model's last
+            layer: inference costs nothing more, and the file needs nothing but
+            Keras. Such a file carries no record.
         output: `"probabilities"` or `"logits"`, what the new model gives.
         from_logits: whether `model` gives logits. By default a final softmax
             in the model's graph decides; without one, the outputs are taken
@@ -61,6 +85,7 @@ def calibrate(
         ignore_class: samples with this label do not count.
         batch_size: for arrays; 32 by default.
         steps: how many batches of a dataset to take.
+        seed: int, for the folds of `"auto"`.
         verbose: `"auto"` or 1 for a progress bar, 0 for silence.
 
     Returns:
@@ -68,7 +93,15 @@ def calibrate(
         what was fitted.
 
     Raises:
-        ValueError: for bad input; nothing is changed then.
+        ValueError: for bad input, or if the model has already been calibrated
+            on these very samples; nothing is changed then.
+
+    Warns:
+        UserWarning: if there are fewer than ten calibration samples per number
+            that the map learns; if accuracy on the calibration data is closer
+            to the accuracy on the training data than to that on the
+            validation data, so that the network seems to know them; if a
+            final softmax was not found; if the map was dropped.
 
     Example:
         >>> import numpy as np, keras, keras_calib as kc
@@ -83,49 +116,64 @@ def calibrate(
     Reference:
         Guo et al., "On Calibration of Modern Neural Networks", ICML 2017.
     """
-    layer = _map(method)
     if output not in ("probabilities", "logits"):
         raise ValueError(
             '`output` must be "probabilities" or "logits". '
             f"Received: output={output!r}."
         )
-    network, head, kind = _up_to_logits(model, from_logits)
-    scores, labels, weight = predict_once(
-        network, *batches(x, y, sample_weight, batch_size, steps), verbose
-    )
-    before = []
-    if kind is None:
-        kind = (
-            "log of probabilities" if _are_probabilities(scores) else "logits"
-        )
-    if kind == "log of probabilities":
-        before = [LogProbabilities(name="log_probabilities")]
-        _check_probabilities(scores)
-        scores = as_array(before[0](scores))
-    layer.adapt(scores, labels, weight, ignore_class=ignore_class)
+    checks.check_model(model)
+    checks.check_method(method, objective, fold)
+    network, head, kind = _up_to_logits(model, from_logits, fold)
+    checks.check_name(method, network)
+    source = batches(x, y, sample_weight, batch_size, steps)
+    with collect(network, *source, ignore_class, verbose) as samples:
+        checks.refuse_the_same_data(model, samples.fingerprint)
+        kind = kind or _kind_of(samples.scores)
+        before, scores = [], samples.scores
+        if kind == LOG_OF_PROBABILITIES:
+            checks.check_probabilities(scores, fold)
+            before = [LogProbabilities(name="log_probabilities")]
+            scores = _in_blocks(before[0], scores)
+            warnings.warn(
+                "No final softmax was found in the model's graph: the map is "
+                "fitted to the logarithm of its probabilities.",
+                stacklevel=2,
+            )
+        data = scores, samples.labels, samples.weight
+        if method == "auto":
+            method, trials = choose(*data, class_loss_scaling, seed, fold)
+        else:
+            trials = None
+        layer, found = fit(method, network, data, objective, class_loss_scaling)
+        checks.warn_if_known(model, found.pop("accuracy"), len(samples.labels))
     layer.record = {
-        "method": method if isinstance(method, str) else type(layer).__name__,
-        "objective": "nll",
-        "logits": kind,
-        "num_classes": max(2, scores.shape[-1]),
         **layer.record,
-        **_before_and_after(layer, scores, labels, weight, ignore_class),
+        "logits": kind,
+        **found,
+        **({} if trials is None else {"trials": trials}),
+        "fingerprint": samples.fingerprint,
         "keras_calib": __version__,
     }
+    num_units = scores.shape[-1]
+    after = []
     if output == "probabilities":
-        single = scores.shape[-1] == 1
         after = [
             keras.layers.Activation(
-                "sigmoid" if single else "softmax",
+                "sigmoid" if num_units == 1 else "softmax",
                 dtype="float32",
-                name="probabilities",
+                name=checks.free_name(network, "probabilities"),
             )
         ]
+    if fold:
+        fold_into(head.layer, layer.as_affine(max(2, num_units)))
+        calibrated = _assemble(model, network, head, after)
+        calibrated._calibration_record = layer.record
     else:
-        after = []
-    calibrated = _assemble(model, network, head, [*before, layer, *after])
+        calibrated = _assemble(model, network, head, [*before, layer, *after])
+    # Once, so that it is built, and can be saved and exported.
+    calibrated(samples.example)
     if after:
-        _compile(calibrated, labels, scores)
+        _compile(calibrated, samples.one_hot, num_units, ignore_class)
     return calibrated
 
 
@@ -133,12 +181,13 @@ def calibration_record(model):
     """What `kc.calibrate` fitted, read from a calibrated model or its file.
 
     Args:
-        model: a model that `kc.calibrate` returned, also after loading.
+        model: a model that `kc.calibrate` returned, also after loading. With
+            `fold=True` only before saving: the file is plain Keras.
 
     Returns:
         dict: method, objective, number of samples and classes, fitted values,
-        NLL and ECE on the calibration data before and after, and the version
-        that wrote it.
+        NLL and ECE on the calibration data before and after, a fingerprint of
+        that data, what `"auto"` tried, and the version that wrote it.
 
     Raises:
         ValueError: if the model holds no calibration map.
@@ -152,6 +201,9 @@ def calibration_record(model):
         >>> kc.calibration_record(calibrated)["num_samples"]
         100
     """
+    folded = getattr(model, "_calibration_record", None)
+    if folded is not None:
+        return folded
     layers = model._flatten_layers(include_self=False, recursive=True)
     records = [
         layer.record
@@ -166,79 +218,43 @@ def calibration_record(model):
     return records[-1]
 
 
-def _map(method):
-    if isinstance(method, CalibrationLayer):
-        return method
-    if method not in METHODS:
-        raise ValueError(
-            f"`method` must be one of {sorted(METHODS)}, or a layer of "
-            f"`kc.layers`. Received: method={method!r}."
+def _in_blocks(layer, scores):
+    """A layer without weights of its own, over many rows."""
+    rows = max(1, BLOCK // scores.shape[-1])
+    for start in range(0, len(scores), rows):
+        scores[start : start + rows] = as_array(
+            layer(scores[start : start + rows])
         )
-    return METHODS[method](name=method)
+    return scores
 
 
-def _up_to_logits(model, from_logits):
+def _up_to_logits(model, from_logits, fold):
     """The network to run, its head where it has a graph, and what it gives."""
     if getattr(model, "outputs", None):
-        head = find_logits(model)
+        if fold and from_logits is not False:
+            head = find_head(model, twin=True)
+            kind = f"before {head.activation}" if head.activation else None
+            if from_logits:
+                kind = "logits"
+            return keras.Model(head.inputs, head.tensor), head, kind
+        head = find_head(model)
         if head.activation is not None and from_logits is not True:
             network = keras.Model(head.inputs, head.tensor)
             return network, head, f"before {head.activation}"
-    kinds = {None: None, True: "logits", False: "log of probabilities"}
+    elif fold:
+        raise ValueError(
+            "`fold=True` needs a Functional or Sequential model, whose last "
+            f"layer can be found. Received: {type(model).__name__}. Leave out "
+            "`fold`."
+        )
+    kinds = {None: None, True: "logits", False: LOG_OF_PROBABILITIES}
     return model, None, kinds[from_logits]
 
 
-def _are_probabilities(scores):
-    """Whether every row could be a distribution, and not one row could not."""
-    if scores.min() < 0 or scores.max() > 1.001:
-        return False
-    if scores.shape[-1] == 1:
-        return True
-    return bool(np.abs(scores.sum(axis=-1) - 1).max() < 1e-2)
-
-
-def _check_probabilities(scores):
-    if not _are_probabilities(scores):
-        sums = scores.sum(axis=-1)
-        raise ValueError(
-            "With `from_logits=False` the model must give probabilities. "
-            f"Received: outputs from {scores.min():.6g} to {scores.max():.6g}, "
-            f"rows that sum to {sums.min():.6g} up to {sums.max():.6g}. Pass "
-            "`from_logits=True`, or nothing."
-        )
-
-
-def _before_and_after(layer, scores, labels, weight, ignore_class):
-    """NLL and ECE on the calibration data, without the map and with it."""
-    scores, labels, weight = as_samples(scores, labels, weight, ignore_class)
-    found = {"num_bins": NUM_BINS}
-    for moment, apply in (("before", None), ("after", layer)):
-        confidence = np.empty(len(labels), "float32")
-        correct, log_likelihood = np.empty((2, len(labels)))
-        rows = max(1, (1 << 22) // scores.shape[-1])
-        for start in range(0, len(labels), rows):
-            part = slice(start, start + rows)
-            z = scores[part]
-            z = z if apply is None else as_array(apply(z))
-            if z.shape[-1] == 1:
-                z = np.concatenate([np.zeros_like(z), z], axis=-1)
-            log_p = _log_softmax(z)
-            confidence[part], correct[part] = exact.top_label(
-                labels[part], np.exp(log_p)
-            )
-            log_likelihood[part] = log_p[np.arange(len(z)), labels[part]]
-        found[f"nll_{moment}"] = float(
-            -np.average(log_likelihood, weights=weight)
-        )
-        found[f"ece_{moment}"] = exact.expected_calibration_error(
-            confidence, correct, NUM_BINS, weight=weight
-        )
-    return found
-
-
-def _log_softmax(z):
-    z = z - z.max(axis=-1, keepdims=True)
-    return z - np.log(np.exp(z).sum(axis=-1, keepdims=True))
+def _kind_of(scores):
+    return (
+        LOG_OF_PROBABILITIES if checks.are_probabilities(scores) else "logits"
+    )
 
 
 def _assemble(model, network, head, layers):
@@ -247,7 +263,7 @@ def _assemble(model, network, head, layers):
         top = keras.Sequential(layers, name="calibrated_head")
         return CalibratedModel(model, top, name=name)
     if head is None:
-        head = find_logits(model)
+        head = find_head(model)
         tensor = model.outputs[0]
     else:
         tensor = network.outputs[0]
@@ -256,13 +272,18 @@ def _assemble(model, network, head, layers):
     return keras.Model(head.inputs, tensor, name=name)
 
 
-def _compile(model, labels, scores):
+def _compile(model, one_hot, num_units, ignore_class):
     """So that `evaluate` works at once, with parts that Keras itself loads."""
-    if scores.shape[-1] == 1:
-        loss = "binary_crossentropy"
-    elif labels.ndim == scores.ndim and labels.shape[-1] > 1:
-        loss = "categorical_crossentropy"
+    metrics = ["accuracy"]
+    if num_units == 1:
+        loss = keras.losses.BinaryCrossentropy()
+    elif one_hot:
+        loss = keras.losses.CategoricalCrossentropy()
     else:
-        loss = "sparse_categorical_crossentropy"
+        loss = keras.losses.SparseCategoricalCrossentropy(
+            ignore_class=ignore_class
+        )
+        if ignore_class is not None:
+            metrics = []  # Keras' accuracy would count the ignored label
     # An optimizer without slots, so that a saved file loads without a warning.
-    model.compile("sgd", loss=loss, metrics=["accuracy"])
+    model.compile("sgd", loss=loss, metrics=metrics)

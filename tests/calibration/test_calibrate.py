@@ -6,40 +6,17 @@ from keras import ops
 
 import keras_calib as kc
 from keras_calib.layers.temperature_fit import fit_temperature
+from tests.calibration.networks import EXPECTED
+from tests.calibration.networks import KERNEL
+from tests.calibration.networks import LOGITS
+from tests.calibration.networks import RNG
+from tests.calibration.networks import Subclassed
+from tests.calibration.networks import X
+from tests.calibration.networks import Y
+from tests.calibration.networks import built
+from tests.calibration.networks import dense
+from tests.calibration.networks import functional
 from tests.helpers import to_numpy
-
-RNG = np.random.default_rng(0)
-X = RNG.normal(size=(300, 8)).astype("float32")
-# What the networks below are built from; labels follow softer logits.
-KERNEL = RNG.normal(size=(8, 3)).astype("float32") * 2
-LOGITS = X @ KERNEL
-Y = (LOGITS / 2 + RNG.gumbel(size=LOGITS.shape)).argmax(-1)
-EXPECTED = fit_temperature(LOGITS.astype("float64"), Y).temperature
-
-
-@keras.saving.register_keras_serializable(package="tests")
-class Subclassed(keras.Model):
-    def __init__(self, activation=None, **kwargs):
-        super().__init__(**kwargs)
-        self.activation = activation
-        self.dense = layers.Dense(3, activation, use_bias=False)
-
-    def call(self, x):
-        return self.dense(x)
-
-    def get_config(self):
-        return {**super().get_config(), "activation": self.activation}
-
-
-def dense(activation=None):
-    return layers.Dense(3, activation, use_bias=False)
-
-
-def functional(*stages):
-    tensor = inputs = keras.Input((8,))
-    for stage in stages:
-        tensor = stage(tensor)
-    return keras.Model(inputs, tensor)
 
 
 def networks():
@@ -67,13 +44,7 @@ def _average():
     return keras.Model(inputs, layers.Average()(twice))
 
 
-def built(model):
-    model(X[:1])
-    for weight in model.weights:
-        weight.assign(KERNEL)
-    return model
-
-
+@pytest.mark.filterwarnings("ignore:No final softmax")
 @pytest.mark.parametrize("kind", networks())
 def test_kinds_of_networks(kind, tmp_path):
     model = built(networks()[kind])

@@ -1,0 +1,171 @@
+"""`method="auto"`: the map with the best cross-validated likelihood.
+
+A richer map has to earn its place: it replaces temperature scaling only where
+its cross-validated NLL is lower by more than the standard error of the
+difference.
+"""
+
+import warnings
+
+import numpy as np
+
+from keras_calib.calibration.methods import as_map
+from keras_calib.data import as_array
+from keras_calib.layers.base import CalibrationLayer
+
+NUM_FOLDS = 5
+# More calibration samples than this tell no more about which map is best.
+MAX_SAMPLES = 20_000
+# A fit of these takes long where there are many classes.
+MAX_CLASSES = {
+    "matrix": 100,
+    "dirichlet": 100,
+    "parameterized_temperature": 100,
+}
+CANDIDATES = {
+    False: (
+        "temperature",
+        "bias_corrected_temperature",
+        "ensemble_temperature",
+        "class_temperature",
+        "vector",
+        "dirichlet",
+    ),
+    True: ("temperature", "platt", "beta"),
+}
+
+
+def choose(
+    scores, labels, weight, class_loss_scaling=None, seed=0, affine=False
+):
+    """Choose a map by cross-validation.
+
+    Args:
+        scores: logits, `(n, num_classes)` or `(n, 1)`.
+        labels: int class ids, `(n,)`.
+        weight: `None`, or `(n,)`.
+        class_loss_scaling: see `CalibrationLayer.adapt`.
+        seed: int, which samples make a fold.
+        affine: try maps only that fold into a head.
+
+    Returns:
+        name: the method's name.
+        trials: dict from name to `{"nll": ..., "standard_error": ...}`, the
+            cross-validated NLL and the standard error of its difference to
+            that of temperature scaling; `{"skipped": reason}` for maps that
+            were not tried.
+    """
+    scores, labels, weight = _subsample(scores, labels, weight, seed)
+    num_classes = max(2, scores.shape[-1])
+    fold = _folds(labels, seed)
+    trials, losses = {}, {}
+    for name in CANDIDATES[scores.shape[-1] == 1]:
+        if affine and not is_affine(as_map(name)):
+            continue
+        reason = _reason_to_skip(name, len(labels), num_classes)
+        if reason is None:
+            try:
+                losses[name] = _cross_validate(
+                    name, scores, labels, weight, fold, class_loss_scaling
+                )
+            except ValueError as error:
+                reason = str(error)
+        if reason is not None:
+            trials[name] = {"skipped": reason}
+            continue
+        difference = losses[name] - losses["temperature"]
+        trials[name] = {
+            "nll": float(np.average(losses[name], weights=weight)),
+            "standard_error": _standard_error(difference, weight),
+        }
+    best, lead = "temperature", trials["temperature"]["nll"]
+    for name, loss in losses.items():
+        gain = trials["temperature"]["nll"] - trials[name]["nll"]
+        earned = gain > trials[name]["standard_error"]
+        if earned and np.isfinite(loss).all() and trials[name]["nll"] < lead:
+            best, lead = name, trials[name]["nll"]
+    return best, trials
+
+
+def _subsample(scores, labels, weight, seed):
+    if len(labels) > MAX_SAMPLES:
+        rng = np.random.default_rng(seed)
+        keep = rng.choice(len(labels), MAX_SAMPLES, replace=False)
+        keep.sort()  # a memory map is read from front to back
+        scores, labels = np.asarray(scores[keep]), labels[keep]
+        weight = None if weight is None else weight[keep]
+    return scores, labels, weight
+
+
+def _folds(labels, seed):
+    """The fold of each sample: each class is spread evenly."""
+    order = np.random.default_rng(seed).permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    fold = np.empty(len(labels), "int32")
+    fold[order] = np.arange(len(labels)) % NUM_FOLDS
+    return fold
+
+
+def _reason_to_skip(name, num_samples, num_classes):
+    if name == "temperature":
+        return None
+    if num_classes > MAX_CLASSES.get(name, num_classes):
+        return f"more than {MAX_CLASSES[name]} classes"
+    needed = samples_needed(as_map(name), num_classes)
+    training = num_samples * (NUM_FOLDS - 1) // NUM_FOLDS
+    if training < needed:
+        return f"{training} samples to fit, {needed} wanted"
+    return None
+
+
+def _cross_validate(name, scores, labels, weight, fold, class_loss_scaling):
+    """`-log p_y` of each sample under a map that has not seen it."""
+    losses = np.empty(len(labels))
+    for i in range(NUM_FOLDS):
+        inside, outside = fold != i, fold == i
+        layer = as_map(name)
+        with warnings.catch_warnings():
+            # What matters of a fold is how it does on the others.
+            warnings.simplefilter("ignore")
+            layer.adapt(
+                scores[inside],
+                labels[inside],
+                None if weight is None else weight[inside],
+                class_loss_scaling=class_loss_scaling,
+            )
+        z = as_array(layer(scores[outside])).astype("float64")
+        losses[outside], _ = losses_and_probabilities(z, labels[outside])
+    return losses
+
+
+def _standard_error(difference, weight):
+    """Of a weighted mean, from the scatter of what is averaged."""
+    if weight is None:
+        weight = np.ones(len(difference))
+    share = weight / weight.sum()
+    scatter = difference - share @ difference
+    return float(np.sqrt((share**2) @ scatter**2))
+
+
+def samples_needed(layer, num_classes):
+    """Ten samples for each number that a map learns; 0 where it tells none."""
+    try:
+        return 10 * layer.degrees_of_freedom(num_classes)
+    except NotImplementedError:
+        return 0
+
+
+def is_affine(layer):
+    """Whether a map can be folded into a head."""
+    return type(layer).as_affine is not CalibrationLayer.as_affine
+
+
+def losses_and_probabilities(logits, labels):
+    """`-log p_y` of each row, in nats, and `p`; one column is a sigmoid."""
+    if logits.shape[-1] == 1:
+        logits = np.concatenate([np.zeros_like(logits), logits], axis=-1)
+    z = logits - logits.max(axis=-1, keepdims=True)
+    e = np.exp(z)
+    total = e.sum(axis=-1, keepdims=True)
+    losses = np.log(total[:, 0]) - z[np.arange(len(z)), labels]
+    return losses, e / total

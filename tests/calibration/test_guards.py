@@ -1,0 +1,150 @@
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import keras_calib as kc
+from tests.calibration.networks import LOGITS
+from tests.calibration.networks import Affine
+from tests.calibration.networks import X
+from tests.calibration.networks import Y
+from tests.calibration.networks import built
+from tests.calibration.networks import dense
+from tests.calibration.networks import functional
+
+OTHER = -np.eye(3)  # a map that turns every prediction around
+
+
+def network():
+    return built(functional(dense("softmax")))
+
+
+def test_the_same_data_twice_is_refused():
+    calibrated = kc.calibrate(network(), X[:200], Y[:200], verbose=0)
+    order = np.random.default_rng(0).permutation(200)
+    with pytest.raises(ValueError, match="very samples"):
+        kc.calibrate(calibrated, X[order], Y[order], verbose=0)
+
+
+def test_a_calibrated_model_may_be_calibrated_on_other_data(tmp_path):
+    calibrated = kc.calibrate(network(), X[:200], Y[:200], verbose=0)
+    again = kc.calibrate(calibrated, X[200:], Y[200:], verbose=0)
+    first = kc.calibration_record(calibrated)["temperature"]
+    second = kc.calibration_record(again)["temperature"]
+    direct = kc.calibrate(network(), X[200:], Y[200:], verbose=0)
+    expected = kc.calibration_record(direct)["temperature"]
+    assert first * second == pytest.approx(expected, rel=1e-4)
+    again.save(tmp_path / "again.keras")
+    loaded = keras.saving.load_model(tmp_path / "again.keras")
+    np.testing.assert_array_equal(
+        loaded.predict(X, verbose=0), again.predict(X, verbose=0)
+    )
+
+
+def test_few_samples_are_warned_of_with_the_rule():
+    with pytest.warns(UserWarning, match="12 numbers .* each: 120.*: 119 "):
+        kc.calibrate(network(), X[:119], Y[:119], method=Affine(), verbose=0)
+
+
+def history(trained, held_out):
+    model = network()
+    model.history = keras.callbacks.History()
+    model.history.history = {
+        "accuracy": [0.5, trained],
+        "val_accuracy": [0.5, held_out],
+    }
+    return model
+
+
+def test_data_the_network_knows_is_warned_of():
+    # All labels as predicted: accuracy is 1, as it was in training.
+    y = LOGITS.argmax(-1)
+    y[:3] = (y[:3] + 1) % 3
+    with pytest.warns(UserWarning, match="seems to have been trained"):
+        kc.calibrate(history(1.0, 0.6), X, y, verbose=0)
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_held_out_data_is_not_warned_of():
+    accuracy = (LOGITS.argmax(-1) == Y).mean()
+    kc.calibrate(history(1.0, accuracy), X, Y, verbose=0)
+    # Nor where training and validation do not differ.
+    kc.calibrate(history(accuracy, accuracy), X, Y, verbose=0)
+
+
+def test_a_harmful_map_is_dropped(tmp_path):
+    model = network()
+    layer = Affine(OTHER.tolist())
+    with pytest.warns(UserWarning, match="made the model worse"):
+        calibrated = kc.calibrate(model, X, Y, method=layer, verbose=0)
+    np.testing.assert_allclose(
+        calibrated.predict(X, verbose=0), model.predict(X, verbose=0), rtol=1e-5
+    )
+    record = kc.calibration_record(calibrated)
+    assert record["dropped"] and record["nll_after"] > record["nll_before"]
+    # The layer is as it was: the identity, without a record.
+    assert layer.record is None
+    np.testing.assert_array_equal(layer.get_weights()[0], np.eye(3))
+    calibrated.save(tmp_path / "dropped.keras")
+    again = keras.saving.load_model(tmp_path / "dropped.keras", safe_mode=True)
+    assert kc.calibration_record(again) == record
+
+
+def test_a_failed_fit_leaves_the_layer_as_it_was(monkeypatch):
+    layer = kc.layers.TemperatureScaling().adapt(LOGITS, Y)
+    before, record = layer.temperature, layer.record
+
+    def fail(*_):
+        raise RuntimeError("the disk is full")
+
+    monkeypatch.setattr("keras_calib.calibration.fit.before_and_after", fail)
+    with pytest.raises(RuntimeError, match="disk"):
+        kc.calibrate(network(), X, (Y + 1) % 3, method=layer, verbose=0)
+    assert layer.temperature == before
+    assert layer.record == record
+
+
+def test_a_layer_of_another_model_is_refused():
+    layer = kc.layers.TemperatureScaling()
+    kc.calibrate(network(), X, Y, method=layer, verbose=0)
+    with pytest.raises(ValueError, match="part of another model"):
+        kc.calibrate(network(), X, Y, method=layer, verbose=0)
+
+
+def test_a_name_that_is_taken_is_refused():
+    model = functional(layers.Dense(8, name="mine"), dense())
+    layer = kc.layers.TemperatureScaling(name="mine")
+    with pytest.raises(ValueError, match="Give the map another `name`"):
+        kc.calibrate(model, X, Y, method=layer, verbose=0)
+
+
+def test_a_network_with_layers_of_our_names():
+    model = functional(
+        layers.Dense(8, name="temperature"),
+        dense(),
+        layers.Softmax(name="probabilities"),
+    )
+    calibrated = kc.calibrate(model, X, Y, verbose=0)
+    assert calibrated.predict(X, verbose=0).shape == (300, 3)
+
+
+def test_a_preprocessor_is_refused():
+    model = network()
+    model.preprocessor = layers.Rescaling(1 / 255)
+    with pytest.raises(ValueError, match=r"model\.preprocessor = None"):
+        kc.calibrate(model, X, Y, verbose=0)
+
+
+def test_log_of_probabilities_is_said():
+    inputs = keras.Input((8,))
+    halves = [dense("softmax")(inputs), dense("softmax")(inputs)]
+    model = built(keras.Model(inputs, layers.Average()(halves)))
+    with pytest.warns(UserWarning, match="logarithm of its probabilities"):
+        calibrated = kc.calibrate(model, X, Y, verbose=0)
+    record = kc.calibration_record(calibrated)
+    assert record["logits"] == "log of probabilities"
+
+
+def test_auto_chooses_by_likelihood_only():
+    with pytest.raises(ValueError, match="cross-validated NLL"):
+        kc.calibrate(network(), X, Y, method="auto", objective="ece")

@@ -1,0 +1,89 @@
+import os
+import tempfile
+
+import keras
+import numpy as np
+import pytest
+
+from keras_calib.calibration.samples import collect
+from keras_calib.data import batches
+from tests.calibration.networks import X
+from tests.calibration.networks import Y
+from tests.calibration.networks import built
+from tests.calibration.networks import dense
+from tests.calibration.networks import functional
+
+NETWORK = built(functional(dense()))
+
+
+def gathered(x=X, y=Y, weight=None, batch_size=64, **kwargs):
+    source = batches(x, y, weight, batch_size)
+    with collect(NETWORK, *source, **kwargs) as samples:
+        return (
+            np.array(samples.scores),
+            samples.labels,
+            samples.weight,
+            samples.fingerprint,
+        )
+
+
+def test_what_is_larger_than_the_limit_goes_to_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    expected, labels, _, _ = gathered()
+    with collect(NETWORK, *batches(X, Y, None, 64), spill=2000) as samples:
+        assert isinstance(samples.scores, np.memmap)
+        assert len(os.listdir(tmp_path)) == 1
+        np.testing.assert_array_equal(samples.scores, expected)
+        np.testing.assert_array_equal(samples.labels, labels)
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_file_is_gone_after_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    labels = Y.copy()
+    labels[-1] = 7
+    with (
+        pytest.raises(ValueError, match="from 0 to 7"),
+        collect(NETWORK, *batches(X, labels, None, 64), spill=2000),
+    ):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_rows_that_do_not_count_are_left_out():
+    labels, weight = Y.copy(), np.ones(len(Y))
+    labels[:70] = 255  # more than one batch
+    weight[70:80] = 0
+    weight[80] = 2.5
+    expected, _, _, _ = gathered()
+    scores, found, weights, _ = gathered(
+        y=labels, weight=weight, ignore_class=255
+    )
+    np.testing.assert_array_equal(scores, expected[80:])
+    np.testing.assert_array_equal(found, Y[80:])
+    np.testing.assert_array_equal(weights, weight[80:])
+
+
+def test_nothing_is_left():
+    with pytest.raises(ValueError, match="no calibration sample"):
+        gathered(y=np.full_like(Y, 255), ignore_class=255)
+
+
+def test_the_fingerprint_ignores_order_and_batches_and_sees_a_change():
+    first = gathered()[-1]
+    order = np.random.default_rng(1).permutation(len(X))
+    assert gathered(X[order], Y[order], batch_size=50)[-1] == first
+    changed = X.copy()
+    changed[17, 3] += 1e-3
+    assert gathered(changed)[-1] != first
+    assert gathered(X[:-1], Y[:-1])[-1] != first
+
+
+def test_per_pixel_rows():
+    inputs = keras.Input((10, 8))
+    network = keras.Model(inputs, dense()(inputs))
+    weight = np.arange(30.0)
+    source = batches(X.reshape(30, 10, 8), Y.reshape(30, 10), weight, 7)
+    with collect(network, *source) as samples:
+        assert samples.scores.shape == (290, 3)  # an image weighs nothing
+        np.testing.assert_array_equal(samples.weight, weight[1:].repeat(10))
