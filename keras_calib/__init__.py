@@ -4,6 +4,7 @@ from keras_calib import callbacks
 from keras_calib import layers
 from keras_calib import losses
 from keras_calib import metrics
+from keras_calib import models
 from keras_calib import ops
 from keras_calib import plots
 from keras_calib.calibration import calibrate
@@ -18,6 +19,7 @@ __all__ = [
     "layers",
     "losses",
     "metrics",
+    "models",
     "ops",
     "plots",
 ]

@@ -1,0 +1,232 @@
+"""CE, DML and Diff-DML on CIFAR-10: accuracy and calibration over seeds.
+
+Trains a residual network with cross-entropy alone (CE), together with one or
+two peers by mutual learning (DML, DML-2), with one or two auxiliaries by
+differentiated mutual learning (Diff-DML, Diff-DML-2), and as an ensemble of
+three. Prints accuracy, ECE and classwise ECE on the test images as mean and
+standard error over seeds.
+
+    python examples/mutual_learning.py                      # CPU, a subset
+    python examples/mutual_learning.py --size full          # GPU, ResNet-34
+
+Each finished run is a line in `<output>/results.jsonl`; started again, the
+script continues where it was stopped. For the data see `cifar10.py`.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import pathlib
+import platform
+import time
+
+import cifar10
+import keras
+import numpy as np
+
+import keras_calib as kc
+from keras_calib.metrics import exact
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """What a run trains: data, networks, schedule."""
+
+    images: int | None
+    epochs: int
+    batch_size: int
+    primary: dict
+    auxiliary: dict
+    learning_rate: float
+    auxiliary_rate: float
+    weight_decay: float
+    augment: bool
+
+
+SIZES = {
+    "small": Size(
+        images=4000,
+        epochs=15,
+        batch_size=50,
+        primary={"blocks": (1, 1, 1), "width": 16, "stride": 2},
+        auxiliary={"blocks": (1, 1, 1), "width": 16, "stride": 2},
+        learning_rate=0.05,
+        auxiliary_rate=0.03,
+        weight_decay=5e-4,
+        augment=False,
+    ),
+    "full": Size(
+        images=None,
+        epochs=200,
+        batch_size=128,
+        primary={"blocks": (3, 4, 6, 3), "width": 64},
+        auxiliary={"blocks": (2, 2, 2, 2), "width": 64},
+        learning_rate=0.1,
+        auxiliary_rate=0.01,
+        weight_decay=5e-4,
+        augment=True,
+    ),
+}
+METHODS = ["CE", "DML", "Diff-DML", "DML-2", "Diff-DML-2", "ensemble of 3"]
+
+
+def train(method, size, data, seed):
+    """One run: the network that is left for inference."""
+    keras.utils.set_random_seed(seed)
+    primary = cifar10.resnet(**size.primary, name="primary")
+    steps = size.epochs * (len(data[1]) // size.batch_size)
+    schedule = keras.optimizers.schedules.CosineDecay(size.learning_rate, steps)
+    model, settings = primary, {"optimizer": sgd(schedule, size)}
+    if "DML" in method:
+        count = 2 if method.endswith("-2") else 1
+        peers = [
+            cifar10.resnet(**size.auxiliary, name=f"peer_{i}")
+            for i in range(count)
+        ]
+        if method.startswith("Diff-DML"):
+            model = kc.models.DiffDML(primary, peers)
+            settings["auxiliary_optimizer"] = sgd(size.auxiliary_rate, size)
+        else:
+            model = kc.models.MutualLearning(primary, peers)
+    model.compile(
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        **settings,
+    )
+    if size.augment:
+        batches = (cifar10.Augmented(*data, size.batch_size, seed=seed),)
+        history = model.fit(*batches, epochs=size.epochs, verbose=0)
+    else:
+        history = model.fit(
+            *data, size.batch_size, epochs=size.epochs, verbose=0
+        )
+    return primary, history.history["accuracy"][-1]
+
+
+def sgd(learning_rate, size):
+    return keras.optimizers.SGD(
+        learning_rate,
+        momentum=0.9,
+        nesterov=True,
+        weight_decay=size.weight_decay,
+    )
+
+
+def measure(probabilities, labels):
+    """Accuracy and calibration errors (15 bins of equal width)."""
+    confidence, correct = exact.top_label(labels, probabilities)
+    classwise = [
+        exact.expected_calibration_error(
+            probabilities[:, k], (labels == k).astype("float32")
+        )
+        for k in range(probabilities.shape[1])
+    ]
+    chosen = probabilities[np.arange(len(labels)), labels].astype("float64")
+    return {
+        "accuracy": float(correct.mean()),
+        "ece": exact.expected_calibration_error(confidence, correct),
+        "classwise_ece": float(np.mean(classwise)),
+        "nll": float(-np.log(np.maximum(chosen, 1e-38)).mean()),
+        "confidence": float(confidence.mean()),
+    }
+
+
+def softmax(logits):
+    logits = logits.astype("float64")
+    logits -= logits.max(axis=-1, keepdims=True)
+    exponentials = np.exp(logits)
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def run(method, size, data, test, seed, networks):
+    """Train and measure; networks of CE are kept, the ensemble uses them."""
+    if method != "ensemble of 3":
+        network, accuracy = train(method, size, data, seed)
+        probabilities = softmax(network.predict(test[0], 500, verbose=0))
+        if method == "CE":
+            np.save(networks / f"ce_{seed}.npy", probabilities)
+    else:
+        first = networks / f"ce_{seed}.npy"
+        members, accuracy = [], None
+        for member in range(3):
+            if member == 0 and first.exists():
+                members.append(np.load(first))
+                continue
+            network, accuracy = train("CE", size, data, seed + 1000 * member)
+            members.append(softmax(network.predict(test[0], 500, verbose=0)))
+        probabilities = np.mean(members, axis=0)
+    found = measure(probabilities.astype("float32"), test[1])
+    return {**found, "train_accuracy": accuracy}
+
+
+def table(results, methods):
+    """A Markdown table: mean and standard error over seeds, in percent."""
+    columns = ["accuracy", "ece", "classwise_ece"]
+    lines = [
+        "| method | seeds | accuracy % | ECE % | classwise ECE % |",
+        "|---|---|---|---|---|",
+    ]
+    for method in methods:
+        rows = [found for found in results if found["method"] == method]
+        if not rows:
+            continue
+        cells = []
+        for column in columns:
+            values = 100 * np.array([row[column] for row in rows])
+            error = values.std(ddof=1) / math.sqrt(len(rows)) if rows[1:] else 0
+            cells.append(f"{values.mean():.2f} ± {error:.2f}")
+        lines.append(f"| {method} | {len(rows)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--output", default="mutual_learning")
+    for field in ("images", "epochs"):
+        parser.add_argument(f"--{field}", type=int)
+    for field in ("learning_rate", "auxiliary_rate", "weight_decay"):
+        parser.add_argument(f"--{field.replace('_', '-')}", type=float)
+    arguments = parser.parse_args()
+    given = {
+        field.name: getattr(arguments, field.name)
+        for field in dataclasses.fields(Size)
+        if getattr(arguments, field.name, None) is not None
+    }
+    size = dataclasses.replace(SIZES[arguments.size], **given)
+
+    folder = pathlib.Path(arguments.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "results.jsonl"
+    results = []
+    if path.exists():
+        results = [json.loads(line) for line in path.read_text().splitlines()]
+    done = {(found["method"], found["seed"]) for found in results}
+    print(f"{keras.backend.backend()}, {platform.machine()}, {size}")
+    data, test = cifar10.load(train=size.images)
+    for seed in range(arguments.seeds):
+        for method in arguments.methods:
+            if (method, seed) in done:
+                continue
+            start = time.time()
+            found = run(method, size, data, test, seed, folder)
+            found = {
+                "method": method,
+                "seed": seed,
+                **found,
+                "seconds": round(time.time() - start, 1),
+            }
+            results.append(found)
+            with open(path, "a") as file:
+                file.write(json.dumps(found) + "\n")
+            print(json.dumps(found), flush=True)
+    text = table(results, arguments.methods)
+    (folder / "results.md").write_text(text + "\n")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
