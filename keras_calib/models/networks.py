@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_calib.calibration.logits import find_logits
+from keras_calib.calibration.head import find_head
 from keras_calib.ops.rows import TINY
 from keras_calib.ops.rows import at_least_float32
 
@@ -34,7 +34,7 @@ def check_networks(networks, from_logits=None):
     if from_logits is not None:
         return None
     kinds = {
-        name: find_logits(network).activation or "logits"
+        name: find_head(network).activation or "logits"
         for name, network in networks.items()
         if _has_graph(network)
     }
