@@ -9,6 +9,7 @@ from keras_calib import ops
 from keras_calib import plots
 from keras_calib.calibration import calibrate
 from keras_calib.calibration import calibration_record
+from keras_calib.data_index import with_index
 from keras_calib.version import __version__
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "models",
     "ops",
     "plots",
+    "with_index",
 ]

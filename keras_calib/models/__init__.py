@@ -6,6 +6,7 @@ from keras_calib.models.monte_carlo_dropout import MonteCarloDropout
 from keras_calib.models.mutual_learning import MutualLearning
 from keras_calib.models.mutual_learning import kl_divergence
 from keras_calib.models.mutual_optimizer import MutualOptimizer
+from keras_calib.models.with_history import WithHistory
 
 __all__ = [
     "DeepEnsemble",
@@ -13,5 +14,6 @@ __all__ = [
     "MonteCarloDropout",
     "MutualLearning",
     "MutualOptimizer",
+    "WithHistory",
     "kl_divergence",
 ]

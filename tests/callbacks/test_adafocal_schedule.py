@@ -1,0 +1,202 @@
+"""Ghosh et al., NeurIPS 2022: the update of the gammas, and who sees it."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from keras_calib.callbacks import adafocal_schedule
+from tests.helpers import small_network
+
+
+def compiled_network(learning_rate=1e-2, num_bins=15, wrap=None, **kwargs):
+    loss = kc.losses.AdaFocalLoss(num_bins=num_bins, from_logits=True)
+    model = small_network()
+    model.compile(
+        keras.optimizers.SGD(learning_rate),
+        loss if wrap is None else wrap(loss),
+        metrics=["accuracy", *loss.parts()],
+        **kwargs,
+    )
+    return model, loss
+
+
+def test_update_rule():
+    # The second gamma falls, the third and the last change sides, the fifth
+    # and the sixth are clipped.
+    before = [1.0, 1.0, 0.21, -0.3, -1.9, 19.5, -0.21]
+    gaps = [0.1, -0.25, -0.2, 0.05, -0.3, 0.2, 0.1]
+    after = adafocal_schedule.updated_gammas(before, np.array(gaps))
+    expected = [
+        1.10517092,
+        0.77880078,
+        -0.2,
+        -0.28536883,
+        -2.0,
+        20.0,
+        0.2,
+    ]
+    np.testing.assert_allclose(after, expected, rtol=1e-7)
+
+
+def test_edges_hold_equally_many():
+    confidence = np.array([0.94, 0.26, 0.53, 0.99, 0.61, 0.75])
+    edges = adafocal_schedule.equal_mass_edges(confidence, 3)
+    np.testing.assert_allclose(edges, [0.26, 0.61, 0.94, 0.99])
+
+
+def test_gap_of_each_bin():
+    # Bins (.26, .61], (.61, .94], (.94, .99], the first with its lower edge.
+    confidence = np.array([0.26, 0.53, 0.61, 0.75, 0.94, 0.99])
+    correct = np.array([0.0, 1.0, 0.0, 1.0, 1.0, 0.0])
+    edges = np.array([0.26, 0.61, 0.94, 0.99])
+    gaps = adafocal_schedule.bin_gaps(confidence, correct, edges)
+    expected = [(1.4 - 1) / 3, (1.69 - 2) / 2, 0.99]
+    np.testing.assert_allclose(gaps, expected)
+    weight = np.array([1.0, 1.0, 2.0, 1.0, 0.0, 1.0])
+    gaps = adafocal_schedule.bin_gaps(confidence, correct, edges, weight)
+    expected = [(0.26 - 0.47 + 2 * 0.61) / 4, -0.25, 0.99]
+    np.testing.assert_allclose(gaps, expected)
+
+
+def test_an_empty_bin_has_no_gap():
+    # Every confidence is 1: the bins between equal edges are empty.
+    confidence, correct = np.ones(6), np.array([1.0, 1, 1, 1, 1, 0])
+    edges = adafocal_schedule.equal_mass_edges(confidence, 3)
+    gaps = adafocal_schedule.bin_gaps(confidence, correct, edges)
+    np.testing.assert_allclose(np.sort(gaps), [0, 0, 1 / 6])
+
+
+@pytest.mark.parametrize("kind", ["plain", "primary"])
+def test_the_compiled_step_sees_the_new_gammas(kind, digits):
+    (x, y), validation, _ = digits
+    wrap = None
+    if kind == "primary":
+
+        def wrap(loss):
+            return kc.losses.MarginLabelSmoothing(
+                primary=loss, weight=0.0, from_logits=True
+            )
+
+    # A model that does not learn: only the gammas can change the loss.
+    model, _ = compiled_network(learning_rate=0.0, num_bins=5, wrap=wrap)
+    schedule = kc.callbacks.AdaFocalSchedule(validation)
+    logs = model.fit(
+        x,
+        y,
+        epochs=3,
+        validation_data=validation,
+        callbacks=[schedule],
+        verbose=0,
+    ).history
+    assert len(schedule.gammas) == 3
+    logits = model.predict(x, verbose=0)
+
+    def expected_loss(edges, gammas):
+        values = kc.losses.ada_focal(y, logits, edges, gammas)
+        return keras.ops.convert_to_numpy(values).mean()
+
+    # The bins of a model that does not learn are always the same ones.
+    edges = schedule.edges[1:-1]
+    expected = [
+        expected_loss(np.arange(1, 5) / 5, np.ones(5)),
+        *(expected_loss(edges, gammas) for gammas in schedule.gammas[:2]),
+    ]
+    assert logs["loss"] == pytest.approx(expected, rel=1e-5)
+    assert len(set(logs["loss"])) == 3
+    # The mean gamma of each epoch is in the logs.
+    means = [1.0, *(gammas.mean() for gammas in schedule.gammas[:2])]
+    assert logs["gamma"] == pytest.approx(means, rel=1e-5)
+    assert logs["val_loss"][0] != logs["val_loss"][1]
+
+
+def test_gaps_are_those_of_the_data(digits):
+    _, (x, y), _ = digits
+    model, _ = compiled_network(learning_rate=0.0, num_bins=4)
+    schedule = kc.callbacks.AdaFocalSchedule((x, y))
+    model.fit(x[:32], y[:32], callbacks=[schedule], verbose=0)
+    p = np.asarray(keras.ops.softmax(model.predict(x, verbose=0)))
+    confidence, correct = p.max(-1), p.argmax(-1) == y
+    order = np.argsort(confidence)
+    # 400 samples in 4 bins of 100; the upper edge is inside the lower bin.
+    parts = np.split(order, [101, 201, 301])
+    expected = [(confidence[part] - correct[part]).mean() for part in parts]
+    np.testing.assert_allclose(schedule.gaps[0], expected, atol=1e-6)
+    np.testing.assert_allclose(schedule.gammas[0], np.exp(expected), rtol=1e-5)
+
+
+def test_every_other_epoch(digits):
+    (x, y), validation, _ = digits
+    model, _ = compiled_network()
+    schedule = kc.callbacks.AdaFocalSchedule(validation, every=2)
+    model.fit(x, y, epochs=5, callbacks=[schedule], verbose=0)
+    assert len(schedule.gammas) == 2
+
+
+def test_save_and_load_in_mid_training(digits, tmp_path):
+    (x, y), validation, _ = digits
+    model, loss = compiled_network()
+    schedule = kc.callbacks.AdaFocalSchedule(validation)
+    model.fit(x, y, epochs=2, callbacks=[schedule], verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
+    gammas = keras.ops.convert_to_numpy(loss.table.gammas)
+    np.testing.assert_array_equal(again.loss.table.gammas, gammas)
+    assert again.evaluate(x, y, verbose=0)[0] == pytest.approx(
+        model.evaluate(x, y, verbose=0)[0], rel=1e-6
+    )
+    # It goes on from there, and the compiled step sees it.
+    arguments = {"epochs": 2, "shuffle": False, "verbose": 0}
+    schedules = [kc.callbacks.AdaFocalSchedule(validation) for _ in range(2)]
+    logs = [
+        m.fit(x, y, callbacks=[s], **arguments).history["loss"]
+        for m, s in zip((model, again), schedules, strict=True)
+    ]
+    assert logs[0] == pytest.approx(logs[1], rel=1e-5)
+    np.testing.assert_allclose(
+        schedules[0].gammas[-1], schedules[1].gammas[-1], rtol=1e-5
+    )
+
+
+def test_weights_files_hold_the_gammas(digits, tmp_path):
+    (x, y), validation, _ = digits
+    model, loss = compiled_network()
+    schedule = kc.callbacks.AdaFocalSchedule(validation)
+    path = str(tmp_path / "latest.weights.h5")
+    model.fit(x, y, callbacks=[schedule], verbose=0)
+    model.save_weights(path)
+    other, other_loss = compiled_network()
+    other.load_weights(path)
+    gammas = keras.ops.convert_to_numpy(loss.table.gammas)
+    assert not (gammas == 1).all()
+    np.testing.assert_array_equal(other_loss.table.gammas, gammas)
+
+
+def test_with_a_history_model(digits):
+    (x, y), validation, _ = digits
+    loss = kc.losses.AdaFocalLoss(from_logits=True)
+    model = kc.models.WithHistory(small_network(), len(x))
+    crl = kc.losses.CRL(primary=loss, from_logits=True)
+    model.compile("adam", crl, metrics=loss.parts())
+    schedule = kc.callbacks.AdaFocalSchedule(validation)
+    logs = model.fit(
+        kc.with_index(x), y, epochs=3, callbacks=[schedule], verbose=0
+    ).history
+    assert logs["penalty"][-1] > 0
+    assert len(set(logs["gamma"])) == 3
+
+
+def test_what_is_missing(digits):
+    (x, y), validation, _ = digits
+    schedule = kc.callbacks.AdaFocalSchedule(validation)
+    model = small_network()
+    model.compile("sgd", kc.losses.FocalLoss(from_logits=True))
+    with pytest.raises(ValueError, match="AdaFocalLoss"):
+        model.fit(x, y, callbacks=[schedule], verbose=0)
+    model.compile("sgd", kc.losses.AdaFocalLoss(from_logits=True))
+    with pytest.raises(ValueError, match=r"loss\.parts"):
+        model.fit(x, y, callbacks=[schedule], verbose=0)
+    with pytest.raises(ValueError, match="`every` is at least 1"):
+        kc.callbacks.AdaFocalSchedule(validation, every=0)
+    with pytest.raises(ValueError, match="Gammas move between"):
+        kc.callbacks.AdaFocalSchedule(validation, gamma_min=-0.1)
