@@ -126,12 +126,7 @@ class AdaFocalSchedule(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         self._loss = _ada_focal_of(getattr(self.model, "loss", None))
-        tables = [
-            metric
-            for group in self.model.metrics
-            for metric in getattr(group, "metrics", [group])
-            if isinstance(metric, AdaFocalTable)
-        ]
+        tables = _tables_of(self.model)
         if self._loss is None or not tables:
             raise ValueError(
                 "AdaFocalSchedule sets the gammas of an `AdaFocalLoss` that "
@@ -193,6 +188,21 @@ class AdaFocalSchedule(keras.callbacks.Callback):
         probabilities = data_module.as_array(rows.probabilities)[keep]
         confidence, correct = exact.top_label(labels, probabilities)
         return confidence, correct, weight[keep]
+
+
+def _tables_of(model):
+    """The tables of gammas that `compile` was given as metrics.
+
+    `model.metrics` shows them only once they are built, which TensorFlow does
+    in the first step, later than training begins.
+    """
+    names = ("_user_metrics", "_user_weighted_metrics")
+    given = [getattr(group, n, None) for group in model.metrics for n in names]
+    return [
+        metric
+        for metric in keras.tree.flatten(given)
+        if isinstance(metric, AdaFocalTable)
+    ]
 
 
 def _ada_focal_of(loss):
