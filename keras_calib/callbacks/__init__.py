@@ -3,5 +3,13 @@
 from keras_calib.callbacks.adafocal_schedule import AdaFocalSchedule
 from keras_calib.callbacks.calibration_monitor import CalibrationMonitor
 from keras_calib.callbacks.correctness_history import CorrectnessHistory
+from keras_calib.callbacks.reliability_diagram import ReliabilityDiagram
+from keras_calib.callbacks.temperature_tracker import TemperatureTracker
 
-__all__ = ["AdaFocalSchedule", "CalibrationMonitor", "CorrectnessHistory"]
+__all__ = [
+    "AdaFocalSchedule",
+    "CalibrationMonitor",
+    "CorrectnessHistory",
+    "ReliabilityDiagram",
+    "TemperatureTracker",
+]

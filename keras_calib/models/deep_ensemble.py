@@ -108,6 +108,7 @@ def mean_probabilities(logs, axis):
     """Mean of probabilities, given their logarithms; its own log is kept.
 
     The softmax of `log mean p` is `mean p`, and Keras keeps what went into a
-    softmax: losses and metrics then see the tail that a float32 loses.
+    softmax (not in compiled code on JAX): losses then see the tail that a
+    float32 loses.
     """
     return keras.activations.softmax(ops.logsumexp(logs, axis=axis))

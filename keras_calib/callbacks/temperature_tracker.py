@@ -1,0 +1,86 @@
+"""How far from calibrated a model is, as a temperature, epoch by epoch."""
+
+import numpy as np
+
+from keras_calib.callbacks.validation import ValidationCallback
+from keras_calib.layers.temperature_fit import fit_temperature
+from keras_calib.metrics import exact
+
+
+class TemperatureTracker(ValidationCallback):
+    """Add the best temperature on validation data to the epoch's logs.
+
+    A temperature above 1 tells that the model is overconfident, one below 1
+    that it is underconfident; what remains after it shows what temperature
+    scaling could not repair. The model itself is not changed.
+
+    Keys: `val_temperature`, which minimises the negative log-likelihood,
+    `val_calibrated_negative_log_likelihood` and
+    `val_calibrated_expected_calibration_error`, both at that temperature. Other
+    callbacks see them if they come **after** this one in the list.
+
+    Args:
+        validation_data: `(x, y)` or `(x, y, sample_weight)` arrays, or a
+            dataset as `fit` takes it.
+        num_bins: int, how many bins the calibration error has.
+        from_logits: whether the model gives logits.
+        ignore_class: samples with this label do not count.
+        every: int, run after each so many epochs, and after the last one.
+        batch_size: for arrays; 32 by default.
+
+    Raises:
+        ValueError: if `every` or `num_bins` is below 1.
+
+    Example:
+        >>> import numpy as np, keras, keras_calib as kc
+        >>> x = np.random.default_rng(0).normal(size=(64, 4))
+        >>> y = np.arange(64) % 3
+        >>> model = keras.Sequential([keras.layers.Dense(3, "softmax")])
+        >>> model.compile(loss="sparse_categorical_crossentropy")
+        >>> tracker = kc.callbacks.TemperatureTracker((x, y))
+        >>> history = model.fit(x, y, callbacks=[tracker], verbose=0)
+        >>> len(history.history["val_temperature"])
+        1
+
+    Reference:
+        Guo et al., "On Calibration of Modern Neural Networks", ICML 2017,
+        Section 4.2.
+    """
+
+    def __init__(
+        self,
+        validation_data,
+        num_bins=15,
+        from_logits=False,
+        ignore_class=None,
+        every=1,
+        batch_size=None,
+    ):
+        super().__init__(
+            validation_data, from_logits, ignore_class, every, batch_size
+        )
+        if num_bins < 1:
+            raise ValueError(
+                f"`num_bins` must be at least 1. Received: num_bins={num_bins}."
+            )
+        self.num_bins = num_bins
+
+    def on_epoch_end(self, epoch, logs=None):
+        if logs is None or not self.is_due(epoch):
+            return
+        labels, logits, _, weight = self.predict()
+        found = fit_temperature(logits, labels, weight)
+        confidence, correct = exact.top_label(
+            labels, _softmax(logits / found.temperature)
+        )
+        error = exact.expected_calibration_error(
+            confidence, correct, self.num_bins, weight=weight
+        )
+        logs["val_temperature"] = float(found.temperature)
+        logs["val_calibrated_negative_log_likelihood"] = float(found.nll_after)
+        logs["val_calibrated_expected_calibration_error"] = error
+
+
+def _softmax(logits):
+    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)

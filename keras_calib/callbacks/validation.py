@@ -1,0 +1,80 @@
+"""Validation data that a callback runs the model on, at its own pace."""
+
+import keras
+import numpy as np
+
+from keras_calib import data
+from keras_calib.ops.rows import as_rows
+
+
+class ValidationCallback(keras.callbacks.Callback):
+    """Base of callbacks that look at predictions after an epoch.
+
+    Args:
+        validation_data: `(x, y)` or `(x, y, sample_weight)` arrays, or a
+            dataset as `fit` takes it.
+        from_logits: whether the model gives logits.
+        ignore_class: samples with this label do not count.
+        every: int, run after each so many epochs, and after the last one.
+        batch_size: for arrays; 32 by default.
+    """
+
+    def __init__(
+        self,
+        validation_data,
+        from_logits=False,
+        ignore_class=None,
+        every=1,
+        batch_size=None,
+    ):
+        super().__init__()
+        if every < 1:
+            raise ValueError(
+                f"`every` must be at least 1. Received: every={every}."
+            )
+        self.validation_data = validation_data
+        self.from_logits = from_logits
+        self.ignore_class = ignore_class
+        self.every = every
+        self.batch_size = batch_size
+
+    def is_due(self, epoch):
+        """Whether this epoch, counted from 0, is one to look at."""
+        last = epoch + 1 == self.params.get("epochs")
+        return last or (epoch + 1) % self.every == 0
+
+    def predict(self):
+        """One pass over the validation data.
+
+        Returns:
+            labels: int32 class ids of the samples that count, `(n,)`.
+            logits: the model's, or the log of its probabilities,
+                `(n, num_classes)`; two columns for one sigmoid unit.
+            probabilities: of the same shape.
+            weight: `None` where all count the same, or float64, `(n,)`.
+        """
+        arrays = self.validation_data
+        if not isinstance(arrays, tuple | list):
+            arrays = (arrays,)
+        x, y, weight = (*arrays, None, None)[:3]
+        source, total = data.batches(x, y, weight, self.batch_size)
+        scores, labels, weight = data.predict_once(self.model, source, total)
+        rows = as_rows(
+            labels,
+            scores,
+            weight,
+            from_logits=self.from_logits,
+            ignore_class=self.ignore_class,
+            binary=True,
+        )
+        used = data.as_array(rows.weights)
+        keep = used > 0
+        weight = None
+        if not (used[keep] == 1).all():
+            weight = np.asarray(used[keep], "float64")
+        return (
+            data.as_array(rows.labels)[keep],
+            data.as_array(rows.logits)[keep],
+            data.as_array(rows.probabilities)[keep],
+            weight,
+        )

@@ -1,0 +1,97 @@
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from tests.helpers import small_network
+
+
+def fit(digits, callback, epochs):
+    model = small_network()
+    model.compile(
+        "sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    (x, y), *_ = digits
+    model.fit(x, y, epochs=epochs, verbose=0, callbacks=[callback])
+
+
+def test_files_of_the_chosen_epochs(digits, tmp_path):
+    callback = kc.callbacks.ReliabilityDiagram(
+        tmp_path / "diagrams" / "{epoch:02d}.png",
+        digits[1],
+        every=2,
+        from_logits=True,
+    )
+    fit(digits, callback, epochs=3)
+    # After epoch 2, and after the third, which is the last.
+    found = sorted(path.name for path in (tmp_path / "diagrams").iterdir())
+    assert found == ["02.png", "03.png"]
+
+    from matplotlib import image
+    from matplotlib import pyplot
+
+    shape = image.imread(tmp_path / "diagrams" / "03.png").shape
+    assert min(shape[:2]) > 200
+    assert not pyplot.get_fignums()  # figures do not pile up
+
+
+def test_draws_what_the_plot_draws(digits, tmp_path, monkeypatch):
+    drawn = []
+    original = kc.plots.reliability_diagram
+
+    def spy(labels, predictions, *args, **kwargs):
+        drawn.append((labels, predictions))
+        return original(labels, predictions, *args, **kwargs)
+
+    monkeypatch.setattr(kc.plots, "reliability_diagram", spy)
+    callback = kc.callbacks.ReliabilityDiagram(
+        tmp_path / "one.png", digits[1], from_logits=True
+    )
+    fit(digits, callback, epochs=1)
+    (labels, predictions), (x, y) = drawn[0], digits[1]
+    assert np.array_equal(labels, y)
+    expected = keras.ops.softmax(callback.model.predict(x, verbose=0))
+    np.testing.assert_allclose(
+        predictions, keras.ops.convert_to_numpy(expected), atol=1e-6
+    )
+
+
+def test_tensorboard_images(digits, tmp_path):
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("TensorFlow is not loaded")
+    import tensorflow as tf
+
+    callback = kc.callbacks.ReliabilityDiagram(
+        tmp_path, digits[1], from_logits=True
+    )
+    fit(digits, callback, epochs=2)
+    assert (tmp_path / "reliability_002.png").exists()
+    (events,) = tmp_path.glob("events.*")
+    steps = []
+    for record in tf.data.TFRecordDataset(str(events)):
+        event = tf.compat.v1.Event.FromString(record.numpy())
+        for value in event.summary.value:
+            assert value.tag == "reliability"
+            width, height, first, *_ = value.tensor.string_val
+            assert int(width) > 200
+            assert int(height) > 200
+            assert first.startswith(b"\x89PNG")
+            steps.append(event.step)
+    assert steps == [0, 1]
+
+
+def test_without_tensorflow_only_files(digits, tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    callback = kc.callbacks.ReliabilityDiagram(tmp_path, digits[1])
+    assert not callback.tensorboard
+
+
+def test_bad_arguments(digits, tmp_path, monkeypatch):
+    for wrong in ({"every": 0}, {"num_bins": 0}):
+        with pytest.raises(ValueError, match="at least 1"):
+            kc.callbacks.ReliabilityDiagram(tmp_path, digits[1], **wrong)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"keras-calib\[plots\]"):
+        kc.callbacks.ReliabilityDiagram(tmp_path, digits[1])
