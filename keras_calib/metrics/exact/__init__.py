@@ -6,6 +6,7 @@ epoch or per report comes from here.
 
 import numpy as np
 
+from keras_calib.metrics.exact.rules import equal_mass_index
 from keras_calib.ops.binning import bin_index
 
 
@@ -24,26 +25,6 @@ def top_label(labels, probabilities):
     predicted = probabilities.argmax(axis=-1)
     confidence = probabilities[np.arange(len(predicted)), predicted]
     return confidence, (predicted == labels).astype("float64")
-
-
-def equal_mass_index(confidence, num_bins, weight=None):
-    """Index of the equal-mass bin of each confidence.
-
-    The upper edge of bin `j` is the value of rank `ceil(j n / num_bins)`, bins
-    are right-closed, and equal values are never separated: the result does not
-    depend on the order of the samples. With weights, ranks are sums of weight.
-    """
-    order = np.argsort(confidence, kind="stable")
-    ordered = confidence[order]
-    if weight is None:
-        rank = np.arange(1, len(ordered) + 1, dtype="float64")
-    else:
-        rank = np.cumsum(weight[order], dtype="float64")
-    share = np.arange(1, num_bins) / num_bins * rank[-1]
-    # A rank is reached although the division above was rounded up.
-    first = np.searchsorted(rank, share - 1e-9 * rank[-1], side="left")
-    edges = ordered[np.minimum(first, len(ordered) - 1)]
-    return np.searchsorted(edges, confidence, side="left")
 
 
 def expected_calibration_error(
