@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_calib.ops.confidence import top_label
 from keras_calib.ops.rows import as_rows
 
 
@@ -62,6 +63,24 @@ class CalibrationMetric(keras.metrics.Metric):
         total, rest = self._sums[name]
         return ops.convert_to_tensor(total) + ops.convert_to_tensor(rest)
 
+    def merge_state(self, metrics):
+        """Add what other metrics of the same settings have seen.
+
+        Args:
+            metrics: an iterable of metrics, of other processes for example.
+        """
+        for other in metrics:
+            self.build_like(other)
+            for name, parts in other._sums.items():
+                for part in parts:
+                    self.add_to(name, ops.convert_to_tensor(part))
+
+    def build_like(self, other):
+        """Create the sums that wait for the first batch, if `other` has them.
+
+        For metrics whose state depends on the number of classes.
+        """
+
     def rows(self, y_true, y_pred, sample_weight=None):
         """Read a batch as `Rows`; the first one that can be seen is checked."""
         rows = as_rows(
@@ -76,6 +95,16 @@ class CalibrationMetric(keras.metrics.Metric):
         )
         self._checked = self._checked or rows.checked
         return rows
+
+    def events(self, y_true, y_pred, sample_weight=None):
+        """Confidence, correctness and weight of each row's prediction.
+
+        A row that cannot be has confidence NaN: compiled code cannot raise.
+        """
+        rows = self.rows(y_true, y_pred, sample_weight)
+        confidence, correct = top_label(rows)
+        confidence = ops.where(rows.faulty, float("nan"), confidence)
+        return confidence, correct, rows.weights
 
     def get_config(self):
         return {

@@ -146,7 +146,9 @@ def calibration_errors(
         >>> rng = np.random.default_rng(0)
         >>> p = rng.dirichlet([1, 1, 1], size=2000)
         >>> labels = (p.cumsum(1) > rng.random((2000, 1))).argmax(1)
-        >>> found = kc.metrics.calibration_errors(labels, p, bootstrap=200)
+        >>> found = kc.metrics.calibration_errors(
+        ...     labels, p, bootstrap=200, verbose=0
+        ... )
         >>> error = found["expected_calibration_error"]
         >>> bool(error.low < error < error.high) and bool(error < 0.05)
         True
@@ -161,9 +163,7 @@ def calibration_errors(
     )
     wanted = VARIANTS if variants is None else tuple(variants)
     wanted = [
-        name
-        for name in wanted
-        if name not in BINARY or data.num_classes == 2
+        name for name in wanted if name not in BINARY or data.num_classes == 2
     ]
     draws = _Draws(data, bootstrap, seed, verbose)
     found = {}
@@ -314,6 +314,8 @@ class _Draws:
         """How often each row is drawn, `(replicates, n)`."""
         units = self.data.units
         size = min(self.chunk, self.number - start)
+        if not units:
+            return np.zeros((size, 0), int)
         rng = np.random.default_rng([self.seed, start])
         drawn = rng.integers(0, units, (size, units), "int32")
         drawn += np.arange(0, size * units, units, dtype="int32")[:, None]
@@ -371,7 +373,7 @@ class _Draws:
 class _Bar:
     """A progress bar that shows itself when the work is long."""
 
-    PATIENCE = 2.0  # seconds
+    PATIENCE = 3.0  # seconds
 
     def __init__(self, total, verbose):
         self.total = total

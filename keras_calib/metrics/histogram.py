@@ -1,8 +1,8 @@
-"""A fine histogram of confidences, from which equal-mass bins are read.
+"""A fine histogram of confidences, from which mass bins and more are read.
 
-Equal-mass bins need every confidence; a metric keeps a fixed number of cells
-instead. Cells are the union of an even grid on [0, 1] and an even grid in
-log-odds, because confidences crowd near 1.
+What needs every confidence is streamed from a fixed number of cells instead.
+Cells are the union of an even grid on [0, 1] and an even grid in log-odds,
+because confidences crowd near 1.
 """
 
 import functools
@@ -10,47 +10,96 @@ import functools
 import numpy as np
 from keras import ops
 
+from keras_calib.ops.binning import bin_sums
+
 CELLS = 1024
 
 
 @functools.lru_cache
-def cell_edges():
-    """Interior edges of the cells, sorted, float64."""
-    even = np.arange(1, CELLS) / CELLS
-    odds = 1 / (1 + np.exp(-np.linspace(-17.0, 17.0, CELLS)))
+def cell_edges(cells=CELLS, num_bins=None):
+    """Interior edges of the cells, sorted, float64.
+
+    Args:
+        cells: how many cells each of the two grids has.
+        num_bins: also the edges of so many bins of equal width.
+    """
+    even = np.arange(1, cells) / cells
+    odds = 1 / (1 + np.exp(-np.linspace(-17.0, 17.0, cells)))
     edges = np.union1d(even.astype("float32"), odds.astype("float32"))
+    if num_bins is not None:
+        width = np.arange(1, num_bins) / num_bins
+        edges = np.union1d(edges, width.astype("float32"))
     return edges[(edges > 0) & (edges < 1)].astype("float64")
 
 
-def num_cells():
+@functools.lru_cache
+def cell_centres(cells=CELLS, num_bins=None):
+    """The middle of each cell, float64."""
+    edges = np.concatenate([[0.0], cell_edges(cells, num_bins), [1.0]])
+    return (edges[1:] + edges[:-1]) / 2
+
+
+def num_cells(cells=CELLS, num_bins=None):
     """How many cells the histogram has."""
-    return len(cell_edges()) + 1
+    return len(cell_edges(cells, num_bins)) + 1
 
 
-def equal_mass_sums(count, residual, num_bins):
-    """Merge cells into bins of equal mass.
+def mass_bin_of_cell(count, num_bins):
+    """The bin of equal mass that each cell belongs to, int32.
 
     The upper edge of bin `j` is the first cell at which the running count
-    reaches the share `j / num_bins`.
+    reaches the share `j / num_bins`; so a cell's bin is the number of shares
+    that were reached before it.
 
     Args:
-        count: weight per cell, shape `(num_cells,)`.
-        residual: `sum (confidence - correct)` per cell, `(num_cells,)`.
+        count: weight per cell, shape `(..., num_cells)`.
+        num_bins: int.
+    """
+    running = ops.cumsum(count, axis=-1)
+    total = running[..., -1:]
+    before = running - count
+    reached = ops.divide_no_nan(before * num_bins, total)
+    # A rank is reached although the sum was rounded down.
+    index = ops.cast(ops.floor(reached + 1e-5), "int32")
+    return ops.clip(index, 0, num_bins - 1)
+
+
+def merge_cells(weight, residual, num_bins):
+    """Sums of cells as sums of bins of equal mass, class by class.
+
+    Args:
+        weight: per class and cell, `(num_classes, num_cells)`.
+        residual: `sum w (confidence - correct)`, the same shape.
         num_bins: int.
 
     Returns:
-        Weight and residual per bin, each of shape `(num_bins,)`.
+        Weight and residual, each `(num_classes, num_bins)`.
+    """
+    classes = weight.shape[0]
+    index = mass_bin_of_cell(weight, num_bins)
+    offset = np.arange(classes, dtype="int32")[:, None] * num_bins
+    index = ops.reshape(index + ops.convert_to_tensor(offset), (-1,))
+    columns = ops.stack(
+        [ops.reshape(weight, (-1,)), ops.reshape(residual, (-1,))]
+    )
+    sums = bin_sums(columns, index, classes * num_bins)
+    weight, residual = ops.unstack(sums)
+    shape = (classes, num_bins)
+    return ops.reshape(weight, shape), ops.reshape(residual, shape)
+
+
+def cells_below(count, share):
+    """How many cells hold the given shares of all weight.
+
+    Args:
+        count: weight per cell, `(num_cells,)`.
+        share: a NumPy array of shares in (0, 1), `(m,)`.
+
+    Returns:
+        int32, `(m,)`: the first cell that reaches the share is included.
     """
     running = ops.cumsum(count)
-    total = running[-1]
-    share = ops.cast(ops.arange(1, num_bins), count.dtype) / num_bins * total
-    # A rank is reached although the division above was rounded up.
-    last = ops.searchsorted(running, share - 1e-6 * total / num_bins)
-    last = ops.clip(ops.cast(last, "int32"), 0, count.shape[0] - 1)
-
-    def split(values):
-        running = ops.cumsum(values)
-        upper = ops.append(ops.take(running, last), running[-1:])
-        return upper - ops.append(ops.zeros_like(upper[:1]), upper[:-1])
-
-    return split(count), split(residual)
+    share = ops.convert_to_tensor(share, count.dtype)
+    # A rank is reached although the product was rounded up.
+    found = ops.searchsorted(running, (share - 1e-7) * running[-1])
+    return ops.minimum(ops.cast(found, "int32") + 1, count.shape[0])

@@ -1,7 +1,8 @@
+import shutil
+
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
 import keras_calib as kc
 from keras_calib.metrics import exact
@@ -9,6 +10,11 @@ from keras_calib.metrics import histogram
 from tests.helpers import read_predictions
 from tests.helpers import small_network
 from tests.helpers import to_numpy
+from tests.metrics.oracles import CONFIDENCE
+from tests.metrics.oracles import CORRECT
+from tests.metrics.oracles import LABELS
+from tests.metrics.oracles import PROBABILITIES
+from tests.metrics.oracles import random_predictions
 
 INFINITY = float("inf")
 KINDS = [
@@ -18,26 +24,6 @@ KINDS = [
     ("mass", 1),
     ("mass", 2),
 ]
-
-# Binary events: every edge of five bins is hit, 0 and 1 too.
-CONFIDENCE = np.array(
-    [0, 0.05, 0.2, 0.2, 0.35, 0.4, 0.55, 0.6, 0.75, 0.8, 1, 1]
-)
-CORRECT = np.array([0, 0, 1, 0, 0, 1, 1, 0, 1, 1, 1, 0.0])
-
-PROBABILITIES = np.array(
-    [
-        [0.70, 0.20, 0.10],
-        [0.10, 0.85, 0.05],
-        [0.30, 0.25, 0.45],
-        [0.05, 0.05, 0.90],
-        [0.50, 0.40, 0.10],
-        [0.15, 0.60, 0.25],
-        [0.98, 0.01, 0.01],
-        [0.20, 0.35, 0.45],
-    ]
-)
-LABELS = np.array([0, 1, 0, 2, 1, 1, 0, 1])
 
 REAL = {
     "wideresnet-16-4-cifar-10": (
@@ -70,14 +56,6 @@ def streamed(labels, predictions, batch_size=1000, **arguments):
         part = slice(start, start + batch_size)
         metric.update_state(labels[part], predictions[part])
     return float(metric.result())
-
-
-def random_predictions(n=500, num_classes=4):
-    rng = np.random.default_rng(0)
-    logits = rng.normal(size=(n, num_classes)).astype("float32") * 2
-    noise = rng.gumbel(size=logits.shape)
-    labels = (logits / 2 + noise).argmax(-1)
-    return labels, np.asarray(ops.softmax(logits))
 
 
 @pytest.mark.parametrize(
@@ -282,10 +260,18 @@ def test_config_round_trip(binning, norm):
     assert again.norm == norm
 
 
-@pytest.mark.parametrize("jit_compile", [True, "auto"])
+# On torch `jit_compile=True` compiles C++, which takes a minute.
+SLOW_ON_TORCH = [pytest.mark.slow] if keras.backend.backend() == "torch" else []
+
+
+@pytest.mark.parametrize(
+    "jit_compile",
+    [pytest.param(True, marks=SLOW_ON_TORCH, id="jit"), "auto"],
+)
 def test_fit_early_stopping_and_saving(jit_compile, digits, tmp_path):
-    if jit_compile is True and keras.backend.backend() == "torch":
-        pytest.skip("torch.compile of a training step needs a C++ toolchain")
+    on_torch = keras.backend.backend() == "torch"
+    if jit_compile is True and on_torch and not shutil.which("g++"):
+        pytest.skip("torch.compile needs g++")
     (x, y), validation, _ = digits
     metrics = [
         kc.metrics.ExpectedCalibrationError(from_logits=True, name="ece"),

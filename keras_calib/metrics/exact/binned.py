@@ -6,6 +6,8 @@ import numpy as np
 
 from keras_calib.metrics.exact.events import divide
 
+MOST_BINS = 1000
+
 
 def binned_error(bins, norm=1, total=None):
     """`(sum_m n_m / n |C_m - A_m|^p)^(1/p)`; 0 where nothing was counted.
@@ -109,7 +111,8 @@ def sweep(events, norm=2, binning="mass", ties=True):
     """Error at the largest number of bins that keeps accuracy monotone.
 
     Bins are added one by one, as long as accuracy does not fall from one bin
-    to the next; empty bins are skipped.
+    to the next; empty bins are skipped. A model without errors would go on for
+    ever: the sweep ends at 1000 bins, or one below the number of samples.
 
     Args:
         events: `Events`.
@@ -123,7 +126,12 @@ def sweep(events, norm=2, binning="mass", ties=True):
     error = np.asarray(binned_error(events.bins(_ends(events)), norm))
     number = np.ones(error.shape, int)
     going = np.ones(error.shape, bool)
-    for b in range(2, len(events)):
+    # At most one bin less than there are samples, however they are weighted.
+    squares = events.squares_below[..., -1]
+    samples = divide(np.asarray(events.total, "float64") ** 2, squares)
+    most = int(np.ceil(samples.max(initial=0)))
+    for b in range(2, min(most, MOST_BINS) + 1):
+        going = going & (b < samples - 1e-9)
         if binning == "mass":
             cuts = events.mass_cuts(b, ties=ties)
         else:

@@ -83,6 +83,7 @@ class Predictions:
 
 
 def log_softmax(logits):
+    """Log of the softmax over the last axis."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     total = np.exp(shifted).sum(axis=-1, keepdims=True)
     return shifted - np.log(total)

@@ -71,9 +71,7 @@ def equal_mass_index(confidence, num_bins, weight=None, rule="group"):
         return np.searchsorted(edges, confidence, side="left") - 1
     if rule == "midpoint":
         parts = np.array_split(ordered, min(num_bins, n))
-        edges = [
-            (a[-1] + b[0]) / 2 for a, b in itertools.pairwise(parts)
-        ]
+        edges = [(a[-1] + b[0]) / 2 for a, b in itertools.pairwise(parts)]
         return np.searchsorted(np.unique(edges), confidence, side="left")
     index = np.empty(n, int)
     index[order] = np.arange(n) * num_bins // n
