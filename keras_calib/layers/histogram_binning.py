@@ -1,0 +1,166 @@
+"""Histogram binning: probabilities replaced by frequencies in bins."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_calib.layers.base import CalibrationLayer
+from keras_calib.layers.isotonic_fit import without_zeros
+from keras_calib.layers.lookup import UNUSED
+from keras_calib.layers.lookup import count_below
+from keras_calib.layers.lookup import take_rows
+from keras_calib.layers.score_maps import log_probabilities
+from keras_calib.layers.score_maps import log_softmax
+from keras_calib.layers.score_maps import on_pairs
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class HistogramBinning(CalibrationLayer):
+    """Replace each probability by the frequency of its class in its bin.
+
+    One histogram for each class, against the rest; then rows are normalised.
+    Output is `log q`. Bins are `(low, high]`, and 0 is in the first. An empty
+    bin gives its centre; a bin in which the class never came true gives as
+    little as the data can tell; a class that is absent from the calibration
+    data keeps its probabilities. Predictions may change.
+
+    Args:
+        num_bins: int.
+        equal_mass: bool, whether bins hold equally many samples rather than
+            have equal widths.
+        **kwargs: `name`, `dtype`, `trainable`, as in Keras.
+
+    Raises:
+        ValueError: if `num_bins` is below 1.
+
+    Example:
+        >>> import numpy as np, keras_calib as kc
+        >>> logits = np.log([[0.9, 0.1]] * 4 + [[0.4, 0.6]] * 2)
+        >>> layer = kc.layers.HistogramBinning()
+        >>> layer = layer.adapt(logits, [0, 0, 0, 1, 1, 0])
+        >>> q = keras.ops.exp(layer(logits))
+        >>> round(float(q[0, 0]), 4), round(float(q[4, 0]), 4)
+        (0.75, 0.5)
+
+    Reference:
+        Zadrozny and Elkan, "Obtaining calibrated probability estimates from
+        decision trees and naive Bayesian classifiers", ICML 2001.
+    """
+
+    shift_invariant = True
+    parametric = False
+
+    def __init__(self, num_bins=15, equal_mass=False, **kwargs):
+        super().__init__(**kwargs)
+        if num_bins < 1:
+            raise ValueError(
+                f"`num_bins` must be at least 1. Received: {num_bins}."
+            )
+        self.num_bins = num_bins
+        self.equal_mass = equal_mass
+
+    def build(self, input_shape):
+        num_classes = max(2, input_shape[-1])
+        size = 2 ** int(np.ceil(np.log2(self.num_bins + 1))) - 1
+        self.edges = self.add_weight(
+            (num_classes, size), constant(UNUSED), name="edges"
+        )
+        self.values = self.add_weight(
+            (num_classes, size + 1), "zeros", name="values"
+        )
+        # 1 for a class that goes through its histogram; at first, none does.
+        self.binned = self.add_weight((num_classes,), "zeros", name="binned")
+        self.built = True
+
+    def degrees_of_freedom(self, num_classes):
+        return self.num_bins * num_classes
+
+    def fit(self, logits, labels, weight, objective):
+        p = np.exp(log_probabilities(logits))
+        num_classes, size = self.edges.shape
+        edges = np.full((num_classes, size), UNUSED, "float32")
+        values = np.zeros((num_classes, size + 1), "float32")
+        binned = np.zeros(num_classes, "float32")
+        for k in range(num_classes):
+            of_class = labels == k
+            if not of_class.any():
+                continue
+            inner, counts, events = histogram(
+                p[:, k], of_class, self.num_bins, self.equal_mass, weight
+            )
+            found = frequencies(inner, counts, events)
+            edges[k, : len(inner)] = inner
+            values[k, : len(found)] = without_zeros(
+                found, counts, centres(inner)
+            )
+            binned[k] = 1
+        weights = {"edges": edges, "values": values, "binned": binned}
+        return weights, {
+            "num_bins": self.num_bins,
+            "classes_absent": int(num_classes - binned.sum()),
+        }
+
+    def call(self, logits):
+        return on_pairs(self._replace, logits)
+
+    def _replace(self, logits):
+        log_p = log_softmax(logits)
+        bin_index = count_below(self.edges, ops.exp(log_p))
+        q = take_rows(self.values, bin_index)
+        log_q = ops.log(ops.where(q > 0, q, 1.0))
+        return log_softmax(ops.where(self.binned > 0, log_q, log_p))
+
+    def get_config(self):
+        config = {"num_bins": self.num_bins, "equal_mass": self.equal_mass}
+        return {**super().get_config(), **config}
+
+
+def constant(value):
+    return keras.initializers.Constant(value)
+
+
+def histogram(scores, events, num_bins, equal_mass=False, weight=None):
+    """Inner edges of the bins, and the weight of samples and events in each.
+
+    Args:
+        scores: in `[0, 1]`, `(n,)`.
+        events: bool or 0 and 1, `(n,)`.
+        num_bins: int.
+        equal_mass: bool; edges are then midpoints between samples, and bins
+            that no edge can part are one.
+        weight: `None`, or weights >= 0, `(n,)`.
+
+    Returns:
+        edges, counts, events: at most `num_bins - 1`, `num_bins` numbers.
+    """
+    if equal_mass:
+        edges = equal_mass_edges(scores, num_bins)
+    else:
+        edges = np.arange(1, num_bins) / num_bins
+    index = np.searchsorted(edges, scores, "left")
+    weight = np.ones(len(scores)) if weight is None else weight
+    size = len(edges) + 1
+    counts = np.bincount(index, weights=weight, minlength=size)
+    found = np.bincount(index, weights=weight * events, minlength=size)
+    return edges, counts, found
+
+
+def equal_mass_edges(scores, num_bins):
+    """Midpoints between the samples at the quantiles, without repetitions."""
+    ordered = np.sort(scores)
+    n = len(ordered)
+    ranks = [-(-j * n // num_bins) for j in range(1, num_bins)]
+    return np.unique(
+        [(ordered[r - 1] + ordered[min(r, n - 1)]) / 2 for r in ranks]
+    )
+
+
+def centres(edges):
+    bounds = np.concatenate([[0.0], edges, [1.0]])
+    return (bounds[1:] + bounds[:-1]) / 2
+
+
+def frequencies(edges, counts, events):
+    """Events per sample in each bin; the centre of a bin without samples."""
+    found = events / np.where(counts > 0, counts, 1.0)
+    return np.where(counts > 0, found, centres(edges))

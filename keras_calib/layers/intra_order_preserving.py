@@ -1,0 +1,369 @@
+"""Intra order-preserving maps: scores bent, their order kept."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_calib.layers.base import CalibrationLayer
+from keras_calib.layers.lookup import count_below
+from keras_calib.layers.lookup import take_rows
+from keras_calib.layers.quasi_newton import minimize
+from keras_calib.layers.score_maps import keep_prediction
+from keras_calib.layers.score_maps import log_probabilities
+from keras_calib.layers.score_maps import log_softmax
+from keras_calib.layers.score_maps import on_pairs
+from keras_calib.layers.small_network import SmallNetwork
+from keras_calib.layers.small_network import by_blocks
+from keras_calib.layers.small_network import inverse_softplus
+from keras_calib.layers.small_network import sigmoid
+from keras_calib.layers.small_network import softplus
+from keras_calib.layers.temperature_scaling import TemperatureScaling
+
+# No segment is flatter: order is kept strictly.
+LEAST_SLOPE = 1e-3
+# Log-probabilities that the network sees are cut here.
+LIMIT = 100.0
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class IntraOrderPreserving(CalibrationLayer):
+    """Bend log-probabilities by an increasing function: order stays.
+
+    With `kind="diagonal"` one increasing function is applied to every
+    log-probability: straight lines between knots, all slopes positive. Equal
+    slopes are temperature scaling. The negative log-likelihood is convex in
+    the slopes; `adapt` finds its minimum with Newton's method.
+
+    With `kind="order_invariant"` a small network looks at the sorted
+    log-probabilities of a sample and stretches each gap between neighbours.
+
+    All classes keep their order, ties included.
+
+    Args:
+        kind: `"diagonal"` or `"order_invariant"`.
+        num_segments: int, a power of 2, segments of the diagonal function.
+        hidden: ints, widths of the network's hidden layers.
+        penalty: float >= 0; pulls towards temperature scaling: weight of the
+            squared differences of neighbouring slopes, or of the mean square
+            of the network's kernels.
+        iterations: int, the largest number of steps.
+        seed: int, for the start of the network.
+        **kwargs: `name`, `dtype`, `trainable`, as in Keras.
+
+    Raises:
+        ValueError: for another `kind`, or another `num_segments`.
+
+    Example:
+        >>> import numpy as np, keras_calib as kc
+        >>> rng = np.random.default_rng(0)
+        >>> logits = rng.normal(size=(500, 3)) * 3
+        >>> labels = (logits / 2 + rng.gumbel(size=(500, 3))).argmax(1)
+        >>> layer = kc.layers.IntraOrderPreserving().adapt(logits, labels)
+        >>> layer.record["nll_after"] < layer.record["nll_before"]
+        True
+
+    Reference:
+        Rahimi et al., "Intra Order-Preserving Functions for Calibration of
+        Multi-Class Neural Networks", NeurIPS 2020, Sections 3 and 4. There,
+        the diagonal function is the integral of a positive network; straight
+        lines make the problem convex.
+    """
+
+    preserves_accuracy = True
+    shift_invariant = True
+    objectives = ("nll", "label_smoothing", "focal", "loss")
+
+    def __init__(
+        self,
+        kind="diagonal",
+        num_segments=16,
+        hidden=(16, 16),
+        penalty=None,
+        iterations=200,
+        seed=0,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if kind not in ("diagonal", "order_invariant"):
+            raise ValueError(
+                '`kind` must be "diagonal" or "order_invariant". '
+                f"Received: kind={kind!r}."
+            )
+        if num_segments < 2 or num_segments & (num_segments - 1):
+            raise ValueError(
+                "`num_segments` must be a power of 2, at least 2. "
+                f"Received: num_segments={num_segments}."
+            )
+        self.kind = kind
+        self.num_segments = num_segments
+        self.hidden = tuple(hidden)
+        self.penalty = penalty
+        self.iterations = iterations
+        self.seed = seed
+
+    def build(self, input_shape):
+        num_classes = max(2, input_shape[-1])
+        if self.kind == "diagonal":
+            self.knots = self.add_weight(
+                (1, self.num_segments - 1),
+                lambda *_, **__: ops.array(
+                    np.linspace(-10, -0.1, self.num_segments - 1)[None],
+                    "float32",
+                ),
+                name="knots",
+            )
+            self.slopes = self.add_weight(
+                (1, self.num_segments), "ones", name="slopes"
+            )
+        else:
+            self._network = SmallNetwork(
+                (num_classes, *self.hidden, num_classes)
+            )
+            self.mean = self.add_weight((num_classes,), "zeros", name="mean")
+            self.deviation = self.add_weight(
+                (num_classes,), "ones", name="deviation"
+            )
+            for number, (a, b) in enumerate(self._network.shapes):
+                last = number == len(self._network.shapes) - 1
+                glorot = keras.initializers.GlorotUniform(number)
+                one = keras.initializers.Constant(inverse_softplus(1.0))
+                kernel = self.add_weight(
+                    (a, b),
+                    "zeros" if last else glorot,
+                    name=f"kernel_{number}",
+                )
+                bias = self.add_weight(
+                    (b,), one if last else "zeros", name=f"bias_{number}"
+                )
+                setattr(self, f"kernel_{number}", kernel)
+                setattr(self, f"bias_{number}", bias)
+        self.built = True
+
+    def degrees_of_freedom(self, num_classes):
+        if self.kind == "diagonal":
+            return self.num_segments
+        return SmallNetwork((num_classes, *self.hidden, num_classes)).size
+
+    def fit(self, logits, labels, weight, objective):
+        tempered, _ = TemperatureScaling().fit(logits, labels, weight, objective)
+        slope = float(np.exp(-float(tempered["log_temperature"])))
+        n = len(labels)
+        weight = np.ones(n) if weight is None else np.asarray(weight, float)
+        if self.kind == "diagonal":
+            return self._fit_slopes(logits, labels, weight, objective, slope)
+        return self._fit_network(logits, labels, weight, objective, slope)
+
+    def _fit_slopes(self, logits, labels, weight, objective, slope):
+        penalty = 1e-4 if self.penalty is None else self.penalty
+        knots = knots_for(logits, self.num_segments - 1)
+        difference = np.diff(np.eye(self.num_segments), axis=0)
+        pull = penalty * difference.T @ difference
+
+        def passes(slopes, curved=True):
+            def block(part, w):
+                features = segment_features(
+                    log_probabilities(logits[part]), knots
+                )
+                scores = features @ slopes
+                value, gradient = objective.value_and_gradient(
+                    scores, labels[part], w
+                )
+                parts = [np.einsum("ik,ikm->m", gradient, features)[None]]
+                if curved:
+                    q = np.exp(log_probabilities(scores))
+                    parts.append(_curvature(features, q, w / w.sum()))
+                return value, np.concatenate(parts)
+
+            value, pieces = by_blocks(
+                block, objective, *logits.shape, weight
+            )
+            gradient, *hessian = sum(pieces)
+            value += slopes @ pull @ slopes / 2
+            gradient = gradient + pull @ slopes
+            return value, gradient, np.array(hessian) + pull if curved else None
+
+        start = np.full(self.num_segments, max(slope, LEAST_SLOPE))
+        slopes = projected_newton(passes, start, LEAST_SLOPE, self.iterations)
+        weights = {"knots": knots[None], "slopes": slopes[None]}
+        return weights, {"kind": self.kind, "slopes": slopes.tolist()}
+
+    def _fit_network(self, logits, labels, weight, objective, slope):
+        penalty = 1e-2 if self.penalty is None else self.penalty
+        network = self._network
+        log_p = log_probabilities(logits)
+        order = np.argsort(-log_p, axis=1, kind="stable")
+        sorted_log_p = np.take_along_axis(log_p, order, axis=1)
+        ranks = (order == np.asarray(labels)[:, None]).argmax(axis=1)
+        gaps = np.zeros_like(log_p)
+        gaps[:, 1:] = (sorted_log_p[:, :-1] - sorted_log_p[:, 1:])[:, ::-1]
+        x = np.clip(sorted_log_p, -LIMIT, 0.0)
+        mean, deviation = x.mean(axis=0), x.std(axis=0)
+        deviation = np.where(deviation > 1e-6, deviation, 1.0)
+        x = (x - mean) / deviation
+
+        def function(theta):
+            out, inputs = network.forward(theta, x)
+            # From the smallest score up, and then from the largest down.
+            scores = np.cumsum(gaps * softplus(out), axis=1)[:, ::-1]
+            value, pieces = by_blocks(
+                lambda part, w: objective.value_and_gradient(
+                    scores[part], ranks[part], w
+                ),
+                objective,
+                *logits.shape,
+                weight,
+            )
+            slope = np.concatenate(pieces)
+            slope = gaps * np.cumsum(slope, axis=1)[:, ::-1] * sigmoid(out)
+            kernels = penalty * network.is_kernel * theta / network.size
+            return (
+                value + float(kernels @ theta) / 2,
+                network.backward(theta, inputs, slope) + kernels,
+            )
+
+        start = network.start(self.seed, inverse_softplus(slope))
+        theta, _ = minimize(function, start, self.iterations)
+        weights = {"mean": mean, "deviation": deviation}
+        for number, (kernel, bias) in enumerate(network.unpack(theta)):
+            weights[f"kernel_{number}"] = kernel
+            weights[f"bias_{number}"] = bias
+        return weights, {"kind": self.kind}
+
+    def call(self, logits):
+        bend = self._bend if self.kind == "diagonal" else self._stretch
+        return on_pairs(lambda z: keep_prediction(z, bend(z)), logits)
+
+    def _bend(self, logits):
+        log_p = log_softmax(logits)
+        # Height of the function at the right end of each segment.
+        ends = ops.concatenate([self.knots, ops.zeros((1, 1))], axis=1)
+        rises = self.slopes[:, 1:] * (ends[:, 1:] - ends[:, :-1])
+        heights = ops.flip(ops.cumsum(ops.flip(rises, axis=1), axis=1), axis=1)
+        heights = ops.concatenate([-heights, ops.zeros((1, 1))], axis=1)
+        segment = count_below(self.knots, log_p)
+        slope = take_rows(self.slopes, segment)
+        return take_rows(heights, segment) + slope * (
+            log_p - take_rows(ends, segment)
+        )
+
+    def _stretch(self, logits):
+        log_p = log_softmax(logits)
+        order = ops.argsort(-log_p, axis=-1)
+        sorted_log_p = ops.take_along_axis(log_p, order, axis=-1)
+        x = (ops.clip(sorted_log_p, -LIMIT, 0.0) - self.mean) / self.deviation
+        count = len(self._network.shapes)
+        for number in range(count):
+            x = ops.matmul(x, getattr(self, f"kernel_{number}"))
+            x = x + getattr(self, f"bias_{number}")
+            if number < count - 1:
+                x = ops.relu(x)
+        stretched = order_preserving(sorted_log_p, x)
+        back = ops.argsort(order, axis=-1)
+        return ops.take_along_axis(stretched, back, axis=-1)
+
+    def get_config(self):
+        config = {
+            "kind": self.kind,
+            "num_segments": self.num_segments,
+            "hidden": list(self.hidden),
+            "penalty": self.penalty,
+            "iterations": self.iterations,
+            "seed": self.seed,
+        }
+        return {**super().get_config(), **config}
+
+
+def order_preserving(scores, stretch):
+    """Stretch the gaps between sorted scores by `softplus(stretch)`.
+
+    The lowest score becomes 0; equal scores stay equal.
+
+    Args:
+        scores: descending, `(..., num_classes)`.
+        stretch: `(..., num_classes)`; entry `j` is for the `j`-th smallest
+            gap from the bottom, and the first is not used.
+    """
+    gaps = ops.flip(scores[..., :-1] - scores[..., 1:], axis=-1)
+    rises = ops.cumsum(gaps * ops.softplus(stretch[..., 1:]), axis=-1)
+    zero = ops.zeros_like(scores[..., :1])
+    return ops.concatenate([ops.flip(rises, axis=-1), zero], axis=-1)
+
+
+def knots_for(logits, count):
+    """Knots below 0 where the likelihood feels them.
+
+    Quantiles of log-probabilities, with weight `sqrt(p (1 - p))`: classes
+    that nobody would predict are many and matter little.
+    """
+    rows = max(1, len(logits) * logits.shape[1] >> 20)
+    log_p = log_probabilities(logits[::rows]).reshape(-1)
+    log_p = np.sort(log_p[log_p > -LIMIT])
+    p = np.exp(log_p)
+    mass = np.cumsum(np.sqrt(p * -np.expm1(log_p)) + 1e-12)
+    levels = np.arange(1, count + 1) / (count + 1) * mass[-1]
+    knots = log_p[np.searchsorted(mass, levels)]
+    # Strictly ascending, and below 0, also where scores are all alike.
+    return np.minimum.accumulate((knots - 1e-3 * np.arange(count, 0, -1))[::-1])[::-1]
+
+
+def segment_features(log_p, knots):
+    """How far each log-probability reaches into each segment, at most 0.
+
+    The function with slopes `s` is `features @ s`; it is 0 at 0, and with
+    slopes of 1 the identity.
+
+    Returns:
+        `(n, num_classes, len(knots) + 1)`.
+    """
+    low = np.append(-np.inf, knots)
+    high = np.append(knots, 0.0)
+    return np.clip(log_p[..., None], low, high) - high
+
+
+def _curvature(features, q, share):
+    """Hessian of the likelihood in the slopes: covariances under `q`."""
+    mean = np.einsum("ik,ikm->im", q, features)
+    flat = features.reshape(-1, features.shape[-1])
+    every = (flat * (q * share[:, None]).reshape(-1, 1)).T @ flat
+    return every - (mean * share[:, None]).T @ mean
+
+
+def projected_newton(passes, start, lowest, iterations=100):
+    """Minimise over `x >= lowest`, with an active set and halved steps.
+
+    Args:
+        passes: x, whether the Hessian is wanted -> value, gradient, Hessian.
+        start: `(size,)`, at least `lowest`.
+        lowest: float.
+        iterations: int.
+
+    Reference:
+        Bertsekas, "Projected Newton methods for optimization problems with
+        simple constraints", 1982.
+    """
+    x = start
+    value, gradient, hessian = passes(x, True)
+    for _ in range(iterations):
+        free = (x > lowest) | (gradient < 0)
+        if not free.any() or np.abs(gradient[free]).max() < 1e-10:
+            break
+        step = np.zeros_like(x)
+        system = hessian[np.ix_(free, free)]
+        system = system + 1e-12 * np.trace(system) * np.eye(len(system))
+        step[free] = np.linalg.solve(system, -gradient[free])
+        length = 1.0
+        while True:
+            new = np.maximum(x + length * step, lowest)
+            new_value, *_ = passes(new, False)
+            expected = gradient @ (new - x)
+            if new_value <= value + 1e-4 * min(expected, 0.0):
+                break
+            length /= 2
+            if length < 1e-8:
+                return x
+        done = value - new_value < 1e-14
+        x = new
+        value, gradient, hessian = passes(x, True)
+        if done:
+            break
+    return x

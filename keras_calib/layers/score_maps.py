@@ -1,0 +1,60 @@
+"""What maps share that bend scores: pairs, probabilities, kept predictions."""
+
+import numpy as np
+from keras import ops
+
+# Minus infinity marks a class that is ruled out. This is as good, and 0 times
+# it is 0.
+LOWEST = -1e30
+# Twice the spacing of float32 numbers around 1.
+STEP = 2.0**-22
+
+
+def on_pairs(call, logits):
+    """Apply a map of `num_classes >= 2` scores also to one sigmoid unit.
+
+    Args:
+        call: function of logits, `(..., num_classes)`.
+        logits: `(..., num_classes)`; or `(..., 1)`, the log-odds.
+    """
+    if logits.shape[-1] > 1:
+        return call(logits)
+    pair = call(ops.concatenate([ops.zeros_like(logits), logits], axis=-1))
+    return pair[..., 1:] - pair[..., :1]
+
+
+def log_softmax(logits):
+    """`log softmax`, finite for any finite logits and for minus infinity."""
+    logits = logits - ops.max(logits, axis=-1, keepdims=True)
+    logits = ops.maximum(logits, LOWEST)
+    return logits - ops.log(ops.sum(ops.exp(logits), axis=-1, keepdims=True))
+
+
+def keep_prediction(logits, calibrated):
+    """Undo what rounding does to the order: the largest score stays largest.
+
+    A map that preserves order on paper can still send two numbers to one.
+    Classes that tie for the prediction before, tie after.
+    """
+    chosen = logits >= ops.max(logits, axis=-1, keepdims=True)
+    others = ops.max(
+        ops.where(chosen, LOWEST, calibrated), axis=-1, keepdims=True
+    )
+    largest = ops.max(
+        ops.where(chosen, calibrated, LOWEST), axis=-1, keepdims=True
+    )
+    above = others + STEP * ops.maximum(ops.abs(others), 1e-6)
+    return ops.where(chosen, ops.maximum(largest, above), calibrated)
+
+
+def log_probabilities(logits):
+    """NumPy's `log softmax` of rows, float64; see `log_softmax`."""
+    logits = np.asarray(logits, "float64")
+    logits = np.maximum(logits - logits.max(axis=1, keepdims=True), LOWEST)
+    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+
+def mean_nll(log_p, labels, weight=None):
+    """`-mean(log p_y)`, weighted."""
+    chosen = log_p[np.arange(len(labels)), labels]
+    return -float(np.average(chosen, weights=weight))

@@ -1,0 +1,103 @@
+"""A small ReLU network with its gradient, in NumPy, float64."""
+
+import numpy as np
+
+
+class SmallNetwork:
+    """Dense layers with ReLU between them, from one flat vector of weights.
+
+    Args:
+        sizes: ints, the width of input, hidden layers and output.
+    """
+
+    def __init__(self, sizes):
+        self.shapes = list(zip(sizes[:-1], sizes[1:], strict=True))
+        self.size = sum(a * b + b for a, b in self.shapes)
+        # 1 where a weight belongs to a kernel, for penalties.
+        self.is_kernel = np.concatenate(
+            [np.r_[np.ones(a * b), np.zeros(b)] for a, b in self.shapes]
+        )
+
+    def start(self, seed, bias):
+        """Glorot's uniform start; the last kernel 0, the last bias given."""
+        rng = np.random.default_rng(seed)
+        parts = []
+        for a, b in self.shapes:
+            limit = np.sqrt(6 / (a + b))
+            parts += [rng.uniform(-limit, limit, a * b), np.zeros(b)]
+        parts[-2][:] = 0.0
+        parts[-1][:] = bias
+        return np.concatenate(parts)
+
+    def unpack(self, weights):
+        """Kernels and biases, as views."""
+        layers, position = [], 0
+        for a, b in self.shapes:
+            kernel = weights[position : position + a * b].reshape(a, b)
+            position += a * b
+            layers.append((kernel, weights[position : position + b]))
+            position += b
+        return layers
+
+    def forward(self, weights, x):
+        """The output for rows `x`, and what `backward` needs."""
+        layers = self.unpack(weights)
+        inputs = []
+        for number, (kernel, bias) in enumerate(layers):
+            inputs.append(x)
+            x = x @ kernel + bias
+            if number < len(layers) - 1:
+                x = np.maximum(x, 0.0)
+        return x, inputs
+
+    def backward(self, weights, inputs, gradient):
+        """From the gradient of the output to that of the weights."""
+        layers = self.unpack(weights)
+        parts = []
+        for number in reversed(range(len(layers))):
+            parts += [gradient.sum(axis=0), inputs[number].T @ gradient]
+            if number:
+                gradient = gradient @ layers[number][0].T
+                gradient = gradient * (inputs[number] > 0)
+        return np.concatenate([part.reshape(-1) for part in reversed(parts)])
+
+
+def softplus(x):
+    return np.logaddexp(0.0, x)
+
+
+def inverse_softplus(y):
+    return y + np.log(-np.expm1(-y))
+
+
+def sigmoid(x):
+    return np.exp(-np.logaddexp(0.0, -x))
+
+
+def by_blocks(function, objective, count, num_classes, weight):
+    """Sum an objective over blocks of rows, where it is a mean of losses.
+
+    Args:
+        function: (slice, weight of its rows) -> value, and the gradient with
+            respect to the scores of these rows times what is needed of it.
+        objective: an `Objective`.
+        count: int, the number of samples.
+        num_classes: int.
+        weight: weights, `(n,)`.
+
+    Returns:
+        value: float.
+        pieces: the second results, each scaled to the whole, in order.
+    """
+    rows = count
+    if objective.per_sample:
+        rows = max(1, (1 << 18) // num_classes)
+    total = weight.sum()
+    value, pieces = 0.0, []
+    for start in range(0, count, rows):
+        part = slice(start, start + rows)
+        share = weight[part].sum() / total
+        found, piece = function(part, weight[part])
+        value += share * found
+        pieces.append(share * piece)
+    return value, pieces
