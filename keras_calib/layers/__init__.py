@@ -2,12 +2,16 @@
 
 from keras_calib.layers.base import CalibrationLayer
 from keras_calib.layers.beta_calibration import BetaCalibration
-from keras_calib.layers.ensemble_temperature_scaling import EnsembleTemperatureScaling
+from keras_calib.layers.ensemble_temperature_scaling import (
+    EnsembleTemperatureScaling,
+)
 from keras_calib.layers.histogram_binning import HistogramBinning
 from keras_calib.layers.intra_order_preserving import IntraOrderPreserving
 from keras_calib.layers.isotonic_calibration import IsotonicCalibration
 from keras_calib.layers.log_probabilities import LogProbabilities
-from keras_calib.layers.parameterized_temperature_scaling import ParameterizedTemperatureScaling
+from keras_calib.layers.parameterized_temperature_scaling import (
+    ParameterizedTemperatureScaling,
+)
 from keras_calib.layers.platt_scaling import PlattScaling
 from keras_calib.layers.spline_calibration import SplineCalibration
 from keras_calib.layers.temperature_scaling import TemperatureScaling

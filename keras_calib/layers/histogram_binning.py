@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib.layers.base import CalibrationLayer
-from keras_calib.layers.isotonic_fit import without_zeros
+from keras_calib.layers.isotonic_fit import without_certainty
 from keras_calib.layers.lookup import UNUSED
 from keras_calib.layers.lookup import count_below
 from keras_calib.layers.lookup import take_rows
@@ -63,7 +63,9 @@ class HistogramBinning(CalibrationLayer):
         num_classes = max(2, input_shape[-1])
         size = 2 ** int(np.ceil(np.log2(self.num_bins + 1))) - 1
         self.edges = self.add_weight(
-            (num_classes, size), constant(UNUSED), name="edges"
+            (num_classes, size),
+            keras.initializers.Constant(UNUSED),
+            name="edges",
         )
         self.values = self.add_weight(
             (num_classes, size + 1), "zeros", name="values"
@@ -90,7 +92,7 @@ class HistogramBinning(CalibrationLayer):
             )
             found = frequencies(inner, counts, events)
             edges[k, : len(inner)] = inner
-            values[k, : len(found)] = without_zeros(
+            values[k, : len(found)] = without_certainty(
                 found, counts, centres(inner)
             )
             binned[k] = 1
@@ -108,15 +110,13 @@ class HistogramBinning(CalibrationLayer):
         bin_index = count_below(self.edges, ops.exp(log_p))
         q = take_rows(self.values, bin_index)
         log_q = ops.log(ops.where(q > 0, q, 1.0))
-        return log_softmax(ops.where(self.binned > 0, log_q, log_p))
+        # NaN is in no bin, and stays NaN.
+        replaced = ops.logical_and(self.binned > 0, log_p <= 0)
+        return log_softmax(ops.where(replaced, log_q, log_p))
 
     def get_config(self):
         config = {"num_bins": self.num_bins, "equal_mass": self.equal_mass}
         return {**super().get_config(), **config}
-
-
-def constant(value):
-    return keras.initializers.Constant(value)
 
 
 def histogram(scores, events, num_bins, equal_mass=False, weight=None):
@@ -156,6 +156,7 @@ def equal_mass_edges(scores, num_bins):
 
 
 def centres(edges):
+    """The middle of each bin between 0, the edges and 1."""
     bounds = np.concatenate([[0.0], edges, [1.0]])
     return (bounds[1:] + bounds[:-1]) / 2
 

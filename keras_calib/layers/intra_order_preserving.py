@@ -43,9 +43,9 @@ class IntraOrderPreserving(CalibrationLayer):
         kind: `"diagonal"` or `"order_invariant"`.
         num_segments: int, a power of 2, segments of the diagonal function.
         hidden: ints, widths of the network's hidden layers.
-        penalty: float >= 0; pulls towards temperature scaling: weight of the
-            squared differences of neighbouring slopes, or of the mean square
-            of the network's kernels.
+        penalty: float >= 0; pulls towards temperature scaling, as a normal
+            prior of variance `1 / penalty` does: on the differences of
+            neighbouring slopes, or on the network's kernels.
         iterations: int, the largest number of steps.
         seed: int, for the start of the network.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
@@ -78,7 +78,7 @@ class IntraOrderPreserving(CalibrationLayer):
         kind="diagonal",
         num_segments=16,
         hidden=(16, 16),
-        penalty=None,
+        penalty=10.0,
         iterations=200,
         seed=0,
         **kwargs,
@@ -145,17 +145,25 @@ class IntraOrderPreserving(CalibrationLayer):
         return SmallNetwork((num_classes, *self.hidden, num_classes)).size
 
     def fit(self, logits, labels, weight, objective):
-        tempered, _ = TemperatureScaling().fit(logits, labels, weight, objective)
+        tempered, known = TemperatureScaling().fit(
+            logits, labels, weight, objective
+        )
         slope = float(np.exp(-float(tempered["log_temperature"])))
         n = len(labels)
         weight = np.ones(n) if weight is None else np.asarray(weight, float)
+        fit = self._fit_network
         if self.kind == "diagonal":
-            return self._fit_slopes(logits, labels, weight, objective, slope)
-        return self._fit_network(logits, labels, weight, objective, slope)
+            fit = self._fit_slopes
+        weights, record, value = fit(logits, labels, weight, objective, slope)
+        record = {"kind": self.kind, **record}
+        if objective.is_plain_nll:
+            record["nll_before"] = known["nll_before"]
+            record["nll_after"] = float(value)
+        return weights, record
 
     def _fit_slopes(self, logits, labels, weight, objective, slope):
-        penalty = 1e-4 if self.penalty is None else self.penalty
-        knots = knots_for(logits, self.num_segments - 1)
+        penalty = self.penalty / len(labels)
+        knots = knots_for(logits, self.num_segments - 1, weight)
         difference = np.diff(np.eye(self.num_segments), axis=0)
         pull = penalty * difference.T @ difference
 
@@ -174,28 +182,29 @@ class IntraOrderPreserving(CalibrationLayer):
                     parts.append(_curvature(features, q, w / w.sum()))
                 return value, np.concatenate(parts)
 
-            value, pieces = by_blocks(
-                block, objective, *logits.shape, weight
-            )
+            value, pieces = by_blocks(block, objective, *logits.shape, weight)
             gradient, *hessian = sum(pieces)
             value += slopes @ pull @ slopes / 2
             gradient = gradient + pull @ slopes
             return value, gradient, np.array(hessian) + pull if curved else None
 
         start = np.full(self.num_segments, max(slope, LEAST_SLOPE))
-        slopes = projected_newton(passes, start, LEAST_SLOPE, self.iterations)
+        slopes, value = projected_newton(
+            passes, start, LEAST_SLOPE, self.iterations
+        )
+        value -= slopes @ pull @ slopes / 2
         weights = {"knots": knots[None], "slopes": slopes[None]}
-        return weights, {"kind": self.kind, "slopes": slopes.tolist()}
+        return weights, {"slopes": slopes.tolist()}, value
 
     def _fit_network(self, logits, labels, weight, objective, slope):
-        penalty = 1e-2 if self.penalty is None else self.penalty
+        penalty = self.penalty / len(labels)
         network = self._network
         log_p = log_probabilities(logits)
         order = np.argsort(-log_p, axis=1, kind="stable")
         sorted_log_p = np.take_along_axis(log_p, order, axis=1)
         ranks = (order == np.asarray(labels)[:, None]).argmax(axis=1)
-        gaps = np.zeros_like(log_p)
-        gaps[:, 1:] = (sorted_log_p[:, :-1] - sorted_log_p[:, 1:])[:, ::-1]
+        # A class that is ruled out stays so at any gap.
+        gaps = np.minimum(sorted_log_p[:, :-1] - sorted_log_p[:, 1:], 1e4)
         x = np.clip(sorted_log_p, -LIMIT, 0.0)
         mean, deviation = x.mean(axis=0), x.std(axis=0)
         deviation = np.where(deviation > 1e-6, deviation, 1.0)
@@ -203,8 +212,9 @@ class IntraOrderPreserving(CalibrationLayer):
 
         def function(theta):
             out, inputs = network.forward(theta, x)
-            # From the smallest score up, and then from the largest down.
-            scores = np.cumsum(gaps * softplus(out), axis=1)[:, ::-1]
+            stretch = softplus(out[:, :0:-1])
+            scores = np.zeros_like(out)
+            np.cumsum(-gaps * stretch, axis=1, out=scores[:, 1:])
             value, pieces = by_blocks(
                 lambda part, w: objective.value_and_gradient(
                     scores[part], ranks[part], w
@@ -213,21 +223,24 @@ class IntraOrderPreserving(CalibrationLayer):
                 *logits.shape,
                 weight,
             )
-            slope = np.concatenate(pieces)
-            slope = gaps * np.cumsum(slope, axis=1)[:, ::-1] * sigmoid(out)
-            kernels = penalty * network.is_kernel * theta / network.size
+            # A gap moves all scores below it.
+            slope = np.concatenate(pieces)[:, :0:-1]
+            slope = -np.cumsum(slope, axis=1) * gaps[:, ::-1]
+            slope = np.pad(slope, ((0, 0), (1, 0))) * sigmoid(out)
+            kernels = penalty * network.is_kernel * theta
             return (
                 value + float(kernels @ theta) / 2,
                 network.backward(theta, inputs, slope) + kernels,
             )
 
         start = network.start(self.seed, inverse_softplus(slope))
-        theta, _ = minimize(function, start, self.iterations)
+        theta, value = minimize(function, start, self.iterations)
+        value -= penalty * (network.is_kernel @ theta**2) / 2
         weights = {"mean": mean, "deviation": deviation}
         for number, (kernel, bias) in enumerate(network.unpack(theta)):
             weights[f"kernel_{number}"] = kernel
             weights[f"bias_{number}"] = bias
-        return weights, {"kind": self.kind}
+        return weights, {}, value
 
     def call(self, logits):
         bend = self._bend if self.kind == "diagonal" else self._stretch
@@ -276,34 +289,39 @@ class IntraOrderPreserving(CalibrationLayer):
 def order_preserving(scores, stretch):
     """Stretch the gaps between sorted scores by `softplus(stretch)`.
 
-    The lowest score becomes 0; equal scores stay equal.
+    The largest score becomes 0; equal scores stay equal.
 
     Args:
         scores: descending, `(..., num_classes)`.
-        stretch: `(..., num_classes)`; entry `j` is for the `j`-th smallest
-            gap from the bottom, and the first is not used.
+        stretch: `(..., num_classes)`; the second entry is for the gap above
+            the smallest score, the last for the gap below the largest. The
+            first is not used.
     """
-    gaps = ops.flip(scores[..., :-1] - scores[..., 1:], axis=-1)
-    rises = ops.cumsum(gaps * ops.softplus(stretch[..., 1:]), axis=-1)
-    zero = ops.zeros_like(scores[..., :1])
-    return ops.concatenate([ops.flip(rises, axis=-1), zero], axis=-1)
+    gaps = scores[..., :-1] - scores[..., 1:]
+    stretch = ops.flip(stretch[..., 1:], axis=-1)
+    falls = ops.cumsum(gaps * ops.softplus(stretch), axis=-1)
+    return ops.concatenate([ops.zeros_like(scores[..., :1]), -falls], axis=-1)
 
 
-def knots_for(logits, count):
+def knots_for(logits, count, weight):
     """Knots below 0 where the likelihood feels them.
 
     Quantiles of log-probabilities, with weight `sqrt(p (1 - p))`: classes
     that nobody would predict are many and matter little.
     """
-    rows = max(1, len(logits) * logits.shape[1] >> 20)
-    log_p = log_probabilities(logits[::rows]).reshape(-1)
-    log_p = np.sort(log_p[log_p > -LIMIT])
+    step = max(1, logits.size >> 20)
+    log_p = log_probabilities(logits[::step])
     p = np.exp(log_p)
-    mass = np.cumsum(np.sqrt(p * -np.expm1(log_p)) + 1e-12)
+    mass = np.sqrt(p * (1 - p)) * weight[::step, None] + 1e-12
+    log_p, mass = log_p.reshape(-1), mass.reshape(-1)
+    order = np.argsort(log_p, kind="stable")
+    log_p, mass = np.maximum(log_p[order], -LIMIT), np.cumsum(mass[order])
     levels = np.arange(1, count + 1) / (count + 1) * mass[-1]
     knots = log_p[np.searchsorted(mass, levels)]
     # Strictly ascending, and below 0, also where scores are all alike.
-    return np.minimum.accumulate((knots - 1e-3 * np.arange(count, 0, -1))[::-1])[::-1]
+    return np.minimum.accumulate(
+        (knots - 1e-3 * np.arange(count, 0, -1))[::-1]
+    )[::-1]
 
 
 def segment_features(log_p, knots):
@@ -360,10 +378,10 @@ def projected_newton(passes, start, lowest, iterations=100):
                 break
             length /= 2
             if length < 1e-8:
-                return x
+                return x, value
         done = value - new_value < 1e-14
         x = new
         value, gradient, hessian = passes(x, True)
         if done:
             break
-    return x
+    return x, value

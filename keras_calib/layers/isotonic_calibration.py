@@ -7,7 +7,7 @@ from keras import ops
 from keras_calib.layers.base import CalibrationLayer
 from keras_calib.layers.isotonic_fit import at_most
 from keras_calib.layers.isotonic_fit import isotonic_regression
-from keras_calib.layers.isotonic_fit import without_zeros
+from keras_calib.layers.isotonic_fit import without_certainty
 from keras_calib.layers.lookup import interpolate
 from keras_calib.layers.lookup import padded
 from keras_calib.layers.score_maps import keep_prediction
@@ -122,8 +122,10 @@ class IsotonicCalibration(CalibrationLayer):
             return *padded(np.array([0.0, 1.0]), np.array([0.0, 1.0]), size), 1
         blocks = isotonic_regression(p, targets, weight)
         blocks = at_most(blocks, self.num_levels)
-        level = without_zeros(blocks.level, blocks.weight, blocks.score)
-        level = np.minimum(level, np.append(level[1:], 1.0))
+        level = without_certainty(blocks.level, blocks.weight, blocks.score)
+        # Only the two ends have moved.
+        level[0] = min(level[0], blocks.level[1:2].min(initial=1.0))
+        level = np.maximum.accumulate(level)
         knots = np.stack([blocks.first, blocks.last], axis=1).reshape(-1)
         return *padded(knots, np.repeat(level, 2), size), len(level)
 
@@ -133,10 +135,10 @@ class IsotonicCalibration(CalibrationLayer):
     def _bend(self, logits):
         p = ops.exp(log_softmax(logits))
         q = interpolate(self.knots, self.heights, p)
-        log_q = ops.log(ops.maximum(q, TINY))
-        if self.kind == "shared":
-            log_q = keep_prediction(logits, log_q)
-        return log_softmax(log_q)
+        log_q = log_softmax(ops.log(ops.maximum(q, TINY)))
+        if self.kind == "per_class":
+            return log_q
+        return keep_prediction(logits, log_q)
 
     def get_config(self):
         config = {"kind": self.kind, "num_levels": self.num_levels}

@@ -112,12 +112,14 @@ def at_most(blocks, count):
     )
 
 
-def without_zeros(level, weight, score):
-    """Levels of 0 made as small as the data can tell, above 0.
+def without_certainty(level, weight, score):
+    """Levels of 0 and 1 made as extreme as the data can tell.
 
     A block of weight `M` without an event has seen that the rate is hardly
     above `1 / M`. With an exponential prior around the mean score `s`, the
     expected rate is `s / (1 + M s)`: at most `1 / M`, and `s` itself where
-    the block is too small to know better.
+    the block is too small to know better. Likewise at 1.
     """
-    return np.where(level > 0, level, score / (1 + weight * score))
+    rest = 1 - score
+    level = np.where(level > 0, level, score / (1 + weight * score))
+    return np.where(level < 1, level, 1 - rest / (1 + weight * rest))

@@ -39,8 +39,8 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
         center: `"log_softmax"`, the network sees log-probabilities, so that a
             constant added to logits changes nothing; or `None`, it sees the
             logits as they are, as in the paper.
-        penalty: float >= 0, weight of the mean square of kernels, which pulls
-            towards one temperature for all.
+        penalty: float >= 0, pulls towards one temperature for all: as a
+            normal prior of variance `1 / penalty` on the kernels does.
         iterations: int, the largest number of L-BFGS steps.
         seed: int, for the start of the hidden layers.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
@@ -73,7 +73,7 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
         num_scores=10,
         hidden=(5, 5),
         center="log_softmax",
-        penalty=1e-2,
+        penalty=10.0,
         iterations=300,
         seed=0,
         **kwargs,
@@ -126,7 +126,9 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
         return SmallNetwork(sizes).size
 
     def fit(self, logits, labels, weight, objective):
-        tempered, _ = TemperatureScaling().fit(logits, labels, weight, objective)
+        tempered, known = TemperatureScaling().fit(
+            logits, labels, weight, objective
+        )
         temperature = np.exp(float(tempered["log_temperature"]))
         network = self._network
         x = self._scores(logits)
@@ -158,7 +160,7 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
             slope = np.concatenate(pieces)[:, None]
             slope = -slope * beta**2 * sigmoid(out)
             gradient = network.backward(theta, inputs, slope)
-            kernels = self.penalty * network.is_kernel * theta / network.size
+            kernels = self.penalty / n * network.is_kernel * theta
             return (
                 value + float(kernels @ theta) / 2,
                 gradient + kernels,
@@ -167,7 +169,8 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
         start = network.start(
             self.seed, inverse_softplus(max(temperature - LEAST, LEAST))
         )
-        theta, _ = minimize(function, start, self.iterations)
+        theta, value = minimize(function, start, self.iterations)
+        value -= self.penalty / n * (network.is_kernel @ theta**2) / 2
         out, _ = network.forward(theta, x)
         temperatures = (softplus(out) + LEAST)[:, 0]
         weights = {"mean": mean, "deviation": deviation}
@@ -175,7 +178,11 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
             weights[f"kernel_{number}"] = kernel
             weights[f"bias_{number}"] = bias
         quartiles = np.quantile(temperatures, (0.25, 0.5, 0.75))
-        return weights, {"temperature_quartiles": quartiles.tolist()}
+        record = {"temperature_quartiles": quartiles.tolist()}
+        if objective.is_plain_nll:
+            record["nll_before"] = known["nll_before"]
+            record["nll_after"] = float(value)
+        return weights, record
 
     def _scores(self, logits):
         """What the network sees, `(n, num_scores)`, NumPy."""

@@ -66,8 +66,7 @@ def _direction(gradient, history):
         direction = direction * ((step @ change) / (change @ change))
     for (step, change), factor in zip(history, reversed(factors), strict=True):
         direction = (
-            direction
-            + (factor - (change @ direction) / (step @ change)) * step
+            direction + (factor - (change @ direction) / (step @ change)) * step
         )
     return direction
 

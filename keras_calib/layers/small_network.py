@@ -1,5 +1,7 @@
 """A small ReLU network with its gradient, in NumPy, float64."""
 
+import itertools
+
 import numpy as np
 
 
@@ -11,7 +13,7 @@ class SmallNetwork:
     """
 
     def __init__(self, sizes):
-        self.shapes = list(zip(sizes[:-1], sizes[1:], strict=True))
+        self.shapes = list(itertools.pairwise(sizes))
         self.size = sum(a * b + b for a, b in self.shapes)
         # 1 where a weight belongs to a kernel, for penalties.
         self.is_kernel = np.concatenate(
@@ -63,14 +65,17 @@ class SmallNetwork:
 
 
 def softplus(x):
+    """`log(1 + exp(x))`."""
     return np.logaddexp(0.0, x)
 
 
 def inverse_softplus(y):
+    """The `x` with `softplus(x) = y > 0`."""
     return y + np.log(-np.expm1(-y))
 
 
 def sigmoid(x):
+    """The derivative of `softplus`."""
     return np.exp(-np.logaddexp(0.0, -x))
 
 

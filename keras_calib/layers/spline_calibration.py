@@ -134,18 +134,17 @@ class SplineCalibration(CalibrationLayer):
         p = ops.exp(log_p)
         confidence = ops.max(p, axis=-1, keepdims=True)
         # Not as 1 - confidence, which loses all digits near 1.
-        rest = ops.sum(
-            ops.where(predicted, 0.0, p), axis=-1, keepdims=True
-        )
+        rest = ops.sum(ops.where(predicted, 0.0, p), axis=-1, keepdims=True)
         added = interpolate(self.points, self.corrections, confidence)
-        rest = ops.clip(rest - added, self.margin, 1 - self.margin)
+        rest = ops.maximum(rest - added, self.margin)
+        rest = ops.minimum(rest, 1 - self.margin)
         others = log_softmax(ops.where(predicted, LOWEST, logits))
         log_q = ops.where(
             predicted,
             ops.log1p(-rest),
             others + ops.log(ops.maximum(rest, TINY)),
         )
-        return log_softmax(keep_prediction(logits, log_q))
+        return keep_prediction(logits, log_softmax(log_q))
 
     def get_config(self):
         config = {
@@ -156,9 +155,7 @@ class SplineCalibration(CalibrationLayer):
         return {**super().get_config(), **config}
 
 
-def spline_map(
-    confidence, correct, num_knots=6, weight=None, monotone=False
-):
+def spline_map(confidence, correct, num_knots=6, weight=None, monotone=False):
     """Calibrated confidence at every confidence among the samples.
 
     Args:
@@ -186,9 +183,9 @@ def spline_map(
     u = before / before[-1]
     design, slope = natural_spline(u, num_knots)
     root = np.sqrt(w)
-    height = np.linalg.lstsq(
-        design * root[:, None], error * root, rcond=None
-    )[0]
+    height = np.linalg.lstsq(design * root[:, None], error * root, rcond=None)[
+        0
+    ]
     calibrated = s + slope @ height
     calibrated = np.add.reduceat(w * calibrated, starts)
     calibrated /= np.add.reduceat(w, starts)

@@ -1,0 +1,403 @@
+"""What every map must do, whatever its formula."""
+
+import functools
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_calib as kc
+from tests.helpers import compiled
+from tests.helpers import read_predictions
+from tests.helpers import to_numpy
+from tests.layers.generated import generated
+from tests.layers.generated import nll
+from tests.layers.generated import softmax
+
+layers = kc.layers
+
+MAPS = {
+    "ensemble": layers.EnsembleTemperatureScaling,
+    "parameterized": lambda: layers.ParameterizedTemperatureScaling(
+        iterations=20
+    ),
+    "parameterized raw": lambda: layers.ParameterizedTemperatureScaling(
+        center=None, penalty=0.1, iterations=20
+    ),
+    "diagonal": layers.IntraOrderPreserving,
+    "order invariant": lambda: layers.IntraOrderPreserving(
+        "order_invariant", hidden=(4,), iterations=20
+    ),
+    "spline": layers.SplineCalibration,
+    "spline monotone": lambda: layers.SplineCalibration(monotone=True),
+    "isotonic": layers.IsotonicCalibration,
+    "isotonic per class": lambda: layers.IsotonicCalibration("per_class"),
+    "histogram": layers.HistogramBinning,
+    "histogram equal mass": lambda: layers.HistogramBinning(equal_mass=True),
+}
+BINARY = {
+    "beta": layers.BetaCalibration,
+    "platt": layers.PlattScaling,
+}
+# Maps whose fit minimises the negative log-likelihood.
+LIKELIHOOD = (
+    "ensemble",
+    "parameterized",
+    "parameterized raw",
+    "diagonal",
+    "order invariant",
+)
+EXTREME = np.array(
+    [
+        [1e4, -1e4, 0, 0, 0],
+        [1e4, 1e4, -1e4, -1e4, 5],
+        [0, 0, 0, 0, 0],
+        [-1e4, -1e4, -1e4, -1e4, 1e4],
+        [88, 0, -88, 100, -100],
+    ],
+    "float32",
+)
+
+
+def adapted(name, **kwargs):
+    logits, labels = generated()
+    if name in BINARY:
+        return BINARY[name]().adapt(*binary(), **kwargs)
+    return MAPS[name]().adapt(logits, labels, **kwargs)
+
+
+def binary():
+    """Two classes of the generated set."""
+    logits, labels = generated()
+    keep = labels < 2
+    return logits[keep, :2], labels[keep]
+
+
+@pytest.mark.parametrize("name", [*MAPS, *BINARY])
+def test_starts_as_the_identity(name):
+    logits = (generated()[0] if name in MAPS else binary()[0]).astype("float32")
+    layer = {**MAPS, **BINARY}[name]()
+    np.testing.assert_allclose(
+        softmax(to_numpy(layer(logits))), softmax(logits), atol=1e-6
+    )
+    assert layer.record is None
+
+
+@pytest.mark.parametrize("name", [*MAPS, *BINARY])
+def test_extreme_logits_stay_finite(name):
+    layer = adapted(name)
+    logits = EXTREME if name in MAPS else EXTREME[:, :2]
+    out = to_numpy(layer(logits))
+    assert np.isfinite(out).all()
+    assert np.isfinite(softmax(out)).all()
+    if layer.preserves_accuracy:
+        np.testing.assert_array_equal(out.argmax(-1), logits.argmax(-1))
+
+
+@pytest.mark.parametrize("name", [*MAPS, *BINARY])
+def test_a_sample_of_nan_harms_no_other(name):
+    layer = adapted(name)
+    logits = (generated()[0] if name in MAPS else binary()[0])[:8]
+    logits = logits.astype("float32")
+    expected = to_numpy(layer(logits))
+    logits[3, 1] = np.nan
+    out = to_numpy(layer(logits))
+    assert np.isnan(out[3]).any()
+    others = np.arange(8) != 3
+    np.testing.assert_array_equal(out[others], expected[others])
+
+
+@pytest.mark.parametrize("name", [*MAPS, *BINARY])
+def test_one_sigmoid_unit_is_two_classes(name):
+    logits, labels = binary()
+    make = {**MAPS, **BINARY}[name]
+    single = (logits[:, 1:] - logits[:, :1]).astype("float32")
+    layer = make().adapt(single, labels)
+    out = to_numpy(layer(single))
+    assert out.shape == single.shape
+    pair = np.concatenate([0 * single, single], axis=1)
+    expected = to_numpy(make().adapt(pair, labels)(pair))
+    np.testing.assert_allclose(
+        out[:, 0], expected[:, 1] - expected[:, 0], rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("name", [*MAPS, *BINARY])
+def test_pixels_void_labels_and_one_hot_rows(name):
+    logits, labels = generated(40) if name in MAPS else binary()
+    logits, labels = logits[:40].astype("float32"), labels[:40]
+    make = {**MAPS, **BINARY}[name]
+    expected = to_numpy(make().adapt(logits, labels)(logits))
+    void = np.append(labels, [255] * 8).reshape(4, 12)
+    pixels = np.concatenate([logits, logits[:8]]).reshape(4, 12, -1)
+    num_classes = logits.shape[-1]
+    for arguments in (
+        {"logits": pixels, "labels": void, "ignore_class": 255},
+        {"logits": logits, "labels": np.eye(num_classes)[labels]},
+    ):
+        layer = make().adapt(**arguments)
+        out = to_numpy(layer(pixels)).reshape(48, -1)[:40]
+        np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [*MAPS, *BINARY])
+def test_weights_of_zero_leave_samples_out_and_scale_means_nothing(name):
+    logits, labels = generated() if name in MAPS else binary()
+    make = {**MAPS, **BINARY}[name]
+    weight = np.where(np.arange(len(labels)) % 3 == 0, 0.0, 1.0)
+    keep = weight > 0
+    expected = to_numpy(make().adapt(logits[keep], labels[keep])(logits))
+    layer = make().adapt(logits, labels, sample_weight=weight)
+    np.testing.assert_allclose(
+        to_numpy(layer(logits)), expected, rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ensemble", "diagonal", "isotonic", "isotonic per class", "beta"],
+)
+def test_a_weight_of_two_is_a_repeated_sample(name):
+    logits, labels = generated() if name in MAPS else binary()
+    make = {**MAPS, **BINARY}[name]
+    if name == "diagonal":  # its prior weighs less against more samples
+        make = functools.partial(layers.IntraOrderPreserving, penalty=0.0)
+    weight = 1 + np.arange(len(labels)) % 3
+    repeated = np.repeat(np.arange(len(labels)), weight)
+    expected = make().adapt(logits[repeated], labels[repeated])
+    layer = make().adapt(logits, labels, sample_weight=weight)
+    np.testing.assert_allclose(
+        softmax(to_numpy(layer(logits))),
+        softmax(to_numpy(expected(logits))),
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("name", [*MAPS, *BINARY])
+def test_a_failed_fit_leaves_the_layer_as_it_was(name):
+    layer = adapted(name)
+    logits, labels = generated() if name in MAPS else binary()
+    before = [to_numpy(w) for w in layer.weights], layer.record
+    spoiled = logits.copy()
+    spoiled[3, 0] = np.nan
+    out_of_range = labels.copy()
+    out_of_range[5] = 7
+    for arguments, message in (
+        ((spoiled, labels), "finite"),
+        ((logits, out_of_range), "class ids from"),
+        ((logits, labels[:-1]), "Received: labels of shape"),
+        ((logits[:0], labels[:0]), "no calibration sample"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            layer.adapt(*arguments)
+    for weight, expected in zip(layer.weights, before[0], strict=True):
+        np.testing.assert_array_equal(to_numpy(weight), expected)
+    assert layer.record == before[1]
+
+
+HARD = {
+    "constant logits": lambda z, y: (np.ones_like(z), y),
+    "all correct": lambda z, y: (z, z.argmax(-1)),
+    "all wrong": lambda z, y: (z, z.argmin(-1)),
+    "a class absent": lambda z, y: (z[y != 1], y[y != 1]),
+    "ruled out": lambda z, y: (
+        np.where(np.arange(z.shape[1]) == 2, -np.inf, z)[y != 2],
+        y[y != 2],
+    ),
+    "saturated": lambda z, y: (1e4 * z, y),
+    "two values": lambda z, y: (np.sign(z), y),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The temperature was set")
+@pytest.mark.parametrize("case", HARD)
+@pytest.mark.parametrize("name", MAPS)
+def test_hard_data(name, case):
+    logits, labels = HARD[case](*generated())
+    layer = MAPS[name]().adapt(logits, labels)
+    finite = np.isfinite(logits).all(-1)
+    out = to_numpy(layer(logits))
+    assert np.isfinite(out[finite]).all()
+    assert not np.isnan(out).any()
+    assert np.isfinite(to_numpy(layer(EXTREME))).all()
+    if layer.preserves_accuracy:
+        np.testing.assert_array_equal(
+            out.argmax(-1), logits.astype("float32").argmax(-1)
+        )
+    if name in LIKELIHOOD:
+        # Rounding to float32 is all that may be lost.
+        before = nll(np.maximum(logits, -1e30), labels)
+        assert nll(out, labels) <= before * (1 + 1e-5) + 1e-6
+
+
+@pytest.mark.parametrize("name", BINARY)
+@pytest.mark.parametrize(
+    "case", ["constant logits", "all correct", "all wrong"]
+)
+def test_hard_binary_data(name, case):
+    logits, labels = HARD[case](*binary())
+    layer = BINARY[name]().adapt(logits, labels)
+    assert np.isfinite(to_numpy(layer(EXTREME[:, :2]))).all()
+    assert nll(to_numpy(layer(logits)), labels) <= nll(logits, labels) + 1e-6
+
+
+@pytest.mark.filterwarnings("ignore:The temperature was set")
+@pytest.mark.parametrize("name", [*MAPS, *BINARY])
+def test_one_sample(name):
+    logits = np.array([[0.5, 1.5]])
+    layer = {**MAPS, **BINARY}[name]()
+    if name in BINARY:
+        with pytest.raises(ValueError, match="both classes"):
+            layer.adapt(logits, [1])
+        return
+    if name.startswith("spline"):
+        with pytest.raises(ValueError, match="at least as many"):
+            layer.adapt(logits, [1])
+        return
+    layer.adapt(logits, [1])
+    assert np.isfinite(to_numpy(layer(logits))).all()
+
+
+@pytest.mark.parametrize("name", [*MAPS, *BINARY])
+def test_compiled(name):
+    layer = adapted(name)
+    logits = generated()[0] if name in MAPS else binary()[0]
+    logits = ops.convert_to_tensor(logits[:20].astype("float32"))
+    out = to_numpy(compiled(lambda z: layer(z))(logits))
+    np.testing.assert_allclose(
+        softmax(out), softmax(to_numpy(layer(logits))), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", [*MAPS, *BINARY])
+def test_deterministic(name):
+    first, second = adapted(name), adapted(name)
+    for one, other in zip(first.weights, second.weights, strict=True):
+        np.testing.assert_array_equal(to_numpy(one), to_numpy(other))
+
+
+@pytest.mark.parametrize("name", [*MAPS, *BINARY])
+def test_saving(name, tmp_path):
+    logits = generated()[0] if name in MAPS else binary()[0]
+    inputs = keras.Input((logits.shape[-1],))
+    layer = {**MAPS, **BINARY}[name]()
+    model = keras.Model(inputs, layer(inputs))
+    layer.adapt(*(generated() if name in MAPS else binary()))
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    np.testing.assert_array_equal(
+        to_numpy(again(logits)), to_numpy(model(logits))
+    )
+    assert again.layers[-1].record == layer.record
+    assert again.layers[-1].get_config() == layer.get_config()
+
+
+@pytest.mark.slow
+def test_a_fresh_process_reads_the_file(tmp_path):
+    logits = generated()[0].astype("float32")
+    inputs = keras.Input((5,))
+    maps = [adapted(name) for name in MAPS]
+    model = keras.Model(inputs, [layer(inputs) for layer in maps])
+    model.save(tmp_path / "model.keras")
+    np.save(tmp_path / "logits.npy", logits)
+    code = (
+        "import sys, keras, keras_calib, numpy as np\n"
+        "model = keras.saving.load_model(sys.argv[1] + '/model.keras')\n"
+        "out = model(np.load(sys.argv[1] + '/logits.npy'))\n"
+        "out = [keras.ops.convert_to_numpy(part) for part in out]\n"
+        "np.save(sys.argv[1] + '/out.npy', np.stack(out))\n"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path], check=True)
+    expected = np.stack([to_numpy(part) for part in model(logits)])
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_predictions_stay(name, data_folder):
+    layer = MAPS[name]()
+    if not layer.preserves_accuracy:
+        pytest.skip("this map may change predictions")
+    probabilities, labels = read_predictions(
+        data_folder, "wideresnet-16-4-cifar-100"
+    )
+    logits = np.log(np.maximum(probabilities, 1e-37))
+    layer.adapt(logits[:2000], labels[:2000])
+    rest = logits[2000:]
+    # A tie, and two scores that differ by the last digit.
+    rest[0, 7] = rest[0, 91] = rest[0].max() + 1
+    rest[1, 7] = rest[1].max() + 1
+    rest[1, 5] = np.nextafter(rest[1, 7], np.float32(-100))
+    out = to_numpy(layer(rest))
+    np.testing.assert_array_equal(out.argmax(-1), rest.argmax(-1))
+    assert out[0, 7] == out[0, 91]
+
+
+@pytest.mark.parametrize("name", [*MAPS, *BINARY])
+def test_a_constant_added_to_logits(name):
+    layer = adapted(name)
+    logits = generated()[0] if name in MAPS else binary()[0]
+    moved = layer(logits + np.arange(len(logits))[:, None] % 7)
+    difference = softmax(to_numpy(moved)) - softmax(to_numpy(layer(logits)))
+    assert (np.abs(difference).max() < 1e-4) == layer.shift_invariant
+
+
+@pytest.mark.parametrize("name", [*MAPS, *BINARY])
+def test_degrees_of_freedom(name):
+    num_classes = 5 if name in MAPS else 2
+    count = {**MAPS, **BINARY}[name]().degrees_of_freedom(num_classes)
+    assert isinstance(count, int) and count > 0
+
+
+@pytest.mark.parametrize("name", ["spline", "isotonic", "histogram"])
+def test_frequencies_are_not_a_mean_of_losses(name):
+    logits, labels = generated()
+    with pytest.raises(ValueError, match="mean of losses"):
+        MAPS[name]().adapt(logits, labels, class_loss_scaling="normal")
+    with pytest.raises(ValueError, match="cannot minimise"):
+        MAPS[name]().adapt(logits, labels, objective="focal")
+
+
+@pytest.mark.parametrize("name", ["ensemble", "parameterized", "diagonal"])
+@pytest.mark.parametrize("objective", ["label_smoothing", "focal"])
+def test_other_objectives_fall(name, objective):
+    from keras_calib.layers.objectives import NAMES
+
+    logits, labels = generated()
+    layer = MAPS[name]().adapt(logits, labels, objective=objective)
+    of = NAMES[objective]()
+    temperature = layers.TemperatureScaling().adapt(
+        logits, labels, objective=objective
+    )
+    before = of.value(to_numpy(temperature(logits)), labels)
+    assert of.value(to_numpy(layer(logits)), labels) <= before + 1e-6
+
+
+@pytest.mark.parametrize("name", ["ensemble", "diagonal"])
+def test_class_loss_scaling(name):
+    logits, labels = generated()
+    plain = MAPS[name]().adapt(logits, labels)
+    scaled = MAPS[name]().adapt(logits, labels, class_loss_scaling="normal")
+    spread = [
+        np.std(
+            [
+                nll(to_numpy(layer(logits))[labels == k], labels[labels == k])
+                for k in range(5)
+            ]
+        )
+        for layer in (plain, scaled)
+    ]
+    assert spread[1] < spread[0]
+
+
+def test_small_networks_take_a_loss_object():
+    logits, labels = generated(100)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    layer = MAPS["parameterized"]().adapt(logits, labels, objective=loss)
+    same = MAPS["parameterized"]().adapt(logits, labels)
+    # float32 gradients take another way.
+    assert nll(to_numpy(layer(logits)), labels) == pytest.approx(
+        nll(to_numpy(same(logits)), labels), abs=0.01
+    )
