@@ -113,7 +113,7 @@ class CalibrationLayer(keras.layers.Layer):
         logits, labels, weight = as_samples(
             logits, labels, sample_weight, ignore_class
         )
-        check_finite(logits)
+        check_finite(logits, labels)
         if self.binary_only and logits.shape[-1] > 2:
             raise ValueError(
                 f"{type(self).__name__} is for two classes. Received: logits "
@@ -252,10 +252,12 @@ def as_samples(logits, labels, sample_weight=None, ignore_class=None):
     return logits, labels.astype("int32"), weight
 
 
-def check_finite(logits):
+def check_finite(logits, labels):
     """Raise for NaN and infinity; minus infinity rules a class out."""
     finite = np.isfinite(logits.max(axis=1))
     if finite.all():
+        if logits.shape[1] > 1:
+            _check_possible(logits[np.arange(len(labels)), labels])
         return
     raise ValueError(
         "Logits must be finite, or minus infinity for a class that is ruled "
@@ -263,6 +265,16 @@ def check_finite(logits):
         f"{len(finite)} samples, first in {finite.argmin()}. Look for "
         "overflow in the network, or leave these samples out."
     )
+
+
+def _check_possible(chosen):
+    impossible = np.isneginf(chosen)
+    if impossible.any():
+        raise ValueError(
+            "The network rules out the class of a label: its logit is minus "
+            f"infinity. Received: {impossible.sum()} such samples, first in "
+            f"{impossible.argmax()}. Leave these samples out."
+        )
 
 
 def _two_classes(logits):

@@ -1,0 +1,479 @@
+"""What holds for every linear map, and the numbers of each."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_calib as kc
+from keras_calib.layers.objectives import log_softmax
+from tests.helpers import compiled
+from tests.helpers import read_predictions
+from tests.helpers import to_numpy
+from tests.layers.test_temperature_scaling import generated
+
+MAPS = {
+    "bias corrected": kc.layers.BiasCorrectedTemperatureScaling,
+    "class": kc.layers.ClassTemperatureScaling,
+    "vector": kc.layers.VectorScaling,
+    "matrix": kc.layers.MatrixScaling,
+    "dirichlet": kc.layers.DirichletScaling,
+}
+# Arguments, NLL of the generated set, NLL of rows 0 to 4999 of
+# wideresnet-16-4-cifar-10.
+LIKELIHOODS = {
+    "bias corrected": ({}, 0.663157387899, 0.24732453378),
+    "class": ({}, 0.679850555972, 0.263338315088),
+    "vector": ({}, 0.659753069148, 0.243764051056),
+    "matrix": ({"regularization": None}, 0.64454182719, 0.230423293916),
+    "dirichlet": ({"strength": 0.01}, 0.647935542186, 0.231624748127),
+}
+BIAS_CORRECTED = [
+    -0.492182177951,
+    -0.235974512315,
+    0.0647781208627,
+    0.0849962980055,
+    0.578382271398,
+]
+CLASS_TEMPERATURES = [
+    2.23832183904,
+    2.11641477027,
+    1.8223749892,
+    1.80728234799,
+    1.76277944688,
+]
+VECTOR_SCALE = [
+    0.531266924103,
+    0.507835823393,
+    0.57726762141,
+    0.580524113422,
+    0.49901581034,
+]
+VECTOR_BIAS = [
+    -0.465488630872,
+    -0.125429721277,
+    -0.0471218947111,
+    -0.0443649371444,
+    0.682405184005,
+]
+
+
+def adapt(name, logits, labels, arguments=None, **options):
+    return MAPS[name](**(arguments or {})).adapt(logits, labels, **options)
+
+
+def likelihood(scores, labels):
+    return -log_softmax(scores)[np.arange(len(labels)), labels].mean()
+
+
+def largest_gradient(layer, logits, labels, weight=None):
+    """Of the mean NLL in slopes and biases, from the layer's float32 output."""
+    scores = to_numpy(layer(logits)).astype("float64")
+    residual = np.exp(log_softmax(scores)) - np.eye(scores.shape[1])[labels]
+    weight = np.ones(len(labels)) if weight is None else weight
+    residual *= (weight / weight.sum())[:, None]
+    x = logits
+    kind = type(layer).__name__
+    if kind == "DirichletScaling":
+        x = log_softmax(logits)
+    bias = residual.sum(axis=0)
+    if kind == "BiasCorrectedTemperatureScaling":
+        return max(abs((residual * x).sum()), np.abs(bias).max())
+    if kind == "ClassTemperatureScaling":
+        return np.abs((residual * x).sum(axis=0)).max()
+    if kind == "VectorScaling":
+        slope = (residual * x).sum(axis=0)
+        return max(np.abs(slope).max(), np.abs(bias).max())
+    return max(np.abs(x.T @ residual).max(), np.abs(bias).max())
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_starts_as_the_identity(name):
+    logits, _ = generated(20)
+    layer = MAPS[name]()
+    scores = to_numpy(layer(logits.astype("float32")))
+    expected = logits
+    if name == "dirichlet":
+        expected = log_softmax(logits)
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    assert layer.record is None
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_likelihood_of_the_generated_set(name):
+    logits, labels = generated()
+    arguments, expected, _ = LIKELIHOODS[name]
+    layer = adapt(name, logits, labels, arguments)
+    assert layer.record["nll_after"] == pytest.approx(expected, abs=2e-10)
+    assert layer.record["nll_before"] == pytest.approx(0.845336749895)
+    # What the layer gives in float32 is what the fit promised.
+    scores = to_numpy(layer(logits)).astype("float64")
+    assert likelihood(scores, labels) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_likelihood_of_real_predictions(name, data_folder):
+    probabilities, labels = read_predictions(
+        data_folder, "wideresnet-16-4-cifar-10"
+    )
+    logits = np.log(np.maximum(probabilities, 1.18e-38))
+    arguments, _, expected = LIKELIHOODS[name]
+    layer = adapt(name, logits[:5000], labels[:5000], arguments)
+    # float32 log-probabilities move the sixth digit of no map.
+    assert layer.record["nll_after"] == pytest.approx(expected, abs=1e-7)
+    # And the test NLL is better than that of one temperature.
+    scores = to_numpy(layer(logits[5000:])).astype("float64")
+    assert likelihood(scores, labels[5000:]) < 0.270422
+
+
+def test_parameters_of_the_generated_set():
+    logits, labels = generated()
+    layer = adapt("bias corrected", logits, labels)
+    assert layer.record["temperature"] == pytest.approx(1.88197036804, rel=1e-8)
+    np.testing.assert_allclose(to_numpy(layer.bias), BIAS_CORRECTED, rtol=1e-5)
+    layer = adapt("class", logits, labels)
+    np.testing.assert_allclose(
+        layer.temperatures, CLASS_TEMPERATURES, rtol=1e-6
+    )
+    layer = adapt("vector", logits, labels)
+    np.testing.assert_allclose(to_numpy(layer.scale), VECTOR_SCALE, rtol=1e-6)
+    np.testing.assert_allclose(to_numpy(layer.bias), VECTOR_BIAS, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "objective", "nll"),
+    [
+        ({"regularization": "l2"}, 0.661571798043, 0.649369127461),
+        ({}, 0.648432469636, 0.647935542186),
+        # The authors' code does not divide by the number of entries.
+        (
+            {"strength": 0.2, "bias_strength": 0.05},
+            0.649546270426,
+            0.648795516005,
+        ),
+    ],
+    ids=["l2", "odir", "odir as in the code"],
+)
+def test_dirichlet_penalties(arguments, objective, nll):
+    logits, labels = generated()
+    layer = adapt("dirichlet", logits, labels, {"strength": 0.01, **arguments})
+    assert layer.record["nll_after"] == pytest.approx(nll, abs=1e-10)
+    w, b = to_numpy(layer.kernel), to_numpy(layer.bias)
+    squares = w**2
+    strength, bias_strength = 0.01, 0.01
+    if arguments.get("regularization") != "l2":
+        squares = squares - np.diag(np.diag(squares))
+        strength = arguments.get("strength", 0.01) / 20
+        bias_strength = arguments.get("bias_strength", 0.01) / 5
+    penalty = strength * squares.sum() + bias_strength * (b**2).sum()
+    assert nll + penalty == pytest.approx(objective, abs=1e-7)
+
+
+@pytest.mark.parametrize("regularization", ["structured", 0.3])
+@pytest.mark.parametrize("name", ["vector", "matrix"])
+def test_penalties_around_the_temperature(name, regularization):
+    logits, labels = generated()
+    x = log_softmax(logits)
+    layer = adapt(
+        name,
+        logits,
+        labels,
+        {"regularization": regularization, "center": "log_softmax"},
+    )
+    temperature = kc.layers.TemperatureScaling().adapt(logits, labels)
+    temperature = temperature.record["temperature"]
+    residual = np.exp(log_softmax(to_numpy(layer(logits)).astype("float64")))
+    residual = (residual - np.eye(5)[labels]) / 500
+    off, near = 20 / 500, 5 / 500
+    if regularization != "structured":
+        off = near = regularization
+    strength = np.full((5, 5), off)
+    np.fill_diagonal(strength, near)
+    w = to_numpy(layer.kernel if name == "matrix" else layer.scale)
+    gradient = x.T @ residual
+    if name == "vector":
+        w, gradient = np.diag(w), np.diag(np.diag(gradient))
+    gradient += 2 * strength * temperature * (temperature * w - np.eye(5))
+    assert np.abs(gradient).max() < 3e-6
+    bias = residual.sum(axis=0) + 2 * near * to_numpy(layer.bias)
+    assert np.abs(bias).max() < 3e-6
+    # As strong as probmetrics' SVS and SMS, which see the logits of a mixture
+    # with the uniform distribution.
+    if regularization == "structured":
+        expected = {"vector": 0.664020947745, "matrix": 0.650197387232}[name]
+        assert layer.record["nll_after"] == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", MAPS)
+def test_the_gradient_is_zero(name, dtype):
+    logits, labels = generated()
+    arguments = {"matrix": {"regularization": None}}.get(name)
+    if name == "dirichlet":
+        arguments = {"strength": 0.0}
+    layer = adapt(name, logits.astype(dtype), labels, arguments)
+    assert largest_gradient(layer, logits, labels) < 3e-6
+    assert layer.record["largest_gradient"] < 1e-7
+
+
+@pytest.mark.parametrize("scale", [0.03, 1.0, 30.0])
+@pytest.mark.parametrize("name", ["bias corrected", "class", "vector"])
+def test_the_scale_of_the_logits_does_not_matter(name, scale):
+    logits, labels = generated(300)
+    expected = adapt(name, logits, labels).record["nll_after"]
+    found = adapt(name, logits * scale, labels).record["nll_after"]
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_deterministic(name):
+    logits, labels = generated(100)
+    first, second = (adapt(name, logits, labels) for _ in range(2))
+    for a, b in zip(first.get_weights(), second.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_a_weight_of_two_is_a_repeated_sample(name):
+    logits, labels = generated(150)
+    times = np.random.default_rng(0).integers(0, 3, 150)
+    repeated = np.repeat(np.arange(150), times)
+    arguments = {"dirichlet": {"strength": 0.1}, "matrix": {}}.get(name)
+    if name == "matrix":
+        arguments = {"regularization": 0.1}
+    weighted = adapt(name, logits, labels, arguments, sample_weight=times)
+    expected = adapt(name, logits[repeated], labels[repeated], arguments)
+    for a, b in zip(
+        weighted.get_weights(), expected.get_weights(), strict=True
+    ):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_log_p_serves_where_shift_invariant(name):
+    logits, labels = generated(200)
+    centers = [{}]
+    if name in ("class", "vector", "matrix"):
+        centers = [{"center": "log_softmax"}, {"center": "mean"}]
+    for arguments in centers:
+        layer = adapt(name, logits, labels, arguments)
+        assert layer.shift_invariant
+        shifted = logits + np.linspace(-5, 5, 200)[:, None]
+        np.testing.assert_allclose(
+            log_softmax(to_numpy(layer(logits))),
+            log_softmax(to_numpy(layer(shifted))),
+            atol=1e-4,
+        )
+
+
+def test_vector_scaling_of_log_p_is_another_map():
+    logits, labels = generated()
+    for arguments in (
+        {"logits": log_softmax(logits), "arguments": None},
+        {"logits": logits, "arguments": {"center": "log_softmax"}},
+    ):
+        record = adapt("vector", labels=labels, **arguments).record
+        assert record["nll_after"] == pytest.approx(0.662138343, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_an_absent_class_stays_at_the_temperature(name):
+    logits, labels = generated()
+    keep = labels != 3
+    layer = MAPS[name]()
+    with pytest.warns(UserWarning, match="no calibration sample"):
+        layer.adapt(logits[keep], labels[keep])
+    assert layer.record["absent_classes"] == [3]
+    scores = to_numpy(layer(logits))
+    assert np.isfinite(scores).all()
+    # It is still predicted where its logit is far ahead.
+    far = np.array([[0.0, 0, 0, 30.0, 0]], "float32")
+    assert to_numpy(layer(far)).argmax() == 3
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_two_classes(name):
+    logits, labels = generated(400, 2)
+    layer = adapt(name, logits, labels)
+    assert layer.record["nll_after"] < layer.record["nll_before"]
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_one_sigmoid_unit_is_two_classes(name):
+    logits, labels = generated(300, 2)
+    single = (logits[:, 1:] - logits[:, :1]).astype("float32")
+    both = np.concatenate([np.zeros_like(single), single], axis=1)
+    one = adapt(name, single, labels)
+    two = adapt(name, both, labels)
+    assert one(single).shape == (300, 1)
+    scores = to_numpy(two(both))
+    np.testing.assert_allclose(
+        to_numpy(one(single))[:, 0], scores[:, 1] - scores[:, 0], atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_all_correct_is_a_bounded_temperature(name):
+    logits, _ = generated(50)
+    layer = MAPS[name]()
+    with pytest.warns(UserWarning, match="predicted correctly"):
+        layer.adapt(logits, logits.argmax(axis=1))
+    assert layer.record["bound"] == "all correct"
+    assert np.isfinite(to_numpy(layer(logits))).all()
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_all_wrong_and_constant_logits(name):
+    logits, _ = generated(60)
+    for z, labels in (
+        (logits, logits.argmin(axis=1)),
+        (np.ones((60, 5)), np.arange(60) % 5),
+        (np.ones((60, 5)), np.minimum(np.arange(60) % 8, 4)),
+    ):
+        layer = adapt(name, z, labels)
+        assert layer.record["nll_after"] <= layer.record["nll_before"] + 1e-9
+        assert np.isfinite(to_numpy(layer(z))).all()
+
+
+@pytest.mark.parametrize("name", ["vector", "matrix"])
+def test_classes_that_a_line_separates(name):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(30, 3))
+    labels = (logits + np.array([0.5, 0.0, -0.5])).argmax(axis=1)
+    arguments = {"regularization": None}
+    layer = adapt(name, logits, labels, arguments)
+    assert layer.record["nll_after"] < 1e-3
+    assert np.isfinite(to_numpy(layer(logits))).all()
+
+
+BAD_INPUT = {
+    "NaN": (np.array([[np.nan, 1.0], [0.0, 1.0]]), [0, 1], "NaN"),
+    "infinity": (np.array([[np.inf, 1.0], [0.0, 1.0]]), [0, 1], "infinity"),
+    "label": (np.eye(2), [0, 2], "from 0 to 2"),
+    "one sample": (np.eye(2)[:1], [1], "at least 2 samples"),
+    "classes": (np.eye(3), [0, 1, 0], "Adapt a new layer"),
+    "ruled out": (np.array([[-np.inf, 1.0], [0, 1.0]]), [0, 1], "rules out"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+@pytest.mark.parametrize("name", MAPS)
+def test_bad_input_leaves_the_layer_as_it_was(name, case):
+    logits, labels, message = BAD_INPUT[case]
+    layer = adapt(name, *generated(50, 2))
+    before, record = layer.get_weights(), layer.record
+    with pytest.raises(ValueError, match=message):
+        layer.adapt(logits, labels)
+    for a, b in zip(before, layer.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert layer.record is record
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_a_class_that_is_ruled_out(name):
+    logits, labels = generated(200)
+    logits = np.concatenate([logits, np.full((200, 1), -np.inf)], axis=1)
+    layer = MAPS[name]()
+    if name == "matrix":
+        with pytest.raises(ValueError, match="DirichletScaling"):
+            layer.adapt(logits, labels)
+        return
+    with pytest.warns(UserWarning, match="no calibration sample"):
+        layer.adapt(logits, labels)
+    p = to_numpy(ops.softmax(layer(logits)))
+    assert np.isfinite(p).all()
+    assert p[:, 5].max() < 1e-6
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_as_affine_is_the_map(name):
+    logits, labels = generated(200, 4)
+    for z in (logits, (logits[:, :1] - logits[:, 1:2])):
+        y = np.minimum(labels, 1) if z.shape[1] == 1 else labels
+        layer = adapt(name, z, y)
+        affine = layer.as_affine(z.shape[1])
+        if name == "dirichlet":
+            assert affine is None
+            continue
+        matrix, bias = affine
+        product = z @ matrix if np.ndim(matrix) == 2 else z * matrix
+        np.testing.assert_allclose(
+            product + bias, to_numpy(layer(z)), rtol=1e-5, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("name", ["class", "vector", "matrix"])
+def test_centered_maps_as_affine(name):
+    logits, labels = generated(100)
+    layer = adapt(name, logits, labels, {"center": "mean"})
+    matrix, bias = layer.as_affine(5)
+    np.testing.assert_allclose(
+        logits @ matrix + bias, to_numpy(layer(logits)), atol=1e-4
+    )
+    layer = adapt(name, logits, labels, {"center": "log_softmax"})
+    assert layer.as_affine(5) is None
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_saving(name, tmp_path):
+    logits, labels = generated(100)
+    inputs = keras.Input((5,))
+    layer = MAPS[name]()
+    model = keras.Model(inputs, layer(inputs))
+    layer.adapt(logits, labels)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    np.testing.assert_array_equal(
+        to_numpy(again(logits)), to_numpy(model(logits))
+    )
+    assert again.layers[-1].record == layer.record
+    assert again.layers[-1].get_config() == layer.get_config()
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_compiled_and_half_precision(name):
+    logits, labels = generated(50)
+    layer = adapt(name, logits, labels)
+    z = ops.convert_to_tensor(logits.astype("float32"))
+    np.testing.assert_allclose(
+        to_numpy(compiled(lambda z: layer(z))(z)),
+        to_numpy(layer(z)),
+        rtol=1e-5,
+        atol=1e-6,
+    )
+    half = layer(ops.cast(z, "float16"))
+    assert keras.backend.standardize_dtype(half.dtype) == "float32"
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_pixels(name):
+    logits, labels = generated(60)
+    expected = adapt(name, logits, labels)
+    void = np.append(labels, [255] * 4).reshape(4, 4, 4)
+    pixels = np.concatenate([logits, logits[:4]]).reshape(4, 4, 4, 5)
+    layer = adapt(name, pixels, void, ignore_class=255)
+    for a, b in zip(layer.get_weights(), expected.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    assert layer(pixels).shape == (4, 4, 4, 5)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_degrees_of_freedom(name):
+    expected = {"bias corrected": 6, "class": 5, "vector": 10}
+    assert MAPS[name]().degrees_of_freedom(5) == expected.get(name, 30)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="center"):
+        kc.layers.VectorScaling(center="log p")
+    with pytest.raises(ValueError, match="regularization=-1"):
+        kc.layers.VectorScaling(regularization=-1)
+    with pytest.raises(ValueError, match="regularization='odir'"):
+        kc.layers.MatrixScaling(regularization="odir")
+    with pytest.raises(ValueError, match="regularization=None"):
+        kc.layers.DirichletScaling(regularization=None)
+    with pytest.raises(ValueError, match="`strength` must be"):
+        kc.layers.DirichletScaling(strength=-1)
+    logits, labels = generated(20)
+    with pytest.raises(ValueError, match="VectorScaling cannot minimise"):
+        kc.layers.VectorScaling().adapt(logits, labels, objective="ece")
