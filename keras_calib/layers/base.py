@@ -140,7 +140,7 @@ class CalibrationLayer(keras.layers.Layer):
         self._assign(weights)
         self.record = {
             "num_samples": len(labels),
-            "objective": objective.name,
+            "objective": objective.title,
             "objective_arguments": objective.arguments(),
             "class_loss_scaling": scaling,
             **record,

@@ -57,6 +57,11 @@ class Objective:
         """
         raise NotImplementedError
 
+    @property
+    def title(self):
+        """What the record calls it."""
+        return self.name
+
     def arguments(self):
         """The arguments as JSON values, for the record."""
         return {}
@@ -287,8 +292,9 @@ class KerasLoss(Objective):
         )
         self.per_sample = not _has_batch_statistic(loss)
 
-    def arguments(self):
-        return {"loss": type(self.loss).__name__}
+    @property
+    def title(self):
+        return type(self.loss).__name__
 
     def losses(self, scores, labels):
         targets, predictions = self._arguments(
