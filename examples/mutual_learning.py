@@ -34,6 +34,7 @@ class Size:
     """What a run trains: data, networks, schedule."""
 
     images: int | None
+    test_images: int | None
     epochs: int
     batch_size: int
     primary: dict
@@ -47,6 +48,7 @@ class Size:
 SIZES = {
     "small": Size(
         images=4000,
+        test_images=None,
         epochs=15,
         batch_size=50,
         primary={"blocks": (1, 1, 1), "width": 16, "stride": 2},
@@ -58,6 +60,7 @@ SIZES = {
     ),
     "full": Size(
         images=None,
+        test_images=None,
         epochs=200,
         batch_size=128,
         primary={"blocks": (3, 4, 6, 3), "width": 64},
@@ -69,39 +72,48 @@ SIZES = {
     ),
 }
 METHODS = ["CE", "DML", "Diff-DML", "DML-2", "Diff-DML-2", "ensemble of 3"]
+# Each of the two ideas of Diff-DML alone.
+ABLATIONS = {
+    "DML + differentiated training": {"diversity_preserving": False},
+    "DML + diversity preservation": {"differentiated_training": False},
+}
 
 
-def train(method, size, data, seed):
-    """One run: the network that is left for inference."""
+def train(method, size, data, seed, verbose=0):
+    """One run: the network that is left for inference, and its fit to data."""
     keras.utils.set_random_seed(seed)
     primary = cifar10.resnet(**size.primary, name="primary")
     steps = size.epochs * (len(data[1]) // size.batch_size)
     schedule = keras.optimizers.schedules.CosineDecay(size.learning_rate, steps)
     model, settings = primary, {"optimizer": sgd(schedule, size)}
-    if "DML" in method:
+    if method != "CE":
         count = 2 if method.endswith("-2") else 1
         peers = [
             cifar10.resnet(**size.auxiliary, name=f"peer_{i}")
             for i in range(count)
         ]
-        if method.startswith("Diff-DML"):
-            model = kc.models.DiffDML(primary, peers)
+        model = together(method, primary, peers)
+        if getattr(model, "differentiated_training", False):
             settings["auxiliary_optimizer"] = sgd(size.auxiliary_rate, size)
-        else:
-            model = kc.models.MutualLearning(primary, peers)
     model.compile(
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
         **settings,
     )
     if size.augment:
-        batches = (cifar10.Augmented(*data, size.batch_size, seed=seed),)
-        history = model.fit(*batches, epochs=size.epochs, verbose=0)
+        batches = cifar10.Augmented(*data, size.batch_size, seed=seed)
+        history = model.fit(batches, epochs=size.epochs, verbose=verbose)
     else:
         history = model.fit(
-            *data, size.batch_size, epochs=size.epochs, verbose=0
+            *data, size.batch_size, epochs=size.epochs, verbose=verbose
         )
     return primary, history.history["accuracy"][-1]
+
+
+def together(method, primary, peers):
+    if method in ("DML", "DML-2"):
+        return kc.models.MutualLearning(primary, peers)
+    return kc.models.DiffDML(primary, peers, **ABLATIONS.get(method, {}))
 
 
 def sgd(learning_rate, size):
@@ -139,21 +151,23 @@ def softmax(logits):
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
-def run(method, size, data, test, seed, networks):
-    """Train and measure; networks of CE are kept, the ensemble uses them."""
+def run(method, size, data, test, seed, folder, verbose=0):
+    """Train and measure; CE's predictions are kept, the ensemble uses them."""
     if method != "ensemble of 3":
-        network, accuracy = train(method, size, data, seed)
+        network, accuracy = train(method, size, data, seed, verbose)
         probabilities = softmax(network.predict(test[0], 500, verbose=0))
         if method == "CE":
-            np.save(networks / f"ce_{seed}.npy", probabilities)
+            np.save(folder / f"ce_{seed}.npy", probabilities)
     else:
-        first = networks / f"ce_{seed}.npy"
+        first = folder / f"ce_{seed}.npy"
         members, accuracy = [], None
         for member in range(3):
             if member == 0 and first.exists():
                 members.append(np.load(first))
                 continue
-            network, accuracy = train("CE", size, data, seed + 1000 * member)
+            network, accuracy = train(
+                "CE", size, data, seed + 1000 * member, verbose
+            )
             members.append(softmax(network.predict(test[0], 500, verbose=0)))
         probabilities = np.mean(members, axis=0)
     found = measure(probabilities.astype("float32"), test[1])
@@ -180,50 +194,78 @@ def table(results, methods):
     return "\n".join(lines)
 
 
-def main():
+def read(path, settings):
+    """Results of an earlier start, which must have had the same settings."""
+    if not path.exists():
+        return []
+    results = [json.loads(line) for line in path.read_text().splitlines()]
+    if any(found["settings"] != settings for found in results):
+        raise SystemExit(
+            f"{path} holds results of other settings. Choose another --output."
+        )
+    return results
+
+
+def main(arguments=None):
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        choices=[*METHODS, *ABLATIONS],
+        metavar="METHOD",
+        default=METHODS,
+        help=f"some of {[*METHODS, *ABLATIONS]}",
+    )
     parser.add_argument("--output", default="mutual_learning")
-    for field in ("images", "epochs"):
-        parser.add_argument(f"--{field}", type=int)
+    parser.add_argument("--verbose", action="store_true", help="epoch by epoch")
+    for field in ("images", "test_images", "epochs"):
+        parser.add_argument(f"--{field.replace('_', '-')}", type=int)
     for field in ("learning_rate", "auxiliary_rate", "weight_decay"):
         parser.add_argument(f"--{field.replace('_', '-')}", type=float)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(arguments)
     given = {
         field.name: getattr(arguments, field.name)
         for field in dataclasses.fields(Size)
         if getattr(arguments, field.name, None) is not None
     }
     size = dataclasses.replace(SIZES[arguments.size], **given)
+    settings = {"backend": keras.backend.backend(), **dataclasses.asdict(size)}
+    settings = json.loads(json.dumps(settings))
 
     folder = pathlib.Path(arguments.output)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "results.jsonl"
-    results = []
-    if path.exists():
-        results = [json.loads(line) for line in path.read_text().splitlines()]
+    results = read(path, settings)
     done = {(found["method"], found["seed"]) for found in results}
-    print(f"{keras.backend.backend()}, {platform.machine()}, {size}")
-    data, test = cifar10.load(train=size.images)
+    print(f"{platform.machine()}, {settings}")
+    data, test = cifar10.load(size.images, size.test_images)
     for seed in range(arguments.seeds):
         for method in arguments.methods:
             if (method, seed) in done:
                 continue
             start = time.time()
-            found = run(method, size, data, test, seed, folder)
             found = {
                 "method": method,
                 "seed": seed,
-                **found,
+                **run(
+                    method,
+                    size,
+                    data,
+                    test,
+                    seed,
+                    folder,
+                    verbose=2 if arguments.verbose else 0,
+                ),
                 "seconds": round(time.time() - start, 1),
             }
+            print(json.dumps(found), flush=True)
+            found["settings"] = settings
             results.append(found)
             with open(path, "a") as file:
                 file.write(json.dumps(found) + "\n")
-            print(json.dumps(found), flush=True)
-    text = table(results, arguments.methods)
+    text = table(results, [*METHODS, *ABLATIONS])
     (folder / "results.md").write_text(text + "\n")
     print(text)
 

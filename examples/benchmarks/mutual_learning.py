@@ -1,0 +1,113 @@
+"""What mutual learning costs: a step of the pair, and inference with it.
+
+Trains two residual networks apart and as a Diff-DML pair, in turns in one
+process, and prints
+
+- the time of a step of the pair over the sum of its networks' own steps,
+- `evaluate` and `predict` of the pair over those of its primary alone.
+
+    KERAS_BACKEND=jax python examples/benchmarks/mutual_learning.py
+"""
+
+import argparse
+import pathlib
+import platform
+import statistics
+import sys
+import time
+
+import keras
+import numpy as np
+
+import keras_calib as kc
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+import cifar10
+
+
+def compiled(model, **kwargs):
+    model.compile(
+        keras.optimizers.SGD(0.01, momentum=0.9),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        **kwargs,
+    )
+    return model
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--images", type=int, default=2000)
+    parser.add_argument("--batch-size", type=int, default=100)
+    parser.add_argument("--width", type=int, default=16)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument(
+        "--cpu-time",
+        action="store_true",
+        help="count the processor's time, on a machine that is not idle",
+    )
+    arguments = parser.parse_args()
+    clock = time.process_time if arguments.cpu_time else time.perf_counter
+    if keras.backend.backend() == "torch":
+        import torch
+
+        torch.set_num_threads(1)
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(arguments.images, 32, 32, 3)).astype("float32")
+    y = rng.integers(0, 10, arguments.images)
+    shape = {"blocks": (1, 1, 1), "width": arguments.width, "stride": 2}
+    primary, auxiliary = (compiled(cifar10.resnet(**shape)) for _ in range(2))
+    twins = [cifar10.resnet(**shape) for _ in range(2)]
+    pair = compiled(
+        kc.models.DiffDML(*twins),
+        auxiliary_optimizer=keras.optimizers.SGD(0.001, momentum=0.9),
+    )
+
+    size, steps = arguments.batch_size, arguments.images // arguments.batch_size
+    work = {
+        "step of the primary": lambda: primary.fit(x, y, size, verbose=0),
+        "step of the auxiliary": lambda: auxiliary.fit(x, y, size, verbose=0),
+        "step of the pair": lambda: pair.fit(x, y, size, verbose=0),
+        "evaluate the primary": lambda: primary.evaluate(x, y, size, verbose=0),
+        "evaluate the pair": lambda: pair.evaluate(x, y, size, verbose=0),
+        "predict with the primary": lambda: primary.predict(x, size, verbose=0),
+        "predict with the pair": lambda: pair.predict(x, size, verbose=0),
+    }
+    seconds = {name: [] for name in work}
+    for repeat in range(arguments.repeats + 1):
+        for name, run in work.items():
+            start = clock()
+            run()
+            if repeat:  # the first compiles
+                seconds[name].append((clock() - start) / steps)
+
+    print(f"{keras.backend.backend()}, {platform.machine()}, batches of {size}")
+    print("| what | ms a batch, median (fastest) |")
+    print("|---|---|")
+    for name, found in seconds.items():
+        median, least = statistics.median(found), min(found)
+        print(f"| {name} | {1e3 * median:.2f} ({1e3 * least:.2f}) |")
+
+    def ratio(whole, *parts):
+        ratios = [
+            one / sum(others)
+            for one, *others in zip(
+                seconds[whole],
+                *(seconds[part] for part in parts),
+                strict=True,
+            )
+        ]
+        print(
+            f"{whole} / {' + '.join(parts)}: "
+            f"median {statistics.median(ratios):.3f}, of the fastest "
+            f"{min(seconds[whole]) / sum(min(seconds[p]) for p in parts):.3f}"
+        )
+
+    ratio("step of the pair", "step of the primary", "step of the auxiliary")
+    ratio("evaluate the pair", "evaluate the primary")
+    ratio("predict with the pair", "predict with the primary")
+
+
+if __name__ == "__main__":
+    main()
