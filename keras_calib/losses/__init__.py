@@ -5,29 +5,85 @@ from keras_calib.losses.acls import acls
 from keras_calib.losses.ada_focal import AdaFocalLoss
 from keras_calib.losses.ada_focal import AdaFocalTable
 from keras_calib.losses.ada_focal import ada_focal
+from keras_calib.losses.avuc import AvUC
+from keras_calib.losses.avuc import avuc
 from keras_calib.losses.base import ClassificationLoss
 from keras_calib.losses.base import LossPart
 from keras_calib.losses.base import PenalizedLoss
+from keras_calib.losses.brier import BrierLoss
+from keras_calib.losses.brier import SquaredLogitLoss
+from keras_calib.losses.brier import brier_loss
+from keras_calib.losses.brier import squared_logit_loss
+from keras_calib.losses.cpc import CPC
+from keras_calib.losses.cpc import cpc
 from keras_calib.losses.crl import CRL
 from keras_calib.losses.crl import crl
+from keras_calib.losses.dca import DCA
+from keras_calib.losses.dca import dca
+from keras_calib.losses.dual_focal import DualFocalLoss
+from keras_calib.losses.dual_focal import dual_focal_loss
+from keras_calib.losses.entropy_regularization import EntropyRegularization
+from keras_calib.losses.entropy_regularization import entropy_regularization
 from keras_calib.losses.focal import FocalLoss
 from keras_calib.losses.focal import focal_loss
+from keras_calib.losses.inverse_focal import InverseFocalLoss
+from keras_calib.losses.inverse_focal import inverse_focal_loss
+from keras_calib.losses.label_smoothing import LabelSmoothing
+from keras_calib.losses.label_smoothing import label_smoothing
 from keras_calib.losses.margin_label_smoothing import MarginLabelSmoothing
 from keras_calib.losses.margin_label_smoothing import margin_label_smoothing
+from keras_calib.losses.mdca import MDCA
+from keras_calib.losses.mdca import mdca
+from keras_calib.losses.mmce import MMCE
+from keras_calib.losses.mmce import mmce
+from keras_calib.losses.sample_dependent_focal import (
+from keras_calib.losses.sample_dependent_focal import SampleDependentFocalLoss
+from keras_calib.losses.soft_avuc import SoftAvUC
+from keras_calib.losses.soft_avuc import soft_avuc
+from keras_calib.losses.soft_binned_ece import SoftBinnedECE
+from keras_calib.losses.soft_binned_ece import soft_binned_ece
 
 __all__ = [
     "ACLS",
-    "CRL",
     "AdaFocalLoss",
     "AdaFocalTable",
+    "AvUC",
+    "BrierLoss",
+    "CPC",
+    "CRL",
     "ClassificationLoss",
+    "DCA",
+    "DualFocalLoss",
+    "EntropyRegularization",
     "FocalLoss",
+    "InverseFocalLoss",
+    "LabelSmoothing",
     "LossPart",
+    "MDCA",
+    "MMCE",
     "MarginLabelSmoothing",
     "PenalizedLoss",
+    "SampleDependentFocalLoss",
+    "SoftAvUC",
+    "SoftBinnedECE",
+    "SquaredLogitLoss",
     "acls",
     "ada_focal",
+    "avuc",
+    "brier_loss",
+    "cpc",
     "crl",
+    "dca",
+    "dual_focal_loss",
+    "entropy_regularization",
     "focal_loss",
+    "inverse_focal_loss",
+    "label_smoothing",
     "margin_label_smoothing",
+    "mdca",
+    "mmce",
+    "sample_dependent_focal_loss",
+    "soft_avuc",
+    "soft_binned_ece",
+    "squared_logit_loss",
 ]

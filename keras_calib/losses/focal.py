@@ -38,17 +38,19 @@ def focal_loss(labels, logits, gamma=3.0):
         Lin et al., "Focal Loss for Dense Object Detection", ICCV 2017, eq. 4;
         for calibration Mukhoti et al., NeurIPS 2020, arXiv:2002.09437.
     """
-    _check_gamma(gamma)
+    check_gamma(gamma)
     rows = as_rows(labels, logits)
-    return rows.restore(_focal(rows, gamma))
+    return rows.restore(focal_terms(rows, lambda log_p: gamma))
 
 
-def _focal(rows, gamma):
+def focal_terms(rows, gamma):
+    """Focal loss per row; `gamma` is a function of `log p`."""
     log_p = rows.log_probabilities
     if rows.targets is None:
         rest = log_rest(log_p, rows.labels)
-        return -ops.exp(gamma * rest) * pick(log_p, rows.labels)
-    factor = ops.exp(gamma * log_rests(log_p))
+        log_p = pick(log_p, rows.labels)
+        return -ops.exp(gamma(log_p) * rest) * log_p
+    factor = ops.exp(gamma(log_p) * log_rests(log_p))
     return -ops.sum(rows.targets * factor * log_p, axis=-1)
 
 
@@ -67,7 +69,8 @@ def log_rests(log_p):
     return ops.where(chosen, log_rest(log_p, top)[:, None], others)
 
 
-def _check_gamma(gamma):
+def check_gamma(gamma):
+    """`gamma` itself, or an error that says what a gamma is."""
     if gamma < 0:
         raise ValueError(
             "`gamma` is the power of a probability and cannot be negative. "
@@ -101,10 +104,10 @@ class FocalLoss(ClassificationLoss):
 
     def __init__(self, gamma=3.0, **kwargs):
         super().__init__(**kwargs)
-        self.gamma = _check_gamma(gamma)
+        self.gamma = check_gamma(gamma)
 
     def terms(self, rows):
-        return _focal(rows, self.gamma), 0.0
+        return focal_terms(rows, lambda log_p: self.gamma), 0.0
 
     def get_config(self):
         return {**super().get_config(), "gamma": self.gamma}

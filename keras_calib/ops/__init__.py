@@ -2,6 +2,7 @@
 
 from keras_calib.ops import binning
 from keras_calib.ops import confidence
+from keras_calib.ops import kinks
 from keras_calib.ops import rows
 
-__all__ = ["binning", "confidence", "rows"]
+__all__ = ["binning", "confidence", "kinks", "rows"]

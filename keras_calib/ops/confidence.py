@@ -33,3 +33,9 @@ def top_label(rows):
     confidence = pick(rows.probabilities, index)
     correct = ops.cast(ops.equal(index, rows.labels), confidence.dtype)
     return confidence, ops.stop_gradient(correct)
+
+
+def entropy(rows):
+    """Entropy of each row's probabilities in nats, `(n,)`."""
+    # The logarithm comes from the logits: p = 0 gives 0, never 0 * inf.
+    return -ops.sum(rows.probabilities * rows.log_probabilities, axis=-1)

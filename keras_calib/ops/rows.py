@@ -58,6 +58,11 @@ class Rows:
             self.labels, self.num_classes, dtype=self.logits.dtype
         )
 
+    @property
+    def soft_labels(self):
+        """The label as a distribution: `targets`, or one-hot rows."""
+        return self.one_hot if self.targets is None else self.targets
+
     @functools.cached_property
     def log_probabilities(self):
         return ops.log_softmax(self.logits, axis=-1)
@@ -75,8 +80,12 @@ class Rows:
 
     @functools.cached_property
     def total_weight(self):
-        """Sum of the weights, and never a zero to divide by."""
-        return ops.maximum(ops.sum(self.weights), TINY)
+        """Sum of the weights, or 1 where that is 0 and cannot divide.
+
+        A tiny number instead of 1 would make the gradient `0 * inf`.
+        """
+        total = ops.sum(self.weights)
+        return ops.where(total > 0, total, 1.0)
 
     def mean(self, values):
         """Weighted mean over rows; 0 for a batch in which no row counts."""

@@ -1,0 +1,241 @@
+"""What holds for every loss, whatever its formula."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+
+import keras_calib as kc
+from tests.helpers import small_network
+from tests.helpers import value_and_gradient
+from tests.losses.fixtures import ALL_LOSSES
+from tests.losses.fixtures import LABELS_B
+from tests.losses.fixtures import B
+from tests.losses.fixtures import assert_gradient
+from tests.losses.fixtures import in_float64
+
+LOSSES = [
+    *ALL_LOSSES,
+    kc.losses.ACLS(
+        margin=1.0, stop_gradient=False, from_logits=True, name="acls"
+    ),
+    kc.losses.MarginLabelSmoothing(margin=1.0, from_logits=True, name="margin"),
+    kc.losses.FocalLoss(from_logits=True, name="focal"),
+]
+EACH_LOSS = pytest.mark.parametrize("loss", LOSSES, ids=lambda x: x.name)
+
+
+def rebuilt(loss, **changes):
+    return type(loss).from_config({**loss.get_config(), **changes})
+
+
+def test_every_public_loss_is_in_the_battery():
+    bases = {"ClassificationLoss", "PenalizedLoss"}
+    # They need state over epochs and have tests of their own.
+    bases |= {"AdaFocalLoss", "CRL"}
+    public = {
+        name
+        for name in kc.losses.__all__
+        if isinstance(getattr(kc.losses, name), type)
+        and issubclass(getattr(kc.losses, name), keras.losses.Loss)
+    }
+    assert public - bases == {type(loss).__name__ for loss in LOSSES}
+
+
+@EACH_LOSS
+@settings(max_examples=4, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_gradient_is_the_slope_of_the_value(loss, seed):
+    if getattr(loss, "stop_gradient", False):
+        return  # the gradient is another one on purpose
+    loss = rebuilt(loss, dtype="float64")
+    rng = np.random.default_rng(seed)
+    logits = 3 * rng.normal(size=(5, 4))
+    labels = rng.integers(0, 4, 5)
+    direction = rng.normal(size=logits.shape)
+    _, gradient = in_float64(lambda z: loss(labels, z), logits)
+    step = 1e-6
+    # A larger and a smaller step: where they disagree there is a kink.
+    slopes = []
+    for h in (step, step / 2):
+        high, _ = in_float64(lambda z: loss(labels, z), logits + h * direction)
+        low, _ = in_float64(lambda z: loss(labels, z), logits - h * direction)
+        slopes.append((high - low) / (2 * h))
+    scale = max(1.0, abs(slopes[0]))
+    if abs(slopes[0] - slopes[1]) > 1e-6 * scale:
+        return
+    slope = np.sum(gradient * direction)
+    assert slope == pytest.approx(slopes[0], abs=2e-6 * scale)
+
+
+@EACH_LOSS
+def test_void_pixels_are_pixels_filtered_by_hand(loss):
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(2, 2, 3, 4))
+    labels = rng.integers(0, 4, (2, 2, 3))
+    labels[0, 0, 1] = labels[1, 1] = 255
+    keep = labels != 255
+    alone, expected = value_and_gradient(
+        lambda z: loss(labels[keep], z), logits[keep]
+    )
+    ignoring = rebuilt(loss, ignore_class=255)
+    value, gradient = value_and_gradient(lambda z: ignoring(labels, z), logits)
+    assert value == pytest.approx(alone, rel=2e-6)
+    assert_gradient(gradient[keep], expected, tolerance=5e-6)
+    np.testing.assert_array_equal(gradient[~keep], 0.0)
+
+
+@EACH_LOSS
+def test_order_of_rows_does_not_matter(loss):
+    order = [2, 0, 3, 1]
+    value, gradient = value_and_gradient(lambda z: loss(LABELS_B, z), B)
+    again, moved = value_and_gradient(
+        lambda z: loss(LABELS_B[order], z), B[order]
+    )
+    assert value == pytest.approx(again, rel=1e-6)
+    assert_gradient(moved, gradient[order])
+
+
+# Rows of two classes: saturated, tied, and nothing special.
+EDGES = {
+    "ties": np.zeros((4, 4)),
+    "one of each": np.array(
+        [[1e4, -1e4, 0, 0], [5, 5, 0, 0], [0, 0, 0, 0], [-1e4, 1e4, 1e4, 0]]
+    ),
+    "all right": 20 * np.eye(4)[LABELS_B],
+    "all wrong": -20 * np.eye(4)[LABELS_B],
+}
+
+
+@EACH_LOSS
+def test_edges_are_finite(loss):
+    cases = [(LABELS_B, z) for z in EDGES.values()]
+    cases += [(LABELS_B[1:2], B[1:2])]  # a batch of one
+    cases += [(LABELS_B % 2, B[:, :2])]  # two classes
+    for labels, logits in cases:
+        value, gradient = value_and_gradient(
+            lambda z, y=labels: loss(y, z), logits
+        )
+        assert np.isfinite(value)
+        assert np.isfinite(gradient).all()
+
+
+@EACH_LOSS
+def test_equal_rows_have_equal_gradients(loss):
+    # Two equal rows with equal labels: neither may come first.
+    order = [0, 1, 1, 2]
+    _, gradient = value_and_gradient(
+        lambda z: loss(LABELS_B[order], z), B[order]
+    )
+    assert_gradient(gradient[1], gradient[2])
+
+
+@EACH_LOSS
+def test_half_precision_gradients_are_finite(loss):
+    for dtype in ("float16", "bfloat16"):
+        if dtype == "bfloat16" and not hasattr(np, dtype):
+            import ml_dtypes  # comes with JAX and TensorFlow
+
+            dtype = ml_dtypes.bfloat16
+            if keras.backend.backend() == "torch":
+                continue  # takes no such arrays; values are in test_base
+        _, gradient = value_and_gradient(lambda z: loss(LABELS_B, z), B, dtype)
+        assert np.isfinite(gradient.astype("float32")).all()
+
+
+PRIMARIES = {
+    "cross_entropy": "cross_entropy",
+    "focal": kc.losses.FocalLoss(from_logits=True),
+    "brier": kc.losses.BrierLoss(from_logits=True),
+    "smoothing": kc.losses.LabelSmoothing(from_logits=True),
+    "dual": kc.losses.DualFocalLoss(from_logits=True),
+    "keras": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+}
+PENALTIES = {
+    loss.name: loss
+    for loss in LOSSES
+    if isinstance(loss, kc.losses.PenalizedLoss)
+}
+# The objectives of Karandikar et al. (2021), Section 5: 3 x 5 of them.
+PAPER = [
+    (primary, penalty)
+    for primary in ("cross_entropy", "focal", "brier")
+    for penalty in ("mmce", "avuc", "avuc_gs", "sb_ece", "soft_avuc")
+]
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_any_primary_meets_any_penalty(penalty):
+    penalty = PENALTIES[penalty]
+    bare = float(rebuilt(penalty, primary=None)(LABELS_B, B))
+    for primary in PRIMARIES.values():
+        loss = rebuilt(penalty, primary=None)
+        loss.primary = loss._check_primary(primary)
+        if primary == "cross_entropy":
+            alone = 0.88972146
+        else:
+            alone = float(primary(LABELS_B, B))
+        value = float(loss(LABELS_B, B))
+        assert value == pytest.approx(alone + bare, rel=1e-6)
+        text = json.dumps(keras.saving.serialize_keras_object(loss))
+        again = keras.saving.deserialize_keras_object(json.loads(text))
+        assert float(again(LABELS_B, B)) == value
+
+
+def fit_one_epoch(primary, penalty, digits, **compile_arguments):
+    loss = rebuilt(PENALTIES[penalty], primary=None)
+    loss.primary = loss._check_primary(PRIMARIES[primary])
+    model = small_network()
+    model.compile(
+        "sgd", loss, metrics=["accuracy", *loss.parts()], **compile_arguments
+    )
+    (x, y), _, _ = digits
+    logs = model.fit(x, y, batch_size=100, verbose=0).history
+    total = logs["primary_loss"][0] + loss.weight * logs["penalty"][0]
+    assert logs["loss"][0] == pytest.approx(total, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("primary", "penalty"),
+    [
+        ("focal", "sb_ece"),
+        ("brier", "soft_avuc"),
+        ("cross_entropy", "mmce_weighted"),
+    ],
+)
+def test_fit(primary, penalty, digits):
+    fit_one_epoch(primary, penalty, digits)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("primary", PRIMARIES)
+def test_fit_the_whole_product(primary, penalty, digits):
+    assert {p for p, _ in PAPER} <= set(PRIMARIES)
+    assert {p for _, p in PAPER} <= set(PENALTIES)
+    fit_one_epoch(primary, penalty, digits)
+
+
+class CountingDense(keras.layers.Dense):
+    calls = 0
+
+    def call(self, inputs):
+        type(self).calls += 1
+        return super().call(inputs)
+
+
+def test_parts_cost_no_forward_pass(digits):
+    (x, y), _, _ = digits
+    loss = kc.losses.MDCA(from_logits=True)
+    calls = []
+    for metrics in ([], loss.parts()):
+        model = keras.Sequential([keras.Input((64,)), CountingDense(10)])
+        model.compile("sgd", loss, metrics=metrics, run_eagerly=True)
+        CountingDense.calls = 0
+        model.fit(x, y, batch_size=100, verbose=0)
+        calls.append(CountingDense.calls)
+    assert calls[0] == calls[1] > 0
