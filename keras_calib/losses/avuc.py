@@ -74,7 +74,7 @@ def accuracy_versus_uncertainty(importance, correct, uncertain, certain, h):
     wrong = 1.0 - correct
     desired = ops.sum(importance * (correct * sure + wrong * unsure))
     undesired = ops.sum(importance * (correct * unsure + wrong * sure))
-    return ops.log1p(undesired / ops.maximum(desired, 1e-5))
+    return ops.log1p(undesired / ops.where(desired > 1e-5, desired, 1e-5))
 
 
 def _check(threshold):

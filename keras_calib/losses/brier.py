@@ -97,7 +97,7 @@ def _squared_logits(rows, label_weight, label_value):
     is_label = rows.one_hot
     weights = 1.0 + (label_weight - 1.0) * is_label
     errors = ops.square(rows.logits - label_value * is_label)
-    return ops.mean(weights * errors, axis=-1)
+    return ops.sum(weights * errors, axis=-1) / rows.num_classes
 
 
 def _check(label_weight, label_value):

@@ -58,7 +58,8 @@ def _cpc(rows, one_vs_one_weight, exclusion_weight):
     index = ops.arange(rows.num_classes - 1, dtype="int32")
     # The classes but the label: what comes after it moves up by one.
     others = ops.where(index < rows.labels[:, None], z[:, :-1], z[:, 1:])
-    one_vs_one = ops.mean(ops.softplus(others - label), axis=-1)
+    one_vs_one = ops.sum(ops.softplus(others - label), axis=-1)
+    one_vs_one = one_vs_one / (rows.num_classes - 1)
     value = one_vs_one_weight * one_vs_one
     if rows.num_classes > 2 and exclusion_weight:
         value = value + exclusion_weight * _exclusion(others)

@@ -43,7 +43,7 @@ def label_smoothing(labels, logits, smoothing=0.05):
 
 
 def _smoothed(rows, smoothing):
-    uniform = -ops.mean(rows.log_probabilities, axis=-1)
+    uniform = -ops.sum(rows.log_probabilities, axis=-1) / rows.num_classes
     return (1.0 - smoothing) * cross_entropy(rows) + smoothing * uniform
 
 

@@ -52,7 +52,8 @@ def _penalty(logits, margin, stop_gradient_max):
     largest = pick(logits, predicted_class(logits))
     if stop_gradient_max:
         largest = ops.stop_gradient(largest)
-    return ops.mean(ops.relu(largest[:, None] - logits - margin), axis=-1)
+    excess = ops.relu(largest[:, None] - logits - margin)
+    return ops.sum(excess, axis=-1) / logits.shape[-1]
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")

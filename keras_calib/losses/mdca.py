@@ -37,7 +37,7 @@ def mdca(labels, logits, sample_weight=None):
 
 def _mdca(rows):
     gap = rows.mean(rows.probabilities - rows.soft_labels)
-    return ops.mean(absolute(gap))
+    return ops.sum(absolute(gap)) / rows.num_classes
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")

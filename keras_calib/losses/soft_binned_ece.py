@@ -84,7 +84,8 @@ def _soft_binned_ece(
 
     weighted = rows.weights[:, None] * share
     # The floor moves nothing but bins that are as good as empty.
-    size = ops.maximum(ops.sum(weighted, axis=0), 1e-12)
+    size = ops.sum(weighted, axis=0)
+    size = ops.where(size > 1e-12, size, 1e-12)
     accuracy = bin_mean(correct)
     if kind == "bin":
         gap = size * _power(accuracy - bin_mean(confidence), norm)

@@ -47,14 +47,18 @@ def assert_gradient(found, expected, tolerance=1e-6):
 
 
 def in_float64(function, x):
-    """Value and gradient with 64 bits, which JAX has to be asked for."""
+    """Value and gradient with 64 bits, where backend and Keras are asked."""
     wide = contextlib.nullcontext()
     if keras.backend.backend() == "jax":
         import jax
 
         wide = jax.enable_x64(True)
-    with wide:
-        return value_and_gradient(function, x, "float64")
+    keras.config.set_floatx("float64")
+    try:
+        with wide:
+            return value_and_gradient(function, x, "float64")
+    finally:
+        keras.config.set_floatx("float32")
 
 
 def _losses():
