@@ -33,7 +33,7 @@ def dual_focal_loss(labels, logits, gamma=5.0):
         >>> import keras_calib as kc
         >>> value = kc.losses.dual_focal_loss([0], [[2.0, 0.5, -1.0]], 2.0)
         >>> round(float(value[0]), 4)
-        0.0367
+        0.0366
 
     Reference:
         Tao, Dong and Xu, "Dual Focal Loss for Calibration", ICML 2023,

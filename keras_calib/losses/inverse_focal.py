@@ -29,7 +29,7 @@ def inverse_focal_loss(labels, logits, gamma=2.0):
         >>> import keras_calib as kc
         >>> value = kc.losses.inverse_focal_loss([0], [[2.0, 0.5, -1.0]])
         >>> round(float(value[0]), 4)
-        0.7695
+        0.7694
 
     Reference:
         Wang, Feng and Zhang, "Rethinking Calibration of Deep Neural Networks:
