@@ -36,8 +36,10 @@ from keras_calib.losses.mdca import MDCA
 from keras_calib.losses.mdca import mdca
 from keras_calib.losses.mmce import MMCE
 from keras_calib.losses.mmce import mmce
-from keras_calib.losses.sample_dependent_focal import (
 from keras_calib.losses.sample_dependent_focal import SampleDependentFocalLoss
+from keras_calib.losses.sample_dependent_focal import (
+    sample_dependent_focal_loss,
+)
 from keras_calib.losses.soft_avuc import SoftAvUC
 from keras_calib.losses.soft_avuc import soft_avuc
 from keras_calib.losses.soft_binned_ece import SoftBinnedECE
@@ -45,22 +47,22 @@ from keras_calib.losses.soft_binned_ece import soft_binned_ece
 
 __all__ = [
     "ACLS",
+    "CPC",
+    "CRL",
+    "DCA",
+    "MDCA",
+    "MMCE",
     "AdaFocalLoss",
     "AdaFocalTable",
     "AvUC",
     "BrierLoss",
-    "CPC",
-    "CRL",
     "ClassificationLoss",
-    "DCA",
     "DualFocalLoss",
     "EntropyRegularization",
     "FocalLoss",
     "InverseFocalLoss",
     "LabelSmoothing",
     "LossPart",
-    "MDCA",
-    "MMCE",
     "MarginLabelSmoothing",
     "PenalizedLoss",
     "SampleDependentFocalLoss",
