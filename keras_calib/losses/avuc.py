@@ -68,9 +68,10 @@ def _avuc(rows, threshold, stop_gradient):
 
 def accuracy_versus_uncertainty(importance, correct, uncertain, certain, h):
     """`log(1 + (AU + IC) / (AC + IU))` from the parts of each sample."""
-    unsure = uncertain * ops.tanh(h)
-    # 1 - tanh h, which would round to nothing where h is large.
-    sure = certain * 2.0 * ops.sigmoid(-2.0 * h)
+    # tanh h and 1 - tanh h; the difference would lose the digits of a large h.
+    e = ops.exp(-2.0 * h)
+    unsure = uncertain * -ops.expm1(-2.0 * h) / (1.0 + e)
+    sure = certain * 2.0 * e / (1.0 + e)
     wrong = 1.0 - correct
     desired = ops.sum(importance * (correct * sure + wrong * unsure))
     undesired = ops.sum(importance * (correct * unsure + wrong * sure))

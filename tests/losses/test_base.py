@@ -1,5 +1,7 @@
 """What every loss shares: labels, weights, masks, parts, saving, bad input."""
 
+import shutil
+
 import keras
 import numpy as np
 import pytest
@@ -289,10 +291,7 @@ def test_parts_in_fit_and_in_a_saved_model(primary, digits, tmp_path):
     )
 
 
-@pytest.mark.parametrize("jit_compile", [True, "auto"])
-def test_fit_with_weights_and_class_weights(jit_compile, digits):
-    if jit_compile is True and keras.backend.backend() == "torch":
-        pytest.skip("torch.compile of a training step needs a C++ toolchain")
+def fit_with_weights_and_class_weights(jit_compile, digits):
     (x, y), _, _ = digits
     model = small_network()
     model.compile("sgd", MeanLogit(from_logits=True), jit_compile=jit_compile)
@@ -301,6 +300,22 @@ def test_fit_with_weights_and_class_weights(jit_compile, digits):
     second = model.fit(x, y, class_weight={0: 2.0, 1: 0.5}, verbose=0)
     for history in (first, second):
         assert np.isfinite(history.history["loss"]).all()
+
+
+@pytest.mark.parametrize("jit_compile", [True, "auto"])
+def test_fit_with_weights_and_class_weights(jit_compile, digits):
+    if jit_compile is True and keras.backend.backend() == "torch":
+        pytest.skip("takes a minute on torch: see the next test")
+    fit_with_weights_and_class_weights(jit_compile, digits)
+
+
+@pytest.mark.slow
+def test_fit_with_weights_and_class_weights_compiled_by_torch(digits):
+    if keras.backend.backend() != "torch":
+        pytest.skip("the other backends compile in the test before")
+    if not shutil.which("g++"):
+        pytest.skip("torch.compile needs a C++ compiler")
+    fit_with_weights_and_class_weights(True, digits)
 
 
 def test_mixed_precision(digits):
