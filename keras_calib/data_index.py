@@ -54,11 +54,11 @@ def with_index(data, batched=None):
         >>> x["inputs"].shape, x["sample_index"].tolist()
         ((3, 8), [0, 1, 2])
     """
-    if isinstance(data, keras.utils.PyDataset):
+    if is_py_dataset(data):
         return _IndexedPyDataset(data)
-    if _is(data, "tensorflow", "data", "Dataset"):
+    if is_tf_data(data):
         return _index_tf_data(data, batched)
-    if _is(data, "torch", "utils", "data", "DataLoader"):
+    if is_loader(data):
         return _index_loader(data)
     return _index_arrays(data)
 
@@ -92,7 +92,22 @@ def split_index(inputs):
     return inputs[INPUTS], index
 
 
-def _is(data, module, *path):
+def is_py_dataset(data):
+    """Whether it is a `keras.utils.PyDataset`."""
+    return isinstance(data, keras.utils.PyDataset)
+
+
+def is_tf_data(data):
+    """Whether it is a `tf.data.Dataset`."""
+    return _is_of(data, "tensorflow", "data", "Dataset")
+
+
+def is_loader(data):
+    """Whether it is a torch `DataLoader`."""
+    return _is_of(data, "torch", "utils", "data", "DataLoader")
+
+
+def _is_of(data, module, *path):
     """Whether it is of a class of a package, which is not imported for it."""
     found = sys.modules.get(module)
     for name in path:

@@ -2,6 +2,7 @@
 
 from keras_calib.models.deep_ensemble import DeepEnsemble
 from keras_calib.models.diff_dml import DiffDML
+from keras_calib.models.interleaved_training import InterleavedTraining
 from keras_calib.models.monte_carlo_dropout import MonteCarloDropout
 from keras_calib.models.mutual_learning import MutualLearning
 from keras_calib.models.mutual_learning import kl_divergence
@@ -11,6 +12,7 @@ from keras_calib.models.with_history import WithHistory
 __all__ = [
     "DeepEnsemble",
     "DiffDML",
+    "InterleavedTraining",
     "MonteCarloDropout",
     "MutualLearning",
     "MutualOptimizer",

@@ -10,6 +10,7 @@ from keras_calib.losses.crl import CRL
 from keras_calib.losses.crl import BatchHistory
 from keras_calib.losses.crl import batch_history
 from keras_calib.losses.crl import check_one_row_per_sample
+from keras_calib.models.wrapped import WrappedModel
 from keras_calib.ops.confidence import top_label
 from keras_calib.ops.rows import as_rows
 from keras_calib.ops.rows import seen
@@ -18,7 +19,7 @@ LARGEST = 2**31 - 1
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
-class WithHistory(keras.Model):
+class WithHistory(WrappedModel):
     """A network, and what its training remembers of each sample.
 
     Wrap a classifier, compile and fit the wrapper, with a number for each
@@ -72,7 +73,7 @@ class WithHistory(keras.Model):
     """
 
     def __init__(self, model, num_samples, name="with_history", **kwargs):
-        super().__init__(name=name, **kwargs)
+        super().__init__(model, name=name, **kwargs)
         if not isinstance(num_samples, int | np.integer) or not (
             0 < num_samples <= LARGEST
         ):
@@ -80,7 +81,6 @@ class WithHistory(keras.Model):
                 "`num_samples` is the number of training samples, an integer "
                 f"from 1 to 2^31 - 1. Received: num_samples={num_samples}."
             )
-        self.model = model
         self.num_samples = int(num_samples)
         self.seen = self._memory("seen", "zeros")
         self.correct = self._memory("correct", "zeros")
@@ -89,11 +89,6 @@ class WithHistory(keras.Model):
         self.kept = self._memory("kept", "ones")
         # Rows whose number was out of range, since training began.
         self.strays = self._memory("strays", "zeros", shape=())
-        self._parts = {
-            part: keras.metrics.Mean(name=part)
-            for part in ("primary_loss", "penalty")
-        }
-        self.built = model.built
 
     def _memory(self, name, initializer, shape=None):
         # A sum over replicas: each of them adds what it saw.
@@ -107,16 +102,11 @@ class WithHistory(keras.Model):
             name=name,
         )
 
-    def build(self, input_shape):
-        if isinstance(input_shape, dict):
-            input_shape = input_shape.get(data_index.INPUTS, input_shape)
-        if not self.model.built:
-            self.model.build(input_shape)
-        self.built = True
+    def unpack(self, inputs):
+        return data_index.split_index(inputs)
 
-    def call(self, inputs, training=None):
-        inputs, _ = data_index.split_index(inputs)
-        return self.model(inputs, training=training)
+    def shows_parts(self):
+        return isinstance(getattr(self, "loss", None), CRL)
 
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
@@ -140,7 +130,7 @@ class WithHistory(keras.Model):
         return ops.where(ops.all(valid), loss, float("nan"))
 
     def _numbers(self, x):
-        _, index = data_index.split_index(x)
+        _, index = self.unpack(x)
         if index is None:
             raise ValueError(
                 "Training data needs a number for each sample: wrap the first "
@@ -200,19 +190,9 @@ class WithHistory(keras.Model):
             from_logits = self.loss.get_config().get("from_logits", False)
         return as_rows(y, y_pred, sample_weight, from_logits=from_logits)
 
-    @property
-    def metrics(self):
-        """Those of Keras; the two parts only where a loss gives them."""
-        if isinstance(getattr(self, "loss", None), CRL):
-            return super().metrics
-        hidden = {id(metric) for metric in self._parts.values()}
-        return [m for m in super().metrics if id(m) not in hidden]
-
     def _show(self, history, y_pred):
         for part, value in history.parts.items():
-            self._parts[part].update_state(
-                value, sample_weight=ops.shape(y_pred)[0]
-            )
+            self.show(part, value, ops.shape(y_pred)[0])
 
     def fit(self, x=None, *args, **kwargs):
         """As in Keras, for data with sample numbers: see `kc.with_index`.
@@ -277,16 +257,7 @@ class WithHistory(keras.Model):
         super().load_own_variables(store)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "model": keras.saving.serialize_keras_object(self.model),
-            "num_samples": self.num_samples,
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        model = keras.saving.deserialize_keras_object(config["model"])
-        return cls(**{**config, "model": model})
+        return {**super().get_config(), "num_samples": self.num_samples}
 
 
 class _RaiseForStrays(keras.callbacks.Callback):

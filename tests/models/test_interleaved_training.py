@@ -1,0 +1,272 @@
+"""Karandikar et al., NeurIPS 2021, appendix B."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from keras_calib.models.interleaved_training import HELD_OUT
+from keras_calib.models.interleaved_training import INPUTS
+from tests.helpers import small_network
+
+SIZE = 150
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class MeanConfidence(kc.losses.PenalizedLoss):
+    """A batch statistic that is easy to redo."""
+
+    batch_statistic = True
+
+    def penalty(self, rows):
+        return rows.mean(keras.ops.max(rows.probabilities, axis=-1))
+
+
+def build(loss=None, learning_rate=0.0, network=None, **kwargs):
+    model = kc.models.InterleavedTraining(network or small_network(), **kwargs)
+    if loss is None:
+        loss = MeanConfidence(weight=3.0, from_logits=True)
+    optimizer = keras.optimizers.SGD(learning_rate)
+    model.compile(optimizer, loss, metrics=["accuracy"])
+    return model
+
+
+def parts_of(model, x, y):
+    """Primary loss and penalty of a set of samples, from the definitions."""
+    logits = model.predict(x, verbose=0)
+    p = np.asarray(keras.ops.softmax(logits))
+    return -np.log(p[np.arange(len(y)), y]).mean(), p.max(-1).mean()
+
+
+@pytest.fixture
+def parts(digits):
+    (x, y), _, _ = digits
+    return (x[:100], y[:100]), (x[100:SIZE], y[100:SIZE])
+
+
+class Record(keras.callbacks.Callback):
+    """Weights before the epoch and after each batch."""
+
+    def on_train_begin(self, logs=None):
+        self.weights = [self.model.model.get_weights()]
+        self.lengths = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        sync = getattr(self.model, "jax_state_sync", None)
+        if sync is not None:
+            sync()
+        self.weights.append(self.model.model.get_weights())
+
+
+def test_first_the_majority_then_the_rest(parts):
+    # One batch per part: the first step follows the primary loss alone, the
+    # second one the weighted penalty alone.
+    majority, rest = parts
+    rate, weight = 0.1, 3.0
+    model = build(learning_rate=rate)
+    twin = small_network()
+    twin.set_weights(model.model.get_weights())
+    record = Record()
+    model.fit(
+        *majority, batch_size=100, held_out=rest, verbose=0, callbacks=[record]
+    )
+    primary = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    penalty = MeanConfidence(primary=None, weight=weight, from_logits=True)
+    for (x, y), loss, expected in zip(
+        (majority, rest), (primary, penalty), record.weights[1:], strict=True
+    ):
+        twin.compile(keras.optimizers.SGD(rate), loss)
+        twin.train_on_batch(x, y)
+        for a, b in zip(twin.get_weights(), expected, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+class Pieces(keras.utils.PyDataset):
+    def __init__(self, x, y):
+        super().__init__()
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return -(-len(self.x) // 32)
+
+    def __getitem__(self, i):
+        part = slice(i * 32, i * 32 + 32)
+        return self.x[part], self.y[part]
+
+
+def as_tf_data(x, y):
+    tf = pytest.importorskip("tensorflow")
+    return tf.data.Dataset.from_tensor_slices((x, y)).shuffle(99).batch(32)
+
+
+def as_loader(x, y):
+    torch = pytest.importorskip("torch")
+    data = torch.utils.data.TensorDataset(
+        torch.tensor(x), torch.tensor(y.astype("int64"))
+    )
+    return torch.utils.data.DataLoader(data, batch_size=32, shuffle=True)
+
+
+FORMS = {"tf_data": as_tf_data, "py_dataset": Pieces, "loader": as_loader}
+
+
+@pytest.mark.parametrize("form", ["arrays", *FORMS])
+def test_each_part_is_reported_on_its_own_samples(form, parts):
+    majority, rest = parts
+    model = build()
+    primary, _ = parts_of(model, *majority)
+    _, penalty = parts_of(model, *rest)
+    if form == "arrays":
+        arguments = {"x": majority[0], "y": majority[1], "held_out": rest}
+    else:
+        make = FORMS[form]
+        arguments = {"x": make(*majority), "held_out": make(*rest)}
+    logs = model.fit(**arguments, epochs=2, verbose=0).history
+    assert logs["primary_loss"] == pytest.approx([primary] * 2, rel=1e-5)
+    assert logs["penalty"] == pytest.approx([penalty] * 2, rel=1e-5)
+    # The mean over batches of what each of them minimised.
+    mean = (100 * primary + 50 * 3.0 * penalty) / 150
+    assert logs["loss"] == pytest.approx([mean] * 2, rel=1e-4)
+
+
+def test_arrays_are_split_once_and_for_all(parts):
+    x = np.concatenate([part[0] for part in parts])
+    y = np.concatenate([part[1] for part in parts])
+    model = build(held_out=0.2, seed=5)
+    (a, _), (b, _) = model._split(x, y, None, None)
+    assert (len(a), len(b)) == (120, 30)
+    both = np.concatenate([a, b])
+    np.testing.assert_array_equal(np.sort(both, axis=0), np.sort(x, axis=0))
+    again = build(held_out=0.2, seed=5)
+    np.testing.assert_array_equal(again._split(x, y, None, None)[1][0], b)
+    _, penalty = parts_of(model, *model._split(x, y, None, None)[1])
+    logs = model.fit(x, y, epochs=2, verbose=0).history
+    assert logs["penalty"] == pytest.approx([penalty] * 2, rel=1e-5)
+
+
+def test_validation_has_both_parts(parts, digits):
+    model = build()
+    (x, y), rest = parts
+    valid = digits[1]
+    logs = model.fit(
+        x, y, held_out=rest, validation_data=valid, verbose=0
+    ).history
+    primary, penalty = parts_of(model, *valid)
+    assert logs["val_primary_loss"][0] == pytest.approx(primary, rel=1e-4)
+    assert logs["val_loss"][0] == pytest.approx(primary + 3 * penalty, rel=1e-4)
+
+
+def test_a_penalty_per_row_and_class_weights(parts):
+    (x, y), rest = parts
+    loss = kc.losses.MarginLabelSmoothing(
+        margin=0.5, weight=2.0, from_logits=True
+    )
+    model = build(loss)
+    logits = model.predict(rest[0], verbose=0)
+    weights = np.where(rest[1] == 3, 0.0, 1.0)
+    values = kc.losses.margin_label_smoothing(rest[1], logits, margin=0.5)
+    penalty = (keras.ops.convert_to_numpy(values) * weights).mean()
+    class_weight = {c: float(c != 3) for c in range(10)}
+    logs = model.fit(
+        x,
+        y,
+        batch_size=100,
+        held_out=rest,
+        class_weight=class_weight,
+        verbose=0,
+    ).history
+    assert logs["penalty"] == pytest.approx([penalty], rel=1e-5)
+
+
+def test_ignored_pixels():
+    network = keras.Sequential(
+        [keras.Input((2, 2, 3)), keras.layers.Conv2D(4, 1)]
+    )
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(20, 2, 2, 3)).astype("float32")
+    y = rng.integers(0, 4, size=(20, 2, 2))
+    y[:, 0, 0] = 255
+    loss = MeanConfidence(from_logits=True, ignore_class=255)
+    model = build(loss, network=network, held_out=0.5)
+    _, (x_rest, _) = model._split(x, y, None, None)
+    p = np.asarray(keras.ops.softmax(model.predict(x_rest, verbose=0)))
+    confidence = p.max(-1).reshape(10, 4)[:, 1:].mean()
+    logs = model.fit(x, y, batch_size=10, verbose=0).history
+    assert logs["penalty"] == pytest.approx([confidence], rel=1e-5)
+
+
+def test_regularisers_act_in_both_parts(parts):
+    majority, rest = parts
+    network = keras.Sequential(
+        [
+            keras.Input((64,)),
+            keras.layers.Dense(10, kernel_regularizer=keras.regularizers.L2(1)),
+        ]
+    )
+    model = build(network=network)
+    logs = model.fit(*majority, held_out=rest, verbose=0).history
+    l2 = (network.get_weights()[0] ** 2).sum()
+    # 100 samples minimise primary + l2, 50 samples 3 penalty + l2.
+    parts = 100 * logs["primary_loss"][0] + 50 * 3.0 * logs["penalty"][0]
+    assert logs["loss"][0] == pytest.approx(parts / 150 + l2, rel=1e-5)
+
+
+def test_mixed_precision_and_saving(parts, tmp_path):
+    majority, rest = parts
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        model = build(learning_rate=0.1, held_out=0.3, seed=7)
+        model.fit(*majority, held_out=rest, epochs=2, verbose=0)
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    path = tmp_path / "model.keras"
+    model.save(path)
+    again = keras.models.load_model(path, safe_mode=True)
+    np.testing.assert_array_equal(
+        again.predict(rest[0], verbose=0), model.predict(rest[0], verbose=0)
+    )
+    assert (again.held_out, again.seed) == (0.3, 7)
+    logs = again.fit(*majority, verbose=0).history
+    assert np.isfinite(logs["loss"]).all()
+
+
+def test_what_cannot_be_interleaved(parts):
+    majority, rest = parts
+    with pytest.raises(ValueError, match="share of the training data"):
+        kc.models.InterleavedTraining(small_network(), held_out=1.0)
+    model = kc.models.InterleavedTraining(small_network())
+    for loss in (
+        "sparse_categorical_crossentropy",
+        kc.losses.FocalLoss(from_logits=True),
+        MeanConfidence(primary=None, from_logits=True),
+    ):
+        with pytest.raises(ValueError, match="a primary, for the majority"):
+            model.compile("sgd", loss)
+    model = build()
+    with pytest.raises(ValueError, match="two data sets of one kind"):
+        model.fit(Pieces(*majority), verbose=0)
+    with pytest.raises(ValueError, match="Both parts need samples"):
+        model.fit(majority[0][:1], majority[1][:1], verbose=0)
+    with pytest.raises(ValueError, match="2 and 3 arrays"):
+        model.fit(*majority, held_out=(*rest, np.ones(50)), verbose=0)
+    with pytest.raises(ValueError, match="belongs to neither part"):
+        model.train_on_batch(*majority)
+
+
+def test_endless_data(parts):
+    majority, rest = (as_tf_data(*part) for part in parts)
+    with pytest.raises(ValueError, match="Each part must end"):
+        build().fit(majority.repeat(), held_out=rest, verbose=0)
+
+
+def test_several_inputs():
+    inputs = [keras.Input((4,), name="a"), keras.Input((4,), name="b")]
+    outputs = keras.layers.Dense(3)(keras.layers.Concatenate()(inputs))
+    network = keras.Model(dict(zip("ab", inputs, strict=True)), outputs)
+    model = build(network=network)
+    rng = np.random.default_rng(0)
+    x = {name: rng.normal(size=(40, 4)).astype("float32") for name in "ab"}
+    logs = model.fit(x, np.arange(40) % 3, verbose=0).history
+    assert np.isfinite(logs["loss"]).all()
+    batch = {INPUTS: x, HELD_OUT: np.ones(40, bool)}
+    model.train_on_batch(batch, np.arange(40) % 3)
