@@ -9,6 +9,8 @@ import sys
 import keras
 import numpy as np
 
+from keras_calib.data import as_array
+
 INPUTS = "inputs"
 SAMPLE_INDEX = "sample_index"
 
@@ -290,3 +292,64 @@ def _index_loader(loader):
         prefetch_factor=loader.prefetch_factor,
         persistent_workers=loader.persistent_workers,
     )
+
+
+class IndexedArrays(keras.utils.PyDataset):
+    """Arrays as numbered batches, of which a callback drops samples.
+
+    `kc.callbacks.DataPruning` makes one; `fit` takes it. Each epoch has the
+    samples that are kept when it begins, in an order of its own.
+
+    Args:
+        x: arrays, or a list or dict of them.
+        y: labels.
+        sample_weight: weights, or `None`.
+        batch_size: int.
+        shuffle: whether each epoch has an order of its own.
+        seed: int or `None`, for the orders.
+
+    Attributes:
+        kept: true for the samples that the next epoch has, `(num_samples,)`.
+
+    Raises:
+        ValueError: if arrays differ in length.
+    """
+
+    def __init__(
+        self,
+        x,
+        y,
+        sample_weight=None,
+        batch_size=32,
+        shuffle=True,
+        seed=None,
+    ):
+        super().__init__()
+        arrays = (x, y) if sample_weight is None else (x, y, sample_weight)
+        self.arrays = keras.tree.map_structure(as_array, arrays)
+        lengths = {len(leaf) for leaf in keras.tree.flatten(self.arrays)}
+        if len(lengths) != 1:
+            raise ValueError(
+                "Inputs, labels and weights must have the same length. "
+                f"Received: lengths {sorted(lengths)}."
+            )
+        self.num_samples = lengths.pop()
+        self.batch_size = batch_size
+        self.random = np.random.default_rng(seed) if shuffle else None
+        self.kept = np.ones(self.num_samples, bool)
+        self.order = np.arange(self.num_samples)
+
+    @property
+    def num_batches(self):
+        return -(-int(self.kept.sum()) // self.batch_size)
+
+    def on_epoch_begin(self):
+        self.order = np.flatnonzero(self.kept)
+        if self.random is not None:
+            self.random.shuffle(self.order)
+
+    def __getitem__(self, i):
+        part = slice(i * self.batch_size, (i + 1) * self.batch_size)
+        chosen = self.order[part]
+        batch = keras.tree.map_structure(lambda leaf: leaf[chosen], self.arrays)
+        return _attach(batch, chosen.astype("int32"))

@@ -3,6 +3,7 @@
 from keras_calib.callbacks.adafocal_schedule import AdaFocalSchedule
 from keras_calib.callbacks.calibration_monitor import CalibrationMonitor
 from keras_calib.callbacks.correctness_history import CorrectnessHistory
+from keras_calib.callbacks.data_pruning import DataPruning
 from keras_calib.callbacks.reliability_diagram import ReliabilityDiagram
 from keras_calib.callbacks.temperature_tracker import TemperatureTracker
 
@@ -10,6 +11,7 @@ __all__ = [
     "AdaFocalSchedule",
     "CalibrationMonitor",
     "CorrectnessHistory",
+    "DataPruning",
     "ReliabilityDiagram",
     "TemperatureTracker",
 ]
