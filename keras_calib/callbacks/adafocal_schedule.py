@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_calib import data as data_module
+from keras_calib.callbacks.validation import ValidationCallback
 from keras_calib.losses.ada_focal import AdaFocalLoss
 from keras_calib.losses.ada_focal import AdaFocalTable
 from keras_calib.metrics import exact
@@ -45,20 +45,20 @@ def updated_gammas(
     return np.clip(gammas, gamma_min, gamma_max)
 
 
-class AdaFocalSchedule(keras.callbacks.Callback):
+class AdaFocalSchedule(ValidationCallback):
     """Set the gammas of an `AdaFocalLoss` from the calibration of each bin.
 
-    After an epoch the model predicts `data`. Its confidences give bins of
-    equal mass; where a bin is overconfident by a gap, its gamma grows by the
-    factor `exp(rate * gap)`, where it is underconfident, gamma shrinks. A
+    After an epoch the model predicts validation data. Its confidences give
+    bins of equal mass; where a bin is overconfident by a gap, its gamma grows
+    by the factor `exp(rate * gap)`, where it is underconfident, gamma shrinks. A
     gamma that gets smaller than `switch` changes sign: the focal loss of that
     bin becomes the inverse focal loss, or the other way round. The next epoch
     trains with the new bins and gammas.
 
     Args:
-        data: what the gap is measured on: `(x, y)` or `(x, y, sample_weight)`
-            arrays, or a dataset as `fit` takes it. Validation data, as
-            published; training data works too.
+        validation_data: what the gap is measured on: `(x, y)` or `(x, y,
+            sample_weight)` arrays, or a dataset as `fit` takes it. Training
+            data works too; published is validation data.
         rate: float, `lambda` of the paper.
         gamma_min: float, the smallest gamma.
         gamma_max: float, the largest gamma.
@@ -96,7 +96,7 @@ class AdaFocalSchedule(keras.callbacks.Callback):
 
     def __init__(
         self,
-        data,
+        validation_data,
         rate=1.0,
         gamma_min=-2.0,
         gamma_max=20.0,
@@ -104,21 +104,17 @@ class AdaFocalSchedule(keras.callbacks.Callback):
         every=1,
         batch_size=None,
     ):
-        super().__init__()
-        if not gamma_min <= -switch < switch <= gamma_max or every < 1:
+        super().__init__(validation_data, every=every, batch_size=batch_size)
+        if not gamma_min <= -switch < switch <= gamma_max:
             raise ValueError(
                 "Gammas move between `gamma_min` <= -`switch` and `switch` <= "
-                "`gamma_max`, and `every` is at least 1. Received: "
-                f"gamma_min={gamma_min}, gamma_max={gamma_max}, "
-                f"switch={switch}, every={every}."
+                f"`gamma_max`. Received: gamma_min={gamma_min}, "
+                f"gamma_max={gamma_max}, switch={switch}."
             )
-        self.data = data
         self.rate = rate
         self.gamma_min = gamma_min
         self.gamma_max = gamma_max
         self.switch = switch
-        self.every = every
-        self.batch_size = batch_size
         self.gammas = []
         self.gaps = []
         self.edges = None
@@ -136,6 +132,9 @@ class AdaFocalSchedule(keras.callbacks.Callback):
                 f"loss={self.model.loss}, {len(tables)} tables of gammas in "
                 "`metrics`."
             )
+        # Predictions are read as the loss reads them.
+        self.from_logits = self._loss.from_logits
+        self.ignore_class = self._loss.ignore_class
         if not any(table is self._loss.table for table in tables):
             self._adopt(tables[0])
 
@@ -150,7 +149,13 @@ class AdaFocalSchedule(keras.callbacks.Callback):
         if (epoch + 1) % self.every:
             return
         table = self._loss.table
-        confidence, correct, weight = self._measure()
+        labels, _, probabilities, weight = self.predict()
+        if not len(labels):
+            raise ValueError(
+                "AdaFocalSchedule has no sample to measure a gap on: none of "
+                "the validation data has a weight and a label that counts."
+            )
+        confidence, correct = exact.top_label(labels, probabilities)
         self.edges = equal_mass_edges(confidence, table.num_bins)
         gaps = bin_gaps(confidence, correct, self.edges, weight)
         gammas = updated_gammas(
@@ -166,28 +171,6 @@ class AdaFocalSchedule(keras.callbacks.Callback):
         table.set(self.edges[1:-1], gammas)
         self.gaps.append(gaps)
         self.gammas.append(gammas)
-
-    def _measure(self):
-        arrays = self.data
-        if not isinstance(arrays, tuple | list):
-            arrays = (arrays,)
-        x, y, weight = (*arrays, None, None)[:3]
-        source, total = data_module.batches(x, y, weight, self.batch_size)
-        scores, labels, weight = data_module.predict_once(
-            self.model, source, total
-        )
-        rows = self._loss.rows(labels, scores, weight)
-        weight = data_module.as_array(rows.weights).astype("float64")
-        keep = weight > 0
-        if not keep.any():
-            raise ValueError(
-                "No sample of the data has a weight and a label that counts. "
-                f"Received: {len(keep)} samples."
-            )
-        labels = data_module.as_array(rows.labels)[keep]
-        probabilities = data_module.as_array(rows.probabilities)[keep]
-        confidence, correct = exact.top_label(labels, probabilities)
-        return confidence, correct, weight[keep]
 
 
 def _tables_of(model):

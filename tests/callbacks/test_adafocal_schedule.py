@@ -196,7 +196,7 @@ def test_what_is_missing(digits):
     model.compile("sgd", kc.losses.AdaFocalLoss(from_logits=True))
     with pytest.raises(ValueError, match=r"loss\.parts"):
         model.fit(x, y, callbacks=[schedule], verbose=0)
-    with pytest.raises(ValueError, match="`every` is at least 1"):
+    with pytest.raises(ValueError, match="`every` must be at least 1"):
         kc.callbacks.AdaFocalSchedule(validation, every=0)
     with pytest.raises(ValueError, match="Gammas move between"):
         kc.callbacks.AdaFocalSchedule(validation, gamma_min=-0.1)
