@@ -295,10 +295,11 @@ def _index_loader(loader):
 
 
 class IndexedArrays(keras.utils.PyDataset):
-    """Arrays as numbered batches, of which a callback drops samples.
+    """Arrays as batches, of which a callback drops or relabels samples.
 
-    `kc.callbacks.DataPruning` makes one; `fit` takes it. Each epoch has the
-    samples that are kept when it begins, in an order of its own.
+    `kc.callbacks.DataPruning` and `EmpiricalTargets` make one; `fit` takes it.
+    Each epoch has the samples that are kept when it begins, in an order of its
+    own.
 
     Args:
         x: arrays, or a list or dict of them.
@@ -307,6 +308,7 @@ class IndexedArrays(keras.utils.PyDataset):
         batch_size: int.
         shuffle: whether each epoch has an order of its own.
         seed: int or `None`, for the orders.
+        index: whether the samples carry their numbers.
 
     Attributes:
         kept: true for the samples that the next epoch has, `(num_samples,)`.
@@ -323,6 +325,7 @@ class IndexedArrays(keras.utils.PyDataset):
         batch_size=32,
         shuffle=True,
         seed=None,
+        index=True,
     ):
         super().__init__()
         arrays = (x, y) if sample_weight is None else (x, y, sample_weight)
@@ -336,6 +339,7 @@ class IndexedArrays(keras.utils.PyDataset):
         self.num_samples = lengths.pop()
         self.batch_size = batch_size
         self.random = np.random.default_rng(seed) if shuffle else None
+        self.index = index
         self.kept = np.ones(self.num_samples, bool)
         self.order = np.arange(self.num_samples)
 
@@ -352,4 +356,10 @@ class IndexedArrays(keras.utils.PyDataset):
         part = slice(i * self.batch_size, (i + 1) * self.batch_size)
         chosen = self.order[part]
         batch = keras.tree.map_structure(lambda leaf: leaf[chosen], self.arrays)
+        if not self.index:
+            return batch
         return _attach(batch, chosen.astype("int32"))
+
+    def relabel(self, labels):
+        """Train on other labels from now on, of the same shape and dtype."""
+        self.arrays = (self.arrays[0], labels, *self.arrays[2:])

@@ -50,10 +50,10 @@ class AdaFocalSchedule(ValidationCallback):
 
     After an epoch the model predicts validation data. Its confidences give
     bins of equal mass; where a bin is overconfident by a gap, its gamma grows
-    by the factor `exp(rate * gap)`, where it is underconfident, gamma shrinks. A
-    gamma that gets smaller than `switch` changes sign: the focal loss of that
-    bin becomes the inverse focal loss, or the other way round. The next epoch
-    trains with the new bins and gammas.
+    by the factor `exp(rate * gap)`, where it is underconfident, gamma shrinks.
+    A gamma that gets smaller than `switch` changes sign: the focal loss of
+    that bin becomes the inverse focal loss, or the other way round. The next
+    epoch trains with the new bins and gammas.
 
     Args:
         validation_data: what the gap is measured on: `(x, y)` or `(x, y,

@@ -1,0 +1,62 @@
+"""Liu et al., ICML 2022."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from keras_calib.callbacks.empirical_targets import empirical_targets
+from tests.helpers import small_network
+
+P = np.array([0.1, 0.8, 0.35, 0.55, 0.92, 0.4, 0.05])
+LABELS = np.array([0, 1, 1, 0, 1, 0, 0])
+
+
+def test_targets_are_shares_of_groups():
+    targets = empirical_targets(np.stack([1 - P, P], -1), LABELS, 3)
+    expected = [0, 2 / 3, 0.5, 2 / 3, 2 / 3, 0.5, 0]
+    np.testing.assert_allclose(targets[:, 1], expected, rtol=1e-6)
+    np.testing.assert_allclose(targets.sum(-1), 1.0, rtol=1e-6)
+    loss = -(expected * np.log(P) + (1 - np.array(expected)) * np.log(1 - P))
+    assert loss.mean() == pytest.approx(0.55114010, rel=1e-7)
+
+
+def test_three_classes_are_asked_one_by_one():
+    p = np.array([[0.7, 0.2, 0.1], [0.6, 0.3, 0.1], [0.1, 0.2, 0.7]])
+    # One group: the share of each class, which sums to one.
+    targets = empirical_targets(p, np.array([0, 0, 2]), num_bins=1)
+    np.testing.assert_allclose(targets, [[2 / 3, 0, 1 / 3]] * 3, rtol=1e-6)
+    # Groups of one: the label.
+    targets = empirical_targets(p, np.array([0, 1, 2]), num_bins=3)
+    np.testing.assert_array_equal(targets, np.eye(3))
+
+
+def test_one_epoch_of_each_cycle(digits):
+    x, y = digits[0]
+    model = small_network()
+    # Confident, and wrong: labels and frequencies differ.
+    kernel, bias = model.layers[-1].get_weights()
+    model.layers[-1].set_weights([5 * kernel, bias])
+    loss = keras.losses.CategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.0), loss, metrics=["accuracy"])
+    cape = kc.callbacks.EmpiricalTargets(
+        x, y, num_classes=10, cycle=2, from_logits=True
+    )
+    logs = model.fit(cape.data, epochs=4, callbacks=[cape], verbose=0).history
+    logits = model.predict(x, verbose=0)
+    p = np.asarray(keras.ops.softmax(logits))
+    targets = empirical_targets(p, y)
+    np.testing.assert_allclose(cape.targets, targets, atol=1e-6)
+    soft = -(targets * np.log(p)).sum(-1).mean()
+    hard = -np.log(p[np.arange(len(y)), y]).mean()
+    expected = [soft, hard, soft, hard]
+    assert abs(soft - hard) > 5e-3
+    assert logs["loss"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_bad_arguments(digits):
+    x, y = digits[0]
+    with pytest.raises(ValueError, match="at least 1"):
+        kc.callbacks.EmpiricalTargets(x, y, num_classes=10, num_bins=0)
+    with pytest.raises(ValueError, match="class ids from 0 to 8"):
+        kc.callbacks.EmpiricalTargets(x, y, num_classes=9)
