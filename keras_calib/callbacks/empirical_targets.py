@@ -31,7 +31,7 @@ def empirical_targets(probabilities, labels, num_bins=10):
         >>> both = np.stack([1 - p, p], axis=-1)
         >>> y = np.array([0, 1, 1, 0, 1, 0, 0])
         >>> targets = empirical_targets(both, y, num_bins=3)
-        >>> targets[:, 1].round(2).tolist()
+        >>> [round(float(t), 2) for t in targets[:, 1]]
         [0.0, 0.67, 0.5, 0.67, 0.67, 0.5, 0.0]
 
     Reference:
