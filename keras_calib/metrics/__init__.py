@@ -9,6 +9,7 @@ from keras_calib.metrics.calibration_errors import calibration_errors
 from keras_calib.metrics.classwise_calibration_error import (
     ClasswiseCalibrationError,
 )
+from keras_calib.metrics.consistency import consistency_test
 from keras_calib.metrics.debiased_calibration_error import (
     DebiasedCalibrationError,
 )
@@ -58,4 +59,5 @@ __all__ = [
     "SweepCalibrationError",
     "UnderconfidenceError",
     "calibration_errors",
+    "consistency_test",
 ]

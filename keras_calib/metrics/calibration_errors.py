@@ -169,7 +169,7 @@ def calibration_errors(
     found = {}
     if not set(TOP_LABEL).isdisjoint(wanted):
         found |= draws.run(
-            *data.top_label, lambda e: _top_label_errors(e, num_bins, wanted)
+            *data.top_label, lambda e: top_label_errors(e, num_bins, wanted)
         )
     if not set(MEANS).isdisjoint(wanted):
         found |= _means(data, draws, wanted)
@@ -179,7 +179,7 @@ def calibration_errors(
         found |= draws.run(
             data.by_class[1],
             data.labels == 1,
-            lambda e: {BINARY[0]: _width_error(e, num_bins)},
+            lambda e: binary_errors(e, num_bins),
         )
     draws.finish()
     if not bootstrap:
@@ -214,11 +214,14 @@ def _check(num_bins, threshold, variants, bootstrap, level, interval):
         )
 
 
-def _width_error(events, num_bins):
-    return binned_error(events.bins(events.width_cuts(num_bins)))
+def binary_errors(events, num_bins):
+    """The errors of the positive class's probability."""
+    error = binned_error(events.bins(events.width_cuts(num_bins)))
+    return {"binary_calibration_error": error}
 
 
-def _top_label_errors(events, num_bins, wanted):
+def top_label_errors(events, num_bins, wanted):
+    """The wanted errors of the predicted class, dict of `(...)` arrays."""
     width_cuts = events.width_cuts(num_bins)
     mass_cuts = events.mass_cuts(num_bins)
     width, mass = events.bins(width_cuts), events.bins(mass_cuts)
@@ -254,36 +257,49 @@ def _top_label_errors(events, num_bins, wanted):
     return found
 
 
-def _classwise(data, draws, num_bins, threshold, wanted):
-    """Mean over the classes, of squares where the norm is 2."""
-    means = dict.fromkeys(CLASSWISE, 0.0)
+def class_errors(events, num_bins, threshold, wanted):
+    """The wanted errors of one class; squares where norm 2 is averaged."""
+    width = events.bins(events.width_cuts(num_bins))
+    mass = events.bins(events.mass_cuts(num_bins))
 
-    def errors(events):
-        width = events.bins(events.width_cuts(num_bins))
-        mass = events.bins(events.mass_cuts(num_bins))
-        split = events.bins(events.mass_cuts(num_bins, rule="split"))
+    def debiased():
+        cuts = events.mass_cuts(num_bins, rule="split")
+        return debiased_error(events.bins(cuts)) ** 2
+
+    def thresholded():
         limit = np.asarray(threshold, events.confidence.dtype)
         start = np.searchsorted(events.confidence, limit, side="right")
         kept = events.from_position(int(start))
-        return {
-            "classwise_calibration_error": binned_error(width),
-            "classwise_calibration_error_l2": binned_error(width, 2) ** 2,
-            "classwise_adaptive_calibration_error": binned_error(mass),
-            "marginal_calibration_error": binned_error(mass, 2) ** 2,
-            "thresholded_adaptive_calibration_error": binned_error(
-                kept.bins(kept.mass_cuts(num_bins))
-            ),
-            "debiased_marginal_calibration_error": debiased_error(split) ** 2,
-        }
+        return binned_error(kept.bins(kept.mass_cuts(num_bins)))
 
+    values = {
+        "classwise_calibration_error": lambda: binned_error(width),
+        "classwise_calibration_error_l2": lambda: binned_error(width, 2) ** 2,
+        "classwise_adaptive_calibration_error": lambda: binned_error(mass),
+        "marginal_calibration_error": lambda: binned_error(mass, 2) ** 2,
+        "thresholded_adaptive_calibration_error": thresholded,
+        "debiased_marginal_calibration_error": debiased,
+    }
+    return {name: values[name]() for name in values if name in wanted}
+
+
+def mean_over_classes(name, mean):
+    """The error from the mean over the classes of `class_errors`."""
+    squares = name.endswith("_l2") or "marginal" in name
+    return np.sqrt(mean) if squares else mean
+
+
+def _classwise(data, draws, num_bins, threshold, wanted):
+    means = {}
     for k in range(data.num_classes):
-        found = draws.run(data.by_class[k], data.labels == k, errors)
+        found = draws.run(
+            data.by_class[k],
+            data.labels == k,
+            lambda e: class_errors(e, num_bins, threshold, wanted),
+        )
         for name, value in found.items():
-            means[name] = means[name] + value / data.num_classes
-    for name in CLASSWISE:
-        if name.endswith("_l2") or "marginal" in name:
-            means[name] = np.sqrt(means[name])
-    return means
+            means[name] = means.get(name, 0.0) + value / data.num_classes
+    return {name: mean_over_classes(name, means[name]) for name in means}
 
 
 def _means(data, draws, wanted):
@@ -308,7 +324,7 @@ class _Draws:
         self.chunk = max(1, TABLE // max(rows, 1))
         self.starts = range(0, self.number, self.chunk)
         parts = 2 + data.num_classes
-        self.bar = _Bar(parts * len(self.starts), verbose)
+        self.bar = ProgressBar(parts * len(self.starts), verbose)
 
     def counts(self, start):
         """How often each row is drawn, `(replicates, n)`."""
@@ -370,7 +386,7 @@ class _Draws:
         self.bar.finish()
 
 
-class _Bar:
+class ProgressBar:
     """A progress bar that shows itself when the work is long."""
 
     PATIENCE = 3.0  # seconds

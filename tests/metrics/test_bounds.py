@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import keras_calib as kc
 from keras_calib.metrics import histogram
-from keras_calib.metrics.calibration_errors import _top_label_errors
+from keras_calib.metrics.calibration_errors import top_label_errors
 from keras_calib.metrics.exact.binned import debiased_square
 from keras_calib.metrics.exact.binned import sweep
 from keras_calib.metrics.exact.events import Events
@@ -78,7 +78,7 @@ def test_values_from_cells_are_within_their_bounds(drawn, num_bins):
         "label_binned_calibration_error_l1",
         "debiased_calibration_error_l1",
     )
-    exact = _top_label_errors(sample, num_bins, names)
+    exact = top_label_errors(sample, num_bins, names)
     share = largest_cell(confidence)
 
     metric = kc.metrics.AdaptiveCalibrationError(num_bins)
@@ -155,7 +155,7 @@ def test_cells_that_hold_one_value_each_add_no_error(num_bins):
     confidence = rng.choice(grid, 500)
     correct = (rng.random(500) < confidence).astype("float64")
     names = ("adaptive_calibration_error", "ks_calibration_error")
-    exact = _top_label_errors(sort_events(confidence, correct), num_bins, names)
+    exact = top_label_errors(sort_events(confidence, correct), num_bins, names)
     metrics = (
         kc.metrics.AdaptiveCalibrationError(num_bins),
         kc.metrics.KSCalibrationError(),

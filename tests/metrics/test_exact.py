@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from keras_calib.metrics import exact
 from keras_calib.metrics.calibration_errors import TOP_LABEL
-from keras_calib.metrics.calibration_errors import _top_label_errors
+from keras_calib.metrics.calibration_errors import top_label_errors
 from keras_calib.metrics.exact import binless
 from keras_calib.metrics.exact.binned import binned_error
 from keras_calib.metrics.exact.binned import debiased_absolute_error
@@ -40,7 +40,7 @@ def stable_events(confidence, correct):
 
 
 def test_every_error_where_every_edge_is_hit():
-    found = _top_label_errors(edge_events(), 5, TOP_LABEL)
+    found = top_label_errors(edge_events(), 5, TOP_LABEL)
     for name, expected in EDGE_SET.items():
         assert found[name] == pytest.approx(expected, abs=2e-11), name
 
@@ -241,13 +241,13 @@ def test_a_count_is_a_repeated_sample(drawn, num_bins):
     confidence, correct, counts = drawn
     order = np.argsort(confidence, kind="stable")
     table = np.stack([counts, np.ones_like(counts)])[:, order]
-    both = _top_label_errors(
+    both = top_label_errors(
         Events(confidence[order], correct[order], table), num_bins, TOP_LABEL
     )
     rows = np.repeat(np.arange(len(counts)), counts)
     for replicate, part in enumerate((rows, slice(None))):
         events = sort_events(confidence[part], correct[part])
-        found = _top_label_errors(events, num_bins, TOP_LABEL)
+        found = top_label_errors(events, num_bins, TOP_LABEL)
         for name in TOP_LABEL:
             # Replicates of the smooth error are looked at on fewer points.
             tolerance = 2e-3 if name.startswith("smooth") else 1e-8
@@ -260,7 +260,7 @@ def test_a_count_is_a_repeated_sample(drawn, num_bins):
 @given(weighted_events(), st.integers(1, 20))
 def test_errors_are_ordered_as_they_must_be(drawn, num_bins):
     events = sort_events(*drawn[:2])
-    found = _top_label_errors(events, num_bins, TOP_LABEL)
+    found = top_label_errors(events, num_bins, TOP_LABEL)
     gap = abs(events.residuals.mean()) - 1e-9
     for name in ("expected", "adaptive", "ks", "smooth"):
         assert found[f"{name}_calibration_error"] >= gap
@@ -279,10 +279,10 @@ def test_the_order_of_the_samples_does_not_matter(drawn, num_bins, random):
     confidence, correct, _ = drawn
     order = list(range(len(confidence)))
     random.shuffle(order)
-    one = _top_label_errors(
+    one = top_label_errors(
         stable_events(confidence, correct), num_bins, TOP_LABEL
     )
-    two = _top_label_errors(
+    two = top_label_errors(
         stable_events(confidence[order], correct[order]), num_bins, TOP_LABEL
     )
     for name in TOP_LABEL:
@@ -304,7 +304,7 @@ def test_sorting_keeps_every_bit():
 
 def test_no_sample_gives_zero():
     events = sort_events(np.zeros(0), np.zeros(0))
-    found = _top_label_errors(events, 15, TOP_LABEL)
+    found = top_label_errors(events, 15, TOP_LABEL)
     assert found.pop("auroc") == 0.5
     assert {float(value) for value in found.values()} == {0.0}
 

@@ -1,8 +1,8 @@
 """Confidences in ascending order: one sort, from which every error is read.
 
 Any rule that bins by confidence cuts the sorted samples into runs, and a sum
-over a run is the difference of two running sums. A second axis of weights, one
-row per bootstrap replicate, goes through the same formulas.
+over a run is the difference of two running sums. A second axis of weights or
+of labels, one row per replicate, goes through the same formulas.
 """
 
 import dataclasses
@@ -73,7 +73,7 @@ class Events:
 
     Attributes:
         confidence: ascending, in the dtype it came in, `(n,)`.
-        correct: 0 or 1, `(n,)`.
+        correct: 0 or 1, `(n,)`, or `(replicates, n)`.
         weight: `None` for ones, or `(n,)`, or `(replicates, n)`.
         square: sums of squared weights; `None` for `weight`, which is right
             where weights count repetitions.
@@ -143,7 +143,7 @@ class Events:
             for values in (self.weight, self.square)
         )
         return Events(
-            self.confidence[start:], self.correct[start:], weight, square
+            self.confidence[start:], self.correct[..., start:], weight, square
         )
 
     def width_cuts(self, num_bins):
