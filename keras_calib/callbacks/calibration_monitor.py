@@ -1,34 +1,45 @@
 """Calibration on validation data, once per epoch, for every other callback."""
 
+import warnings
+
 import keras
-import numpy as np
 
 from keras_calib import data
-from keras_calib.metrics import exact
-from keras_calib.ops.rows import as_rows
+from keras_calib.callbacks.validation_pass import ValidationPass
+from keras_calib.metrics.calibration_errors import VARIANTS
+from keras_calib.metrics.calibration_errors import calibration_errors
 
 
 class CalibrationMonitor(keras.callbacks.Callback):
     """Add exact calibration errors of validation data to the epoch's logs.
 
     History, CSVLogger, TensorBoard, EarlyStopping and ModelCheckpoint see the
-    keys if they come **after** this callback in the list. Bins of equal mass
-    need every confidence of the epoch; this callback has them, a streaming
-    metric approximates them.
+    keys if they come **after** this callback in the list. Bins of equal mass,
+    sweep, KS and smooth errors need every confidence of the epoch; this
+    callback has them, a streaming metric approximates them.
 
-    Keys: `val_expected_calibration_error`, `val_adaptive_calibration_error`
-    (equal mass), `val_maximum_calibration_error`, `val_confidence_gap` (mean
-    confidence minus accuracy), `val_mean_confidence`, `val_accuracy` and
-    `val_negative_log_likelihood`.
+    Keys are `val_` and a name of `kc.metrics.calibration_errors`:
+    `val_expected_calibration_error`, `val_adaptive_calibration_error`,
+    `val_smooth_calibration_error`, `val_negative_log_likelihood` and so on.
+    EarlyStopping and ModelCheckpoint need `mode="min"` for a key that is not
+    the name of a compiled metric.
+
+    Without `validation_data` the predictions of `fit`'s own validation are
+    used, at no cost but the errors themselves. Where that cannot be
+    (`steps_per_execution` above 1, several replicas under `tf.distribute`, a
+    test step without `compute_metrics`), the model predicts once more.
 
     Args:
-        validation_data: `(x, y)` or `(x, y, sample_weight)` arrays, or a
-            dataset as `fit` takes it.
+        validation_data: `None`, or `(x, y)` or `(x, y, sample_weight)` arrays,
+            or a dataset as `fit` takes it, for a pass of its own.
         num_bins: int, how many bins.
         from_logits: whether the model gives logits.
         ignore_class: samples with this label do not count.
         every: int, run after each so many epochs, and after the last one.
         batch_size: for arrays; 32 by default.
+        variants: names to compute; `None` for all. Those that look at each
+            class cost a sort per class.
+        axis: the class axis of the predictions.
 
     Raises:
         ValueError: if an argument is out of its range.
@@ -39,20 +50,23 @@ class CalibrationMonitor(keras.callbacks.Callback):
         >>> y = np.arange(64) % 3
         >>> model = keras.Sequential([keras.layers.Dense(3, "softmax")])
         >>> model.compile(loss="sparse_categorical_crossentropy")
-        >>> monitor = kc.callbacks.CalibrationMonitor((x, y))
-        >>> history = model.fit(x, y, callbacks=[monitor], verbose=0)
+        >>> monitor = kc.callbacks.CalibrationMonitor()
+        >>> history = model.fit(x, y, validation_data=(x, y), verbose=0,
+        ...                     callbacks=[monitor])
         >>> len(history.history["val_adaptive_calibration_error"])
         1
     """
 
     def __init__(
         self,
-        validation_data,
+        validation_data=None,
         num_bins=15,
         from_logits=False,
         ignore_class=None,
         every=1,
         batch_size=None,
+        variants=None,
+        axis=-1,
     ):
         super().__init__()
         if num_bins < 1 or every < 1:
@@ -60,58 +74,82 @@ class CalibrationMonitor(keras.callbacks.Callback):
                 "`num_bins` and `every` must be at least 1. "
                 f"Received: num_bins={num_bins}, every={every}."
             )
+        unknown = set(variants or ()) - set(VARIANTS)
+        if unknown:
+            raise ValueError(
+                "`variants` must be names out of "
+                f"{VARIANTS}. Received: {sorted(unknown)}."
+            )
         self.validation_data = validation_data
         self.num_bins = num_bins
         self.from_logits = from_logits
         self.ignore_class = ignore_class
         self.every = every
         self.batch_size = batch_size
+        self.variants = variants
+        self.axis = axis
+        self._epoch = None
+        self._pass = None
+        self._measured = False
+
+    def on_train_begin(self, logs=None):
+        self._measured = False
+        if self.validation_data is None:
+            self._pass = ValidationPass(self.model)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch = epoch
+
+    def on_test_begin(self, logs=None):
+        if self._pass is not None and self._is_due():
+            self._pass.start()
+
+    def on_test_end(self, logs=None):
+        if self._pass is not None:
+            self._pass.stop()
 
     def on_epoch_end(self, epoch, logs=None):
-        last = epoch + 1 == self.params.get("epochs")
-        if logs is None or not (last or (epoch + 1) % self.every == 0):
+        self._epoch = epoch
+        if logs is None or not self._is_due():
             return
-        found = self._measure()
+        outputs = self._outputs()
+        if outputs is None:
+            return
+        scores, labels, weight = outputs
+        found = calibration_errors(
+            labels,
+            scores,
+            weight,
+            num_bins=self.num_bins,
+            from_logits=self.from_logits,
+            axis=self.axis,
+            ignore_class=self.ignore_class,
+            variants=self.variants,
+        )
+        self._measured = True
         logs.update({f"val_{name}": value for name, value in found.items()})
 
-    def _measure(self):
+    def on_train_end(self, logs=None):
+        if not self._measured:
+            warnings.warn(
+                "CalibrationMonitor has seen no validation data: pass "
+                "`validation_data` to `fit`, or to the callback.",
+                stacklevel=2,
+            )
+
+    def _is_due(self):
+        if self._epoch is None:
+            return False  # `evaluate` by itself
+        last = self._epoch + 1 == self.params.get("epochs")
+        return last or (self._epoch + 1) % self.every == 0
+
+    def _outputs(self):
+        """Predictions, labels and weights of the validation data."""
+        if self._pass is not None:
+            return self._pass.outputs()
         arrays = self.validation_data
         if not isinstance(arrays, tuple | list):
             arrays = (arrays,)
         x, y, weight = (*arrays, None, None)[:3]
         source, total = data.batches(x, y, weight, self.batch_size)
-        scores, labels, weight = data.predict_once(self.model, source, total)
-        rows = as_rows(
-            labels,
-            scores,
-            weight,
-            from_logits=self.from_logits,
-            ignore_class=self.ignore_class,
-            binary=True,
-        )
-        used = data.as_array(rows.weights)
-        keep = used > 0
-        labels = data.as_array(rows.labels)[keep]
-        weight = None if (used[keep] == 1).all() else used[keep].astype(float)
-        probabilities = data.as_array(rows.probabilities)[keep]
-        log_probabilities = data.as_array(rows.log_probabilities)[keep]
-        confidence, correct = exact.top_label(labels, probabilities)
-
-        def error(binning, norm):
-            return exact.expected_calibration_error(
-                confidence, correct, self.num_bins, binning, norm, weight
-            )
-
-        mean_confidence = np.average(confidence.astype(float), weights=weight)
-        accuracy = np.average(correct, weights=weight)
-        return {
-            "expected_calibration_error": error("width", 1),
-            "adaptive_calibration_error": error("mass", 1),
-            "maximum_calibration_error": error("width", float("inf")),
-            "confidence_gap": float(mean_confidence - accuracy),
-            "mean_confidence": float(mean_confidence),
-            "accuracy": float(accuracy),
-            "negative_log_likelihood": exact.negative_log_likelihood(
-                labels, log_probabilities, weight
-            ),
-        }
+        return data.predict_once(self.model, source, total)

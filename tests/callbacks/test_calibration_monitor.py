@@ -73,9 +73,213 @@ def test_every_other_epoch_and_the_last(digits):
     assert len(history.history["val_expected_calibration_error"]) == 3
 
 
+@pytest.mark.parametrize("from_logits", [True, False], ids=["logits", "p"])
+@pytest.mark.parametrize("weighted", [True, False], ids=["weights", "plain"])
+def test_the_validation_of_fit_is_used(from_logits, weighted, digits):
+    (x, y), (x_val, y_val), _ = digits
+    weight = np.linspace(0.0, 2.0, len(y_val)).astype("float32")
+    data = (x_val, y_val, weight) if weighted else (x_val, y_val)
+    model = network(from_logits)
+    calls = []
+    predict = model.predict_on_batch
+    model.predict_on_batch = lambda x: calls.append(1) or predict(x)
+    arguments = {"from_logits": from_logits}
+    history = model.fit(
+        x,
+        y,
+        validation_data=data,
+        epochs=2,
+        verbose=0,
+        callbacks=[kc.callbacks.CalibrationMonitor(**arguments)],
+    ).history
+    assert not calls
+    assert not [key for key in history if "outputs" in key]
+    outputs = model.predict(x_val, verbose=0)
+    expected = kc.metrics.calibration_errors(
+        y_val, outputs, weight if weighted else None, **arguments
+    )
+    for name, value in expected.items():
+        # A softmax in another batch size differs in its last digit, which may
+        # move a sample across an edge.
+        assert history[f"val_{name}"][-1] == pytest.approx(value, abs=6e-3), (
+            name
+        )
+    for name in ("brier_score", "negative_log_likelihood", "mean_confidence"):
+        assert history[f"val_{name}"][-1] == pytest.approx(
+            expected[name], abs=1e-6
+        )
+    # The model is left as it was.
+    found = model.evaluate(x_val, y_val, verbose=0, return_dict=True)
+    assert set(found) == {"loss", "accuracy"}
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_sigmoid_unit_and_a_last_batch_of_one(jit_compile):
+    on_torch = keras.backend.backend() == "torch"
+    if jit_compile and on_torch:
+        pytest.skip("minutes; nothing of ours is compiled")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(33, 4)).astype("float32")
+    y = (x[:, 0] > 0).astype("int32")
+    model = keras.Sequential([keras.layers.Dense(1, activation="sigmoid")])
+    model.compile("sgd", "binary_crossentropy", jit_compile=jit_compile)
+    history = model.fit(
+        x,
+        y,
+        validation_data=(x, y),
+        verbose=0,
+        callbacks=[kc.callbacks.CalibrationMonitor()],
+    ).history
+    outputs = model.predict(x, verbose=0)
+    expected = kc.metrics.calibration_errors(y, outputs)
+    name = "brier_score"
+    assert history[f"val_{name}"] == pytest.approx([expected[name]], abs=1e-6)
+    assert "val_binary_calibration_error" in history
+
+
+def test_pixels_with_a_void_class():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(8, 4, 4, 2)).astype("float32")
+    y = rng.integers(0, 3, (8, 4, 4))
+    void = y.copy()
+    void[:, 0] = 255
+    model = keras.Sequential([keras.layers.Dense(3, activation="softmax")])
+    model.compile("sgd", lambda y_true, y_pred: keras.ops.mean(y_pred**2))
+    history = model.fit(
+        x,
+        void,
+        validation_data=(x, void),
+        batch_size=4,
+        verbose=0,
+        callbacks=[kc.callbacks.CalibrationMonitor(ignore_class=255)],
+    ).history
+    p = model.predict(x, verbose=0)
+    expected = kc.metrics.calibration_errors(y[:, 1:], p[:, 1:])
+    for name in ("brier_score", "confidence_gap"):
+        assert history[f"val_{name}"][0] == pytest.approx(
+            expected[name], abs=1e-6
+        )
+
+
+def test_where_the_validation_cannot_be_used_the_model_predicts(digits):
+    (x, y), validation, _ = digits
+    model = network()
+    calls = []
+    predict = model.predict_on_batch
+    model.predict_on_batch = lambda x: calls.append(1) or predict(x)
+
+    class Monitor(kc.callbacks.CalibrationMonitor):
+        def on_train_begin(self, logs=None):
+            super().on_train_begin(logs)
+            self._pass.possible = lambda: False
+
+    history = model.fit(
+        x,
+        y,
+        validation_data=validation,
+        validation_batch_size=100,
+        validation_steps=3,
+        epochs=2,
+        verbose=0,
+        callbacks=[Monitor(from_logits=True)],
+    ).history
+    assert len(calls) == 2 * 3
+    expected = kc.metrics.calibration_errors(
+        validation[1][:300],
+        model.predict(validation[0][:300], verbose=0),
+        from_logits=True,
+    )
+    assert history["val_brier_score"][-1] == pytest.approx(
+        expected["brier_score"], abs=1e-6
+    )
+
+
+def test_epochs_without_validation_are_left_out(digits):
+    (x, y), validation, _ = digits
+    history = (
+        network()
+        .fit(
+            x,
+            y,
+            validation_data=validation,
+            validation_freq=2,
+            epochs=4,
+            verbose=0,
+            callbacks=[
+                kc.callbacks.CalibrationMonitor(
+                    from_logits=True, variants=["auroc", "brier_score"]
+                )
+            ],
+        )
+        .history
+    )
+    assert len(history["val_brier_score"]) == 2
+    assert "val_expected_calibration_error" not in history
+
+
+def test_no_validation_at_all_is_told(digits):
+    (x, y), _, _ = digits
+    with pytest.warns(UserWarning, match="validation_data"):
+        network().fit(
+            x,
+            y,
+            verbose=0,
+            callbacks=[kc.callbacks.CalibrationMonitor(from_logits=True)],
+        )
+
+
+def test_an_interrupted_fit_leaves_a_working_model(digits):
+    (x, y), validation, _ = digits
+
+    class Stop(keras.callbacks.Callback):
+        def on_test_batch_end(self, batch, logs=None):
+            raise KeyboardInterrupt
+
+    model = network()
+    monitor = kc.callbacks.CalibrationMonitor(from_logits=True)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(
+            x,
+            y,
+            validation_data=validation,
+            verbose=0,
+            callbacks=[monitor, Stop()],
+        )
+    found = model.evaluate(*validation, verbose=0, return_dict=True)
+    assert set(found) == {"loss", "accuracy"}
+    history = model.fit(
+        x, y, validation_data=validation, verbose=0, callbacks=[monitor]
+    ).history
+    assert len(history["val_brier_score"]) == 1
+
+
+def test_modes_of_a_metric_that_is_compiled_too(digits):
+    # The exact value takes the place of the streamed one, whose metric tells
+    # EarlyStopping that less is better.
+    (x, y), validation, _ = digits
+    model = small_network()
+    model.compile(
+        "adam",
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=[kc.metrics.AdaptiveCalibrationError(from_logits=True)],
+    )
+    key = "val_adaptive_calibration_error"
+    stop = keras.callbacks.EarlyStopping(key)
+    history = model.fit(
+        x,
+        y,
+        validation_data=validation,
+        verbose=0,
+        callbacks=[kc.callbacks.CalibrationMonitor(from_logits=True), stop],
+    ).history
+    assert stop.best == pytest.approx(history[key][0])
+
+
 def test_bad_arguments(digits):
     with pytest.raises(ValueError, match="at least 1"):
         kc.callbacks.CalibrationMonitor(digits[1], num_bins=0)
+    with pytest.raises(ValueError, match="names out of"):
+        kc.callbacks.CalibrationMonitor(variants=["ece"])
     (x, y), validation, _ = digits
     with pytest.raises(ValueError, match="from_logits=True"):
         network().fit(
