@@ -1,8 +1,8 @@
 """`method="auto"`: the map with the best cross-validated likelihood.
 
 A richer map has to earn its place: it replaces temperature scaling only where
-its cross-validated NLL is lower by more than the standard error of the
-difference.
+its cross-validated NLL is lower by more than two standard errors of the
+difference. (One is not enough: the best of nine maps is often the luckiest.)
 """
 
 import warnings
@@ -14,6 +14,7 @@ from keras_calib.data import as_array
 from keras_calib.layers.base import CalibrationLayer
 
 NUM_FOLDS = 5
+NUM_ERRORS = 2
 # More calibration samples than this tell no more about which map is best.
 MAX_SAMPLES = 20_000
 # A fit of these takes long where there are many classes.
@@ -29,7 +30,11 @@ CANDIDATES = {
         "ensemble_temperature",
         "class_temperature",
         "vector",
+        "matrix",
         "dirichlet",
+        "order_preserving",
+        "spline",
+        "isotonic",
     ),
     True: ("temperature", "platt", "beta"),
 }
@@ -81,7 +86,7 @@ def choose(
     best, lead = "temperature", trials["temperature"]["nll"]
     for name, loss in losses.items():
         gain = trials["temperature"]["nll"] - trials[name]["nll"]
-        earned = gain > trials[name]["standard_error"]
+        earned = gain > NUM_ERRORS * trials[name]["standard_error"]
         if earned and np.isfinite(loss).all() and trials[name]["nll"] < lead:
             best, lead = name, trials[name]["nll"]
     return best, trials

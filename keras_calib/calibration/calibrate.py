@@ -68,7 +68,7 @@ def calibrate(
         method: a calibration layer; a name such as `"temperature"` or
             `"vector"`; or `"auto"`, the map with the best 5-fold
             cross-validated NLL, which is temperature scaling unless another is
-            better by more than the standard error.
+            better by more than two standard errors.
         objective: what the map minimises, by default `"nll"`; see
             `CalibrationLayer.adapt`.
         class_loss_scaling: `None`, `"normal"`, `"min_max"` or `"centered"`;

@@ -1,0 +1,120 @@
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from keras_calib.calibration.auto import choose
+from keras_calib.calibration.auto import losses_and_probabilities
+from keras_calib.calibration.methods import as_map
+from keras_calib.data import as_array
+from tests.calibration.networks import KERNEL
+from tests.calibration.networks import X
+from tests.calibration.networks import built
+from tests.calibration.networks import dense
+from tests.calibration.networks import functional
+from tests.helpers import read_predictions
+
+
+def generated(shift, num_samples=2000, seed=0):
+    """Logits that are twice as large as they should be, and shifted."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(num_samples, 3)) * 2
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(-1)
+    return (2 * logits + shift).astype("float32"), labels
+
+
+def test_temperature_unless_another_is_better():
+    name, trials = choose(*generated(0.0), None)
+    assert name == "temperature"
+    assert set(trials) >= {"vector", "dirichlet", "isotonic"}
+    gain = trials["temperature"]["nll"] - trials["vector"]["nll"]
+    assert gain < 2 * trials["vector"]["standard_error"]
+
+
+def test_a_bias_is_found():
+    logits, labels = generated([3.0, 0.0, -3.0])
+    name, trials = choose(logits, labels, None)
+    gain = trials["temperature"]["nll"] - trials[name]["nll"]
+    assert gain > 2 * trials[name]["standard_error"] > 0
+    assert trials["bias_corrected_temperature"]["nll"] == pytest.approx(
+        trials["vector"]["nll"], abs=0.01
+    )
+    assert trials[name]["nll"] == min(
+        trial["nll"] for trial in trials.values() if "nll" in trial
+    )
+
+
+def test_the_choice_is_the_same_every_time_and_of_the_data():
+    logits, labels = generated([1.0, 0.0, -1.0], 300)
+    assert choose(logits, labels, None) == choose(logits, labels, None)
+    # A weight of 0 is a sample that is not there.
+    weight = np.ones(300)
+    weight[200:] = 0
+    _, trials = choose(logits, labels, weight)
+    assert trials["temperature"]["nll"] != pytest.approx(
+        choose(logits, labels, None)[1]["temperature"]["nll"], rel=1e-3
+    )
+
+
+def test_maps_too_rich_for_the_data_are_not_tried():
+    _, trials = choose(*generated(0.0, 60), None)
+    assert trials["vector"] == {"skipped": "48 samples to fit, 60 wanted"}
+
+
+def test_only_affine_maps_fold():
+    name, trials = choose(*generated([3.0, 0.0, -3.0]), None, affine=True)
+    assert name in ("bias_corrected_temperature", "vector", "matrix")
+    assert "isotonic" not in trials
+
+
+def test_the_record_tells_what_was_tried():
+    logits = X @ KERNEL
+    rng = np.random.default_rng(0)
+    labels = (logits / 3 + rng.gumbel(size=logits.shape)).argmax(-1)
+    model = built(functional(dense("softmax")))
+    for fold in (False, True):
+        calibrated = kc.calibrate(
+            model, X, labels, method="auto", fold=fold, verbose=0
+        )
+        record = kc.calibration_record(calibrated)
+        assert record["method"] == "temperature"
+        assert record["trials"]["temperature"]["nll"] == pytest.approx(
+            record["nll_after"], rel=0.02
+        )
+
+
+def test_two_classes_from_one_unit():
+    rng = np.random.default_rng(0)
+    logit = rng.normal(size=(1000, 1)).astype("float32") * 4 + 2
+    labels = (logit[:, 0] / 4 - 0.5 + rng.logistic(size=1000) > 0).astype(int)
+    name, trials = choose(logit, labels, None)
+    assert name in ("platt", "beta")
+    assert set(trials) == {"temperature", "platt", "beta"}
+
+
+FILES = (
+    "lenet-5-cifar-100",
+    "wideresnet-16-4-cifar-10",
+    "wideresnet-16-4-cifar-100",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("num_samples", [50, 200, 1000])
+@pytest.mark.parametrize("name", FILES)
+def test_never_worse_than_temperature(name, num_samples, data_folder):
+    probabilities, labels = read_predictions(data_folder, name)
+    logits = np.log(np.maximum(probabilities, 1.2e-38))
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(len(labels))
+        fit, test = order[:num_samples], order[5000:]
+
+        def losses(method, fit=fit, test=test):
+            layer = as_map(method).adapt(logits[fit], labels[fit])
+            out = as_array(layer(logits[test])).astype("float64")
+            return losses_and_probabilities(out, labels[test])[0]
+
+        chosen, _ = choose(logits[fit], labels[fit], None)
+        plain = losses("temperature")
+        error = plain.std() / np.sqrt(len(plain))
+        assert losses(chosen).mean() <= plain.mean() + error
