@@ -100,9 +100,10 @@ class ValidationPass:
                     f"predictions of type {type(y_pred).__name__}. Pass "
                     "`validation_data` and a model of one output."
                 )
-            outputs = [at_least_float32(y_pred), y]
+            # A tuple: TensorFlow cannot return a list from its step.
+            outputs = (at_least_float32(y_pred), y)
             if sample_weight is not None:
-                outputs.append(sample_weight)
+                outputs = (*outputs, sample_weight)
             return {**found, KEY: outputs}
 
         def test_step(*arguments):
