@@ -95,7 +95,12 @@ class DiffDML(MutualLearning):
         self.diversity_preserving = diversity_preserving
 
     def compile(
-        self, optimizer="rmsprop", loss=None, auxiliary_optimizer=None, **kwargs
+        self,
+        optimizer="rmsprop",
+        loss=None,
+        *,
+        auxiliary_optimizer=None,
+        **kwargs,
     ):
         """Compile as in Keras, with an optimizer for the auxiliaries.
 
@@ -112,7 +117,9 @@ class DiffDML(MutualLearning):
                 networks differ in `from_logits`; if `auxiliary_optimizer` is
                 given without differentiated training.
         """
-        super().compile(optimizer, loss, auxiliary_optimizer, **kwargs)
+        super().compile(
+            optimizer, loss, auxiliary_optimizer=auxiliary_optimizer, **kwargs
+        )
 
     def _optimizer(self, optimizer, auxiliary):
         optimizer = keras.optimizers.get(optimizer)

@@ -153,7 +153,12 @@ class MutualLearning(keras.Model):
             mark(network, "auxiliary")
 
     def compile(
-        self, optimizer="rmsprop", loss=None, auxiliary_optimizer=None, **kwargs
+        self,
+        optimizer="rmsprop",
+        loss=None,
+        *,
+        auxiliary_optimizer=None,
+        **kwargs,
     ):
         """Compile as in Keras, with an optimizer for the auxiliaries.
 
@@ -206,9 +211,6 @@ class MutualLearning(keras.Model):
             )
         return bool(declared if known is None else known)
 
-    def get_compile_config(self):
-        return super().get_compile_config()
-
     def compile_from_config(self, config):
         config = keras.saving.deserialize_keras_object(config)
         self.compile(**config)
@@ -230,15 +232,17 @@ class MutualLearning(keras.Model):
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
         # Weight penalties of the auxiliaries are in `self.losses` too.
-        penalty = _total(self.losses) - sum(
-            _total(network.losses) for network in self.auxiliaries
+        penalty = self._total(self.losses) - sum(
+            self._total(network.losses) for network in self.auxiliaries
         )
         if not training:
             return self._compile_loss(y, y_pred, sample_weight) + penalty
         outputs = [y_pred]
         outputs += [network(x, training=True) for network in self.auxiliaries]
         penalties = [penalty]
-        penalties += [_total(network.losses) for network in self.auxiliaries]
+        penalties += [
+            self._total(network.losses) for network in self.auxiliaries
+        ]
         check_class_counts(
             _named(outputs[0].shape, [o.shape for o in outputs[1:]])
         )
@@ -268,6 +272,10 @@ class MutualLearning(keras.Model):
 
     def _weight_of(self, i):
         return self.weight
+
+    def _total(self, losses):
+        """Sum of penalties, scaled as Keras does it for replicas."""
+        return sum(map(self._aggregate_additional_loss, losses))
 
     def _track(self, y_pred, *values):
         batch = ops.shape(y_pred)[0]
@@ -350,10 +358,6 @@ def _symbolic(shape, dtype):
 def _is_mutual(optimizer):
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     return isinstance(inner, MutualOptimizer)
-
-
-def _total(losses):
-    return sum((ops.sum(ops.cast(loss, "float32")) for loss in losses), 0.0)
 
 
 def _replicas():
