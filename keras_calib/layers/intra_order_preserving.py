@@ -5,6 +5,9 @@ import numpy as np
 from keras import ops
 
 from keras_calib.layers.base import CalibrationLayer
+from keras_calib.layers.increasing_fit import SlopePasses
+from keras_calib.layers.increasing_fit import knots_for
+from keras_calib.layers.increasing_fit import projected_newton
 from keras_calib.layers.lookup import count_below
 from keras_calib.layers.lookup import take_rows
 from keras_calib.layers.quasi_newton import minimize
@@ -79,7 +82,7 @@ class IntraOrderPreserving(CalibrationLayer):
         num_segments=16,
         hidden=(16, 16),
         penalty=10.0,
-        iterations=200,
+        iterations=100,
         seed=0,
         **kwargs,
     ):
@@ -162,39 +165,25 @@ class IntraOrderPreserving(CalibrationLayer):
         return weights, record
 
     def _fit_slopes(self, logits, labels, weight, objective, slope):
-        penalty = self.penalty / len(labels)
         knots = knots_for(logits, self.num_segments - 1, weight)
-        difference = np.diff(np.eye(self.num_segments), axis=0)
-        pull = penalty * difference.T @ difference
-
-        def passes(slopes, curved=True):
-            def block(part, w):
-                features = segment_features(
-                    log_probabilities(logits[part]), knots
-                )
-                scores = features @ slopes
-                value, gradient = objective.value_and_gradient(
-                    scores, labels[part], w
-                )
-                parts = [np.einsum("ik,ikm->m", gradient, features)[None]]
-                if curved:
-                    q = np.exp(log_probabilities(scores))
-                    parts.append(_curvature(features, q, w / w.sum()))
-                return value, np.concatenate(parts)
-
-            value, pieces = by_blocks(block, objective, *logits.shape, weight)
-            gradient, *hessian = sum(pieces)
-            value += slopes @ pull @ slopes / 2
-            gradient = gradient + pull @ slopes
-            return value, gradient, np.array(hessian) + pull if curved else None
-
+        passes = SlopePasses(
+            logits,
+            labels,
+            weight,
+            objective,
+            knots,
+            self.penalty / len(labels),
+        )
         start = np.full(self.num_segments, max(slope, LEAST_SLOPE))
         slopes, value = projected_newton(
             passes, start, LEAST_SLOPE, self.iterations
         )
-        value -= slopes @ pull @ slopes / 2
         weights = {"knots": knots[None], "slopes": slopes[None]}
-        return weights, {"slopes": slopes.tolist()}, value
+        return (
+            weights,
+            {"slopes": slopes.tolist()},
+            value - passes.penalty(slopes),
+        )
 
     def _fit_network(self, logits, labels, weight, objective, slope):
         penalty = self.penalty / len(labels)
@@ -301,87 +290,3 @@ def order_preserving(scores, stretch):
     stretch = ops.flip(stretch[..., 1:], axis=-1)
     falls = ops.cumsum(gaps * ops.softplus(stretch), axis=-1)
     return ops.concatenate([ops.zeros_like(scores[..., :1]), -falls], axis=-1)
-
-
-def knots_for(logits, count, weight):
-    """Knots below 0 where the likelihood feels them.
-
-    Quantiles of log-probabilities, with weight `sqrt(p (1 - p))`: classes
-    that nobody would predict are many and matter little.
-    """
-    step = max(1, logits.size >> 20)
-    log_p = log_probabilities(logits[::step])
-    p = np.exp(log_p)
-    mass = np.sqrt(p * (1 - p)) * weight[::step, None] + 1e-12
-    log_p, mass = log_p.reshape(-1), mass.reshape(-1)
-    order = np.argsort(log_p, kind="stable")
-    log_p, mass = np.maximum(log_p[order], -LIMIT), np.cumsum(mass[order])
-    levels = np.arange(1, count + 1) / (count + 1) * mass[-1]
-    knots = log_p[np.searchsorted(mass, levels)]
-    # Strictly ascending, and below 0, also where scores are all alike.
-    return np.minimum.accumulate(
-        (knots - 1e-3 * np.arange(count, 0, -1))[::-1]
-    )[::-1]
-
-
-def segment_features(log_p, knots):
-    """How far each log-probability reaches into each segment, at most 0.
-
-    The function with slopes `s` is `features @ s`; it is 0 at 0, and with
-    slopes of 1 the identity.
-
-    Returns:
-        `(n, num_classes, len(knots) + 1)`.
-    """
-    low = np.append(-np.inf, knots)
-    high = np.append(knots, 0.0)
-    return np.clip(log_p[..., None], low, high) - high
-
-
-def _curvature(features, q, share):
-    """Hessian of the likelihood in the slopes: covariances under `q`."""
-    mean = np.einsum("ik,ikm->im", q, features)
-    flat = features.reshape(-1, features.shape[-1])
-    every = (flat * (q * share[:, None]).reshape(-1, 1)).T @ flat
-    return every - (mean * share[:, None]).T @ mean
-
-
-def projected_newton(passes, start, lowest, iterations=100):
-    """Minimise over `x >= lowest`, with an active set and halved steps.
-
-    Args:
-        passes: x, whether the Hessian is wanted -> value, gradient, Hessian.
-        start: `(size,)`, at least `lowest`.
-        lowest: float.
-        iterations: int.
-
-    Reference:
-        Bertsekas, "Projected Newton methods for optimization problems with
-        simple constraints", 1982.
-    """
-    x = start
-    value, gradient, hessian = passes(x, True)
-    for _ in range(iterations):
-        free = (x > lowest) | (gradient < 0)
-        if not free.any() or np.abs(gradient[free]).max() < 1e-10:
-            break
-        step = np.zeros_like(x)
-        system = hessian[np.ix_(free, free)]
-        system = system + 1e-12 * np.trace(system) * np.eye(len(system))
-        step[free] = np.linalg.solve(system, -gradient[free])
-        length = 1.0
-        while True:
-            new = np.maximum(x + length * step, lowest)
-            new_value, *_ = passes(new, False)
-            expected = gradient @ (new - x)
-            if new_value <= value + 1e-4 * min(expected, 0.0):
-                break
-            length /= 2
-            if length < 1e-8:
-                return x, value
-        done = value - new_value < 1e-14
-        x = new
-        value, gradient, hessian = passes(x, True)
-        if done:
-            break
-    return x, value

@@ -5,14 +5,13 @@ import numpy as np
 from keras import ops
 
 from keras_calib.layers.base import CalibrationLayer
+from keras_calib.layers.loss_curves import LossCurves
 from keras_calib.layers.quasi_newton import minimize
-from keras_calib.layers.score_maps import LOWEST
 from keras_calib.layers.score_maps import keep_prediction
 from keras_calib.layers.score_maps import log_probabilities
 from keras_calib.layers.score_maps import log_softmax
 from keras_calib.layers.score_maps import on_pairs
 from keras_calib.layers.small_network import SmallNetwork
-from keras_calib.layers.small_network import by_blocks
 from keras_calib.layers.small_network import inverse_softplus
 from keras_calib.layers.small_network import sigmoid
 from keras_calib.layers.small_network import softplus
@@ -22,6 +21,10 @@ from keras_calib.layers.temperature_scaling import TemperatureScaling
 LEAST = 1e-3
 # Scores that the network sees are cut here.
 LIMIT = 100.0
+# Of more calibration samples, every second, third, ... trains the network.
+MOST_SAMPLES = 200_000
+# Elements of one block of scores.
+BLOCK = 1 << 18
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -30,8 +33,8 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
 
     `T = softplus(network(sorted scores)) + 0.001`, and logits are divided by
     it: predictions stay. `adapt` starts from the one best temperature, so that
-    the negative log-likelihood can only get better; it is deterministic, and
-    the same on every backend.
+    the objective can only get better; it is deterministic, and the same on
+    every backend.
 
     Args:
         num_scores: int, how many of the largest scores the network sees.
@@ -126,63 +129,76 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
         return SmallNetwork(sizes).size
 
     def fit(self, logits, labels, weight, objective):
+        if not objective.per_sample:
+            raise ValueError(
+                "Every sample gets its own temperature, and so needs its own "
+                "loss. Received: a loss with a statistic of the whole batch."
+            )
         tempered, known = TemperatureScaling().fit(
             logits, labels, weight, objective
         )
-        temperature = np.exp(float(tempered["log_temperature"]))
+        u = -float(tempered["log_temperature"])
         network = self._network
         x = self._scores(logits)
         mean, deviation = x.mean(axis=0), x.std(axis=0)
         deviation = np.where(deviation > 1e-6, deviation, 1.0)
         x = (x - mean) / deviation
-        n, num_classes = logits.shape
-        weight = np.ones(n) if weight is None else np.asarray(weight, float)
-        largest = logits.max(axis=1)
-
-        def value_and_slope(part, part_weight, beta):
-            z = np.asarray(logits[part], "float64") - largest[part, None]
-            z = np.maximum(z, LOWEST)
-            value, slope = objective.value_and_gradient(
-                z * beta[part], labels[part], part_weight
-            )
-            return value, np.einsum("ij,ij->i", slope, z)
-
-        def function(theta):
-            out, inputs = network.forward(theta, x)
-            beta = 1 / (softplus(out) + LEAST)
-            value, pieces = by_blocks(
-                lambda part, w: value_and_slope(part, w, beta),
-                objective,
-                n,
-                num_classes,
-                weight,
-            )
-            slope = np.concatenate(pieces)[:, None]
-            slope = -slope * beta**2 * sigmoid(out)
-            gradient = network.backward(theta, inputs, slope)
-            kernels = self.penalty / n * network.is_kernel * theta
-            return (
-                value + float(kernels @ theta) / 2,
-                gradient + kernels,
-            )
-
         start = network.start(
-            self.seed, inverse_softplus(max(temperature - LEAST, LEAST))
+            self.seed, inverse_softplus(max(np.exp(-u) - LEAST, LEAST))
         )
-        theta, value = minimize(function, start, self.iterations)
-        value -= self.penalty / n * (network.is_kernel @ theta**2) / 2
-        out, _ = network.forward(theta, x)
-        temperatures = (softplus(out) + LEAST)[:, 0]
+        step = 1 + len(labels) // MOST_SAMPLES
+        share = np.ones(len(labels)) if weight is None else np.array(weight)
+        theta = self._train(
+            LossCurves(logits[::step], labels[::step], objective, u),
+            x[::step],
+            share[::step] / share[::step].sum(),
+            start,
+        )
+
+        def value(theta):
+            temperature = softplus(network.forward(theta, x)[0]) + LEAST
+            rows = max(1, BLOCK // logits.shape[1])
+            losses = [
+                objective.losses(
+                    logits[i : i + rows] / temperature[i : i + rows],
+                    labels[i : i + rows],
+                )
+                for i in range(0, len(labels), rows)
+            ]
+            return float(np.average(np.concatenate(losses), weights=weight))
+
+        # The table is not exact, and a part of the samples not all of them.
+        values = value(start), value(theta)
+        if not values[1] < values[0]:
+            theta = start
+        temperature = softplus(network.forward(theta, x)[0]) + LEAST
+        quartiles = np.quantile(temperature, (0.25, 0.5, 0.75))
+        record = {"temperature_quartiles": quartiles.tolist()}
+        if objective.is_plain_nll:
+            record["nll_before"] = known["nll_before"]
+            record["nll_after"] = min(values)
         weights = {"mean": mean, "deviation": deviation}
         for number, (kernel, bias) in enumerate(network.unpack(theta)):
             weights[f"kernel_{number}"] = kernel
             weights[f"bias_{number}"] = bias
-        quartiles = np.quantile(temperatures, (0.25, 0.5, 0.75))
-        record = {"temperature_quartiles": quartiles.tolist()}
-        if objective.is_plain_nll:
-            record["nll_before"] = known["nll_before"]
-            record["nll_after"] = float(value)
         return weights, record
+
+    def _train(self, curves, x, share, start):
+        """The weights of the network that minimise loss and penalty."""
+        network = self._network
+        pull = self.penalty / len(x) * network.is_kernel
+
+        def function(theta):
+            out, inputs = network.forward(theta, x)
+            temperature = softplus(out) + LEAST
+            losses, slopes = curves.at(-np.log(temperature[:, 0]))
+            slopes = -(share * slopes)[:, None] * sigmoid(out) / temperature
+            return (
+                share @ losses + pull @ theta**2 / 2,
+                network.backward(theta, inputs, slopes) + pull * theta,
+            )
+
+        return minimize(function, start, self.iterations)[0]
 
     def _scores(self, logits):
         """What the network sees, `(n, num_scores)`, NumPy."""
@@ -202,6 +218,7 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
         Returns:
             `(..., 1)`, at least 0.001.
         """
+        logits = ops.convert_to_tensor(logits, self.compute_dtype)
         scores = log_softmax(logits) if self.center is not None else logits
         x, _ = ops.top_k(scores, self.mean.shape[0], sorted=True)
         x = (ops.clip(x, -LIMIT, LIMIT) - self.mean) / self.deviation

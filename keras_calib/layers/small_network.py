@@ -66,7 +66,7 @@ class SmallNetwork:
 
 def softplus(x):
     """`log(1 + exp(x))`."""
-    return np.logaddexp(0.0, x)
+    return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
 
 
 def inverse_softplus(y):
@@ -76,7 +76,8 @@ def inverse_softplus(y):
 
 def sigmoid(x):
     """The derivative of `softplus`."""
-    return np.exp(-np.logaddexp(0.0, -x))
+    small = np.exp(-np.abs(x))
+    return np.where(x < 0, small, 1.0) / (1 + small)
 
 
 def by_blocks(function, objective, count, num_classes, weight):

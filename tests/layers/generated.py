@@ -47,6 +47,6 @@ def nll(logits, labels, weight=None):
 def top_label(logits, labels):
     """The prediction as a binary problem: log-odds, and whether right."""
     p = softmax(logits)
-    confidence = p.max(-1)
+    confidence = np.clip(p.max(-1), 1e-12, 1 - 1e-12)
     log_odds = np.log(confidence) - np.log1p(-confidence)
     return log_odds, (p.argmax(-1) == labels).astype("int64")

@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from keras_calib.layers.histogram_binning import frequencies
+from keras_calib.layers.histogram_binning import histogram
+from tests.helpers import to_numpy
+from tests.layers.generated import generated
+from tests.layers.generated import top_label
+
+# The top label of the generated set; empty bins give their centre.
+EQUAL_WIDTH = [
+    0.0333333,
+    0.1,
+    0.1666667,
+    0.2333333,
+    0,
+    0.4,
+    0.214285714286,
+    0.65,
+    0.346153846154,
+    0.535714285714,
+    0.62962962963,
+    0.58064516129,
+    0.657142857143,
+    0.553571428571,
+    0.910505836576,
+]
+EQUAL_MASS = [0.48, 0.42, 0.6, 0.62, 0.6, 0.86, 0.88, 0.88, 0.96, 1]
+
+
+@pytest.mark.parametrize(
+    ("num_bins", "equal_mass", "expected"),
+    [(15, False, EQUAL_WIDTH), (10, True, EQUAL_MASS)],
+    ids=["width", "mass"],
+)
+def test_top_label_of_the_generated_set(num_bins, equal_mass, expected):
+    log_odds, correct = top_label(*generated())
+    confidence = 1 / (1 + np.exp(-log_odds))
+    found = frequencies(*histogram(confidence, correct, num_bins, equal_mass))
+    assert found == pytest.approx(expected, abs=1e-7)
+
+
+def test_edges_belong_to_the_bin_below():
+    edges, counts, events = histogram(
+        np.array([0.0, 0.5, 0.51, 1.0]), np.array([1, 0, 1, 1]), 2
+    )
+    assert edges.tolist() == [0.5]
+    assert counts.tolist() == [2, 2]
+    assert events.tolist() == [1, 2]
+
+
+def test_one_class_against_the_rest():
+    logits = np.log([[0.7, 0.2, 0.1]] * 4 + [[0.1, 0.2, 0.7]] * 4)
+    labels = [0, 0, 1, 1, 2, 2, 2, 0]
+    layer = kc.layers.HistogramBinning(num_bins=2).adapt(logits, labels)
+    # First class: above 1/2 it came true in 2 of 4, below in 1 of 4; second:
+    # 2 of 8; third: below never in 4, with a centre of 1/4: 1/8.
+    row = np.array([2 / 4, 2 / 8, 1 / 8])
+    found = np.exp(to_numpy(layer(logits)))
+    assert found[0] == pytest.approx(row / row.sum(), rel=1e-5)
+
+
+def test_equal_scores_share_a_bin():
+    logits = np.log([[0.9, 0.1]] * 10)
+    labels = [0] * 8 + [1] * 2
+    layer = kc.layers.HistogramBinning(equal_mass=True).adapt(logits, labels)
+    found = np.exp(to_numpy(layer(logits)))
+    assert found[0] == pytest.approx([0.8, 0.2], rel=1e-5)
+
+
+def test_an_absent_class_keeps_its_probabilities():
+    logits, labels = generated()
+    keep = labels != 2
+    layer = kc.layers.HistogramBinning().adapt(logits[keep], labels[keep])
+    assert layer.record["classes_absent"] == 1
+    assert to_numpy(layer.binned).tolist() == [1, 1, 0, 1, 1]
+
+
+def test_bad_number_of_bins():
+    with pytest.raises(ValueError, match="at least 1"):
+        kc.layers.HistogramBinning(num_bins=0)
