@@ -39,8 +39,10 @@ def softmax(logits):
 
 
 def nll(logits, labels, weight=None):
-    p = softmax(np.asarray(logits, "float64"))
-    losses = -np.log(p[np.arange(len(labels)), labels])
+    z = np.asarray(logits, "float64")
+    z = z - z.max(-1, keepdims=True)
+    chosen = z[np.arange(len(labels)), labels]
+    losses = np.log(np.exp(z).sum(-1)) - chosen
     return float(np.average(losses, weights=weight))
 
 
