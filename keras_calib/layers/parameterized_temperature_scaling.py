@@ -139,7 +139,7 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
         )
         u = -float(tempered["log_temperature"])
         network = self._network
-        x = self._scores(logits)
+        x = self._largest(logits)
         mean, deviation = x.mean(axis=0), x.std(axis=0)
         deviation = np.where(deviation > 1e-6, deviation, 1.0)
         x = (x - mean) / deviation
@@ -200,7 +200,7 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
 
         return minimize(function, start, self.iterations)[0]
 
-    def _scores(self, logits):
+    def _largest(self, logits):
         """What the network sees, `(n, num_scores)`, NumPy."""
         size = self._network.shapes[0][0]
         z = np.asarray(logits, "float64")
