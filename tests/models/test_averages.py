@@ -92,6 +92,14 @@ class TestDeepEnsemble:
         else:
             assert loss == pytest.approx(200 + np.log(2), abs=1e-3)
 
+    def test_round_trip(self, digits, tmp_path):
+        x, _ = digits[2]
+        ensemble = kc.models.DeepEnsemble([network(0), network(1)])
+        ensemble.save(tmp_path / "model.keras")
+        again = keras.saving.load_model(tmp_path / "model.keras")
+        assert np.array_equal(to_numpy(again(x)), to_numpy(ensemble(x)))
+
+    @pytest.mark.slow
     def test_calibrate_and_files(self, digits, tmp_path):
         members = [trained(digits, seed) for seed in range(2)]
         ensemble = kc.models.DeepEnsemble(members)
@@ -189,6 +197,7 @@ class TestMonteCarloDropout:
 
         assert spread(64) < 0.4 * spread(2)
 
+    @pytest.mark.slow
     def test_calibrate_fit_and_files(self, digits, tmp_path):
         model = trained(digits)
         sampled = kc.models.MonteCarloDropout(model, 30)
