@@ -216,6 +216,9 @@ class DiagonalProblem:
         wb = wb * self.free[0] * self.free[1]
         if self.shared:
             wb = 0.0 * wb
+        # A class that no sample is unsure of has no curvature.
+        ww = np.maximum(ww, 1e-6 * ww.max() + 1e-100)
+        bb = np.maximum(bb, 1e-6 * bb.max() + 1e-100)
         determinant = np.maximum(ww * bb - wb * wb, 1e-6 * ww * bb)
         return np.stack([bb, -wb, ww]) / determinant
 

@@ -13,8 +13,10 @@ import numpy as np
 NORMALIZATIONS = ("normal", "min_max", "centered")
 # Elements of one block of scores, as float64.
 BLOCK = 1 << 20
-TOLERANCE = 1e-7
-MAX_ROUNDS = 50
+# Class losses come from float32 scores.
+TOLERANCE = 1e-6
+# Rounds of mixing, then rounds of averaging.
+ROUNDS = (16, 24)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +86,9 @@ def fit_with_scaling(layer, logits, labels, weight, objective, scaling, scores):
     Returns:
         weights, record: as `fit` returns them.
 
+    The record tells by how much the class weights still change from the last
+    round to the next: 0, unless the map makes all class losses equal.
+
     Reference:
         Jung et al., "Scaling of Class-wise Training Losses for Post-hoc
         Calibration", ICML 2023, equations 3 to 8.
@@ -92,8 +97,9 @@ def fit_with_scaling(layer, logits, labels, weight, objective, scaling, scores):
     before = losses.of(lambda rows: logits[rows])
     slope, span = _slope_and_span(losses, logits, before, scaling)
     factor = class_weights(before, slope, span, scaling.normalization)
-    last, rate, current, converged = np.inf, 1.0, before, False
-    for _ in range(MAX_ROUNDS):
+    mixing = _Mixing()
+    for _ in range(sum(ROUNDS)):
+        used = factor
         with warnings.catch_warnings(record=True) as raised:
             warnings.simplefilter("always")
             weights, record = layer.fit(
@@ -103,21 +109,11 @@ def fit_with_scaling(layer, logits, labels, weight, objective, scaling, scores):
         new = class_weights(current, slope, span, scaling.normalization)
         change = float(np.abs(new - factor).max())
         if change < TOLERANCE:
-            converged = True
             break
-        if change > 0.9 * last:
-            rate /= 2  # it swings between two sets of weights
-        last = change
-        factor = factor + rate * (new - factor)
+        factor = mixing.next(factor, new - factor)
     for found in raised:
         warnings.warn_explicit(
             found.message, found.category, found.filename, found.lineno
-        )
-    if not converged:
-        warnings.warn(
-            f"The class weights still change by {change:.1e} after "
-            f"{MAX_ROUNDS} rounds; the last fit is kept.",
-            stacklevel=3,
         )
     if objective.is_plain_nll:
         # The fit knows the NLL under its weights only.
@@ -132,7 +128,8 @@ def fit_with_scaling(layer, logits, labels, weight, objective, scaling, scores):
         **record,
         "scaling_slope": slope,
         "scaling_span": span,
-        "class_weights": [1 + float(value) for value in factor],
+        "class_weights": [1 + float(value) for value in used],
+        "class_weights_change": change,
     }
 
 
@@ -207,6 +204,40 @@ def _slope_and_span(losses, logits, before, scaling):
     return fit_slope_and_span(
         before, at(1 - step), scaling.normalization, len(before)
     )
+
+
+class _Mixing:
+    """The next guess at a fixed point: Anderson's mixing, then averaging.
+
+    A class that weighs more has a smaller loss, and so less weight in the next
+    round: plain repetition swings. A map with a bias per class can even make
+    all class losses equal, where their order, and so the weights, jump: there
+    is no fixed point then, and weights averaged over the rounds hold the
+    losses equal.
+    """
+
+    def __init__(self, rate=0.5, memory=6):
+        self.rate = rate
+        self.memory = memory
+        self.round = 0
+        self.points = []
+        self.residuals = []
+
+    def next(self, point, residual):
+        self.round += 1
+        late = self.round - ROUNDS[0]
+        if late >= 0:
+            return point + residual / (late + 3)
+        self.points = [*self.points, point][-self.memory :]
+        self.residuals = [*self.residuals, residual][-self.memory :]
+        new = point + self.rate * residual
+        if len(self.points) > 1:
+            points = np.diff(self.points, axis=0).T
+            residuals = np.diff(self.residuals, axis=0).T
+            shares = np.linalg.lstsq(residuals, residual, rcond=1e-8)[0]
+            new = new - (points + self.rate * residuals) @ shares
+        # Within what the formula can give.
+        return np.clip(new, -0.99, 0.99)
 
 
 class _ClassLosses:

@@ -7,6 +7,9 @@ from keras import ops
 from keras_calib.layers.affine import AffineCalibration
 from keras_calib.layers.affine_fit import RIDGE
 from keras_calib.layers.affine_fit import DiagonalProblem
+from keras_calib.layers.class_temperature_search import (
+    search_class_temperatures,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -15,7 +18,8 @@ class ClassTemperatureScaling(AffineCalibration):
 
     `adapt` finds the one optimum of the likelihood: the problem is convex in
     the inverse temperatures, which stay in `[0.01, 100]`. A class without
-    calibration samples keeps the common temperature.
+    calibration samples keeps the common temperature. With `objective="ece"` it
+    is the original, greedy search over `T_k = 0.1, ..., 10.0`.
 
     Args:
         center: `None` for logits as they are, `"log_softmax"` or `"mean"` to
@@ -37,6 +41,7 @@ class ClassTemperatureScaling(AffineCalibration):
         Class-wise Training Losses for Post-hoc Calibration", ICML 2023, eq. 15.
     """
 
+    objectives = ("nll", "label_smoothing", "focal", "ece", "loss")
     _bounded = True
 
     def _add_weights(self, num_classes):
@@ -72,6 +77,15 @@ class ClassTemperatureScaling(AffineCalibration):
             center=start,
         )
         return problem, start
+
+    def fit(self, logits, labels, weight, objective):
+        if not objective.of_confidence:
+            return super().fit(logits, labels, weight, objective)
+        temperatures, value = search_class_temperatures(
+            self._inputs(logits), labels, weight, objective
+        )
+        record = {"objective_value": value}
+        return {"log_temperature": np.log(temperatures)}, record
 
     def _weights(self, parameters):
         return {"log_temperature": -np.log(parameters[0])}

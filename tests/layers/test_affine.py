@@ -6,7 +6,12 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
+from keras_calib.layers.class_loss_scaling import class_weights
+from keras_calib.layers.objectives import Focal
+from keras_calib.layers.objectives import LabelSmoothing
+from keras_calib.layers.objectives import confidences
 from keras_calib.layers.objectives import log_softmax
+from keras_calib.metrics import exact
 from tests.helpers import compiled
 from tests.helpers import read_predictions
 from tests.helpers import to_numpy
@@ -477,3 +482,112 @@ def test_bad_arguments():
     logits, labels = generated(20)
     with pytest.raises(ValueError, match="VectorScaling cannot minimise"):
         kc.layers.VectorScaling().adapt(logits, labels, objective="ece")
+
+
+def focal_slope(layer, name, logits, labels):
+    """The largest derivative of the focal loss in biases or slopes."""
+    scores = to_numpy(layer(logits)).astype("float64")
+    _, gradient = Focal().value_and_gradient(scores, labels)
+    if name == "class":
+        return np.abs((gradient * logits).sum(axis=0)).max()
+    return np.abs(gradient.sum(axis=0)).max()
+
+
+@pytest.mark.parametrize("name", ["bias corrected", "class", "vector"])
+def test_focal_loss(name):
+    logits, labels = generated()
+    plain = adapt(name, logits, labels)
+    layer = adapt(name, logits, labels, objective="focal")
+    values = [
+        Focal().value(to_numpy(found(logits)).astype("float64"), labels)
+        for found in (plain, layer)
+    ]
+    assert values[1] < values[0]
+    assert layer.record["objective_value"] == pytest.approx(values[1], abs=1e-6)
+    assert focal_slope(layer, name, logits, labels) < 5e-6
+    # A loss object of the same meaning finds the same map.
+    loss = kc.losses.FocalLoss(gamma=3.0, from_logits=True)
+    other = adapt(name, logits, labels, objective=loss)
+    np.testing.assert_allclose(
+        to_numpy(ops.softmax(other(logits))),
+        to_numpy(ops.softmax(layer(logits))),
+        atol=2e-3,
+    )
+
+
+@pytest.mark.parametrize("name", ["matrix", "dirichlet"])
+def test_focal_loss_with_a_penalty(name):
+    logits, labels = generated()
+    layer = adapt(name, logits, labels, objective="focal")
+    plain = adapt(name, logits, labels)
+    values = [
+        Focal().value(to_numpy(found(logits)).astype("float64"), labels)
+        for found in (plain, layer)
+    ]
+    assert values[1] < values[0]
+    assert "nll_after" not in layer.record
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_label_smoothing(name):
+    logits, labels = generated()
+    plain = adapt(name, logits, labels)
+    layer = adapt(name, logits, labels, objective="label_smoothing")
+    objective = LabelSmoothing()
+    values = [
+        objective.value(to_numpy(found(logits)).astype("float64"), labels)
+        for found in (plain, layer)
+    ]
+    assert values[1] < values[0]
+    # Cross-entropy to the smoothed labels, as Keras computes it.
+    loss = keras.losses.CategoricalCrossentropy(
+        from_logits=True, label_smoothing=0.05
+    )
+    expected = float(loss(np.eye(5)[labels], layer(logits)))
+    assert values[1] == pytest.approx(expected, rel=1e-5)
+
+
+def test_class_temperatures_by_calibration_error():
+    logits, labels = generated()
+    layer = adapt("class", logits, labels, objective="ece")
+    common = kc.layers.TemperatureScaling().adapt(
+        logits, labels, objective="ece"
+    )
+    value = layer.record["objective_value"]
+    assert value < common.record["objective_value"]
+    found = exact.expected_calibration_error(
+        *confidences(logits / layer.temperatures.astype("float64"), labels)
+    )
+    assert value == pytest.approx(found, abs=1e-3)
+
+
+def class_losses(scores, labels):
+    losses = -log_softmax(scores)[np.arange(len(labels)), labels]
+    return np.bincount(labels, losses) / np.bincount(labels)
+
+
+@pytest.mark.parametrize("scaling", ["normal", "min_max", "centered"])
+@pytest.mark.parametrize("name", MAPS)
+def test_class_loss_scaling(name, scaling):
+    logits, labels = generated()
+    layer = adapt(name, logits, labels, class_loss_scaling=scaling)
+    record = layer.record
+    weights = np.array(record["class_weights"])
+    sample_weight = (weights / np.bincount(labels))[labels]
+    scores = to_numpy(layer(logits)).astype("float64")
+    losses = class_losses(scores, labels)
+    if name in ("bias corrected", "class", "vector"):
+        # The optimum under these weights.
+        assert largest_gradient(layer, logits, labels, sample_weight) < 5e-6
+    if record["class_weights_change"] < 1e-6:
+        # And they are the weights of its own class losses.
+        found = 1 + class_weights(
+            losses, record["scaling_slope"], record["scaling_span"], scaling
+        )
+        np.testing.assert_allclose(found, weights, atol=2e-6)
+    else:
+        # A map with biases makes class losses equal, where weights jump.
+        assert name != "class"
+        plain = adapt(name, logits, labels)
+        before = class_losses(to_numpy(plain(logits)).astype("float64"), labels)
+        assert np.ptp(losses) < 0.15 * np.ptp(before)

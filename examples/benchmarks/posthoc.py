@@ -1,0 +1,313 @@
+"""Seconds to fit calibration maps: ours, and other packages', in one process.
+
+Every contestant gets the same float32 logits, is warmed up once, and the
+median of the repeats counts. `excess` is how much its objective lies above the
+best one found: a fit that is fast and not converged shows there. Packages that
+are not installed are left out.
+
+    python examples/benchmarks/posthoc.py [--map temperature ...]
+
+For scikit-learn, probmetrics and scipy: `pip install keras-calib[peers]`.
+"""
+
+import argparse
+import importlib.util
+import os
+import platform
+import statistics
+import time
+import tracemalloc
+import warnings
+
+os.environ.setdefault("KERAS_BACKEND", "torch")
+
+import keras
+import numpy as np
+
+import keras_calib as kc
+
+
+def has(package):
+    return importlib.util.find_spec(package) is not None
+
+
+def log_softmax(scores):
+    scores = scores - scores.max(axis=1, keepdims=True)
+    return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+
+
+def nll(scores, labels):
+    rows = np.arange(len(labels))
+    return float(-log_softmax(scores)[rows, labels].mean(dtype="float64"))
+
+
+def ours(layer, **arguments):
+    def fit(logits, labels):
+        found = layer(**arguments).adapt(logits, labels)
+        return lambda z: keras.ops.convert_to_numpy(found(z))
+
+    return fit
+
+
+def scikit_learn_temperature(logits, labels):
+    from sklearn.calibration import _TemperatureScaling
+
+    beta = _TemperatureScaling().fit(logits, labels).beta_
+    return lambda z: beta * z
+
+
+def probmetrics(name, **arguments):
+    def fit(logits, labels):
+        import torch
+        from probmetrics import calibrators
+        from probmetrics.distributions import CategoricalLogits
+
+        for module in ("logistic", "temperature_scaling"):
+            module = importlib.import_module(
+                f"probmetrics.calibrators.{module}"
+            )
+            if hasattr(module, name):
+                found = getattr(module, name)(**arguments)
+        del calibrators
+        found.fit_torch(
+            CategoricalLogits(torch.from_numpy(logits)),
+            torch.from_numpy(labels.astype("int64")),
+        )
+
+        def scores(z):
+            given = CategoricalLogits(torch.from_numpy(z))
+            return found.predict_proba_torch(given).get_logits().numpy()
+
+        return scores
+
+    return fit
+
+
+def torch_uncertainty(name, **arguments):
+    def fit(logits, labels):
+        import torch
+        from torch_uncertainty.post_processing import calibration
+
+        if name != "TemperatureScaler":
+            arguments["num_classes"] = logits.shape[1]
+        found = getattr(calibration, name)(**arguments)
+        data = torch.utils.data.TensorDataset(
+            torch.from_numpy(logits), torch.from_numpy(labels.astype("int64"))
+        )
+        found.fit(
+            torch.utils.data.DataLoader(data, batch_size=len(labels)),
+            progress=False,
+        )
+        return lambda z: found(torch.from_numpy(z)).detach().numpy()
+
+    return fit
+
+
+def plain_lbfgs(scores, start, penalty=None):
+    """What a careful script does: exact gradients, SciPy, to convergence."""
+
+    def fit(logits, labels):
+        from scipy.optimize import minimize
+
+        n, num_classes = logits.shape
+        rows = np.arange(n)
+
+        def loss(parameters):
+            forward, backward = scores(parameters, logits)
+            log_p = log_softmax(forward)
+            value = -log_p[rows, labels].mean(dtype="float64")
+            residual = np.exp(log_p, out=log_p)
+            residual[rows, labels] -= 1
+            residual /= n
+            gradient = backward(residual).astype("float64")
+            if penalty is not None:
+                strength = penalty(num_classes)
+                value += (strength * parameters**2).sum()
+                gradient += 2 * strength * parameters
+            return value, gradient
+
+        found = minimize(
+            loss,
+            start(num_classes),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": 2000, "gtol": 1e-6, "ftol": 1e-12},
+        )
+        return lambda z: scores(found.x, z)[0]
+
+    return fit
+
+
+def vector_scores(parameters, z):
+    w, b = parameters.astype(z.dtype).reshape(2, -1)
+
+    def backward(residual):
+        return np.concatenate(
+            [(residual * z).sum(axis=0), residual.sum(axis=0)]
+        )
+
+    return z * w + b, backward
+
+
+def class_scores(parameters, z):
+    return z * parameters.astype(z.dtype), lambda r: (r * z).sum(axis=0)
+
+
+def dirichlet_scores(parameters, z):
+    x = log_softmax(z)
+    theta = parameters.astype(z.dtype).reshape(x.shape[1] + 1, -1)
+
+    def backward(residual):
+        return np.concatenate(
+            [x.T @ residual, residual.sum(axis=0)[None]]
+        ).ravel()
+
+    return x @ theta[:-1] + theta[-1], backward
+
+
+def vector_start(k):
+    return np.concatenate([np.ones(k), np.zeros(k)])
+
+
+def dirichlet_start(k):
+    return np.concatenate([np.eye(k), np.zeros((1, k))]).ravel()
+
+
+STRENGTH = 1e-3
+
+
+def scikit_learn_l2(logits, labels):
+    """Dirichlet-L2 but for the penalty on the bias, which it leaves out."""
+    from sklearn.linear_model import LogisticRegression
+
+    found = LogisticRegression(
+        C=1 / (2 * STRENGTH * len(labels)), max_iter=2000, tol=1e-6
+    )
+    found.fit(log_softmax(logits), labels)
+    return lambda z: found.decision_function(log_softmax(z))
+
+
+LARGE = (25_000, 1_000)
+SMALL = (5_000, 100)
+# Map: shape of the logits, then contestants; the first is ours.
+MAPS = {
+    "temperature": (
+        LARGE,
+        {
+            "keras_calib": ours(kc.layers.TemperatureScaling),
+            "scikit-learn": scikit_learn_temperature,
+            "probmetrics": probmetrics("TemperatureScalingCalibrator"),
+            "torch-uncertainty": torch_uncertainty("TemperatureScaler"),
+        },
+    ),
+    "class_temperature": (
+        LARGE,
+        {
+            "keras_calib": ours(kc.layers.ClassTemperatureScaling),
+            "torch-uncertainty": torch_uncertainty("VectorScaler"),
+            "SciPy L-BFGS": plain_lbfgs(class_scores, np.ones),
+        },
+    ),
+    "vector": (
+        LARGE,
+        {
+            "keras_calib": ours(kc.layers.VectorScaling),
+            "probmetrics": probmetrics("VectorScalingCalibrator"),
+            "SciPy L-BFGS": plain_lbfgs(vector_scores, vector_start),
+        },
+    ),
+    "matrix": (
+        SMALL,
+        {
+            "keras_calib": ours(kc.layers.MatrixScaling, center="log_softmax"),
+            "probmetrics SMS": probmetrics(
+                "SMSCalibrator", print_init_info=False
+            ),
+            "probmetrics": probmetrics("MatrixScalingCalibrator"),
+        },
+    ),
+    "dirichlet": (
+        SMALL,
+        {
+            "keras_calib": ours(
+                kc.layers.DirichletScaling,
+                regularization="l2",
+                strength=STRENGTH,
+            ),
+            "scikit-learn": scikit_learn_l2,
+            "SciPy L-BFGS": plain_lbfgs(
+                dirichlet_scores, dirichlet_start, lambda k: STRENGTH
+            ),
+        },
+    ),
+}
+NEEDS = {
+    "scikit-learn": "sklearn",
+    "probmetrics": "probmetrics",
+    "probmetrics SMS": "probmetrics",
+    "torch-uncertainty": "torch_uncertainty",
+    "SciPy L-BFGS": "scipy",
+}
+
+
+def generated(shape, mixed):
+    """Logits that are off by a temperature, and labels drawn from the truth."""
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=shape).astype("float32")
+    truth = logits / 2
+    if mixed:
+        size = shape[1]
+        truth = truth + logits @ rng.normal(size=(size, size)) / size
+    noise = rng.gumbel(size=shape).astype("float32")
+    return logits, (truth + noise).argmax(axis=1)
+
+
+def measure(name, repeats):
+    shape, contestants = MAPS[name]
+    contestants = {
+        key: fit
+        for key, fit in contestants.items()
+        if key not in NEEDS or has(NEEDS[key])
+    }
+    logits, labels = generated(shape, shape == SMALL)
+    seconds = {key: [] for key in contestants}
+    found = {}
+    for repeat in range(repeats + 1):
+        for key, fit in contestants.items():
+            start = time.perf_counter()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                scores = fit(logits, labels)
+            if repeat:  # the first is the warm-up
+                seconds[key].append(time.perf_counter() - start)
+            else:
+                found[key] = nll(scores(logits), labels)
+    tracemalloc.start()
+    contestants["keras_calib"](logits, labels)
+    peak = (tracemalloc.get_traced_memory()[1] + logits.nbytes) / logits.nbytes
+    tracemalloc.stop()
+
+    best = statistics.median(seconds["keras_calib"])
+    print(f"\n{name}: {shape[0]} x {shape[1]} float32 logits")
+    print("| package | NLL | seconds (median) | ratio to ours |")
+    print("|---|---|---|---|")
+    for key in contestants:
+        median = statistics.median(seconds[key])
+        print(
+            f"| {key} | {found[key]:.6f} | {median:.2f} | {median / best:.1f} |"
+        )
+    print(f"peak memory of ours: {peak:.2f} times the logits", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--map", nargs="*", choices=MAPS, default=list(MAPS))
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    print(f"{platform.machine()}, {os.cpu_count()} cores")
+    for name in arguments.map:
+        measure(name, arguments.repeats)
+
+
+if __name__ == "__main__":
+    main()
