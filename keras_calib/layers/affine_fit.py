@@ -18,6 +18,8 @@ BLOCK = 1 << 16
 ROWS = 1024
 # Elements of the logits below which everything is float64.
 SMALL = 1 << 23
+# Elements from which directions are float32.
+DIGITS = 1 << 17
 # Classes up to which each class has a preconditioner of its own.
 BLOCKS = 200
 # Keeps directions without data where they start; too small to be seen.
@@ -301,6 +303,9 @@ class FullProblem:
     def __init__(self, x, labels, share, smoothing, free, ridge, center):
         n, num_classes = x.shape
         self.x = np.concatenate([x, np.ones((n, 1), x.dtype)], axis=1)
+        # Directions need few digits: the values that judge them have more.
+        short = x.dtype if x.size < DIGITS else "float32"
+        self.short = self.x.astype(short, copy=False)
         self.share = share.astype(x.dtype)[:, None]
         self.free = free
         self.ridge = ridge
@@ -342,6 +347,7 @@ class FullProblem:
 
     def evaluate(self, parameters):
         q = np.matmul(self.x, parameters.astype(self.x.dtype), out=self.q)
+        self.short_q = None
 
         def softmax(rows):
             block = q[rows]
@@ -361,16 +367,19 @@ class FullProblem:
         return value, _centered(gradient + 2 * balance, self.free)
 
     def product(self, direction):
-        a = self.x @ direction.astype(self.x.dtype)
+        if self.short_q is None:
+            self.short_q = self.q.astype(self.short.dtype, copy=False)
+            self.weighted = self.short_q * self.share.astype(self.short.dtype)
+        a = self.short @ direction.astype(self.short.dtype)
 
         def softmax(rows):
-            block, q = a[rows], self.q[rows]
-            block *= q
-            block -= q * block.sum(axis=1, keepdims=True)
-            block *= self.share[rows]
+            block, q = a[rows], self.short_q[rows]
+            mean = np.einsum("ij,ij->i", block, q)
+            block -= mean[:, None]
+            block *= self.weighted[rows]
 
         list(threads().map(softmax, self.slices))
-        found = (self.x.T @ a).astype(float)
+        found = (self.short.T @ a).astype(float)
         return _centered(found + 2 * self._balance(direction), self.free)
 
     def precondition(self, gradient):
@@ -381,23 +390,23 @@ class FullProblem:
 
     def _blocks(self):
         """The Hessian of each class by itself, inverted."""
-        x = self.x.astype("float32")
-        d, num_classes = x.shape[1], self.q.shape[1]
-        inverses = np.empty((num_classes, d, d))
+        d, num_classes = self.short.shape[1], self.q.shape[1]
+        hessians = np.empty((num_classes, d, d), "float32")
+        q = np.ascontiguousarray(self.q.T, dtype="float32")
+        r = q * (1 - q) * self.share[:, 0].astype("float32")
         for k in range(num_classes):
-            q = self.q[:, k]
-            r = (self.share[:, 0] * q * (1 - q)).astype("float32")
             # Rows that are sure of the class add next to nothing.
-            used = np.flatnonzero(r > 1e-3 * r.mean())
-            part = x[used]
-            h = (part.T @ (r[used, None] * part)).astype(float)
-            ridge = 2 * self.ridge[:, k]
-            ridge = ridge + 1e-6 * np.diagonal(h) + RIDGE
-            h[np.diag_indices(d)] += ridge
-            inverses[k] = np.linalg.inv(h)
-        return lambda gradient: (
-            np.matmul(inverses, gradient.T[..., None])[..., 0].T
-        )
+            used = np.flatnonzero(r[k] > 1e-3 * r[k].mean())
+            step = max(1, len(used) // (8 * d))
+            used = used[::step]
+            part = self.short[used]
+            hessians[k] = part.T @ (step * r[k, used, None] * part)
+        diagonal = np.einsum("kii->ki", hessians)
+        diagonal += 1e-5 * diagonal + 2 * self.ridge.T + RIDGE
+        inverses = np.linalg.inv(hessians)
+        return lambda gradient: np.matmul(
+            inverses, gradient.T[..., None].astype("float32")
+        )[..., 0].T.astype(float)
 
     def _kronecker(self):
         """One matrix for all classes, times how much each class varies."""
