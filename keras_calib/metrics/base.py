@@ -1,8 +1,10 @@
 """What every streaming metric shares: rows in, sums that do not drift."""
 
 import keras
+import numpy as np
 from keras import ops
 
+from keras_calib.metrics.exact.predictions import read_predictions
 from keras_calib.ops.confidence import top_label
 from keras_calib.ops.rows import as_rows
 
@@ -106,6 +108,30 @@ class CalibrationMetric(keras.metrics.Metric):
         confidence = ops.where(rows.faulty, float("nan"), confidence)
         return confidence, correct, rows.weights
 
+    def host_events(self, y_true, y_pred, sample_weight=None):
+        """The same as NumPy arrays, where that is cheap; `None` elsewhere.
+
+        Also where the input is bad: `events` tells.
+        """
+        if not on_host(y_pred):
+            return None
+        try:
+            found = read_predictions(
+                y_true,
+                y_pred,
+                sample_weight,
+                self.from_logits,
+                self.axis,
+                self.ignore_class,
+            )
+        except ValueError:
+            return None
+        self._checked = True
+        weight = found.weight
+        if weight is None:
+            weight = np.ones(len(found.labels))
+        return (*found.top_label, weight)
+
     def get_config(self):
         return {
             **super().get_config(),
@@ -113,3 +139,23 @@ class CalibrationMetric(keras.metrics.Metric):
             "axis": self.axis,
             "ignore_class": self.ignore_class,
         }
+
+
+def on_host(y_pred):
+    """Whether predictions are values that NumPy can read where they are.
+
+    torch runs one operation after the other: on a CPU, half a hundred small
+    ones cost many times what NumPy needs for the same sums. The other backends
+    compile them.
+    """
+    if keras.backend.backend() != "torch":
+        return False
+    import torch
+
+    return (
+        isinstance(y_pred, torch.Tensor)
+        and y_pred.device.type == "cpu"
+        and y_pred.ndim > 1
+        and getattr(y_pred, "_keras_mask", None) is None
+        and not torch.compiler.is_compiling()
+    )

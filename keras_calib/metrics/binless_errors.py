@@ -109,6 +109,8 @@ class SweepCalibrationError(BinnedMetric):
         AISTATS 2022, algorithm 1.
     """
 
+    arithmetic = False
+
     def __init__(
         self,
         norm=2,

@@ -25,6 +25,9 @@ class BinnedMetric(CalibrationMetric):
         **kwargs: of `CalibrationMetric`.
     """
 
+    # Whether `per_event` and `events` are the plain ones, of arrays, too.
+    arithmetic = True
+
     def __init__(
         self, num_bins, binning, norm=None, norms=(), columns=2, **kwargs
     ):
@@ -57,9 +60,25 @@ class BinnedMetric(CalibrationMetric):
         """The bin, or the cell, of each confidence."""
         if self.binning == "width":
             return bin_index(confidence, self.num_bins)
+        if isinstance(confidence, np.ndarray):
+            edges = histogram.cell_edges().astype(confidence.dtype)
+            return np.searchsorted(edges, confidence)
         return cell_index(confidence, histogram.cell_edges())
 
     def update_state(self, y_true, y_pred, sample_weight=None):
+        host = None
+        if self.arithmetic:
+            host = self.host_events(y_true, y_pred, sample_weight)
+        if host is not None:
+            index = self.interval_index(host[0])
+            columns = [
+                np.bincount(index, column, self.num_cells)
+                for column in self.per_event(*host)
+            ]
+            self.add_to(
+                "sums", ops.convert_to_tensor(np.array(columns, "float32"))
+            )
+            return
         confidence, correct, weight = self.events(y_true, y_pred, sample_weight)
         columns = ops.stack(self.per_event(confidence, correct, weight))
         index = self.interval_index(confidence)

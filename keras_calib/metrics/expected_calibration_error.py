@@ -235,6 +235,8 @@ class BinaryCalibrationError(BinnedMetric):
         Nguyen and O'Connor, EMNLP 2015, section 3.
     """
 
+    arithmetic = False
+
     def __init__(
         self,
         num_bins=15,

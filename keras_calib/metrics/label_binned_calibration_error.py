@@ -53,6 +53,8 @@ class LabelBinnedCalibrationError(BinnedMetric):
         NeurIPS 2021, eq. 7.
     """
 
+    arithmetic = False
+
     def __init__(
         self,
         num_bins=15,

@@ -43,6 +43,7 @@ def streamed(metric, confidence, correct):
         kc.metrics.base.ops.convert_to_tensor(values.astype("float32"))
         for values in (confidence, correct, np.ones(len(confidence)))
     )
+    metric.host_events = lambda *_: None
     metric.update_state(None, None)
     return metric
 

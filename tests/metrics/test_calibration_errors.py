@@ -89,6 +89,14 @@ def test_pixels_void_labels_weights_and_axes_are_rows():
     assert found == pytest.approx(expected, abs=1e-12)
 
 
+def test_the_first_of_equal_probabilities_is_the_prediction():
+    p = np.array([[0.4, 0.4, 0.2], [0.2, 0.4, 0.4]], "float32")
+    labels = np.array([0, 2])
+    for copies in (1, 5000):  # two ways, for few rows and for many
+        found = errors(np.tile(labels, copies), np.tile(p, (copies, 1)))
+        assert found["accuracy"] == 0.5
+
+
 def test_a_weight_of_zero_leaves_a_sample_out():
     labels, p = random_predictions(50)
     weights = (np.arange(50) % 3 > 0).astype(float)

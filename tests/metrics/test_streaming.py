@@ -455,7 +455,13 @@ def test_neither_way_is_better_for_a_signed_gap():
         model.fit(x, y, verbose=0, callbacks=[callback])
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in FEW else pytest.mark.slow)
+        for name in ALL
+    ],
+)
 def test_compiled(name):
     from tests.helpers import compiled
 

@@ -29,19 +29,35 @@ def between(sums, cuts):
 
 @dataclasses.dataclass(frozen=True)
 class Bins:
-    """Sums per bin, each of shape `(..., num_bins)`.
+    """Sums per bin, each of shape `(..., num_bins)`, made when asked for.
 
     Attributes:
-        weight: `n_m`, the sum of weights.
-        residual: `sum w (confidence - correct)`.
-        hits: `sum w correct`.
-        square: `sum w^2`, to tell how many samples a weight stands for.
+        events: `Events`.
+        cuts: positions between the bins, from 0 to `n`.
     """
 
-    weight: np.ndarray
-    residual: np.ndarray
-    hits: np.ndarray
-    square: np.ndarray
+    events: "Events"
+    cuts: np.ndarray
+
+    @functools.cached_property
+    def weight(self):
+        """`n_m`, the sum of weights."""
+        return between(self.events.weights_below, self.cuts)
+
+    @functools.cached_property
+    def residual(self):
+        """`sum w (confidence - correct)`."""
+        return between(self.events.residuals_below, self.cuts)
+
+    @functools.cached_property
+    def hits(self):
+        """`sum w correct`."""
+        return between(self.events.hits_below, self.cuts)
+
+    @functools.cached_property
+    def square(self):
+        """`sum w^2`, to tell how many samples a weight stands for."""
+        return between(self.events.squares_below, self.cuts)
 
     @property
     def total(self):
@@ -127,12 +143,7 @@ class Events:
 
     def bins(self, cuts):
         """Sums per bin, from positions between the bins; see `width_cuts`."""
-        return Bins(
-            weight=between(self.weights_below, cuts),
-            residual=between(self.residuals_below, cuts),
-            hits=between(self.hits_below, cuts),
-            square=between(self.squares_below, cuts),
-        )
+        return Bins(self, cuts)
 
     def from_position(self, start):
         """The events from a position on, as events of their own."""

@@ -49,13 +49,23 @@ class Predictions:
     @functools.cached_property
     def top_label(self):
         """Confidence and correctness of each prediction, as `exact`'s."""
-        confidence = self.by_class[0].copy()
-        predicted = np.zeros(len(confidence), "int32")
-        for k in range(1, self.num_classes):
-            higher = self.by_class[k] > confidence
-            np.copyto(confidence, self.by_class[k], where=higher)
-            predicted[higher] = k
-        return confidence, (predicted == self.labels).astype("float64")
+        n, num_classes = self.probabilities.shape
+        if n < 1000 * num_classes:
+            predicted = self.probabilities.argmax(axis=-1)
+            confidence = self.probabilities[np.arange(n), predicted]
+            return confidence, (predicted == self.labels).astype("float64")
+        # Passes over whole classes are faster than a search per row, which is
+        # left for ties: of equal probabilities the first is the prediction.
+        confidence = self.by_class.max(axis=0)
+        own = self.probabilities[np.arange(n), self.labels]
+        correct = own == confidence
+        equal = np.zeros(n, "int32")
+        for p in self.by_class:
+            equal += p == confidence
+        tied = np.flatnonzero(correct & (equal > 1))
+        first = self.probabilities[tied].argmax(axis=-1)
+        correct[tied] = first == self.labels[tied]
+        return confidence, correct.astype("float64")
 
     @functools.cached_property
     def scores(self):

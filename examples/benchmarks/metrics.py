@@ -1,0 +1,271 @@
+"""What the metrics cost: against torchmetrics, in `compile`, all at once.
+
+    python examples/benchmarks/metrics.py [update] [compile] [all]
+
+Each part prints ratios to a baseline of the same process. `update`: an epoch
+of 50 batches of 1,000 x 10 with the value after each, as a progress bar shows
+it, ours and torchmetrics'. `compile`: a training step of a ResNet-20 with and
+without the metric, in turn. `all`: every variant of 1,000,000 x 10 predictions
+in one call, against what other packages have of them, each by the fastest.
+"""
+
+import argparse
+import platform
+import statistics
+import time
+
+import keras
+import numpy as np
+from keras import ops
+
+import keras_calib as kc
+from keras_calib.metrics.calibration_errors import VARIANTS
+
+BATCHES = 50
+
+
+def predictions(n, num_classes=10):
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=(n, num_classes)).astype("float32")
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return labels, p / p.sum(axis=1, keepdims=True)
+
+
+def seconds(function, repeats=7):
+    """Shortest and median processor time of a call, after a warm-up.
+
+    Of all threads of this process: what else runs does not count.
+    """
+    function()
+    found = []
+    for _ in range(repeats):
+        start = time.process_time()
+        function()
+        found.append(time.process_time() - start)
+    return min(found), statistics.median(found)
+
+
+def update():
+    import torch
+    from torchmetrics.classification import MulticlassCalibrationError
+
+    labels, p = predictions(1000)
+    metric = kc.metrics.ExpectedCalibrationError()
+    update_metric = compiled_update(metric, labels, p)
+
+    def ours():
+        for _ in range(BATCHES):
+            update_metric()
+
+    theirs = MulticlassCalibrationError(10, n_bins=15, validate_args=False)
+    tensors = torch.tensor(p), torch.tensor(labels)
+
+    def append():
+        theirs.reset()
+        for _ in range(BATCHES):
+            theirs.update(*tensors)
+
+    def running():
+        theirs.reset()
+        for _ in range(BATCHES):
+            theirs.update(*tensors)
+            theirs.compute()
+
+    def once():
+        append()
+        theirs.compute()
+
+    rows = {
+        "keras_calib, value at every batch": seconds(ours),
+        "torchmetrics, value at every batch": seconds(running, 3),
+        "torchmetrics, value at the end": seconds(once, 3),
+        "torchmetrics, no value": seconds(append),
+    }
+    base = rows["keras_calib, value at every batch"][0]
+    print("| update of 1,000 x 10 | us a batch (best) | median | ratio |")
+    print("|---|---|---|---|")
+    for name, (best, median) in rows.items():
+        print(
+            f"| {name} | {1e6 * best / BATCHES:.0f} "
+            f"| {1e6 * median / BATCHES:.0f} | {best / base:.1f} |"
+        )
+    held = sum(int(np.prod(v.shape)) * 4 for v in metric.variables)
+    kept = BATCHES * 1000 * (4 + 4)
+    print(f"state: {held} bytes, torchmetrics after {BATCHES} batches: {kept}")
+
+
+def compiled_update(metric, labels, p):
+    """A call that updates the metric and reads it, as `fit` would run it."""
+    labels = ops.convert_to_tensor(labels, "int32")
+    p = ops.convert_to_tensor(p)
+    metric.update_state(labels, p)
+    metric.reset_state()
+    backend = keras.backend.backend()
+    if backend == "jax":
+        import jax
+
+        @jax.jit
+        def step(state, labels, p):
+            state = metric.stateless_update_state(state, labels, p)
+            return state, metric.stateless_result(state)
+
+        held = {"state": [v.value for v in metric.variables]}
+
+        def call():
+            held["state"], value = step(held["state"], labels, p)
+            return float(value)
+
+        return call
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        @tf.function
+        def step(labels, p):
+            metric.update_state(labels, p)
+            return metric.result()
+
+        return lambda: float(step(labels, p))
+
+    def call():
+        metric.update_state(labels, p)
+        return float(metric.result())
+
+    return call
+
+
+def resnet_20():
+    def convolution(x, filters, strides=1):
+        x = keras.layers.Conv2D(
+            filters, 3, strides, padding="same", use_bias=False
+        )(x)
+        return keras.layers.BatchNormalization()(x)
+
+    inputs = keras.Input((32, 32, 3))
+    x = keras.layers.ReLU()(convolution(inputs, 16))
+    for stage, filters in enumerate((16, 32, 64)):
+        for block in range(3):
+            strides = 2 if stage and not block else 1
+            y = keras.layers.ReLU()(convolution(x, filters, strides))
+            y = convolution(y, filters)
+            if strides == 2:
+                x = keras.layers.Conv2D(filters, 1, 2, use_bias=False)(x)
+            x = keras.layers.ReLU()(keras.layers.Add()([x, y]))
+    x = keras.layers.GlobalAveragePooling2D()(x)
+    return keras.Model(inputs, keras.layers.Dense(10)(x))
+
+
+def compile_cost(batch_size=128, steps=8):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(batch_size, 32, 32, 3)).astype("float32")
+    y = rng.integers(0, 10, batch_size)
+    models = {}
+    metrics = {
+        "none": [],
+        "ExpectedCalibrationError": [
+            kc.metrics.ExpectedCalibrationError(from_logits=True)
+        ],
+    }
+    for name, metric in metrics.items():
+        keras.utils.set_random_seed(0)
+        model = resnet_20()
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("sgd", loss, metrics=metric)
+        for _ in range(2):
+            model.train_on_batch(x, y)
+        models[name] = model
+    # Processor time of all threads: other processes do not count.
+    spent = {name: [] for name in models}
+    for _ in range(steps):
+        for name, model in models.items():
+            start = time.process_time()
+            model.train_on_batch(x, y)
+            spent[name].append(time.process_time() - start)
+    base = statistics.median(spent["none"])
+    print(f"| metrics in `compile`, ResNet-20, {batch_size} | ms | ratio |")
+    print("|---|---|---|")
+    for name, values in spent.items():
+        median = statistics.median(values)
+        print(f"| {name} | {1e3 * median:.1f} | {median / base:.3f} |")
+
+
+def all_at_once(n=1_000_000):
+    import torch
+    from netcal.metrics import ECE
+    from netcal.metrics import MCE
+    from relplot import smECE
+    from sklearn.metrics import log_loss
+    from sklearn.metrics import roc_auc_score
+    from torchmetrics.functional.classification import (
+        multiclass_calibration_error,
+    )
+
+    labels, p = predictions(n)
+    double = p.astype("float64")
+    tensors = torch.tensor(p), torch.tensor(labels)
+    confidence, correct = kc.metrics.exact.top_label(labels, p)
+
+    def torchmetrics(norm):
+        return lambda: multiclass_calibration_error(
+            *tensors, num_classes=10, n_bins=15, norm=norm, validate_args=False
+        )
+
+    def by_class():
+        for k in range(10):
+            ECE(15).measure(p[:, k], labels == k)
+
+    contestants = {
+        "ECE": [torchmetrics("l1"), lambda: ECE(15).measure(p, labels)],
+        "ECE, norm 2": [torchmetrics("l2")],
+        "maximum": [torchmetrics("max"), lambda: MCE(15).measure(p, labels)],
+        "equal mass": [
+            lambda: ECE(15, equal_intervals=False).measure(p, labels)
+        ],
+        "classwise": [by_class],
+        "smooth": [lambda: smECE(f=confidence.astype(float), y=correct)],
+        "NLL": [lambda: log_loss(labels, double)],
+        "AUROC": [lambda: roc_auc_score(correct, confidence)],
+    }
+    same = (
+        "expected_calibration_error",
+        "expected_calibration_error_l2",
+        "maximum_calibration_error",
+        "adaptive_calibration_error",
+        "classwise_calibration_error",
+        "smooth_calibration_error",
+        "negative_log_likelihood",
+        "auroc",
+    )
+    errors = kc.metrics.calibration_errors
+    ours, _ = seconds(lambda: errors(labels, p), 3)
+    ours_same, _ = seconds(lambda: errors(labels, p, variants=same), 3)
+    print(f"| {n} x 10 | s |\n|---|---|")
+    total = 0.0
+    for name, functions in contestants.items():
+        fastest = min(seconds(f, 1)[0] for f in functions)
+        total += fastest
+        print(f"| {name}, fastest package | {fastest:.2f} |")
+    print(f"| all of these | {total:.2f} |")
+    print(f"| keras_calib, {len(VARIANTS) - 1} values | {ours:.2f} |")
+    print(f"| keras_calib, the same eight | {ours_same:.2f} |")
+    print(f"ratio {total / ours:.1f}, of the same set {total / ours_same:.1f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("parts", nargs="*")
+    parts = parser.parse_args().parts or ["update", "compile", "all"]
+    import torch
+
+    torch.set_num_threads(1)  # on every backend: torchmetrics runs on it
+    print(f"{platform.machine()}, {keras.backend.backend()}")
+    if "update" in parts:
+        update()
+    if "compile" in parts:
+        compile_cost()
+    if "all" in parts:
+        all_at_once()
+
+
+if __name__ == "__main__":
+    main()
