@@ -1,0 +1,24 @@
+import importlib
+import pathlib
+
+import pytest
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.slow
+def test_every_procedure_gives_a_row(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    example = importlib.import_module("training_procedures")
+    monkeypatch.setattr(example, "EPOCHS", 12)
+    example.main()
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in capsys.readouterr().out.splitlines()[2:]
+    ]
+    assert [row[0] for row in rows] == list(example.PROCEDURES)
+    for row in rows:
+        accuracy, ece, nll = map(float, row[1:4])
+        # A class in ten by chance; 200 images, 12 epochs.
+        assert accuracy > 0.7, row
+        assert 0 < ece < 0.5 and 0 < nll < 1.5, row
