@@ -75,23 +75,14 @@ def split_index(inputs):
         inputs: what the network takes.
         index: int32 `(batch,)`, or `None`.
 
-    Raises:
-        ValueError: if the numbers are not integers.
-
     Example:
         >>> import numpy as np, keras_calib as kc
         >>> split_index(kc.with_index(np.zeros((2, 8))))[1].tolist()
         [0, 1]
     """
-    if not (isinstance(inputs, dict) and set(inputs) == {INPUTS, SAMPLE_INDEX}):
-        return inputs, None
-    index = inputs[SAMPLE_INDEX]
-    if "int" not in keras.backend.standardize_dtype(index.dtype):
-        raise ValueError(
-            "`sample_index` must hold integers: a float is not exact above "
-            f"2^24. Received: dtype {index.dtype}."
-        )
-    return inputs[INPUTS], index
+    if isinstance(inputs, dict) and set(inputs) == {INPUTS, SAMPLE_INDEX}:
+        return inputs[INPUTS], inputs[SAMPLE_INDEX]
+    return inputs, None
 
 
 def is_py_dataset(data):

@@ -145,8 +145,3 @@ def test_loader_of_a_stream():
 def test_what_cannot_be_numbered():
     with pytest.raises(ValueError, match="A generator must give"):
         kc.with_index(iter([(X, Y)]))
-
-
-def test_floats_are_no_numbers():
-    with pytest.raises(ValueError, match="must hold integers"):
-        split_index({"inputs": X, "sample_index": np.zeros(10, "float32")})

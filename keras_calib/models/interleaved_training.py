@@ -252,9 +252,13 @@ def _only(rows, share):
 
 
 def _flagged(batch, held_out):
-    """A batch that says which part it belongs to."""
+    """A batch that says which part it belongs to.
+
+    As integers: Keras sums over replicas whatever is in a batch, and bool
+    cannot be summed.
+    """
     size = int(keras.tree.flatten(batch)[0].shape[0])
-    flags = np.full((size,), held_out)
+    flags = np.full((size,), held_out, "uint8")
     return ({INPUTS: batch[0], HELD_OUT: flags}, *batch[1:])
 
 
@@ -360,7 +364,10 @@ def _chain_tf_data(majority, held_out):
     def flagged(flag):
         def add(x, *rest):
             size = tf.shape(tf.nest.flatten(x)[0])[0]
-            return ({INPUTS: x, HELD_OUT: tf.fill([size], flag)}, *rest)
+            return (
+                {INPUTS: x, HELD_OUT: tf.fill([size], tf.cast(flag, "uint8"))},
+                *rest,
+            )
 
         return add
 
@@ -378,7 +385,7 @@ def _chain_loaders(majority, held_out):
             for part, flag in ((majority, False), (held_out, True)):
                 for x, *rest in part:
                     size = len(keras.tree.flatten(x)[0])
-                    flags = torch.full((size,), flag)
+                    flags = torch.full((size,), flag, dtype=torch.uint8)
                     yield ({INPUTS: x, HELD_OUT: flags}, *rest)
 
     # The loaders inside make the batches, with workers of their own.

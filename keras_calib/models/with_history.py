@@ -10,6 +10,7 @@ from keras_calib.losses.crl import CRL
 from keras_calib.losses.crl import BatchHistory
 from keras_calib.losses.crl import batch_history
 from keras_calib.losses.crl import check_one_row_per_sample
+from keras_calib.models.mutual_learning import _replicas
 from keras_calib.models.wrapped import WrappedModel
 from keras_calib.ops.confidence import top_label
 from keras_calib.ops.rows import as_rows
@@ -91,14 +92,13 @@ class WithHistory(WrappedModel):
         self.strays = self._memory("strays", "zeros", shape=())
 
     def _memory(self, name, initializer, shape=None):
-        # A sum over replicas: each of them adds what it saw.
         return self.add_weight(
             shape=(self.num_samples,) if shape is None else shape,
             initializer=initializer,
             dtype="float32",
             trainable=False,
             autocast=False,
-            aggregation="sum",
+            aggregation="mean",
             name=name,
         )
 
@@ -138,6 +138,11 @@ class WithHistory(WrappedModel):
                 "`fit(kc.with_index(dataset))`. Received: inputs without "
                 "`sample_index`."
             )
+        if "int" not in keras.backend.standardize_dtype(index.dtype):
+            raise ValueError(
+                "`sample_index` must hold integers: a float is not exact above "
+                f"2^24. Received: dtype {index.dtype}."
+            )
         index = ops.cast(ops.reshape(index, (-1,)), "int32")
         valid = ops.logical_and(index >= 0, index < self.num_samples)
         values = seen(valid)
@@ -168,19 +173,23 @@ class WithHistory(WrappedModel):
         used = ops.logical_and(rows.weights > 0, valid)
         used = ops.cast(used, "float32")
 
+        # A strategy of TensorFlow takes the mean over its replicas; what they
+        # saw is a sum.
+        replicas = _replicas()
+
         def add(variable, values):
             nothing = ops.zeros((self.num_samples,), "float32")
-            variable.assign_add(
-                ops.scatter_update(nothing, index[:, None], values, "add")
+            change = ops.scatter_update(
+                nothing, index[:, None], replicas * values, "add"
             )
+            variable.assign_add(change)
 
         add(self.seen, used)
         add(self.correct, used * ops.cast(correct, "float32"))
         before = ops.take(self.confidence, index, axis=0)
         add(self.confidence, used * (confidence - before))
-        self.strays.assign_add(
-            ops.sum(ops.cast(ops.logical_not(valid), "float32"))
-        )
+        strays = ops.cast(ops.logical_not(valid), "float32")
+        self.strays.assign_add(replicas * ops.sum(strays))
 
     def _rows(self, y, y_pred, sample_weight):
         if isinstance(self.loss, ClassificationLoss):

@@ -268,5 +268,5 @@ def test_several_inputs():
     x = {name: rng.normal(size=(40, 4)).astype("float32") for name in "ab"}
     logs = model.fit(x, np.arange(40) % 3, verbose=0).history
     assert np.isfinite(logs["loss"]).all()
-    batch = {INPUTS: x, HELD_OUT: np.ones(40, bool)}
+    batch = {INPUTS: x, HELD_OUT: np.ones(40, "uint8")}
     model.train_on_batch(batch, np.arange(40) % 3)

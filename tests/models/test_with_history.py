@@ -273,6 +273,14 @@ def test_missing_numbers(data):
         wrapped().fit(*data, verbose=0)
 
 
+def test_floats_are_no_numbers(data):
+    index = np.arange(SIZE, dtype="float32")
+    with pytest.raises(ValueError, match="must hold integers"):
+        wrapped().fit(
+            {"inputs": data[0], "sample_index": index}, data[1], verbose=0
+        )
+
+
 def test_a_history_that_is_too_short(data):
     model = wrapped(num_samples=100)
     with pytest.raises(ValueError, match=r"holds 100 .* from 0 to 119"):
