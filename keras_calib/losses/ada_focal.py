@@ -119,8 +119,13 @@ class AdaFocalTable(keras.metrics.Metric):
             )
         self.num_bins = num_bins
         self.gamma = gamma
-        self.edges = self.add_variable((num_bins - 1,), "zeros", name="edges")
-        self.gammas = self.add_variable((num_bins,), "zeros", name="gammas")
+        # A mean over the replicas of a strategy: each has the same table.
+        self.edges = self.add_variable(
+            (num_bins - 1,), "zeros", aggregation="mean", name="edges"
+        )
+        self.gammas = self.add_variable(
+            (num_bins,), "zeros", aggregation="mean", name="gammas"
+        )
         self.set(
             np.arange(1, num_bins) / num_bins,
             np.full(num_bins, gamma),
