@@ -5,8 +5,8 @@ from keras import ops
 
 from keras_calib.losses.arguments import require
 from keras_calib.losses.base import PenalizedLoss
+from keras_calib.ops.confidence import confidence_to_train
 from keras_calib.ops.confidence import entropy
-from keras_calib.ops.confidence import top_label
 from keras_calib.ops.rows import as_rows
 
 
@@ -55,7 +55,7 @@ def avuc(
 
 
 def _avuc(rows, threshold, stop_gradient):
-    confidence, correct = top_label(rows)
+    confidence, correct = confidence_to_train(rows)
     if stop_gradient:
         confidence = ops.stop_gradient(confidence)
     h = entropy(rows)

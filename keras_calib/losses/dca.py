@@ -3,7 +3,7 @@
 import keras
 
 from keras_calib.losses.base import PenalizedLoss
-from keras_calib.ops.confidence import top_label
+from keras_calib.ops.confidence import confidence_to_train
 from keras_calib.ops.kinks import absolute
 from keras_calib.ops.rows import as_rows
 
@@ -37,7 +37,7 @@ def dca(labels, logits, sample_weight=None):
 
 
 def _dca(rows):
-    confidence, correct = top_label(rows)
+    confidence, correct = confidence_to_train(rows)
     return absolute(rows.mean(confidence - correct))
 
 

@@ -6,6 +6,7 @@ from keras import ops
 from keras_calib.losses.base import ClassificationLoss
 from keras_calib.ops.confidence import pick
 from keras_calib.ops.confidence import predicted_class
+from keras_calib.ops.rows import TINY
 from keras_calib.ops.rows import as_rows
 
 # Stands for minus infinity where a gradient must stay finite.
@@ -57,7 +58,8 @@ def focal_terms(rows, gamma):
 def log_rest(log_p, index):
     """`log(1 - p_index)` per row, exact also where `p_index` rounds to 1."""
     chosen = ops.one_hot(index, log_p.shape[-1], dtype="bool")
-    return ops.logsumexp(ops.where(chosen, LOWEST, log_p), axis=-1)
+    rest = ops.sum(ops.where(chosen, 0.0, ops.exp(log_p)), axis=-1)
+    return ops.log(ops.where(rest > TINY, rest, TINY))
 
 
 def log_rests(log_p):

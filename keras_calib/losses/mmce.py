@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_calib.losses.arguments import require
 from keras_calib.losses.base import PenalizedLoss
-from keras_calib.ops.confidence import top_label
+from keras_calib.ops.confidence import confidence_to_train
 from keras_calib.ops.kinks import absolute
 from keras_calib.ops.kinks import root
 from keras_calib.ops.rows import as_rows
@@ -68,7 +68,7 @@ def mmce(
 
 
 def _mmce(rows, weighted, width, squared, double_normalized):
-    confidence, correct = top_label(rows)
+    confidence, correct = confidence_to_train(rows)
     if not weighted:
         s = rows.weights * (correct - confidence) / rows.total_weight
         value = quadratic_form(s, confidence, width)

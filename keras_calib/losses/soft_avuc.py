@@ -8,8 +8,8 @@ from keras import ops
 from keras_calib.losses.arguments import require
 from keras_calib.losses.avuc import accuracy_versus_uncertainty
 from keras_calib.losses.base import PenalizedLoss
+from keras_calib.ops.confidence import confidence_to_train
 from keras_calib.ops.confidence import entropy
-from keras_calib.ops.confidence import top_label
 from keras_calib.ops.rows import as_rows
 
 # Entropies this close to 0 and to log C count as there: a finite logit.
@@ -57,7 +57,7 @@ def soft_avuc(labels, logits, kappa=0.3, temperature=0.1, sample_weight=None):
 
 
 def _soft_avuc(rows, kappa, temperature):
-    _, correct = top_label(rows)
+    _, correct = confidence_to_train(rows)
     h = entropy(rows)
     share = ops.clip(h / math.log(rows.num_classes), CLIP, 1.0 - CLIP)
     logit = ops.log(share) - ops.log1p(-share)

@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_calib.losses.arguments import require
 from keras_calib.losses.base import PenalizedLoss
-from keras_calib.ops.confidence import top_label
+from keras_calib.ops.confidence import confidence_to_train
 from keras_calib.ops.kinks import absolute
 from keras_calib.ops.kinks import root
 from keras_calib.ops.rows import as_rows
@@ -73,7 +73,7 @@ def soft_binned_ece(
 def _soft_binned_ece(
     rows, num_bins, temperature, norm, kind, squared, bin_range
 ):
-    confidence, correct = top_label(rows)
+    confidence, correct = confidence_to_train(rows)
     edges = np.linspace(*bin_range, num_bins + 1)
     centers = ops.cast((edges[1:] + edges[:-1]) / 2, confidence.dtype)
     distance = ops.square(confidence[:, None] - centers)

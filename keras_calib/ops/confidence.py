@@ -4,12 +4,20 @@ The prediction is gathered, not reduced: the derivative of a maximum at a tie
 differs between backends, the entry at the first largest index does not.
 """
 
+import keras
 from keras import ops
 
 
 def predicted_class(logits):
     """Index of the largest score, the first one at a tie, int32, `(n,)`."""
-    return ops.cast(ops.argmax(logits, axis=-1), "int32")
+    if keras.backend.backend() == "torch":
+        return ops.cast(ops.argmax(logits, axis=-1), "int32")
+    # XLA compiles two plain reductions to far faster code than `argmax`.
+    logits = ops.stop_gradient(logits)
+    last = logits.shape[-1] - 1
+    index = ops.arange(last + 1, dtype="int32")
+    largest = ops.max(logits, axis=-1, keepdims=True)
+    return ops.min(ops.where(logits >= largest, index, last), axis=-1)
 
 
 def pick(scores, index):
@@ -35,7 +43,27 @@ def top_label(rows):
     return confidence, ops.stop_gradient(correct)
 
 
+def confidence_to_train(rows):
+    """`top_label` for a loss: the same numbers to the last bit but one.
+
+    By the logarithms, which the primary loss needs anyway: no second softmax.
+    """
+    index = predicted_class(rows.logits)
+    confidence = ops.exp(pick(rows.log_probabilities, index))
+    correct = ops.cast(ops.equal(index, rows.labels), confidence.dtype)
+    return confidence, ops.stop_gradient(correct)
+
+
 def entropy(rows):
-    """Entropy of each row's probabilities in nats, `(n,)`."""
+    """Entropy of each row's probabilities in nats, `(n,)`.
+
+    With its gradient in closed form, `-p (log p + H)`, which takes one pass
+    where the chain rule takes three.
+    """
+    logits = ops.stop_gradient(rows.logits)
+    log_p = ops.log_softmax(logits, axis=-1)
+    p = ops.exp(log_p)
     # The logarithm comes from the logits: p = 0 gives 0, never 0 * inf.
-    return -ops.sum(rows.probabilities * rows.log_probabilities, axis=-1)
+    h = -ops.sum(p * log_p, axis=-1)
+    slope = -p * (log_p + h[:, None])
+    return h + ops.sum(slope * (rows.logits - logits), axis=-1)

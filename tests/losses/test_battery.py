@@ -48,7 +48,7 @@ def test_every_public_loss_is_in_the_battery():
 
 
 @EACH_LOSS
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_gradient_is_the_slope_of_the_value(loss, seed):
     if getattr(loss, "stop_gradient", False):
@@ -240,6 +240,6 @@ def test_parts_cost_no_forward_pass(digits):
         model = keras.Sequential([keras.Input((64,)), CountingDense(10)])
         model.compile("sgd", loss, metrics=metrics, run_eagerly=True)
         CountingDense.calls = 0
-        model.fit(x, y, batch_size=100, verbose=0)
+        model.fit(x[:200], y[:200], batch_size=100, verbose=0)
         calls.append(CountingDense.calls)
     assert calls[0] == calls[1] > 0
