@@ -48,7 +48,8 @@ class IntraOrderPreserving(CalibrationLayer):
         hidden: ints, widths of the network's hidden layers.
         penalty: float >= 0; pulls towards temperature scaling, as a normal
             prior of variance `1 / penalty` does: on the differences of
-            neighbouring slopes, or on the network's kernels.
+            neighbouring slopes (10 by default), or on the network's kernels
+            (300 by default).
         iterations: int, the largest number of steps.
         seed: int, for the start of the network.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
@@ -81,7 +82,7 @@ class IntraOrderPreserving(CalibrationLayer):
         kind="diagonal",
         num_segments=16,
         hidden=(16, 16),
-        penalty=10.0,
+        penalty=None,
         iterations=100,
         seed=0,
         **kwargs,
@@ -100,6 +101,8 @@ class IntraOrderPreserving(CalibrationLayer):
         self.kind = kind
         self.num_segments = num_segments
         self.hidden = tuple(hidden)
+        if penalty is None:
+            penalty = 10.0 if kind == "diagonal" else 300.0
         self.penalty = penalty
         self.iterations = iterations
         self.seed = seed

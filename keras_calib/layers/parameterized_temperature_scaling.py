@@ -77,7 +77,7 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
         hidden=(5, 5),
         center="log_softmax",
         penalty=10.0,
-        iterations=300,
+        iterations=100,
         seed=0,
         **kwargs,
     ):
