@@ -28,6 +28,7 @@ CANDIDATES = {
         "temperature",
         "bias_corrected_temperature",
         "ensemble_temperature",
+        "parameterized_temperature",
         "class_temperature",
         "vector",
         "matrix",
