@@ -62,14 +62,31 @@ def bin_sums(columns, index, num_bins):
     if num_bins <= 64:
         # A product with a one-hot matrix: fastest where an accelerator or XLA
         # would otherwise scatter, and right on torch's "meta" device.
-        return ops.matmul(
-            columns, ops.one_hot(index, num_bins, dtype=columns.dtype)
-        )
+        one_hot = ops.one_hot(index, num_bins, dtype=columns.dtype)
+        parts = ops.concatenate(short_parts(columns), axis=0)
+        sums = ops.matmul(parts, one_hot)
+        return ops.sum(ops.reshape(sums, (3, -1, num_bins)), axis=0)
     start = ops.zeros((num_bins, columns.shape[0]), dtype=columns.dtype)
     sums = ops.scatter_update(
         start, index[:, None], ops.transpose(columns), reduction="add"
     )
     return ops.transpose(sums)
+
+
+def short_parts(values):
+    """Three tensors that sum to float32 `values`, each of 11 significant bits.
+
+    GPUs multiply float32 matrices in TF32, which has no more: a product with
+    zeros and ones would round what it sums. Of such parts it rounds nothing.
+    """
+    parts = []
+    for _ in range(2):
+        # Veltkamp's split: 24 - 13 bits, and the rest.
+        scaled = values * (2.0**13 + 1)
+        head = scaled - (scaled - values)
+        parts.append(head)
+        values = values - head
+    return [*parts, values]
 
 
 def calibration_error(weight, residual, norm):

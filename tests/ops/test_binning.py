@@ -3,6 +3,7 @@ import pytest
 from keras import ops
 
 from keras_calib.ops import binning
+from tests.helpers import compiled
 from tests.helpers import to_numpy
 
 
@@ -68,3 +69,20 @@ def test_nothing_counted_is_no_error():
     zeros = ops.zeros(5)
     for norm in (1, 2, float("inf")):
         assert float(binning.calibration_error(zeros, zeros, norm)) == 0.0
+
+
+def test_parts_survive_tf32():
+    # TF32 keeps 11 significant bits of a float32: 13 of 24 are dropped.
+    values = np.random.default_rng(0).normal(size=1000).astype("float32")
+
+    def parts(x):
+        return ops.stack(binning.short_parts(x))
+
+    for function in (parts, compiled(parts)):
+        found = to_numpy(function(ops.convert_to_tensor(values)))
+        np.testing.assert_array_equal(found.astype("float64").sum(0), values)
+        mantissa, _ = np.frexp(found)
+        np.testing.assert_array_equal(mantissa * 2**11 % 1, 0)
+    # The values themselves would not have survived.
+    mantissa, _ = np.frexp(values)
+    assert (mantissa * 2**11 % 1).any()
