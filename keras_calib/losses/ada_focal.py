@@ -106,7 +106,7 @@ class AdaFocalTable(keras.metrics.Metric):
     Example:
         >>> import keras_calib as kc
         >>> (table,) = kc.losses.AdaFocalLoss(num_bins=3).parts()
-        >>> table.gammas.shape, float(table.result())
+        >>> tuple(table.gammas.shape), float(table.result())
         ((3,), 1.0)
     """
 

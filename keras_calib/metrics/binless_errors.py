@@ -325,18 +325,32 @@ def _smoothed(nodes):
 
 
 def _fixed_point(error, low, steps=10):
-    """`s = error(s)` of a falling function; `error(low)` if that is below."""
-    first = error(low)
-    found = first <= low
-    high, above = ops.maximum(first, low), first - low
-    below = error(high) - high
-    value = high
+    """`s = error(s)` of a falling function; `error(low)` if that is below.
+
+    False position (Illinois) for `log error(s) - log s` in `log s`, which is
+    nearly straight: a sum of kernels falls like a power of its bandwidth.
+    """
+
+    def excess(place):
+        return ops.log(ops.maximum(error(ops.exp(place)), 1e-12)) - place
+
+    first, start = error(low), low
+    low, high = ops.log(low), ops.log(ops.maximum(first, low))
+    above, below = excess(low), excess(high)
+    up = None
     for step in range(steps):
         share = ops.divide_no_nan(above, above - below)
-        middle = low + (high - low) * (0.5 if step % 3 == 2 else share)
-        excess = error(middle) - middle
-        value = middle + excess
-        up = excess > 0
-        low, above = ops.where(up, middle, low), ops.where(up, excess, above)
-        high, below = ops.where(up, high, middle), ops.where(up, below, excess)
-    return ops.where(found, first, value)
+        middle = low + (high - low) * (0.5 if step % 4 == 3 else share)
+        value, last = excess(middle), up
+        up = value > 0
+        if last is not None:
+            # An end that stays twice is given half its weight.
+            again = ops.equal(up, last)
+            below = ops.where(ops.logical_and(again, up), below / 2, below)
+            again = ops.logical_and(again, ops.logical_not(up))
+            above = ops.where(again, above / 2, above)
+        low, above = ops.where(up, middle, low), ops.where(up, value, above)
+        high, below = ops.where(up, high, middle), ops.where(up, below, value)
+    share = ops.divide_no_nan(above, above - below)
+    found = ops.exp(low + (high - low) * share)
+    return ops.where(first <= start, first, found)
