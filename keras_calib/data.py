@@ -27,6 +27,8 @@ def batches(x, y=None, sample_weight=None, batch_size=None, steps=None):
             data is endless and `steps` is not given.
     """
     if y is not None:
+        if isinstance(y, list | tuple):
+            y = np.asarray(y)
         source, total = _array_batches(x, y, sample_weight, batch_size or 32)
     else:
         source, total = _dataset_batches(x, sample_weight, batch_size)

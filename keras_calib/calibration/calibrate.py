@@ -47,8 +47,9 @@ def calibrate(
     itself is not changed; the new model shares its weights.
 
     The new model is never worse than `model` on the calibration data: a map
-    that raises the quantity it was fitted to lower is dropped, with a warning,
-    and the new model then is `model`.
+    that does harm is dropped, with a warning, and the new model then is
+    `model`. Harm is a higher NLL after a fit by likelihood, a higher ECE after
+    a fit by calibration error, and both after any other fit.
 
     Logits above 1 GiB go to a temporary file while they are needed.
 
@@ -65,10 +66,15 @@ def calibrate(
             trained on would teach the map nothing: hold some back.
         y: labels: class ids, or one-hot rows.
         sample_weight: weights for arrays `x`, `y`.
-        method: a calibration layer; a name such as `"temperature"` or
-            `"vector"`; or `"auto"`, the map with the best 5-fold
+        method: a calibration layer; or one of `"temperature"`,
+            `"bias_corrected_temperature"`, `"class_temperature"`,
+            `"ensemble_temperature"`, `"parameterized_temperature"`,
+            `"vector"`, `"matrix"`, `"dirichlet"`, `"order_preserving"`,
+            `"spline"`, `"isotonic"`, `"histogram"`, `"beta"`, `"platt"`; or
+            `"auto"`, the map with the best 5-fold
             cross-validated NLL, which is temperature scaling unless another is
-            better by more than two standard errors.
+            better by more than two standard errors. Maps too rich for the
+            samples are not tried; `"trials"` in the record tells.
         objective: what the map minimises, by default `"nll"`; see
             `CalibrationLayer.adapt`.
         class_loss_scaling: `None`, `"normal"`, `"min_max"` or `"centered"`;
@@ -172,8 +178,7 @@ def calibrate(
         calibrated = _assemble(model, network, head, [*before, layer, *after])
     # Once, so that it is built, and can be saved and exported.
     calibrated(samples.example)
-    if after:
-        _compile(calibrated, samples.one_hot, num_units, ignore_class)
+    _compile(calibrated, samples.one_hot, num_units, ignore_class, not after)
     return calibrated
 
 
@@ -190,7 +195,8 @@ def calibration_record(model):
         that data, what `"auto"` tried, and the version that wrote it.
 
     Raises:
-        ValueError: if the model holds no calibration map.
+        ValueError: if the model holds no calibration map; a file saved after
+            `fold=True` holds none.
 
     Example:
         >>> import numpy as np, keras, keras_calib as kc
@@ -213,7 +219,8 @@ def calibration_record(model):
     if not records:
         raise ValueError(
             f"The model {model.name!r} holds no calibration map. Pass what "
-            "`kc.calibrate` returned."
+            "`kc.calibrate` returned; a file saved after `fold=True` is plain "
+            "Keras and carries no record."
         )
     return records[-1]
 
@@ -272,16 +279,18 @@ def _assemble(model, network, head, layers):
     return keras.Model(head.inputs, tensor, name=name)
 
 
-def _compile(model, one_hot, num_units, ignore_class):
+def _compile(model, one_hot, num_units, ignore_class, from_logits):
     """So that `evaluate` works at once, with parts that Keras itself loads."""
     metrics = ["accuracy"]
     if num_units == 1:
-        loss = keras.losses.BinaryCrossentropy()
+        if from_logits:
+            metrics = [keras.metrics.BinaryAccuracy(threshold=0.0)]
+        loss = keras.losses.BinaryCrossentropy(from_logits)
     elif one_hot:
-        loss = keras.losses.CategoricalCrossentropy()
+        loss = keras.losses.CategoricalCrossentropy(from_logits)
     else:
         loss = keras.losses.SparseCategoricalCrossentropy(
-            ignore_class=ignore_class
+            from_logits, ignore_class
         )
         if ignore_class is not None:
             metrics = []  # Keras' accuracy would count the ignored label

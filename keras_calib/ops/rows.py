@@ -103,13 +103,15 @@ def seen(tensor):
     """The value of a tensor as a NumPy array, or `None` in compiled code.
 
     No backend-neutral question "is this concrete?" exists, but each backend
-    refuses to convert a symbolic tensor. Only `torch.compile` would break its
-    graph instead of refusing, so it is asked first.
+    refuses to convert a symbolic tensor. Only torch is asked first: its
+    compiler would break the graph instead of refusing, and Keras works out
+    shapes on it with tensors of ones, which are nobody's predictions.
     """
     if keras.backend.backend() == "torch":
         import torch
+        from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or in_symbolic_scope():
             return None
     try:
         return ops.convert_to_numpy(tensor)

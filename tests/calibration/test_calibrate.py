@@ -265,3 +265,21 @@ def test_an_endless_dataset_needs_steps():
 def test_a_model_without_a_map_has_no_record():
     with pytest.raises(ValueError, match="no calibration map"):
         kc.calibration_record(functional(dense()))
+
+
+@pytest.mark.parametrize("one_hot", [False, True], ids=["ids", "one-hot"])
+def test_evaluate_a_model_of_logits(one_hot):
+    labels = np.eye(3)[Y] if one_hot else Y
+    calibrated = kc.calibrate(
+        built(functional(dense())), X, labels, output="logits", verbose=0
+    )
+    loss, _ = calibrated.evaluate(X, labels, verbose=0)
+    record = kc.calibration_record(calibrated)
+    assert loss == pytest.approx(record["nll_after"], rel=1e-4)
+
+
+def test_labels_in_a_list():
+    model = built(functional(dense()))
+    calibrated = kc.calibrate(model, X, Y.tolist(), verbose=0)
+    record = kc.calibration_record(calibrated)
+    assert record["temperature"] == pytest.approx(EXPECTED, rel=1e-4)

@@ -404,3 +404,15 @@ def test_nan_logits_give_nan():
 def test_a_primary_that_contradicts(primary, message):
     with pytest.raises(ValueError, match=message):
         kc.losses.ACLS(primary=primary, from_logits=True)
+
+
+def test_a_softmax_network_trains_before_its_values_are_seen():
+    # On torch Keras works out shapes with rows of ones: no probabilities.
+    model = small_network(activation="softmax")
+    model.compile("sgd", kc.losses.SampleDependentFocalLoss())
+    x = np.random.default_rng(0).normal(size=(32, 64))
+    history = model.fit(x, np.arange(32) % 10, verbose=0)
+    assert np.isfinite(history.history["loss"]).all()
+    model.compile("sgd", kc.losses.ACLS())
+    with pytest.raises(ValueError, match="measures from a logit of zero"):
+        model.fit(x, np.arange(32) % 10, verbose=0)
