@@ -121,6 +121,7 @@ def test_classifiers_of_the_zoos(kind, fold, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_quantised_network(tmp_path):
     model = functional(layers.Dense(16, "relu"), dense("softmax"))
     model.quantize("int8")

@@ -133,6 +133,7 @@ def test_every_other_epoch(digits):
     assert len(schedule.gammas) == 2
 
 
+@pytest.mark.slow
 def test_save_and_load_in_mid_training(digits, tmp_path):
     (x, y), validation, _ = digits
     model, loss = compiled_network()
@@ -172,6 +173,7 @@ def test_weights_files_hold_the_gammas(digits, tmp_path):
     np.testing.assert_array_equal(other_loss.table.gammas, gammas)
 
 
+@pytest.mark.slow
 def test_with_a_history_model(digits):
     (x, y), validation, _ = digits
     loss = kc.losses.AdaFocalLoss(from_logits=True)

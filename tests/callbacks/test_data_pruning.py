@@ -120,6 +120,7 @@ class Stop(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_with_what_was_left(data, tmp_path):
     def run(*more):
         model = build()

@@ -265,6 +265,7 @@ def test_one_sample(name):
     assert np.isfinite(to_numpy(layer(logits))).all()
 
 
+@pytest.mark.slow
 def test_compiled():
     maps = [adapted(name) for name in MAPS]
     logits = ops.convert_to_tensor(generated()[0][:20].astype("float32"))

@@ -105,6 +105,7 @@ def test_ignored_rows_and_weights():
     assert float(value) == pytest.approx(alone, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_compiled_is_eager():
     loss = with_table(EDGES, GAMMAS)
     step = compiled(lambda z: loss(LABELS_A, z))

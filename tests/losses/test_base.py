@@ -413,6 +413,8 @@ def test_a_softmax_network_trains_before_its_values_are_seen():
     x = np.random.default_rng(0).normal(size=(32, 64))
     history = model.fit(x, np.arange(32) % 10, verbose=0)
     assert np.isfinite(history.history["loss"]).all()
+    if keras.backend.backend() == "tensorflow":
+        return  # its softmax carries the logits, so ACLS has them
     model.compile("sgd", kc.losses.ACLS())
     with pytest.raises(ValueError, match="measures from a logit of zero"):
         model.fit(x, np.arange(32) % 10, verbose=0)

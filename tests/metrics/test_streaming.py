@@ -402,6 +402,7 @@ FEW = (
         pytest.param(tuple(ALL), id="all", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_metrics_in_a_fit(names, digits, tmp_path):
     (x, y), validation, _ = digits
     model = small_network(activation="softmax")

@@ -186,6 +186,7 @@ class TestMonteCarloDropout:
         # Afterwards the network is what it was.
         np.testing.assert_array_equal(to_numpy(model(x)), to_numpy(model(x)))
 
+    @pytest.mark.slow
     def test_more_samples_vary_less(self, digits):
         x = digits[2][0][:100]
         model = network()

@@ -156,6 +156,7 @@ def test_validation_has_both_parts(parts, digits):
     assert logs["val_loss"][0] == pytest.approx(primary + 3 * penalty, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_penalty_per_row_and_class_weights(parts):
     (x, y), rest = parts
     loss = kc.losses.MarginLabelSmoothing(
@@ -211,6 +212,7 @@ def test_regularisers_act_in_both_parts(parts):
     assert logs["loss"][0] == pytest.approx(parts / 150 + l2, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_mixed_precision_and_saving(parts, tmp_path):
     majority, rest = parts
     keras.mixed_precision.set_global_policy("mixed_float16")
@@ -259,6 +261,7 @@ def test_endless_data(parts):
         build().fit(majority.repeat(), held_out=rest, verbose=0)
 
 
+@pytest.mark.slow
 def test_several_inputs():
     inputs = [keras.Input((4,), name="a"), keras.Input((4,), name="b")]
     outputs = keras.layers.Dense(3)(keras.layers.Concatenate()(inputs))

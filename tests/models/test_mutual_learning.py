@@ -289,6 +289,7 @@ class TestDifferentiation:
         assert float(optimizer.auxiliary.learning_rate) == pytest.approx(0.01)
 
     @pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
+    @pytest.mark.slow
     def test_callbacks_drive_the_primary_only(self, digits, dtype):
         (x, y), *_ = digits
         policy = keras.config.dtype_policy()
@@ -329,6 +330,7 @@ class TestDifferentiation:
         with pytest.raises(ValueError, match="auxiliary_optimizer="):
             digit_pair().compile(sgd(warm_up), cross_entropy())
 
+    @pytest.mark.slow
     def test_both_ideas_switched_off_is_mutual_learning(self, digits):
         (x, y), *_ = digits
         off = {"differentiated_training": False, "diversity_preserving": False}
@@ -477,6 +479,7 @@ class TestTraining:
         np.testing.assert_allclose(steps[2], steps[0], rtol=0.05)
 
     @pytest.mark.parametrize("cls", ["MutualLearning", "DiffDML"])
+    @pytest.mark.slow
     def test_jit(self, digits, cls):
         if keras.backend.backend() == "torch":
             pytest.skip("torch.compile needs a C++ toolchain and minutes")
@@ -509,6 +512,7 @@ class TestTraining:
         expected = float(to_numpy(loss(y[:64], scores)))
         assert logs["supervised_loss"] == pytest.approx(expected, rel=1e-5)
 
+    @pytest.mark.slow
     def test_loss_by_name(self, digits):
         (x, y), *_ = digits
         model = kc.models.MutualLearning(
@@ -536,6 +540,7 @@ class TestTraining:
         owned = [len(o._trainable_variables) for o in inner._inner_optimizers]
         assert sorted(owned) == [2, 4]
 
+    @pytest.mark.slow
     def test_early_stopping_and_checkpoint(self, digits, tmp_path):
         (x, y), validation, _ = digits
         model = momentum_pair()
@@ -565,6 +570,7 @@ class TestTraining:
         found = best.evaluate(*validation, verbose=0, return_dict=True)
         assert found["accuracy"] == pytest.approx(expected)
 
+    @pytest.mark.slow
     def test_killed_run_resumes_to_the_same_weights(self, digits, tmp_path):
         (x, y), *_ = digits
 
@@ -615,6 +621,7 @@ class TestFiles:
         for a, b in zip(weights(again), weights(model), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
 
+    @pytest.mark.slow
     def test_mixed_precision_round_trip(self, digits, tmp_path):
         (x, y), *_ = digits
         policy = keras.config.dtype_policy()
@@ -678,9 +685,9 @@ print(json.dumps([m.predict(x, verbose=0).tolist() for m in (primary, pair)]))
         model = momentum_pair()
         model.fit(x, y, epochs=1, verbose=0)
         model.export(tmp_path / "exported", verbose=False)
-        served = tf.saved_model.load(tmp_path / "exported").serve(x)
+        served = tf.saved_model.load(tmp_path / "exported")
         np.testing.assert_allclose(
-            served, model.predict(x, verbose=0), atol=1e-5
+            served.serve(x), model.predict(x, verbose=0), atol=1e-5
         )
 
 

@@ -187,6 +187,7 @@ def test_any_loss_of_keras_keeps_a_history(data):
     assert (0.1 <= confidence).all() and (confidence <= 1).all()
 
 
+@pytest.mark.slow
 def test_mixed_precision(data):
     keras.mixed_precision.set_global_policy("mixed_float16")
     try:
@@ -198,6 +199,7 @@ def test_mixed_precision(data):
     assert (model.sample_history()["seen"] == 3).all()
 
 
+@pytest.mark.slow
 def test_compiled(data):
     if keras.backend.backend() == "torch":
         pytest.skip("torch.compile needs a C++ compiler")
@@ -232,6 +234,7 @@ class Stop(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_with_its_history(data, tmp_path):
     def run(folder, *more):
         keras.utils.set_random_seed(3)
