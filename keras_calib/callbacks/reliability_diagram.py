@@ -62,9 +62,15 @@ class ReliabilityDiagram(ValidationCallback):
         path = pathlib.Path(path_or_log_dir)
         is_file = path.suffix == ".png"
         if tensorboard is None:
-            tensorboard = not is_file and "tensorflow" in sys.modules
+            # TensorFlow alone writes no images.
+            tensorboard = (
+                not is_file
+                and "tensorflow" in sys.modules
+                and importlib.util.find_spec("tensorboard") is not None
+            )
         if tensorboard:
             _require("tensorflow", "tensorflow")
+            _require("tensorboard", "tensorboard")
         self.path = path if is_file else path / "reliability_{epoch:03d}.png"
         self.log_dir = path.parent if is_file else path
         self.num_bins = num_bins

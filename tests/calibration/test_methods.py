@@ -65,6 +65,7 @@ def test_from_network_to_file(method, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.*(made the model worse|ten samples)")
 @pytest.mark.parametrize("method", [m for m in METHODS if m not in BINARY])
+@pytest.mark.slow
 def test_per_pixel(method):
     inputs = keras.Input((5, 2, 8))
     head = layers.Conv2D(3, 1, use_bias=False)

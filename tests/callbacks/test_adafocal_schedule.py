@@ -125,6 +125,7 @@ def test_gaps_are_those_of_the_data(digits):
     np.testing.assert_allclose(schedule.gammas[0], np.exp(expected), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_every_other_epoch(digits):
     (x, y), validation, _ = digits
     model, _ = compiled_network()

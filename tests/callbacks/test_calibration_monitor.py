@@ -114,6 +114,7 @@ def test_the_validation_of_fit_is_used(from_logits, weighted, digits):
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.slow
 def test_a_sigmoid_unit_and_a_last_batch_of_one(jit_compile):
     on_torch = keras.backend.backend() == "torch"
     if jit_compile and on_torch:
@@ -253,6 +254,7 @@ def test_an_interrupted_fit_leaves_a_working_model(digits):
     assert len(history["val_brier_score"]) == 1
 
 
+@pytest.mark.slow
 def test_modes_of_a_metric_that_is_compiled_too(digits):
     # The exact value takes the place of the streamed one, whose metric tells
     # EarlyStopping that less is better.

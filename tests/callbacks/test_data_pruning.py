@@ -96,6 +96,7 @@ def test_epochs_get_shorter_and_lose_the_least_confident(data):
     )
 
 
+@pytest.mark.slow
 def test_averages_follow_a_network_that_learns(data):
     model = build(learning_rate=0.1)
     pruning = kc.callbacks.DataPruning(*data, every=9, smoothing=0.3)

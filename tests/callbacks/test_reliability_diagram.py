@@ -1,3 +1,4 @@
+import importlib.util
 import sys
 
 import keras
@@ -61,6 +62,7 @@ def test_draws_what_the_plot_draws(digits, tmp_path, monkeypatch):
 def test_tensorboard_images(digits, tmp_path):
     if keras.backend.backend() != "tensorflow":
         pytest.skip("TensorFlow is not loaded")
+    pytest.importorskip("tensorboard")
     import tensorflow as tf
 
     callback = kc.callbacks.ReliabilityDiagram(
@@ -95,3 +97,17 @@ def test_bad_arguments(digits, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"keras-calib\[plots\]"):
         kc.callbacks.ReliabilityDiagram(tmp_path, digits[1])
+
+
+def test_without_tensorboard_only_files(digits, tmp_path, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name: None if name == "tensorboard" else find(name),
+    )
+    monkeypatch.setitem(sys.modules, "tensorflow", sys)
+    callback = kc.callbacks.ReliabilityDiagram(tmp_path, digits[1])
+    assert not callback.tensorboard
+    with pytest.raises(ImportError, match="pip install tensorboard"):
+        kc.callbacks.ReliabilityDiagram(tmp_path, digits[1], tensorboard=True)

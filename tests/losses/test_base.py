@@ -274,6 +274,7 @@ def test_config_round_trip(loss):
     ],
     ids=["ours", "keras"],
 )
+@pytest.mark.slow
 def test_parts_in_fit_and_in_a_saved_model(primary, digits, tmp_path):
     loss = kc.losses.ACLS(
         margin=1.0, primary=primary, weight=0.5, from_logits=True

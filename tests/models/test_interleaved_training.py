@@ -144,6 +144,7 @@ def test_arrays_are_split_once_and_for_all(parts):
     assert logs["penalty"] == pytest.approx([penalty] * 2, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_validation_has_both_parts(parts, digits):
     model = build()
     (x, y), rest = parts

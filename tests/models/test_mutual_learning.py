@@ -402,6 +402,7 @@ class TestPrimaryOnly:
         found = model.test_on_batch(*validation, return_dict=True)
         assert set(found) == {"loss", "accuracy"}
 
+    @pytest.mark.slow
     def test_auxiliaries_run_in_fit_alone(self, digits):
         (x, y), validation, _ = digits
         model = momentum_pair()

@@ -208,6 +208,7 @@ def test_compiled(data):
     check(model, *data, epochs=2)
 
 
+@pytest.mark.slow
 def test_save_and_load(data, tmp_path):
     model = wrapped()
     model.fit(kc.with_index(data[0]), data[1], epochs=2, verbose=0)
