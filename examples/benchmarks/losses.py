@@ -137,14 +137,24 @@ def training_step(loss, rng, batch=128):
 
 
 def least_seconds(runs, repeats):
-    """Least processor time of each, after a warm-up, in turn."""
-    seconds = {name: [] for name in runs}
-    for repeat in range(repeats + 1):
+    """Least processor time of each, in turn, after a warm-up.
+
+    A short run is repeated for 20 ms at a time, which a clock can measure.
+    """
+    calls, seconds = {}, {name: [] for name in runs}
+    for name, run in runs.items():
+        run()
+        start = time.process_time()
+        run()
+        once = time.process_time() - start
+        calls[name] = max(1, int(0.02 / max(once, 1e-4)))
+    for _ in range(repeats):
         for name, run in runs.items():
             start = time.process_time()
-            run()
-            if repeat:
-                seconds[name].append(time.process_time() - start)
+            for _ in range(calls[name]):
+                run()
+            taken = time.process_time() - start
+            seconds[name].append(taken / calls[name])
     return {name: min(found) for name, found in seconds.items()}
 
 

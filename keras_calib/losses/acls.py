@@ -5,9 +5,9 @@ from keras import ops
 
 from keras_calib.losses.base import PenalizedLoss
 from keras_calib.losses.margin_label_smoothing import check_margin
-from keras_calib.ops.confidence import pick
 from keras_calib.ops.confidence import predicted_class
 from keras_calib.ops.rows import as_rows
+from keras_calib.ops.rows import pick
 
 
 def acls(
@@ -93,7 +93,6 @@ def _distances(
     constant = ops.stop_gradient if stop_gradient else ops.convert_to_tensor
     predicted = predicted_class(logits)
     largest = pick(logits, predicted)
-    others = 1.0 - ops.one_hot(predicted, logits.shape[-1], dtype=logits.dtype)
 
     def smooth(distance):
         if conditional:
@@ -105,7 +104,12 @@ def _distances(
         low = constant(ops.min(logits, axis=-1))
     positive = smooth(largest - low - margin)
     distance = constant(largest)[:, None] - logits - margin
-    negative = ops.sum(others * smooth(distance), axis=-1)
+    distance = smooth(distance)
+    if not conditional:
+        # Otherwise nothing is left of it: no distance to itself, less a margin.
+        itself = ops.one_hot(predicted, logits.shape[-1], dtype="bool")
+        distance = ops.where(itself, 0.0, distance)
+    negative = ops.sum(distance, axis=-1)
     if negatives == "mean":
         negative = negative / (logits.shape[-1] - 1)
     return positive, negative

@@ -11,8 +11,8 @@ from keras import ops
 from keras_calib.losses.base import ClassificationLoss
 from keras_calib.losses.focal import log_rest
 from keras_calib.losses.focal import log_rests
-from keras_calib.ops.confidence import pick
 from keras_calib.ops.rows import as_rows
+from keras_calib.ops.rows import pick
 
 
 def ada_focal(labels, logits, edges, gammas):
@@ -60,13 +60,12 @@ def ada_focal(labels, logits, edges, gammas):
 
 
 def _ada_focal(rows, edges, gammas):
-    log_p = rows.log_probabilities
     if rows.targets is None:
         gamma = _gamma_of(pick(rows.probabilities, rows.labels), edges, gammas)
-        rest = log_rest(log_p, rows.labels)
-        return _signed_focal(pick(log_p, rows.labels), rest, gamma)
+        log_p = rows.log_probability(rows.labels)
+        return _signed_focal(log_p, log_rest(rows, rows.labels), gamma)
     gamma = _gamma_of(rows.probabilities, edges, gammas)
-    terms = _signed_focal(log_p, log_rests(log_p), gamma)
+    terms = _signed_focal(rows.log_probabilities, log_rests(rows), gamma)
     return ops.sum(rows.targets * terms, axis=-1)
 
 

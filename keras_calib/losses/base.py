@@ -3,7 +3,6 @@
 import keras
 from keras import ops
 
-from keras_calib.ops.confidence import pick
 from keras_calib.ops.rows import as_rows
 
 MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
@@ -12,7 +11,7 @@ MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 def cross_entropy(rows):
     """`-log p_y` per row, in nats; soft labels give `-sum_k t_k log p_k`."""
     if rows.targets is None:
-        return -pick(rows.log_probabilities, rows.labels)
+        return -rows.log_probability(rows.labels)
     return -ops.sum(rows.targets * rows.log_probabilities, axis=-1)
 
 

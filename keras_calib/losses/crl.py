@@ -7,6 +7,7 @@ the model: compiled code sees them change, and checkpoints hold them.
 import contextlib
 import contextvars
 import dataclasses
+import math
 
 import keras
 from keras import ops
@@ -14,9 +15,10 @@ from keras import ops
 from keras_calib.losses.base import MEANS
 from keras_calib.losses.base import PenalizedLoss
 from keras_calib.losses.base import reduce
-from keras_calib.ops.confidence import pick
+from keras_calib.ops.confidence import entropy
 from keras_calib.ops.confidence import predicted_class
 from keras_calib.ops.rows import as_rows
+from keras_calib.ops.rows import pick
 
 CONFIDENCES = ("softmax", "margin", "entropy")
 NORMALIZATIONS = ("min_max", "fraction")
@@ -103,8 +105,7 @@ def _next_row(weights):
 
 def _confidence(rows, kind):
     if kind == "entropy":
-        negative = ops.sum(rows.probabilities * rows.log_probabilities, axis=-1)
-        return negative / ops.log(ops.cast(rows.num_classes, negative.dtype))
+        return -entropy(rows) / math.log(rows.num_classes)
     index = predicted_class(rows.logits)
     largest = pick(rows.probabilities, index)
     if kind == "softmax":

@@ -6,9 +6,11 @@ from keras import ops
 from keras_calib.losses.base import ClassificationLoss
 from keras_calib.losses.focal import LOWEST
 from keras_calib.losses.focal import check_gamma
-from keras_calib.ops.confidence import pick
+from keras_calib.losses.focal import exponentials_of_others
+from keras_calib.losses.focal import log_of_share
 from keras_calib.ops.confidence import predicted_class
 from keras_calib.ops.rows import as_rows
+from keras_calib.ops.rows import pick
 
 
 def dual_focal_loss(labels, logits, gamma=5.0):
@@ -45,16 +47,15 @@ def dual_focal_loss(labels, logits, gamma=5.0):
 
 
 def _terms(rows, gamma):
-    log_p = rows.log_probabilities
-    log_label = pick(log_p, rows.labels)
-    below = ops.where(log_p < log_label[:, None], log_p, LOWEST)
-    log_next = pick(below, predicted_class(below))
+    z = rows.shifted
+    label = pick(z, rows.labels)
+    below = ops.where(z < label[:, None], ops.stop_gradient(z), LOWEST)
+    index = predicted_class(below)
+    following = ops.where(pick(below, index) > LOWEST, pick(z, index), LOWEST)
     # 1 - p_y + p_m: the sum of all, with p_m in the place of p_y.
-    is_label = ops.one_hot(rows.labels, rows.num_classes, dtype="bool")
-    log_gap = ops.logsumexp(
-        ops.where(is_label, log_next[:, None], log_p), axis=-1
-    )
-    return -ops.exp(gamma * log_gap) * log_label
+    others = exponentials_of_others(rows, rows.labels)
+    log_gap = log_of_share(rows, others + ops.exp(following))
+    return -ops.exp(gamma * log_gap) * (label - rows.log_total)
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")

@@ -4,7 +4,6 @@ import keras
 from keras import ops
 
 from keras_calib.losses.base import ClassificationLoss
-from keras_calib.ops.confidence import pick
 from keras_calib.ops.confidence import predicted_class
 from keras_calib.ops.rows import TINY
 from keras_calib.ops.rows import as_rows
@@ -46,29 +45,39 @@ def focal_loss(labels, logits, gamma=3.0):
 
 def focal_terms(rows, gamma):
     """Focal loss per row; `gamma` is a function of `log p`."""
-    log_p = rows.log_probabilities
     if rows.targets is None:
-        rest = log_rest(log_p, rows.labels)
-        log_p = pick(log_p, rows.labels)
-        return -ops.exp(gamma(log_p) * rest) * log_p
-    factor = ops.exp(gamma(log_p) * log_rests(log_p))
+        log_p = rows.log_probability(rows.labels)
+        factor = ops.exp(gamma(log_p) * log_rest(rows, rows.labels))
+        return -factor * log_p
+    log_p = rows.log_probabilities
+    factor = ops.exp(gamma(log_p) * log_rests(rows))
     return -ops.sum(rows.targets * factor * log_p, axis=-1)
 
 
-def log_rest(log_p, index):
+def log_rest(rows, index):
     """`log(1 - p_index)` per row, exact also where `p_index` rounds to 1."""
-    chosen = ops.one_hot(index, log_p.shape[-1], dtype="bool")
-    rest = ops.sum(ops.where(chosen, 0.0, ops.exp(log_p)), axis=-1)
-    return ops.log(ops.where(rest > TINY, rest, TINY))
+    return log_of_share(rows, exponentials_of_others(rows, index))
 
 
-def log_rests(log_p):
+def exponentials_of_others(rows, index):
+    """Sum of `rows.exponentials` but for that of `index`, `(n,)`."""
+    chosen = ops.one_hot(index, rows.num_classes, dtype="bool")
+    return ops.sum(ops.where(chosen, 0.0, rows.exponentials), axis=-1)
+
+
+def log_of_share(rows, part):
+    """Logarithm of a part of the sum of `rows.exponentials`; never -inf."""
+    return ops.log(ops.where(part > TINY, part, TINY)) - rows.log_total
+
+
+def log_rests(rows):
     """`log(1 - p_k)` for every class, exact also where `p_k` rounds to 1."""
-    top = predicted_class(log_p)
-    chosen = ops.one_hot(top, log_p.shape[-1], dtype="bool")
+    top = predicted_class(rows.logits)
+    chosen = ops.one_hot(top, rows.num_classes, dtype="bool")
     # Only the largest probability can exceed 1/2.
-    others = ops.log1p(-ops.where(chosen, 0.0, ops.exp(log_p)))
-    return ops.where(chosen, log_rest(log_p, top)[:, None], others)
+    p = ops.exp(rows.log_probabilities)
+    others = ops.log1p(-ops.where(chosen, 0.0, p))
+    return ops.where(chosen, log_rest(rows, top)[:, None], others)
 
 
 def check_gamma(gamma):

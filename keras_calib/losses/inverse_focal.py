@@ -5,7 +5,6 @@ from keras import ops
 
 from keras_calib.losses.base import ClassificationLoss
 from keras_calib.losses.focal import check_gamma
-from keras_calib.ops.confidence import pick
 from keras_calib.ops.rows import as_rows
 
 
@@ -41,13 +40,13 @@ def inverse_focal_loss(labels, logits, gamma=2.0):
 
 
 def _terms(rows, gamma):
-    log_p = rows.log_probabilities
     if rows.targets is None:
-        log_p = pick(log_p, rows.labels)
-    values = -ops.power(1.0 + ops.exp(log_p), gamma) * log_p
-    if rows.targets is None:
-        return values
-    return ops.sum(rows.targets * values, axis=-1)
+        return _term(rows.log_probability(rows.labels), gamma)
+    return ops.sum(rows.targets * _term(rows.log_probabilities, gamma), axis=-1)
+
+
+def _term(log_p, gamma):
+    return -ops.power(1.0 + ops.exp(log_p), gamma) * log_p
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")

@@ -4,9 +4,9 @@ import keras
 from keras import ops
 
 from keras_calib.losses.base import PenalizedLoss
-from keras_calib.ops.confidence import pick
 from keras_calib.ops.confidence import predicted_class
 from keras_calib.ops.rows import as_rows
+from keras_calib.ops.rows import pick
 
 
 def margin_label_smoothing(
@@ -45,15 +45,19 @@ def margin_label_smoothing(
     """
     check_margin(margin)
     rows = as_rows(labels, logits)
-    return rows.restore(_penalty(rows.logits, margin, stop_gradient_max))
+    return rows.restore(_penalty(rows, margin, stop_gradient_max))
 
 
-def _penalty(logits, margin, stop_gradient_max):
-    largest = pick(logits, predicted_class(logits))
-    if stop_gradient_max:
-        largest = ops.stop_gradient(largest)
-    excess = ops.relu(largest[:, None] - logits - margin)
-    return ops.sum(excess, axis=-1) / logits.shape[-1]
+def _penalty(rows, margin, stop_gradient_max):
+    excess = ops.relu(-rows.shifted - margin)
+    penalty = ops.sum(excess, axis=-1)
+    if not stop_gradient_max:
+        # `shifted` holds the largest logit constant. This is 0, with the slope
+        # of the penalty in that logit: how many gaps exceed the margin.
+        number = ops.sum(ops.sign(ops.stop_gradient(excess)), axis=-1)
+        largest = pick(rows.logits, predicted_class(rows.logits))
+        penalty = penalty + number * (largest - ops.stop_gradient(largest))
+    return penalty / rows.num_classes
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -94,7 +98,7 @@ class MarginLabelSmoothing(PenalizedLoss):
         self.stop_gradient_max = stop_gradient_max
 
     def penalty(self, rows):
-        return _penalty(rows.logits, self.margin, self.stop_gradient_max)
+        return _penalty(rows, self.margin, self.stop_gradient_max)
 
     def get_config(self):
         return {

@@ -64,8 +64,35 @@ class Rows:
         return self.one_hot if self.targets is None else self.targets
 
     @functools.cached_property
+    def shifted(self):
+        """The logits with the largest of each row at 0.
+
+        The shift is a constant: no function of probabilities feels it.
+        """
+        largest = ops.max(self.logits, axis=-1, keepdims=True)
+        return self.logits - ops.stop_gradient(largest)
+
+    @functools.cached_property
+    def exponentials(self):
+        """Of `shifted`: the probabilities but for their sum."""
+        return ops.exp(self.shifted)
+
+    @functools.cached_property
+    def log_total(self):
+        """Logarithm of the sum of `exponentials`, `(n,)`."""
+        return ops.log(ops.sum(self.exponentials, axis=-1))
+
+    @functools.cached_property
     def log_probabilities(self):
-        return ops.log_softmax(self.logits, axis=-1)
+        return self.shifted - self.log_total[:, None]
+
+    def log_probability(self, index):
+        """Of the class `index[i]` in each row, `(n,)`.
+
+        The whole matrix of logarithms is never made, nor its gradient, which
+        halves the cost of a compiled cross-entropy.
+        """
+        return pick(self.shifted, index) - self.log_total
 
     @functools.cached_property
     def probabilities(self):
@@ -97,6 +124,18 @@ class Rows:
     def restore(self, values):
         """One value per row, back in the caller's shape."""
         return ops.reshape(values, self.shape)
+
+
+def pick(scores, index):
+    """The entry `index[i]` of each row of `scores`, shape `(n,)`."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        # Half the time of Keras' `take_along_axis`, gradient included.
+        return tf.gather(scores, index, axis=1, batch_dims=1)
+    return ops.squeeze(
+        ops.take_along_axis(scores, index[:, None], axis=-1), axis=-1
+    )
 
 
 def seen(tensor):

@@ -1,0 +1,57 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_calib.ops.confidence import NARROW
+from keras_calib.ops.confidence import entropy
+from keras_calib.ops.confidence import predicted_class
+from keras_calib.ops.rows import as_rows
+from keras_calib.ops.rows import pick
+
+WIDTHS = pytest.mark.parametrize("num_classes", [4, NARROW + 36])
+
+
+def array(tensor):
+    return keras.ops.convert_to_numpy(tensor)
+
+
+@WIDTHS
+def test_prediction_is_the_first_of_the_largest(num_classes):
+    scores = np.zeros((4, num_classes), "float32")
+    scores[1, [1, 3]] = 2.0
+    scores[2] = -np.inf
+    scores[2, 2] = -1e4
+    scores[3, 0] = -0.0  # as large as 0.0
+    index = predicted_class(keras.ops.convert_to_tensor(scores))
+    assert keras.backend.standardize_dtype(index.dtype) == "int32"
+    np.testing.assert_array_equal(array(index), [0, 1, 2, 0])
+
+
+@WIDTHS
+def test_prediction_agrees_with_numpy(num_classes):
+    scores = np.random.default_rng(0).normal(size=(50, num_classes))
+    index = predicted_class(keras.ops.convert_to_tensor(scores, "float32"))
+    np.testing.assert_array_equal(array(index), scores.argmax(axis=-1))
+
+
+def test_one_entry_of_each_row():
+    scores = keras.ops.reshape(keras.ops.arange(6.0), (2, 3))
+    np.testing.assert_array_equal(array(pick(scores, np.array([2, 0]))), [2, 3])
+
+
+def test_logarithms_of_extreme_rows():
+    z = np.array([[1e4, 1e4 - 10.0, 0.0], [-1e4, 0.0, 1e4]], "float32")
+    rows = as_rows([0, 1], z)
+    small = -np.log1p(np.exp(-10.0))
+    np.testing.assert_allclose(
+        array(rows.log_probability(rows.labels)), [small, -1e4], 1e-6, 1e-7
+    )
+    np.testing.assert_allclose(
+        array(rows.log_probabilities),
+        [[small, small - 10.0, small - 1e4], [-2e4, -1e4, 0.0]],
+        rtol=1e-6,
+        atol=1e-7,
+    )
+    p = np.exp(-10.0) / (1 + np.exp(-10.0))
+    h = -p * np.log(p) - (1 - p) * np.log1p(-p)
+    np.testing.assert_allclose(array(entropy(rows)), [h, 0.0], atol=1e-7)
