@@ -12,6 +12,8 @@ import numpy as np
 from keras_calib.calibration.methods import as_map
 from keras_calib.data import as_array
 from keras_calib.layers.base import CalibrationLayer
+from keras_calib.ops.arrays import log_softmax
+from keras_calib.ops.arrays import two_classes
 
 NUM_FOLDS = 5
 NUM_ERRORS = 2
@@ -169,9 +171,6 @@ def is_affine(layer):
 def losses_and_probabilities(logits, labels):
     """`-log p_y` of each row, in nats, and `p`; one column is a sigmoid."""
     if logits.shape[-1] == 1:
-        logits = np.concatenate([np.zeros_like(logits), logits], axis=-1)
-    z = logits - logits.max(axis=-1, keepdims=True)
-    e = np.exp(z)
-    total = e.sum(axis=-1, keepdims=True)
-    losses = np.log(total[:, 0]) - z[np.arange(len(z)), labels]
-    return losses, e / total
+        logits = two_classes(logits)
+    log_p = log_softmax(logits)
+    return -log_p[np.arange(len(log_p)), labels], np.exp(log_p)

@@ -5,6 +5,7 @@ import numpy as np
 from keras_calib.callbacks.validation import ValidationCallback
 from keras_calib.layers.temperature_fit import fit_temperature
 from keras_calib.metrics import exact
+from keras_calib.ops.arrays import log_softmax
 
 
 class TemperatureTracker(ValidationCallback):
@@ -70,17 +71,11 @@ class TemperatureTracker(ValidationCallback):
             return
         labels, logits, _, weight = self.predict()
         found = fit_temperature(logits, labels, weight)
-        confidence, correct = exact.top_label(
-            labels, _softmax(logits / found.temperature)
-        )
+        p = np.exp(log_softmax(logits / found.temperature))
+        confidence, correct = exact.top_label(labels, p)
         error = exact.expected_calibration_error(
             confidence, correct, self.num_bins, weight=weight
         )
         logs["val_temperature"] = float(found.temperature)
         logs["val_calibrated_negative_log_likelihood"] = float(found.nll_after)
         logs["val_calibrated_expected_calibration_error"] = error
-
-
-def _softmax(logits):
-    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return exponentials / exponentials.sum(axis=-1, keepdims=True)

@@ -8,9 +8,10 @@ from keras import ops
 from keras_calib.layers import affine_fit
 from keras_calib.layers.base import CalibrationLayer
 from keras_calib.layers.objectives import NegativeLogLikelihood
-from keras_calib.layers.objectives import log_softmax
+from keras_calib.layers.score_maps import on_pairs
 from keras_calib.layers.temperature_fit import BOUNDS
 from keras_calib.layers.temperature_fit import fit_temperature
+from keras_calib.ops.arrays import log_softmax
 
 CENTERS = (None, "log_softmax", "mean")
 # Newton stops at a gradient this small, in units of the logits.
@@ -68,11 +69,9 @@ class AffineCalibration(CalibrationLayer):
         raise NotImplementedError
 
     def call(self, logits):
-        single = logits.shape[-1] == 1
-        if single:
-            logits = ops.concatenate([ops.zeros_like(logits), logits], axis=-1)
-        scores = self._transform(_centered(logits, self.center))
-        return scores[..., 1:] - scores[..., :1] if single else scores
+        return on_pairs(
+            lambda z: self._transform(_centered(z, self.center)), logits
+        )
 
     def as_affine(self, num_classes):
         if self.center == "log_softmax":

@@ -7,6 +7,7 @@ from keras_calib.data import as_array
 from keras_calib.layers.class_loss_scaling import fit_with_scaling
 from keras_calib.layers.class_loss_scaling import resolve_scaling
 from keras_calib.layers.objectives import resolve_objective
+from keras_calib.ops.arrays import two_classes
 
 
 class CalibrationLayer(keras.layers.Layer):
@@ -123,7 +124,7 @@ class CalibrationLayer(keras.layers.Layer):
             self.build((None, logits.shape[-1]))
         given = logits
         if given.shape[-1] == 1:
-            logits = _two_classes(given)
+            logits = two_classes(given)
         if scaling is None:
             weights, record = self.fit(logits, labels, weight, objective)
         else:
@@ -158,7 +159,7 @@ class CalibrationLayer(keras.layers.Layer):
             scores = as_array(self(logits))
         finally:
             self._assign(before)
-        return _two_classes(scores) if scores.shape[-1] == 1 else scores
+        return two_classes(scores) if scores.shape[-1] == 1 else scores
 
     def _assign(self, weights):
         """Set weights by name: all of them, or none where one does not fit."""
@@ -275,11 +276,6 @@ def _check_possible(chosen):
             f"infinity. Received: {impossible.sum()} such samples, first in "
             f"{impossible.argmax()}. Leave these samples out."
         )
-
-
-def _two_classes(logits):
-    """One sigmoid unit as the logits of two classes."""
-    return np.concatenate([np.zeros_like(logits), logits], axis=-1)
 
 
 def _as_ids(labels):

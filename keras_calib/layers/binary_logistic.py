@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from keras_calib.ops.arrays import sigmoid
+
 
 def fit_logistic(features, targets, start, weight=None, fixed=()):
     """Minimise the mean of `log(1 + exp(s)) - t s`, `s = features @ theta`.
@@ -30,7 +32,7 @@ def fit_logistic(features, targets, start, weight=None, fixed=()):
 
     best = value(theta)
     for _ in range(100):
-        q = _sigmoid(features @ theta)
+        q = sigmoid(features @ theta)
         x = features[:, free]
         gradient = x.T @ (share * (q - targets))
         if np.abs(gradient).max() < 1e-14:
@@ -64,7 +66,3 @@ def platt_targets(labels, weight=None):
     high = (positive + 1) / (positive + 2)
     low = 1 / (negative + 2)
     return np.where(labels == 1, high, low)
-
-
-def _sigmoid(s):
-    return np.exp(-np.logaddexp(0.0, -s))

@@ -8,10 +8,10 @@ from keras import ops
 
 from keras_calib.layers.base import CalibrationLayer
 from keras_calib.layers.score_maps import keep_prediction
-from keras_calib.layers.score_maps import log_probabilities
 from keras_calib.layers.score_maps import log_softmax
 from keras_calib.layers.score_maps import on_pairs
 from keras_calib.layers.temperature_scaling import TemperatureScaling
+from keras_calib.ops import arrays
 
 # Below, the two softmaxes are lost in the uniform part, and so is the
 # prediction.
@@ -135,7 +135,7 @@ def _parts(logits, labels, weight, objective, temperature):
     for start in range(0, n, rows):
         z, y = logits[start : start + rows], labels[start : start + rows]
         for column, scale in enumerate((1 / temperature, 1.0)):
-            p = np.exp(log_probabilities(np.asarray(z, "float64") * scale))
+            p = np.exp(arrays.log_softmax(np.asarray(z, "float64") * scale))
             if smoothing:
                 part = slice(start * num_classes, None)
                 parts[part][: p.size, column] = p.reshape(-1)

@@ -9,9 +9,9 @@ from keras_calib.layers.isotonic_fit import without_certainty
 from keras_calib.layers.lookup import UNUSED
 from keras_calib.layers.lookup import count_below
 from keras_calib.layers.lookup import take_rows
-from keras_calib.layers.score_maps import log_probabilities
 from keras_calib.layers.score_maps import log_softmax
 from keras_calib.layers.score_maps import on_pairs
+from keras_calib.ops import arrays
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -78,7 +78,7 @@ class HistogramBinning(CalibrationLayer):
         return self.num_bins * num_classes
 
     def fit(self, logits, labels, weight, objective):
-        p = np.exp(log_probabilities(logits))
+        p = np.exp(arrays.log_softmax(logits, "float64"))
         num_classes, size = self.edges.shape
         edges = np.full((num_classes, size), UNUSED, "float32")
         values = np.zeros((num_classes, size + 1), "float32")

@@ -12,15 +12,14 @@ from keras_calib.layers.lookup import count_below
 from keras_calib.layers.lookup import take_rows
 from keras_calib.layers.quasi_newton import minimize
 from keras_calib.layers.score_maps import keep_prediction
-from keras_calib.layers.score_maps import log_probabilities
 from keras_calib.layers.score_maps import log_softmax
 from keras_calib.layers.score_maps import on_pairs
 from keras_calib.layers.small_network import SmallNetwork
 from keras_calib.layers.small_network import by_blocks
 from keras_calib.layers.small_network import inverse_softplus
-from keras_calib.layers.small_network import sigmoid
 from keras_calib.layers.small_network import softplus
 from keras_calib.layers.temperature_scaling import TemperatureScaling
+from keras_calib.ops import arrays
 
 # No segment is flatter: order is kept strictly.
 LEAST_SLOPE = 1e-3
@@ -191,7 +190,7 @@ class IntraOrderPreserving(CalibrationLayer):
     def _fit_network(self, logits, labels, weight, objective, slope):
         penalty = self.penalty / len(labels)
         network = self._network
-        log_p = log_probabilities(logits)
+        log_p = arrays.log_softmax(logits, "float64")
         order = np.argsort(-log_p, axis=1, kind="stable")
         sorted_log_p = np.take_along_axis(log_p, order, axis=1)
         ranks = (order == np.asarray(labels)[:, None]).argmax(axis=1)
@@ -218,7 +217,7 @@ class IntraOrderPreserving(CalibrationLayer):
             # A gap moves all scores below it.
             slope = np.concatenate(pieces)[:, :0:-1]
             slope = -np.cumsum(slope, axis=1) * gaps[:, ::-1]
-            slope = np.pad(slope, ((0, 0), (1, 0))) * sigmoid(out)
+            slope = np.pad(slope, ((0, 0), (1, 0))) * arrays.sigmoid(out)
             kernels = penalty * network.is_kernel * theta
             return (
                 value + float(kernels @ theta) / 2,

@@ -11,9 +11,9 @@ from keras_calib.layers.isotonic_fit import without_certainty
 from keras_calib.layers.lookup import interpolate
 from keras_calib.layers.lookup import padded
 from keras_calib.layers.score_maps import keep_prediction
-from keras_calib.layers.score_maps import log_probabilities
 from keras_calib.layers.score_maps import log_softmax
 from keras_calib.layers.score_maps import on_pairs
+from keras_calib.ops import arrays
 
 TINY = 1e-30
 
@@ -96,7 +96,7 @@ class IsotonicCalibration(CalibrationLayer):
         return 10 * (1 if self.kind == "shared" else num_classes)
 
     def fit(self, logits, labels, weight, objective):
-        p = np.exp(log_probabilities(logits))
+        p = np.exp(arrays.log_softmax(logits, "float64"))
         targets = np.zeros(p.shape, "float32")
         targets[np.arange(len(labels)), labels] = 1
         if self.kind == "shared":

@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_calib.data import as_array
 from keras_calib.metrics import exact
+from keras_calib.ops.arrays import log_softmax
 
 
 class Objective:
@@ -381,16 +382,6 @@ def resolve_objective(objective, layer):
             f"{supported}."
         )
     return objective
-
-
-def log_softmax(scores):
-    """Log-probabilities; a class at minus infinity has probability 0."""
-    # A ruled-out class must not turn a mean over classes into infinity.
-    shifted = scores - scores.max(axis=1, keepdims=True)
-    np.maximum(shifted, -1e30, out=shifted)
-    total = np.exp(shifted).sum(axis=1, keepdims=True, dtype="float64")
-    shifted -= np.log(total).astype(shifted.dtype)
-    return shifted
 
 
 def confidences(scores, labels):

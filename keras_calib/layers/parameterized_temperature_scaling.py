@@ -8,14 +8,13 @@ from keras_calib.layers.base import CalibrationLayer
 from keras_calib.layers.loss_curves import LossCurves
 from keras_calib.layers.quasi_newton import minimize
 from keras_calib.layers.score_maps import keep_prediction
-from keras_calib.layers.score_maps import log_probabilities
 from keras_calib.layers.score_maps import log_softmax
 from keras_calib.layers.score_maps import on_pairs
 from keras_calib.layers.small_network import SmallNetwork
 from keras_calib.layers.small_network import inverse_softplus
-from keras_calib.layers.small_network import sigmoid
 from keras_calib.layers.small_network import softplus
 from keras_calib.layers.temperature_scaling import TemperatureScaling
+from keras_calib.ops import arrays
 
 # No temperature is smaller.
 LEAST = 1e-3
@@ -192,7 +191,9 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
             out, inputs = network.forward(theta, x)
             temperature = softplus(out) + LEAST
             losses, slopes = curves.at(-np.log(temperature[:, 0]))
-            slopes = -(share * slopes)[:, None] * sigmoid(out) / temperature
+            slopes = (
+                -(share * slopes)[:, None] * arrays.sigmoid(out) / temperature
+            )
             return (
                 share @ losses + pull @ theta**2 / 2,
                 network.backward(theta, inputs, slopes) + pull * theta,
@@ -205,7 +206,7 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
         size = self._network.shapes[0][0]
         z = np.asarray(logits, "float64")
         if self.center is not None:
-            z = log_probabilities(z)
+            z = arrays.log_softmax(z, "float64")
         largest = np.partition(z, z.shape[1] - size, axis=1)[:, -size:]
         return np.clip(-np.sort(-largest, axis=1), -LIMIT, LIMIT)
 

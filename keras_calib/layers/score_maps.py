@@ -3,9 +3,8 @@
 import numpy as np
 from keras import ops
 
-# Minus infinity marks a class that is ruled out. This is as good, and 0 times
-# it is 0.
-LOWEST = -1e30
+from keras_calib.ops.rows import LOWEST
+
 # Twice the spacing of float32 numbers around 1.
 STEP = 2.0**-22
 
@@ -45,13 +44,6 @@ def keep_prediction(logits, calibrated):
     )
     above = others + STEP * ops.maximum(ops.abs(others), 1e-6)
     return ops.where(chosen, ops.maximum(largest, above), calibrated)
-
-
-def log_probabilities(logits):
-    """NumPy's `log softmax` of rows, float64; see `log_softmax`."""
-    logits = np.asarray(logits, "float64")
-    logits = np.maximum(logits - logits.max(axis=1, keepdims=True), LOWEST)
-    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
 
 
 def mean_nll(log_p, labels, weight=None):

@@ -74,12 +74,6 @@ def inverse_softplus(y):
     return y + np.log(-np.expm1(-y))
 
 
-def sigmoid(x):
-    """The derivative of `softplus`."""
-    small = np.exp(-np.abs(x))
-    return np.where(x < 0, small, 1.0) / (1 + small)
-
-
 def by_blocks(function, objective, count, num_classes, weight):
     """Sum an objective over blocks of rows, where it is a mean of losses.
 

@@ -9,11 +9,11 @@ from keras_calib.layers.isotonic_fit import isotonic_regression
 from keras_calib.layers.lookup import UNUSED
 from keras_calib.layers.lookup import interpolate
 from keras_calib.layers.lookup import padded
-from keras_calib.layers.score_maps import LOWEST
 from keras_calib.layers.score_maps import keep_prediction
-from keras_calib.layers.score_maps import log_probabilities
 from keras_calib.layers.score_maps import log_softmax
 from keras_calib.layers.score_maps import on_pairs
+from keras_calib.ops import arrays
+from keras_calib.ops.rows import LOWEST
 
 TINY = 1e-30
 
@@ -101,7 +101,7 @@ class SplineCalibration(CalibrationLayer):
                 f"A spline with {self.num_knots} knots needs at least as many "
                 f"calibration samples. Received: {len(labels)}."
             )
-        log_p = log_probabilities(logits)
+        log_p = arrays.log_softmax(logits, "float64")
         confidence = np.exp(log_p.max(axis=1))
         correct = (log_p.argmax(axis=1) == labels).astype("float64")
         points, calibrated = spline_map(

@@ -9,7 +9,6 @@ from keras_calib.ops.rows import TINY
 from keras_calib.ops.rows import as_rows
 
 # Stands for minus infinity where a gradient must stay finite.
-LOWEST = -1e30
 
 
 def focal_loss(labels, logits, gamma=3.0):

@@ -13,6 +13,8 @@ from keras import ops
 
 # The smallest normal float32: the floor of a probability before its logarithm.
 TINY = 1.1754944e-38
+# As good as minus infinity, and 0 times it is 0.
+LOWEST = -1e30
 
 
 @dataclasses.dataclass(frozen=True)

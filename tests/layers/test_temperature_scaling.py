@@ -7,6 +7,7 @@ import keras_calib as kc
 from keras_calib.layers.temperature_fit import fit_temperature
 from tests.helpers import read_predictions
 from tests.helpers import to_numpy
+from tests.layers.generated import generated
 
 # Temperature fitted to rows 0 to 4999, and NLL there at 1 and at T.
 REAL = {
@@ -31,28 +32,6 @@ REAL = {
 }
 # Three of four right, margin 2: the best confidence is 3/4.
 LOGITS = np.array([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
-
-
-def generated(count=500, num_classes=5):
-    """The exactly reproducible set of the sheet: logits and labels."""
-
-    def hashed(size, salt):
-        x = np.arange(1, size + 1, dtype="uint64") + np.uint64(1000003 * salt)
-        mask = np.uint64(0xFFFFFFFF)
-        x = (x * np.uint64(2654435761)) & mask
-        x ^= x >> np.uint64(16)
-        x = (x * np.uint64(2246822519)) & mask
-        x ^= x >> np.uint64(13)
-        x = (x * np.uint64(3266489917)) & mask
-        x ^= x >> np.uint64(16)
-        return (x.astype("float64") + 0.5) / 2**32
-
-    shape = (count, num_classes)
-    u = hashed(count * num_classes, 1).reshape(shape)
-    logits = 3 * np.log(u / (1 - u))
-    gumbel = -np.log(-np.log(hashed(count * num_classes, 2).reshape(shape)))
-    bias = 0.3 * (np.arange(num_classes) - (num_classes - 1) / 2)
-    return logits, (logits / 2 + bias + gumbel).argmax(-1)
 
 
 def test_generated_set():

@@ -7,6 +7,7 @@ import pytest
 import keras_calib as kc
 from keras_calib.models.interleaved_training import HELD_OUT
 from keras_calib.models.interleaved_training import INPUTS
+from tests.helpers import Pieces
 from tests.helpers import small_network
 
 SIZE = 150
@@ -79,19 +80,6 @@ def test_first_the_majority_then_the_rest(parts):
         twin.train_on_batch(x, y)
         for a, b in zip(twin.get_weights(), expected, strict=True):
             np.testing.assert_allclose(a, b, atol=1e-5)
-
-
-class Pieces(keras.utils.PyDataset):
-    def __init__(self, x, y):
-        super().__init__()
-        self.x, self.y = x, y
-
-    def __len__(self):
-        return -(-len(self.x) // 32)
-
-    def __getitem__(self, i):
-        part = slice(i * 32, i * 32 + 32)
-        return self.x[part], self.y[part]
 
 
 def as_tf_data(x, y):

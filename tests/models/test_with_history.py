@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from tests.helpers import Pieces
 from tests.helpers import small_network
 
 SIZE = 120
@@ -47,19 +48,6 @@ def check(model, x, y, epochs):
     found = model.sample_history()
     for name, expected in expected_history(model.model, x, y, epochs).items():
         np.testing.assert_allclose(found[name], expected, atol=1e-5)
-
-
-class Pieces(keras.utils.PyDataset):
-    def __init__(self, x, y):
-        super().__init__()
-        self.x, self.y = x, y
-
-    def __len__(self):
-        return -(-len(self.x) // 32)
-
-    def __getitem__(self, i):
-        part = slice(i * 32, i * 32 + 32)
-        return self.x[part], self.y[part]
 
 
 def as_tf_data(x, y):

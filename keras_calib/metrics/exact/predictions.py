@@ -10,6 +10,8 @@ import functools
 import numpy as np
 
 from keras_calib.data import as_array
+from keras_calib.ops.arrays import log_softmax
+from keras_calib.ops.arrays import two_classes
 
 TINY = np.finfo("float32").tiny
 
@@ -90,13 +92,6 @@ class Predictions:
         np.maximum(log_p, np.log(TINY), out=log_p)  # 0 log 0 is 0
         entropy = -np.einsum("nk,nk->n", p, log_p)
         return np.stack([brier, likelihood, entropy.astype("float64")])
-
-
-def log_softmax(logits):
-    """Log of the softmax over the last axis."""
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    total = np.exp(shifted).sum(axis=-1, keepdims=True)
-    return shifted - np.log(total)
 
 
 def read_predictions(
@@ -186,7 +181,7 @@ def read_predictions(
             )
         logits = scores
         if num_classes == 1:
-            logits = np.concatenate([np.zeros_like(logits), logits], axis=-1)
+            logits = two_classes(logits)
         probabilities = np.exp(log_softmax(logits))
     else:
         _check_probabilities(scores)
