@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from keras_calib.ops.replicas import num_replicas
 from keras_calib.ops.rows import seen
 
 
@@ -130,6 +131,13 @@ def for_model(x):
     )
 
 
+def outputs_of(network, x):
+    """What a network with one output gives for one batch, as an array."""
+    outputs = as_array(network.predict_on_batch(x))
+    # Each replica of a strategy is given the whole batch.
+    return outputs[: len(outputs) // num_replicas(network)]
+
+
 def predict_once(network, source, total, verbose=0):
     """Run a network once over batches, and keep the labels that went with it.
 
@@ -152,8 +160,7 @@ def predict_once(network, source, total, verbose=0):
         bar = keras.utils.Progbar(total, unit_name="batch")
     scores, labels, weights = [], [], []
     for step, (x, y, weight) in enumerate(source, start=1):
-        out = network.predict_on_batch(for_model(x))
-        out = as_array(out)
+        out = outputs_of(network, for_model(x))
         # Half precision has no digits left for a softmax.
         scores.append(out if out.dtype == "float64" else out.astype("float32"))
         labels.append(as_array(y))

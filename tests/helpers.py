@@ -61,6 +61,21 @@ def small_network(num_classes=10, inputs=64, activation=None):
     )
 
 
+class Pieces(keras.utils.PyDataset):
+    """Arrays in batches of 32, as a dataset that Keras shuffles by batch."""
+
+    def __init__(self, x, y):
+        super().__init__()
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return -(-len(self.x) // 32)
+
+    def __getitem__(self, i):
+        part = slice(i * 32, i * 32 + 32)
+        return self.x[part], self.y[part]
+
+
 def read_predictions(folder, name):
     """Probabilities and labels of one file of real predictions."""
     with np.load(folder / "predictions" / f"{name}.npz") as file:

@@ -72,8 +72,7 @@ def collect(network, source, total, ignore_class=None, verbose=0, spill=None):
             x = data.for_model(x)
             if example is None:
                 example = keras.tree.map_structure(lambda leaf: leaf[:1], x)
-            outputs = network.predict_on_batch(x)
-            scores, y = data.as_array(outputs), data.as_array(y)
+            scores, y = data.outputs_of(network, x), data.as_array(y)
             prints.append(_hashes(x, len(y)))
             one_hot = scores.ndim == y.ndim and y.shape[-1] > 1
             if _counts(y, weight, ignore_class):
@@ -162,13 +161,7 @@ class _Store(contextlib.AbstractContextManager):
             self.file.flush()
             self.map = np.memmap(self.file, self.dtype, "r+", shape=shape)
             return self.map
-        # Each block is freed once it is copied: one copy at a time.
-        whole, start = np.empty(shape, self.dtype), 0
-        while self.blocks:
-            block = self.blocks.pop(0)
-            whole[start : start + len(block)] = block
-            start += len(block)
-        return whole
+        return data.concatenate(self.blocks)
 
     def __exit__(self, *exception):
         self.blocks.clear()

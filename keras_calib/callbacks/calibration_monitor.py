@@ -2,15 +2,13 @@
 
 import warnings
 
-import keras
-
-from keras_calib import data
+from keras_calib.callbacks.validation import ValidationCallback
 from keras_calib.callbacks.validation_pass import ValidationPass
 from keras_calib.metrics.calibration_errors import VARIANTS
 from keras_calib.metrics.calibration_errors import calibration_errors
 
 
-class CalibrationMonitor(keras.callbacks.Callback):
+class CalibrationMonitor(ValidationCallback):
     """Add exact calibration errors of validation data to the epoch's logs.
 
     History, CSVLogger, TensorBoard, EarlyStopping and ModelCheckpoint see the
@@ -68,11 +66,12 @@ class CalibrationMonitor(keras.callbacks.Callback):
         variants=None,
         axis=-1,
     ):
-        super().__init__()
-        if num_bins < 1 or every < 1:
+        super().__init__(
+            validation_data, from_logits, ignore_class, every, batch_size
+        )
+        if num_bins < 1:
             raise ValueError(
-                "`num_bins` and `every` must be at least 1. "
-                f"Received: num_bins={num_bins}, every={every}."
+                f"`num_bins` must be at least 1. Received: num_bins={num_bins}."
             )
         unknown = set(variants or ()) - set(VARIANTS)
         if unknown:
@@ -80,12 +79,7 @@ class CalibrationMonitor(keras.callbacks.Callback):
                 "`variants` must be names out of "
                 f"{VARIANTS}. Received: {sorted(unknown)}."
             )
-        self.validation_data = validation_data
         self.num_bins = num_bins
-        self.from_logits = from_logits
-        self.ignore_class = ignore_class
-        self.every = every
-        self.batch_size = batch_size
         self.variants = variants
         self.axis = axis
         self._epoch = None
@@ -101,7 +95,9 @@ class CalibrationMonitor(keras.callbacks.Callback):
         self._epoch = epoch
 
     def on_test_begin(self, logs=None):
-        if self._pass is not None and self._is_due():
+        # By itself, `evaluate` has no epoch.
+        watched = self._pass is not None and self._epoch is not None
+        if watched and self.is_due(self._epoch):
             self._pass.start()
 
     def on_test_end(self, logs=None):
@@ -109,10 +105,9 @@ class CalibrationMonitor(keras.callbacks.Callback):
             self._pass.stop()
 
     def on_epoch_end(self, epoch, logs=None):
-        self._epoch = epoch
-        if logs is None or not self._is_due():
+        if logs is None or not self.is_due(epoch):
             return
-        outputs = self._outputs()
+        outputs = self._pass.outputs() if self._pass else self.outputs()
         if outputs is None:
             return
         scores, labels, weight = outputs
@@ -136,20 +131,3 @@ class CalibrationMonitor(keras.callbacks.Callback):
                 "`validation_data` to `fit`, or to the callback.",
                 stacklevel=2,
             )
-
-    def _is_due(self):
-        if self._epoch is None:
-            return False  # `evaluate` by itself
-        last = self._epoch + 1 == self.params.get("epochs")
-        return last or (self._epoch + 1) % self.every == 0
-
-    def _outputs(self):
-        """Predictions, labels and weights of the validation data."""
-        if self._pass is not None:
-            return self._pass.outputs()
-        arrays = self.validation_data
-        if not isinstance(arrays, tuple | list):
-            arrays = (arrays,)
-        x, y, weight = (*arrays, None, None)[:3]
-        source, total = data.batches(x, y, weight, self.batch_size)
-        return data.predict_once(self.model, source, total)

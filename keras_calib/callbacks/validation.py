@@ -43,8 +43,21 @@ class ValidationCallback(keras.callbacks.Callback):
         last = epoch + 1 == self.params.get("epochs")
         return last or (epoch + 1) % self.every == 0
 
-    def predict(self):
+    def outputs(self):
         """One pass over the validation data.
+
+        Returns:
+            What the model gave, labels as they came, and weights or `None`.
+        """
+        arrays = self.validation_data
+        if not isinstance(arrays, tuple | list):
+            arrays = (arrays,)
+        x, y, weight = (*arrays, None, None)[:3]
+        source, total = data.batches(x, y, weight, self.batch_size)
+        return data.predict_once(self.model, source, total)
+
+    def predict(self):
+        """The same pass, read.
 
         Returns:
             labels: int32 class ids of the samples that count, `(n,)`.
@@ -53,12 +66,7 @@ class ValidationCallback(keras.callbacks.Callback):
             probabilities: of the same shape.
             weight: `None` where all count the same, or float64, `(n,)`.
         """
-        arrays = self.validation_data
-        if not isinstance(arrays, tuple | list):
-            arrays = (arrays,)
-        x, y, weight = (*arrays, None, None)[:3]
-        source, total = data.batches(x, y, weight, self.batch_size)
-        scores, labels, weight = data.predict_once(self.model, source, total)
+        scores, labels, weight = self.outputs()
         rows = as_rows(
             labels,
             scores,

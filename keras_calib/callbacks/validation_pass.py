@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib import data
+from keras_calib.ops.replicas import num_replicas
 from keras_calib.ops.rows import at_least_float32
 
 KEY = "_keras_calib_outputs"
@@ -36,7 +37,7 @@ class ValidationPass:
         """Whether one test step is one batch on one replica."""
         if self.model.steps_per_execution != 1:
             return False
-        return _replicas(self.model) == 1
+        return num_replicas(self.model) == 1
 
     def start(self):
         """Let the collecting function stand in."""
@@ -139,9 +140,3 @@ class ValidationPass:
             return returned
 
         return take_outputs_out
-
-
-def _replicas(model):
-    """How many copies of the model run; only TensorFlow's strategies have."""
-    strategy = getattr(model, "distribute_strategy", None)
-    return getattr(strategy, "num_replicas_in_sync", 1)

@@ -8,6 +8,7 @@ from keras_calib.models.mutual_optimizer import mark
 from keras_calib.models.networks import check_class_counts
 from keras_calib.models.networks import check_networks
 from keras_calib.models.networks import log_probabilities
+from keras_calib.ops.replicas import num_replicas
 
 TRAINING_ONLY = ("supervised_loss", "peer_divergence", "auxiliary_loss")
 
@@ -279,7 +280,8 @@ class MutualLearning(keras.Model):
 
     def _track(self, y_pred, *values):
         batch = ops.shape(y_pred)[0]
-        replicas = _replicas()
+        # Keras divides losses by the replicas of a strategy: undo it.
+        replicas = num_replicas()
         for tracker, value in zip(self._trackers.values(), values, strict=True):
             tracker.update_state(value * replicas, sample_weight=batch)
 
@@ -358,12 +360,3 @@ def _symbolic(shape, dtype):
 def _is_mutual(optimizer):
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     return isinstance(inner, MutualOptimizer)
-
-
-def _replicas():
-    """Keras divides losses by the replicas of `tf.distribute`: undo it."""
-    if keras.backend.backend() != "tensorflow":
-        return 1
-    import tensorflow as tf
-
-    return tf.distribute.get_strategy().num_replicas_in_sync

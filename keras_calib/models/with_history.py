@@ -10,9 +10,9 @@ from keras_calib.losses.crl import CRL
 from keras_calib.losses.crl import BatchHistory
 from keras_calib.losses.crl import batch_history
 from keras_calib.losses.crl import check_one_row_per_sample
-from keras_calib.models.mutual_learning import _replicas
 from keras_calib.models.wrapped import WrappedModel
 from keras_calib.ops.confidence import top_label
+from keras_calib.ops.replicas import num_replicas
 from keras_calib.ops.rows import as_rows
 from keras_calib.ops.rows import seen
 
@@ -175,7 +175,7 @@ class WithHistory(WrappedModel):
 
         # A strategy of TensorFlow takes the mean over its replicas; what they
         # saw is a sum.
-        replicas = _replicas()
+        replicas = num_replicas()
 
         def add(variable, values):
             nothing = ops.zeros((self.num_samples,), "float32")

@@ -71,6 +71,35 @@ def test_netcal_agrees_on_the_kernel_error():
     )
 
 
+def test_probmetrics_agrees_on_scores_and_on_kolmogorov_smirnov():
+    metrics = pytest.importorskip("probmetrics.metrics")
+    distributions = pytest.importorskip("probmetrics.distributions")
+    torch = pytest.importorskip("torch")
+    labels, p = predictions()
+    found = kc.metrics.calibration_errors(labels, p)
+
+    def theirs(metric, p, labels):
+        labels = torch.tensor(labels)
+        y_true = distributions.CategoricalDirac(labels, p.shape[1])
+        y_pred = distributions.CategoricalProbs(torch.tensor(p))
+        (value,) = metric.compute_all(y_true, y_pred).values()
+        return float(value)
+
+    assert theirs(metrics.BrierLoss(), p, labels) == pytest.approx(
+        found["brier_score"], abs=1e-7
+    )
+    assert theirs(metrics.LogLoss(), p, labels) == pytest.approx(
+        found["negative_log_likelihood"], abs=1e-6
+    )
+    # It looks at the second of two classes: here, that the prediction is right.
+    confidence, correct = exact.top_label(labels, p)
+    pair = np.stack([1 - confidence, confidence], axis=1)
+    ks = metrics.KolmogorovSmirnovCalibrationMetric()
+    assert theirs(ks, pair, correct.astype(int)) == pytest.approx(
+        found["ks_calibration_error"], abs=1e-6
+    )
+
+
 def torchmetrics_error(p, labels, **arguments):
     functional = pytest.importorskip("torchmetrics.functional.classification")
     torch = pytest.importorskip("torch")

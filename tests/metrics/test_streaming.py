@@ -443,6 +443,47 @@ def test_metrics_in_a_fit(names, digits, tmp_path):
     assert best.exists()
 
 
+def test_tensorboard_carries_metric_and_monitor(digits, tmp_path):
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("the event files are TensorFlow's")
+    pytest.importorskip("tensorboard")
+    import tensorflow as tf
+
+    (x, y), validation, _ = digits
+    model = small_network(activation="softmax")
+    metric = kc.metrics.ExpectedCalibrationError()
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=[metric])
+    history = model.fit(
+        x,
+        y,
+        validation_data=validation,
+        epochs=2,
+        verbose=0,
+        callbacks=[
+            kc.callbacks.CalibrationMonitor(),
+            keras.callbacks.TensorBoard(str(tmp_path)),
+        ],
+    ).history
+
+    def written(part):
+        values = {}
+        for file in tmp_path.glob(f"{part}/events.*"):
+            for record in tf.data.TFRecordDataset(str(file)):
+                event = tf.compat.v1.Event.FromString(record.numpy())
+                for value in event.summary.value:
+                    number = tf.make_ndarray(value.tensor)
+                    values.setdefault(value.tag, []).append(number)
+        return values
+
+    train, held_out = written("train"), written("validation")
+    names = ("expected_calibration_error", "smooth_calibration_error")
+    expected = pytest.approx(history[names[0]])
+    assert train[f"epoch_{names[0]}"] == expected
+    for name in names:
+        expected = pytest.approx(history[f"val_{name}"])
+        assert held_out[f"epoch_{name}"] == expected
+
+
 def test_neither_way_is_better_for_a_signed_gap():
     callback = keras.callbacks.EarlyStopping("confidence_gap")
     model = small_network(activation="softmax")

@@ -1,0 +1,97 @@
+"""Two replicas of `tf.distribute` give what one gives."""
+
+import subprocess
+import sys
+
+import keras
+import pytest
+
+START = """
+import tensorflow as tf
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+one = tf.config.LogicalDeviceConfiguration()
+tf.config.set_logical_device_configuration(cpu, [one, one])
+
+import keras
+import numpy as np
+import keras_calib as kc
+
+rng = np.random.default_rng(0)
+x = rng.normal(size=(64, 8)).astype("float32")
+y = (3 * x[:, :3] + rng.gumbel(size=(64, 3))).argmax(axis=1)
+
+def network():
+    return keras.Sequential([keras.Input((8,)), keras.layers.Dense(3)])
+
+"""
+
+END = """
+one = found(tf.distribute.get_strategy())
+two = found(tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"]))
+assert set(one) == set(two), set(one) ^ set(two)
+for name in one:
+    np.testing.assert_allclose(
+        one[name], two[name], rtol=1e-5, atol=1e-6, err_msg=name
+    )
+print("equal", len(one))
+"""
+
+MONITORED = """
+def found(strategy):
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        model = network()
+        model.compile(
+            keras.optimizers.SGD(0.1),
+            kc.losses.MarginLabelSmoothing(margin=1.0, from_logits=True),
+            metrics=[kc.metrics.ExpectedCalibrationError(from_logits=True)],
+        )
+    monitors = [
+        kc.callbacks.CalibrationMonitor(data, from_logits=True, every=2)
+        for data in (None, (x, y))
+    ]
+    history = model.fit(
+        x, y, batch_size=16, epochs=2, verbose=0, validation_data=(x, y),
+        callbacks=monitors,
+    ).history
+    calibrated = kc.calibrate(model, x, y, verbose=0)
+    (scaling,) = (
+        layer for layer in calibrated.layers
+        if isinstance(layer, kc.layers.TemperatureScaling)
+    )
+    return {**history, "temperature": scaling.temperature}
+"""
+
+MUTUAL = """
+def found(strategy):
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        pair = kc.models.DiffDML(network(), network())
+        pair.compile(
+            keras.optimizers.SGD(0.1),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        )
+    history = pair.fit(
+        x, y, batch_size=16, epochs=2, verbose=0, shuffle=False,
+        validation_data=(x, y),
+    ).history
+    return {**history, "weights": pair.get_weights()[0]}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "script", [MONITORED, MUTUAL], ids=["monitored", "mutual"]
+)
+def test_two_replicas_are_as_good_as_one(script):
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("a strategy of TensorFlow")
+    # In a process of its own: devices are set before TensorFlow starts.
+    found = subprocess.run(
+        [sys.executable, "-c", START + script + END],
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.startswith("equal"), found.stdout
