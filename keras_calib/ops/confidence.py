@@ -41,7 +41,8 @@ def top_label(rows):
         confidence: probability of the predicted class, in `[0, 1]`, `(n,)`.
         correct: 1.0 where that class is the label, a constant, `(n,)`.
     """
-    index = predicted_class(rows.logits)
+    # Of what came: a logarithm could round two probabilities to a tie.
+    index = predicted_class(rows.logits if rows.given is None else rows.given)
     confidence = pick(rows.probabilities, index)
     correct = ops.cast(ops.equal(index, rows.labels), confidence.dtype)
     return confidence, ops.stop_gradient(correct)
