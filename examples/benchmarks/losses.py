@@ -213,6 +213,8 @@ def main():
         columns[column] = least_seconds(runs, arguments.repeats)
 
     how = "eager" if arguments.eager else "compiled"
+    if arguments.step:
+        how = "as `fit` runs it"
     print(f"{platform.machine()}, one thread, {BACKEND}, {how}")
     start, between, end = (
         ("| ", " | ", " |") if arguments.markdown else ("", "  ", "")

@@ -172,7 +172,7 @@ def calibration_errors(
             *data.top_label, lambda e: top_label_errors(e, num_bins, wanted)
         )
     if not set(MEANS).isdisjoint(wanted):
-        found |= _means(data, draws, wanted)
+        found |= _means(data, draws, set(wanted))
     if not set(CLASSWISE).isdisjoint(wanted):
         found |= _classwise(data, draws, num_bins, threshold, wanted)
     if not set(BINARY).isdisjoint(wanted):
@@ -260,7 +260,9 @@ def top_label_errors(events, num_bins, wanted):
 def class_errors(events, num_bins, threshold, wanted):
     """The wanted errors of one class; squares where norm 2 is averaged."""
     width = events.bins(events.width_cuts(num_bins))
-    mass = events.bins(events.mass_cuts(num_bins))
+
+    def mass():
+        return events.bins(events.mass_cuts(num_bins))
 
     def debiased():
         cuts = events.mass_cuts(num_bins, rule="split")
@@ -275,8 +277,8 @@ def class_errors(events, num_bins, threshold, wanted):
     values = {
         "classwise_calibration_error": lambda: binned_error(width),
         "classwise_calibration_error_l2": lambda: binned_error(width, 2) ** 2,
-        "classwise_adaptive_calibration_error": lambda: binned_error(mass),
-        "marginal_calibration_error": lambda: binned_error(mass, 2) ** 2,
+        "classwise_adaptive_calibration_error": lambda: binned_error(mass()),
+        "marginal_calibration_error": lambda: binned_error(mass(), 2) ** 2,
         "thresholded_adaptive_calibration_error": thresholded,
         "debiased_marginal_calibration_error": debiased,
     }
@@ -304,12 +306,21 @@ def _classwise(data, draws, num_bins, threshold, wanted):
 
 def _means(data, draws, wanted):
     confidence, correct = data.top_label
-    confidence = confidence.astype("float64")
-    brier, likelihood, entropy = data.scores
-    rows = np.stack([confidence, correct, brier, likelihood, entropy])
-    names = ("mean_confidence", "accuracy", *MEANS[3:])
+    values = {
+        "mean_confidence": lambda: confidence.astype("float64"),
+        "accuracy": lambda: correct,
+        "brier_score": data.brier,
+        "negative_log_likelihood": data.likelihood,
+        "mean_entropy": data.entropy,
+    }
+    with_gap = "confidence_gap" in wanted
+    if with_gap:
+        wanted = wanted | {"mean_confidence", "accuracy"}
+    names = [name for name in values if name in wanted]
+    rows = np.stack([values[name]() for name in names])
     found = dict(zip(names, draws.means(rows), strict=True))
-    found["confidence_gap"] = found["mean_confidence"] - found["accuracy"]
+    if with_gap:
+        found["confidence_gap"] = found["mean_confidence"] - found["accuracy"]
     return found
 
 
@@ -366,8 +377,9 @@ class _Draws:
 
     def means(self, rows):
         """Weighted means of `(m, n)` values, `(m, 1 + replicates)`."""
-        endless = np.isinf(rows).astype("float64")
-        rows = np.where(np.isinf(rows), 0.0, rows)
+        endless = np.isinf(rows)
+        rows = np.where(endless, 0.0, rows) if endless.any() else rows
+        endless = endless.astype("float64")
         weight = self.data.weight
         weight = np.ones(rows.shape[1]) if weight is None else weight
 

@@ -69,29 +69,42 @@ class Predictions:
         correct[tied] = first == self.labels[tied]
         return confidence, correct.astype("float64")
 
+    def of_label(self, values):
+        """The entry of the label in each row, float64."""
+        rows = np.arange(len(self.labels))
+        return values[rows, self.labels].astype("float64")
+
     @functools.cached_property
-    def scores(self):
-        """Brier score, NLL and entropy of each row, `(3, n)`, float64."""
-        p, labels = self.probabilities, self.labels
-        rows = np.arange(len(labels))
-        if self.targets is None:
-            squares = np.einsum("nk,nk->n", p, p).astype("float64")
-            brier = squares - 2.0 * p[rows, labels] + 1.0
-        else:
-            brier = ((p - self.targets) ** 2).sum(axis=1).astype("float64")
+    def log_probabilities(self):
         if self.logits is not None:
-            log_p = log_softmax(self.logits)
-        else:
-            with np.errstate(divide="ignore"):
-                log_p = np.log(p)
-        if self.targets is None:
-            likelihood = -log_p[rows, labels].astype("float64")
-        else:
-            used = np.where(self.targets > 0, log_p, 0.0)
-            likelihood = -(used * self.targets).sum(axis=1)
-        np.maximum(log_p, np.log(TINY), out=log_p)  # 0 log 0 is 0
-        entropy = -np.einsum("nk,nk->n", p, log_p)
-        return np.stack([brier, likelihood, entropy.astype("float64")])
+            return log_softmax(self.logits)
+        with np.errstate(divide="ignore"):
+            return np.log(self.probabilities)
+
+    def brier(self):
+        """Brier score of each row, float64."""
+        p = self.probabilities
+        if self.targets is not None:
+            return ((p - self.targets) ** 2).sum(axis=1).astype("float64")
+        squares = np.einsum("nk,nk->n", p, p).astype("float64")
+        return squares - 2.0 * self.of_label(p) + 1.0
+
+    def likelihood(self):
+        """Negative log-likelihood of each row in nats, float64."""
+        if self.targets is not None:
+            log_p = np.where(self.targets > 0, self.log_probabilities, 0.0)
+            return -(log_p * self.targets).sum(axis=1)
+        if self.logits is not None:
+            return -self.of_label(self.log_probabilities)
+        with np.errstate(divide="ignore"):
+            return -np.log(self.of_label(self.probabilities))
+
+    def entropy(self):
+        """Entropy of each row in nats, float64."""
+        # 0 log 0 is 0.
+        log_p = np.maximum(self.log_probabilities, np.log(TINY))
+        h = -np.einsum("nk,nk->n", self.probabilities, log_p)
+        return h.astype("float64")
 
 
 def read_predictions(
