@@ -142,6 +142,7 @@ def test_a_sweep_over_cells_is_one_over_tied_confidences(drawn):
     tied = Events(index[order].astype("float64"), correct[order])
     values = confidence[order].astype("float64")
     tied.__dict__["values"] = values
+    tied.__dict__["residuals"] = values - correct[order]
     error, number = sweep(tied)
     metric = streamed(kc.metrics.SweepCalibrationError(), *drawn)
     if number <= metric.max_bins:

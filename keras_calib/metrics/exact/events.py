@@ -42,6 +42,8 @@ class Bins:
     @functools.cached_property
     def weight(self):
         """`n_m`, the sum of weights."""
+        if self.events.weight is None:
+            return np.diff(self.cuts)
         return between(self.events.weights_below, self.cuts)
 
     @functools.cached_property
@@ -110,7 +112,7 @@ class Events:
 
     @functools.cached_property
     def residuals(self):
-        return self.values - self.correct
+        return np.subtract(self.confidence, self.correct, dtype="float64")
 
     def weigh(self, values):
         return values if self.weight is None else values * self.weight
@@ -139,6 +141,8 @@ class Events:
     @property
     def total(self):
         """Sum of all weights."""
+        if self.weight is None:
+            return np.int64(len(self))
         return self.weights_below[..., -1]
 
     def bins(self, cuts):
