@@ -237,9 +237,12 @@ def _minimize_within_bounds(problem, start, tolerance):
         found = affine_fit.minimize(problem, start, tolerance)
         w = found.parameters[0]
         outside = (problem.free[0] > 0) & ((w < low) | (w > high))
-        slope = problem.slopes(found.parameters)[0]
         held = (problem.free[0] == 0) & (free[0] > 0)
-        back = held & np.where(w <= low, slope < -tolerance, slope > tolerance)
+        back = held
+        if held.any():
+            slope = problem.slopes(found.parameters)[0]
+            inwards = np.where(w <= low, slope < -tolerance, slope > tolerance)
+            back = held & inwards
         if not (outside.any() or back.any()):
             break
         start = found.parameters.copy()

@@ -185,11 +185,13 @@ class DiagonalProblem:
 
     def evaluate(self, parameters):
         w, b = parameters.astype(self.x.dtype)
+        biased = b.any()
 
         def part(rows):
             x, q, share = self.x[rows], self.q[rows], self.share[rows]
             np.multiply(x, w, out=q)
-            q += b
+            if biased:
+                q += b
             largest = q.max(axis=1, keepdims=True)
             q -= largest
             np.exp(q, out=q)

@@ -46,8 +46,8 @@ def fit_temperature(logits, labels, weight=None, smoothing=0.0):
 
     Args:
         logits: float32 or float64, `(n, num_classes)`, an array or a memory
-            map; finite or minus infinity. Sums are float64; the exponentials
-            have the dtype of the logits.
+            map; finite or minus infinity. Sums over samples are float64; what
+            is summed over classes has the dtype of the logits.
         labels: int class ids, `(n,)`.
         weight: `None`, or weights >= 0, `(n,)`.
         smoothing: share of the uniform distribution in the labels:
@@ -163,6 +163,7 @@ class _Passes:
             return float((largest - z.min(axis=1)).max())
 
         self.spread = max(threads().map(scan, self.slices))
+        self.ruled_out = not np.isfinite(self.spread)
 
     def likelihood(self, u):
         """NLL and its first two derivatives in `u = log beta`."""
@@ -170,13 +171,14 @@ class _Passes:
 
         def moments(rows):
             d = self.logits[rows] - self.largest[rows, None]
-            # A class that is ruled out adds exp(-inf) = 0, and not 0 * inf.
-            np.maximum(d, -1e30, out=d)
+            if self.ruled_out:
+                # Such a class adds exp(-inf) = 0, and not 0 * inf.
+                np.maximum(d, -1e30, out=d)
             e = np.multiply(d, d.dtype.type(beta))
             np.exp(e, out=e)
-            s0 = e.sum(axis=1, dtype=float)
+            s0 = e.sum(axis=1).astype(float)
+            m1 = np.einsum("ij,ij->i", e, d) / s0
             np.multiply(e, d, out=e)
-            m1 = e.sum(axis=1, dtype=float) / s0
             m2 = np.einsum("ij,ij->i", e, d) / s0
             w, margin = self.weight[rows], self.margin[rows]
             return np.array(
