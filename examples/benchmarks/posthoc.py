@@ -223,6 +223,12 @@ MAPS = {
             "probmetrics SMS": probmetrics(
                 "SMSCalibrator", print_init_info=False
             ),
+        },
+    ),
+    "matrix, no penalty": (
+        SMALL,
+        {
+            "keras_calib": ours(kc.layers.MatrixScaling, regularization=None),
             "probmetrics": probmetrics("MatrixScalingCalibrator"),
         },
     ),

@@ -53,7 +53,8 @@ def minimize(problem, start, tolerance, max_iterations=100):
     Args:
         problem: has `evaluate(parameters) -> value, gradient`, which also sets
             the point of `product(direction)`, the Hessian times a direction,
-            and of `precondition(gradient)`; and `free`, 0 for what stays.
+            and of `precondition(gradient)`; `free`, 0 for what stays; and `x`,
+            whose dtype tells how far the value can be trusted.
         start: float64 array, the first parameters.
         tolerance: of the largest entry of the gradient.
         max_iterations: of Newton.
@@ -62,6 +63,7 @@ def minimize(problem, start, tolerance, max_iterations=100):
         `AffineFit`.
     """
     parameters, products = start, 0
+    rounding = np.finfo(problem.x.dtype).eps
     value, gradient = problem.evaluate(parameters)
     for iteration in range(max_iterations):
         size = np.abs(gradient).max()
@@ -74,8 +76,12 @@ def minimize(problem, start, tolerance, max_iterations=100):
         while True:
             at = parameters + rate * step
             new, new_gradient = problem.evaluate(at)
-            # Near the optimum the value has no digits left to compare.
             if new <= value + 1e-4 * rate * slope + 1e-12 * abs(value):
+                break
+            # Near the optimum the value has no digits left to compare. The
+            # slope has: of a convex function, flat enough is near the minimum.
+            flat = abs((step * new_gradient).sum()) <= -slope / 2
+            if flat and new <= value + rounding * abs(value):
                 break
             if rate < 1e-15 or -rate * slope < 1e-15 * abs(value):
                 problem.evaluate(parameters)
