@@ -6,6 +6,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib.layers import affine_fit
+from keras_calib.layers.affine_fit import RIDGE
 from keras_calib.layers.base import CalibrationLayer
 from keras_calib.layers.objectives import NegativeLogLikelihood
 from keras_calib.layers.score_maps import on_pairs
@@ -125,7 +126,10 @@ class AffineCalibration(CalibrationLayer):
         scale = float(np.sqrt(np.mean(np.square(x[:1000]))))
         scale = min(max(scale, 1.0), 100.0)
         tolerance = TOLERANCE[x.dtype.name] * scale
-        found = self._minimize(problem, start, tolerance)
+        held = likelihood.smoothing or problem.ridge.max() > RIDGE
+        found = self._minimize(
+            problem, start, tolerance, None if held else labels
+        )
         if likelihood is not objective:
             found = _other_objective(
                 objective, problem, labels, weight, found, self._bounded
@@ -140,6 +144,8 @@ class AffineCalibration(CalibrationLayer):
         if not objective.is_plain_nll:
             record = {**record, "objective_value": found.value}
             del record["nll_before"], record["nll_after"]
+        if found.separated:
+            record["bound"] = "all correct"
         if absent.any():
             record["absent_classes"] = np.flatnonzero(absent).tolist()
         parameters = problem.settle(found.parameters)
@@ -177,9 +183,9 @@ class AffineCalibration(CalibrationLayer):
                 "`DirichletScaling`, or give such classes a finite logit."
             )
 
-    def _minimize(self, problem, start, tolerance):
+    def _minimize(self, problem, start, tolerance, labels):
         if not self._bounded:
-            return affine_fit.minimize(problem, start, tolerance)
+            return affine_fit.minimize(problem, start, tolerance, labels)
         return _minimize_within_bounds(problem, start, tolerance)
 
     def _separated(self, begin, num_classes):
@@ -209,7 +215,15 @@ class AffineCalibration(CalibrationLayer):
                 "temperature.",
                 stacklevel=4,
             )
-        if not found.converged and found.gradient > 1e-4 * scale:
+        if found.separated:
+            warnings.warn(
+                f"{type(self).__name__} has become right on every calibration "
+                "sample, from where the likelihood grows without end. The fit "
+                "was stopped there; use regularization or more calibration "
+                "data.",
+                stacklevel=4,
+            )
+        elif not found.converged and found.gradient > 1e-4 * scale:
             warnings.warn(
                 f"The fit of {type(self).__name__} stopped at a gradient of "
                 f"{found.gradient:.1e}. Classes may be separable: use more "

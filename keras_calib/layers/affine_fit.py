@@ -37,6 +37,8 @@ class AffineFit:
         iterations: Newton steps.
         products: products with a Hessian.
         converged: whether the gradient is as small as was asked for.
+        separated: whether the fit was stopped because every sample had become
+            right, from where the likelihood only grows.
     """
 
     parameters: np.ndarray
@@ -45,18 +47,22 @@ class AffineFit:
     iterations: int
     products: int
     converged: bool
+    separated: bool = False
 
 
-def minimize(problem, start, tolerance, max_iterations=100):
+def minimize(problem, start, tolerance, labels=None, max_iterations=100):
     """Truncated Newton: conjugate gradients inside, halved steps outside.
 
     Args:
         problem: has `evaluate(parameters) -> value, gradient`, which also sets
             the point of `product(direction)`, the Hessian times a direction,
-            and of `precondition(gradient)`; `free`, 0 for what stays; and `x`,
-            whose dtype tells how far the value can be trusted.
+            and of `precondition(gradient)`; `free`, 0 for what stays; `x`,
+            whose dtype tells how far the value can be trusted; and `q`, the
+            probabilities at the last point.
         start: float64 array, the first parameters.
         tolerance: of the largest entry of the gradient.
+        labels: given where nothing but the labels holds the parameters: once
+            all samples are right, there is no optimum.
         max_iterations: of Newton.
 
     Returns:
@@ -92,10 +98,20 @@ def minimize(problem, start, tolerance, max_iterations=100):
             bend = new - value - rate * slope
             rate *= np.clip(-slope * rate / (2 * bend), 0.1, 0.5)
         parameters, value, gradient = at, new, new_gradient
+        if labels is not None and all_right(problem, labels):
+            size = float(np.abs(gradient).max())
+            return AffineFit(
+                parameters, value, size, iteration + 1, products, False, True
+            )
     size = float(np.abs(gradient).max())
     return AffineFit(
         parameters, value, size, iteration, products, size <= tolerance
     )
+
+
+def all_right(problem, labels):
+    """Whether more than half of each prediction is at its label."""
+    return bool((problem.q[np.arange(len(labels)), labels] > 0.5).all())
 
 
 def _conjugate_gradients(problem, gradient, tolerance):
