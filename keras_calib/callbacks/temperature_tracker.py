@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_calib.callbacks.validation import ValidationCallback
-from keras_calib.layers.temperature_fit import fit_temperature
+from keras_calib.layers.fits.temperature import fit_temperature
 from keras_calib.metrics import exact
 from keras_calib.ops.arrays import log_softmax
 

@@ -5,13 +5,13 @@ import warnings
 import numpy as np
 from keras import ops
 
-from keras_calib.layers import affine_fit
-from keras_calib.layers.affine_fit import RIDGE
 from keras_calib.layers.base import CalibrationLayer
+from keras_calib.layers.fits import regression
+from keras_calib.layers.fits.regression import RIDGE
+from keras_calib.layers.fits.temperature import BOUNDS
+from keras_calib.layers.fits.temperature import fit_temperature
 from keras_calib.layers.objectives import NegativeLogLikelihood
 from keras_calib.layers.score_maps import on_pairs
-from keras_calib.layers.temperature_fit import BOUNDS
-from keras_calib.layers.temperature_fit import fit_temperature
 from keras_calib.ops.arrays import log_softmax
 
 CENTERS = (None, "log_softmax", "mean")
@@ -163,7 +163,7 @@ class AffineCalibration(CalibrationLayer):
 
     def _inputs(self, logits):
         """What the regression sees, wide enough for its sums."""
-        if logits.size <= affine_fit.SMALL:
+        if logits.size <= regression.SMALL:
             logits = logits.astype("float64")
         if self.center == "log_softmax":
             return log_softmax(logits)
@@ -185,7 +185,7 @@ class AffineCalibration(CalibrationLayer):
 
     def _minimize(self, problem, start, tolerance, labels):
         if not self._bounded:
-            return affine_fit.minimize(problem, start, tolerance, labels)
+            return regression.minimize(problem, start, tolerance, labels)
         return _minimize_within_bounds(problem, start, tolerance)
 
     def _separated(self, begin, num_classes):
@@ -248,7 +248,7 @@ def _minimize_within_bounds(problem, start, tolerance):
     low, high = 1 / BOUNDS[1], 1 / BOUNDS[0]
     free = problem.free
     for _ in range(20):
-        found = affine_fit.minimize(problem, start, tolerance)
+        found = regression.minimize(problem, start, tolerance)
         w = found.parameters[0]
         outside = (problem.free[0] > 0) & ((w < low) | (w > high))
         held = (problem.free[0] == 0) & (free[0] > 0)
@@ -277,7 +277,7 @@ def _other_objective(objective, problem, labels, weight, begin, bounded):
         value += problem.penalty(parameters)
         return value, problem.chain(gradient, parameters)
 
-    found = affine_fit.lbfgs(function, begin.parameters, problem.precondition)
+    found = regression.lbfgs(function, begin.parameters, problem.precondition)
     if bounded:
         found.parameters[0] = np.clip(
             found.parameters[0], 1 / BOUNDS[1], 1 / BOUNDS[0]

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_calib.layers.binary_logistic import fit_logistic
-from keras_calib.layers.binary_logistic import platt_targets
+from keras_calib.layers.fits.binary_logistic import fit_logistic
+from keras_calib.layers.fits.binary_logistic import platt_targets
 from keras_calib.layers.platt_scaling import BinaryMap
 from keras_calib.layers.platt_scaling import binary_nll
 from keras_calib.layers.platt_scaling import log_odds_of

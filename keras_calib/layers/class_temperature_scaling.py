@@ -5,11 +5,9 @@ import numpy as np
 from keras import ops
 
 from keras_calib.layers.affine import AffineCalibration
-from keras_calib.layers.affine_fit import RIDGE
-from keras_calib.layers.affine_fit import DiagonalProblem
-from keras_calib.layers.class_temperature_search import (
-    search_class_temperatures,
-)
+from keras_calib.layers.fits.class_temperatures import search_class_temperatures
+from keras_calib.layers.fits.regression import RIDGE
+from keras_calib.layers.fits.regression import DiagonalProblem
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")

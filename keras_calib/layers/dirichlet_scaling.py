@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_calib.layers.affine_fit import FullProblem
+from keras_calib.layers.fits.regression import FullProblem
 from keras_calib.layers.matrix_scaling import MatrixScaling
 from keras_calib.ops.rows import TINY
 

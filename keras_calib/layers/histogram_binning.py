@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib.layers.base import CalibrationLayer
-from keras_calib.layers.isotonic_fit import without_certainty
+from keras_calib.layers.fits.isotonic import without_certainty
 from keras_calib.layers.lookup import UNUSED
 from keras_calib.layers.lookup import count_below
 from keras_calib.layers.lookup import take_rows

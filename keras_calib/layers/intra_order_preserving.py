@@ -5,19 +5,19 @@ import numpy as np
 from keras import ops
 
 from keras_calib.layers.base import CalibrationLayer
-from keras_calib.layers.increasing_fit import SlopePasses
-from keras_calib.layers.increasing_fit import knots_for
-from keras_calib.layers.increasing_fit import projected_newton
+from keras_calib.layers.fits.increasing import SlopePasses
+from keras_calib.layers.fits.increasing import knots_for
+from keras_calib.layers.fits.increasing import projected_newton
+from keras_calib.layers.fits.quasi_newton import minimize
+from keras_calib.layers.fits.small_network import SmallNetwork
+from keras_calib.layers.fits.small_network import by_blocks
+from keras_calib.layers.fits.small_network import inverse_softplus
+from keras_calib.layers.fits.small_network import softplus
 from keras_calib.layers.lookup import count_below
 from keras_calib.layers.lookup import take_rows
-from keras_calib.layers.quasi_newton import minimize
 from keras_calib.layers.score_maps import keep_prediction
 from keras_calib.layers.score_maps import log_softmax
 from keras_calib.layers.score_maps import on_pairs
-from keras_calib.layers.small_network import SmallNetwork
-from keras_calib.layers.small_network import by_blocks
-from keras_calib.layers.small_network import inverse_softplus
-from keras_calib.layers.small_network import softplus
 from keras_calib.layers.temperature_scaling import TemperatureScaling
 from keras_calib.ops import arrays
 

@@ -5,9 +5,9 @@ import numpy as np
 from keras import ops
 
 from keras_calib.layers.base import CalibrationLayer
-from keras_calib.layers.isotonic_fit import at_most
-from keras_calib.layers.isotonic_fit import isotonic_regression
-from keras_calib.layers.isotonic_fit import without_certainty
+from keras_calib.layers.fits.isotonic import at_most
+from keras_calib.layers.fits.isotonic import isotonic_regression
+from keras_calib.layers.fits.isotonic import without_certainty
 from keras_calib.layers.lookup import interpolate
 from keras_calib.layers.lookup import padded
 from keras_calib.layers.score_maps import keep_prediction

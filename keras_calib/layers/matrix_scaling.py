@@ -4,8 +4,8 @@ import keras
 import numpy as np
 
 from keras_calib.layers.affine import AffineCalibration
-from keras_calib.layers.affine_fit import RIDGE
-from keras_calib.layers.affine_fit import FullProblem
+from keras_calib.layers.fits.regression import RIDGE
+from keras_calib.layers.fits.regression import FullProblem
 from keras_calib.layers.vector_scaling import check_regularization
 
 

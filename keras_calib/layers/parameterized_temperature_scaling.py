@@ -5,14 +5,14 @@ import numpy as np
 from keras import ops
 
 from keras_calib.layers.base import CalibrationLayer
-from keras_calib.layers.loss_curves import LossCurves
-from keras_calib.layers.quasi_newton import minimize
+from keras_calib.layers.fits.loss_curves import LossCurves
+from keras_calib.layers.fits.quasi_newton import minimize
+from keras_calib.layers.fits.small_network import SmallNetwork
+from keras_calib.layers.fits.small_network import inverse_softplus
+from keras_calib.layers.fits.small_network import softplus
 from keras_calib.layers.score_maps import keep_prediction
 from keras_calib.layers.score_maps import log_softmax
 from keras_calib.layers.score_maps import on_pairs
-from keras_calib.layers.small_network import SmallNetwork
-from keras_calib.layers.small_network import inverse_softplus
-from keras_calib.layers.small_network import softplus
 from keras_calib.layers.temperature_scaling import TemperatureScaling
 from keras_calib.ops import arrays
 

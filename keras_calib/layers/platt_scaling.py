@@ -5,8 +5,8 @@ import numpy as np
 from keras import ops
 
 from keras_calib.layers.base import CalibrationLayer
-from keras_calib.layers.binary_logistic import fit_logistic
-from keras_calib.layers.binary_logistic import platt_targets
+from keras_calib.layers.fits.binary_logistic import fit_logistic
+from keras_calib.layers.fits.binary_logistic import platt_targets
 
 
 class BinaryMap(CalibrationLayer):

@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib.layers.base import CalibrationLayer
-from keras_calib.layers.isotonic_fit import isotonic_regression
+from keras_calib.layers.fits.isotonic import isotonic_regression
 from keras_calib.layers.lookup import UNUSED
 from keras_calib.layers.lookup import interpolate
 from keras_calib.layers.lookup import padded

@@ -7,9 +7,9 @@ import numpy as np
 from keras import ops
 
 from keras_calib.layers.base import CalibrationLayer
+from keras_calib.layers.fits.temperature import fit_temperature
+from keras_calib.layers.fits.temperature_search import search_temperature
 from keras_calib.layers.objectives import NegativeLogLikelihood
-from keras_calib.layers.temperature_fit import fit_temperature
-from keras_calib.layers.temperature_search import search_temperature
 
 REASONS = {
     "all correct": (

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 
 from keras_calib.layers.affine import AffineCalibration
-from keras_calib.layers.affine_fit import RIDGE
-from keras_calib.layers.affine_fit import DiagonalProblem
+from keras_calib.layers.fits.regression import RIDGE
+from keras_calib.layers.fits.regression import DiagonalProblem
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")

@@ -6,7 +6,6 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
-from keras_calib.layers import affine_fit
 from keras_calib.layers.class_loss_scaling import class_weights
 from keras_calib.layers.objectives import Focal
 from keras_calib.layers.objectives import LabelSmoothing
@@ -596,30 +595,3 @@ def test_class_loss_scaling(name, scaling):
         plain = adapt(name, logits, labels)
         before = class_losses(to_numpy(plain(logits)).astype("float64"), labels)
         assert np.ptp(losses) < np.ptp(before)
-
-
-class Rounded:
-    """`|p|^2 / 2`, whose value drifts up by what float32 rounds."""
-
-    x = np.zeros(1, "float32")
-
-    def __init__(self):
-        self.calls = 0
-
-    def evaluate(self, parameters):
-        self.calls += 1
-        value = 5.76 + (parameters**2).sum() / 2
-        return value * (1 + 1e-9 * self.calls), parameters
-
-    def product(self, direction):
-        return direction
-
-    def precondition(self, gradient):
-        return gradient
-
-
-def test_rounding_of_the_value_does_not_shorten_a_good_step():
-    problem = Rounded()
-    found = affine_fit.minimize(problem, np.full((2, 3), 1e-5), 1e-9)
-    assert found.converged
-    assert problem.calls == 2

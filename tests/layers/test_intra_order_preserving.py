@@ -3,9 +3,9 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
-from keras_calib.layers.increasing_fit import SlopePasses
-from keras_calib.layers.increasing_fit import knots_for
-from keras_calib.layers.increasing_fit import projected_newton
+from keras_calib.layers.fits.increasing import SlopePasses
+from keras_calib.layers.fits.increasing import knots_for
+from keras_calib.layers.fits.increasing import projected_newton
 from keras_calib.layers.intra_order_preserving import order_preserving
 from keras_calib.layers.objectives import NegativeLogLikelihood
 from tests.helpers import to_numpy

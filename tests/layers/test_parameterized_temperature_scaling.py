@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.layers.loss_curves import LossCurves
+from keras_calib.layers.fits.loss_curves import LossCurves
 from keras_calib.layers.objectives import NegativeLogLikelihood
 from tests.helpers import to_numpy
 from tests.layers.generated import generated

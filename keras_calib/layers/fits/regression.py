@@ -10,7 +10,7 @@ import dataclasses
 
 import numpy as np
 
-from keras_calib.layers.temperature_fit import threads
+from keras_calib.layers.fits.temperature import threads
 
 # Elements of one block of rows: its work arrays stay in a level-2 cache.
 BLOCK = 1 << 16

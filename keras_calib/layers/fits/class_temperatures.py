@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_calib.layers.temperature_search import search_temperature
+from keras_calib.layers.fits.temperature_search import search_temperature
 
 TEMPERATURES = np.arange(1, 101) / 10
 SWEEPS = 5

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_calib.layers.small_network import by_blocks
+from keras_calib.layers.fits.small_network import by_blocks
 from keras_calib.ops.arrays import log_softmax
 
 # Log-probabilities below are not told apart when knots are chosen.

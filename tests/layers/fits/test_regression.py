@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from keras_calib.layers import affine_fit
-from tests.layers.test_temperature_scaling import generated
+from keras_calib.layers.fits import regression
+from tests.layers.generated import generated
 
 
 def diagonal_problem(dtype="float64", shared=False, ridge=0.0):
     logits, labels = generated()
-    return affine_fit.DiagonalProblem(
+    return regression.DiagonalProblem(
         logits.astype(dtype),
         labels,
         np.full(500, 1 / 500),
@@ -21,7 +21,7 @@ def diagonal_problem(dtype="float64", shared=False, ridge=0.0):
 
 def full_problem(dtype="float64", ridge=0.01):
     logits, labels = generated()
-    return affine_fit.FullProblem(
+    return regression.FullProblem(
         logits.astype(dtype),
         labels,
         np.full(500, 1 / 500),
@@ -50,8 +50,8 @@ def test_the_optimum_is_reached_from_any_start(kind, start):
     at = np.full(shape, value) if value is not None else None
     if at is None:
         at = np.random.default_rng(1).normal(size=shape) * 5
-    found = affine_fit.minimize(problem, at, 1e-9)
-    expected = affine_fit.minimize(problem, np.ones(shape) * 0.5, 1e-9)
+    found = regression.minimize(problem, at, 1e-9)
+    expected = regression.minimize(problem, np.ones(shape) * 0.5, 1e-9)
     assert found.converged
     assert found.gradient <= 1e-9
     assert found.value == pytest.approx(expected.value, abs=1e-13)
@@ -91,7 +91,7 @@ def test_gradient_and_hessian(kind):
 
 
 def test_float32_logits_reach_the_same_optimum():
-    found = affine_fit.minimize(
+    found = regression.minimize(
         diagonal_problem("float32"), np.full((2, 5), 0.5), 1e-6
     )
     assert found.converged
@@ -99,18 +99,45 @@ def test_float32_logits_reach_the_same_optimum():
 
 
 def test_many_classes_share_a_preconditioner(monkeypatch):
-    expected = affine_fit.minimize(full_problem(), np.zeros((6, 5)), 1e-9)
-    monkeypatch.setattr(affine_fit, "BLOCKS", 1)
-    found = affine_fit.minimize(full_problem(), np.zeros((6, 5)), 1e-9)
+    expected = regression.minimize(full_problem(), np.zeros((6, 5)), 1e-9)
+    monkeypatch.setattr(regression, "BLOCKS", 1)
+    found = regression.minimize(full_problem(), np.zeros((6, 5)), 1e-9)
     assert found.converged
     assert found.value == pytest.approx(expected.value, abs=1e-13)
 
 
 def test_lbfgs():
     problem = full_problem()
-    expected = affine_fit.minimize(problem, np.zeros((6, 5)), 1e-9)
-    found = affine_fit.lbfgs(
+    expected = regression.minimize(problem, np.zeros((6, 5)), 1e-9)
+    found = regression.lbfgs(
         problem.evaluate, np.zeros((6, 5)), problem.precondition, 1e-7
     )
     assert found.converged
     assert found.value == pytest.approx(expected.value, abs=1e-12)
+
+
+class Rounded:
+    """`|p|^2 / 2`, whose value drifts up by what float32 rounds."""
+
+    x = np.zeros(1, "float32")
+
+    def __init__(self):
+        self.calls = 0
+
+    def evaluate(self, parameters):
+        self.calls += 1
+        value = 5.76 + (parameters**2).sum() / 2
+        return value * (1 + 1e-9 * self.calls), parameters
+
+    def product(self, direction):
+        return direction
+
+    def precondition(self, gradient):
+        return gradient
+
+
+def test_rounding_of_the_value_does_not_shorten_a_good_step():
+    problem = Rounded()
+    found = regression.minimize(problem, np.full((2, 3), 1e-5), 1e-9)
+    assert found.converged
+    assert problem.calls == 2

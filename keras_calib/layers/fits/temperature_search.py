@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
-from keras_calib.layers.temperature_fit import BLOCK
-from keras_calib.layers.temperature_fit import threads
+from keras_calib.layers.fits.temperature import BLOCK
+from keras_calib.layers.fits.temperature import threads
 
 # Elements of the logits above which the grid looks at a subsample.
 SMALL = 1 << 22

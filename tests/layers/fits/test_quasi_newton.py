@@ -1,9 +1,9 @@
 import numpy as np
 
-from keras_calib.layers.quasi_newton import minimize
-from keras_calib.layers.small_network import SmallNetwork
-from keras_calib.layers.small_network import inverse_softplus
-from keras_calib.layers.small_network import softplus
+from keras_calib.layers.fits.quasi_newton import minimize
+from keras_calib.layers.fits.small_network import SmallNetwork
+from keras_calib.layers.fits.small_network import inverse_softplus
+from keras_calib.layers.fits.small_network import softplus
 from keras_calib.ops.arrays import sigmoid
 
 

@@ -1,0 +1,1 @@
+"""How maps are fitted: solvers in NumPy, the same on every backend."""
