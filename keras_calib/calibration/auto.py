@@ -12,8 +12,7 @@ import numpy as np
 from keras_calib.calibration.methods import as_map
 from keras_calib.data import as_array
 from keras_calib.layers.base import CalibrationLayer
-from keras_calib.ops.arrays import log_softmax
-from keras_calib.ops.arrays import two_classes
+from keras_calib.ops import arrays
 
 NUM_FOLDS = 5
 NUM_ERRORS = 2
@@ -171,6 +170,6 @@ def is_affine(layer):
 def losses_and_probabilities(logits, labels):
     """`-log p_y` of each row, in nats, and `p`; one column is a sigmoid."""
     if logits.shape[-1] == 1:
-        logits = two_classes(logits)
-    log_p = log_softmax(logits)
+        logits = arrays.two_classes(logits)
+    log_p = arrays.log_softmax(logits)
     return -log_p[np.arange(len(log_p)), labels], np.exp(log_p)

@@ -5,7 +5,7 @@ import numpy as np
 from keras_calib.callbacks.validation import ValidationCallback
 from keras_calib.layers.fits.temperature import fit_temperature
 from keras_calib.metrics import exact
-from keras_calib.ops.arrays import log_softmax
+from keras_calib.ops import arrays
 
 
 class TemperatureTracker(ValidationCallback):
@@ -71,7 +71,7 @@ class TemperatureTracker(ValidationCallback):
             return
         labels, logits, _, weight = self.predict()
         found = fit_temperature(logits, labels, weight)
-        p = np.exp(log_softmax(logits / found.temperature))
+        p = np.exp(arrays.log_softmax(logits / found.temperature))
         confidence, correct = exact.top_label(labels, p)
         error = exact.expected_calibration_error(
             confidence, correct, self.num_bins, weight=weight

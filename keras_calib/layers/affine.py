@@ -12,7 +12,8 @@ from keras_calib.layers.fits.temperature import BOUNDS
 from keras_calib.layers.fits.temperature import fit_temperature
 from keras_calib.layers.objectives import NegativeLogLikelihood
 from keras_calib.layers.score_maps import on_pairs
-from keras_calib.ops.arrays import log_softmax
+from keras_calib.ops import arrays
+from keras_calib.ops.rows import LOWEST
 
 CENTERS = (None, "log_softmax", "mean")
 # Newton stops at a gradient this small, in units of the logits.
@@ -127,6 +128,8 @@ class AffineCalibration(CalibrationLayer):
         scale = min(max(scale, 1.0), 100.0)
         tolerance = TOLERANCE[x.dtype.name] * scale
         held = likelihood.smoothing or problem.ridge.max() > RIDGE
+        # Against a class that stays, the others cannot be scaled up.
+        held = held or absent.any()
         found = self._minimize(
             problem, start, tolerance, None if held else labels
         )
@@ -166,13 +169,13 @@ class AffineCalibration(CalibrationLayer):
         if logits.size <= regression.SMALL:
             logits = logits.astype("float64")
         if self.center == "log_softmax":
-            return log_softmax(logits)
+            return arrays.log_softmax(logits)
         if self.center == "mean":
             self._refuse_ruled_out(logits)
             return logits - logits.mean(axis=1, keepdims=True)
         if np.isneginf(logits.min()):
             # So that a probability of 0 times this is 0.
-            return np.maximum(logits, -1e30)
+            return np.maximum(logits, LOWEST)
         return logits
 
     def _refuse_ruled_out(self, logits):

@@ -23,9 +23,9 @@ class MatrixScaling(AffineCalibration):
             `K / n sum_k (T W_kk - 1)^2 + K (K - 1) / n sum_(j != k) (T W_jk)^2
             + K / n sum_k b_k^2` around temperature scaling (K classes, n
             samples, T its temperature); a float, one strength for all three
-            sums; or `None`, the paper's map, whose fit is stopped, with a
-            warning, where it has become right on every sample: the likelihood
-            has no optimum then.
+            sums; or `None`, the paper's map, whose fit to the likelihood is
+            stopped, with a warning, where it has become right on every sample:
+            there is no optimum then.
         center: `None` for logits as they are, `"log_softmax"` or `"mean"` to
             subtract their log-sum-exp or mean first, so that `log p` gives
             the same result.

@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_calib.data import as_array
 from keras_calib.metrics import exact
-from keras_calib.ops.arrays import log_softmax
+from keras_calib.ops import arrays
 
 
 class Objective:
@@ -76,7 +76,7 @@ class NegativeLogLikelihood(Objective):
     smoothing = 0.0
 
     def losses(self, scores, labels):
-        log_p = log_softmax(scores)
+        log_p = arrays.log_softmax(scores)
         chosen = log_p[np.arange(len(labels)), labels].astype("float64")
         if not self.smoothing:
             return -chosen
@@ -85,7 +85,7 @@ class NegativeLogLikelihood(Objective):
 
     def value_and_gradient(self, scores, labels, weight=None):
         share = _shares(weight, len(labels))
-        log_p = log_softmax(scores)
+        log_p = arrays.log_softmax(scores)
         rows = np.arange(len(labels))
         chosen = log_p[rows, labels].astype("float64")
         value = -(1 - self.smoothing) * float(share @ chosen)
@@ -136,14 +136,14 @@ class Focal(Objective):
         self.gamma = gamma
 
     def losses(self, scores, labels):
-        log_p = log_softmax(scores)[np.arange(len(labels)), labels]
+        log_p = arrays.log_softmax(scores)[np.arange(len(labels)), labels]
         log_p = log_p.astype("float64")
         return -((-np.expm1(log_p)) ** self.gamma) * log_p
 
     def value_and_gradient(self, scores, labels, weight=None):
         share = _shares(weight, len(labels))
         rows = np.arange(len(labels))
-        log_p = log_softmax(scores)
+        log_p = arrays.log_softmax(scores)
         chosen = log_p[rows, labels].astype("float64")
         other = np.maximum(-np.expm1(chosen), 1e-300)
         value = -float(share @ (other**self.gamma * chosen))
@@ -257,7 +257,7 @@ class SoftBinnedECE(_OfConfidence):
 
     def _membership(self, confidence, centers):
         return np.exp(
-            log_softmax(
+            arrays.log_softmax(
                 -((confidence[:, None] - centers) ** 2) / self.temperature
             )
         )

@@ -16,12 +16,11 @@ class VectorScaling(AffineCalibration):
     class without calibration samples stays at the common temperature.
 
     Args:
-        regularization: `None`, the paper's map, whose fit is stopped, with a
-            warning, where it has become right on every sample: the likelihood
-            has no optimum then; a float, the strength of the penalty
-            `sum_k (w_k T - 1)^2 + b_k^2` around temperature scaling
-            (T is its temperature); or `"structured"`, the strength
-            `num_classes / n`.
+        regularization: `None`, the paper's map, whose fit to the likelihood is
+            stopped, with a warning, where it has become right on every sample:
+            there is no optimum then; a float, the strength of the penalty
+            `sum_k (w_k T - 1)^2 + b_k^2` around temperature scaling (T is its
+            temperature); or `"structured"`, the strength `num_classes / n`.
         center: `None` for logits as they are, `"log_softmax"` or `"mean"` to
             subtract their log-sum-exp or mean first, so that `log p` gives
             the same result.

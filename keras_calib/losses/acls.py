@@ -5,9 +5,9 @@ from keras import ops
 
 from keras_calib.losses.base import PenalizedLoss
 from keras_calib.losses.margin_label_smoothing import check_margin
-from keras_calib.ops.confidence import predicted_class
 from keras_calib.ops.rows import as_rows
 from keras_calib.ops.rows import pick
+from keras_calib.ops.rows import predicted_class
 
 
 def acls(

@@ -16,9 +16,9 @@ from keras_calib.losses.base import MEANS
 from keras_calib.losses.base import PenalizedLoss
 from keras_calib.losses.base import reduce
 from keras_calib.ops.confidence import entropy
-from keras_calib.ops.confidence import predicted_class
 from keras_calib.ops.rows import as_rows
 from keras_calib.ops.rows import pick
+from keras_calib.ops.rows import predicted_class
 
 CONFIDENCES = ("softmax", "margin", "entropy")
 NORMALIZATIONS = ("min_max", "fraction")
@@ -106,7 +106,7 @@ def _next_row(weights):
 def _confidence(rows, kind):
     if kind == "entropy":
         return -entropy(rows) / math.log(rows.num_classes)
-    index = predicted_class(rows.logits)
+    index = rows.predicted
     largest = pick(rows.probabilities, index)
     if kind == "softmax":
         return largest

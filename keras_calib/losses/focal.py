@@ -4,11 +4,8 @@ import keras
 from keras import ops
 
 from keras_calib.losses.base import ClassificationLoss
-from keras_calib.ops.confidence import predicted_class
 from keras_calib.ops.rows import TINY
 from keras_calib.ops.rows import as_rows
-
-# Stands for minus infinity where a gradient must stay finite.
 
 
 def focal_loss(labels, logits, gamma=3.0):
@@ -71,7 +68,7 @@ def log_of_share(rows, part):
 
 def log_rests(rows):
     """`log(1 - p_k)` for every class, exact also where `p_k` rounds to 1."""
-    top = predicted_class(rows.logits)
+    top = rows.predicted
     chosen = ops.one_hot(top, rows.num_classes, dtype="bool")
     # Only the largest probability can exceed 1/2.
     p = ops.exp(rows.log_probabilities)

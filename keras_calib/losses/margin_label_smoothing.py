@@ -4,7 +4,6 @@ import keras
 from keras import ops
 
 from keras_calib.losses.base import PenalizedLoss
-from keras_calib.ops.confidence import predicted_class
 from keras_calib.ops.rows import as_rows
 from keras_calib.ops.rows import pick
 
@@ -55,7 +54,7 @@ def _penalty(rows, margin, stop_gradient_max):
         # `shifted` holds the largest logit constant. This is 0, with the slope
         # of the penalty in that logit: how many gaps exceed the margin.
         number = ops.sum(ops.sign(ops.stop_gradient(excess)), axis=-1)
-        largest = pick(rows.logits, predicted_class(rows.logits))
+        largest = pick(rows.logits, rows.predicted)
         penalty = penalty + number * (largest - ops.stop_gradient(largest))
     return penalty / rows.num_classes
 

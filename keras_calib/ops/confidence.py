@@ -4,31 +4,10 @@ The prediction is gathered, not reduced: the derivative of a maximum at a tie
 differs between backends, the entry at the first largest index does not.
 """
 
-import keras
 from keras import ops
 
+from keras_calib.ops.rows import LOWEST
 from keras_calib.ops.rows import pick
-
-# Up to here JAX compiles `argmax` to faster code than two reductions.
-NARROW = 64
-
-
-def predicted_class(logits):
-    """Index of the largest score, the first one at a tie, int32, `(n,)`."""
-    backend = keras.backend.backend()
-    if backend == "torch":
-        return ops.cast(ops.argmax(logits, axis=-1), "int32")
-    if backend == "jax" and logits.shape[-1] <= NARROW:
-        import jax.numpy as jnp
-
-        # Keras' own puts -0.0 behind 0.0, and takes another pass for it.
-        return jnp.argmax(logits, axis=-1).astype("int32")
-    # XLA compiles two plain reductions to far faster code than `argmax`.
-    logits = ops.stop_gradient(logits)
-    last = logits.shape[-1] - 1
-    index = ops.arange(last + 1, dtype="int32")
-    largest = ops.max(logits, axis=-1, keepdims=True)
-    return ops.min(ops.where(logits >= largest, index, last), axis=-1)
 
 
 def top_label(rows):
@@ -41,10 +20,8 @@ def top_label(rows):
         confidence: probability of the predicted class, in `[0, 1]`, `(n,)`.
         correct: 1.0 where that class is the label, a constant, `(n,)`.
     """
-    # Of what came: a logarithm could round two probabilities to a tie.
-    index = predicted_class(rows.logits if rows.given is None else rows.given)
-    confidence = pick(rows.probabilities, index)
-    correct = ops.cast(ops.equal(index, rows.labels), confidence.dtype)
+    confidence = pick(rows.probabilities, rows.predicted)
+    correct = ops.cast(ops.equal(rows.predicted, rows.labels), confidence.dtype)
     return confidence, ops.stop_gradient(correct)
 
 
@@ -53,17 +30,21 @@ def confidence_to_train(rows):
 
     By the logarithms, which the primary loss needs anyway: no second softmax.
     """
-    index = predicted_class(rows.logits)
-    confidence = ops.exp(rows.log_probability(index))
-    correct = ops.cast(ops.equal(index, rows.labels), confidence.dtype)
+    confidence = ops.exp(rows.log_probability(rows.predicted))
+    correct = ops.cast(ops.equal(rows.predicted, rows.labels), confidence.dtype)
     return confidence, ops.stop_gradient(correct)
 
 
 def entropy(rows):
     """Entropy of each row's probabilities in nats, `(n,)`.
 
-    The logarithm comes from the logits: p = 0 gives 0, never 0 * inf.
+    The logarithm comes from the logits: p = 0 gives 0, never 0 * inf. The
+    gradient has its closed form, `-p (log p + H)`: in the chain rule's, where
+    one class has it all, what is left would be lost to rounding.
     """
-    total = ops.exp(rows.log_total)
-    mean = ops.sum(rows.exponentials * rows.shifted, axis=-1) / total
-    return rows.log_total - mean
+    z = ops.maximum(rows.shifted, LOWEST)
+    log_p = ops.stop_gradient(z - rows.log_total[:, None])
+    p = ops.stop_gradient(rows.exponentials / rows.total[:, None])
+    h = -ops.sum(p * log_p, axis=-1)
+    slope = -p * (log_p + h[:, None])
+    return h + ops.sum(slope * (z - ops.stop_gradient(z)), axis=-1)

@@ -15,6 +15,8 @@ from keras import ops
 TINY = 1.1754944e-38
 # As good as minus infinity, and 0 times it is 0.
 LOWEST = -1e30
+# Up to here JAX compiles `argmax` to faster code than two reductions.
+NARROW = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +68,16 @@ class Rows:
         return self.one_hot if self.targets is None else self.targets
 
     @functools.cached_property
+    def predicted(self):
+        """The predicted class, int32, `(n,)`.
+
+        From what came: a logarithm could round two probabilities to a tie.
+        """
+        return predicted_class(
+            self.logits if self.given is None else self.given
+        )
+
+    @functools.cached_property
     def shifted(self):
         """The logits with the largest of each row at 0.
 
@@ -80,9 +92,13 @@ class Rows:
         return ops.exp(self.shifted)
 
     @functools.cached_property
+    def total(self):
+        """Sum of `exponentials`, `(n,)`."""
+        return ops.sum(self.exponentials, axis=-1)
+
+    @functools.cached_property
     def log_total(self):
-        """Logarithm of the sum of `exponentials`, `(n,)`."""
-        return ops.log(ops.sum(self.exponentials, axis=-1))
+        return ops.log(self.total)
 
     @functools.cached_property
     def log_probabilities(self):
@@ -126,6 +142,24 @@ class Rows:
     def restore(self, values):
         """One value per row, back in the caller's shape."""
         return ops.reshape(values, self.shape)
+
+
+def predicted_class(logits):
+    """Index of the largest score, the first one at a tie, int32, `(n,)`."""
+    backend = keras.backend.backend()
+    if backend == "torch":
+        return ops.cast(ops.argmax(logits, axis=-1), "int32")
+    if backend == "jax" and logits.shape[-1] <= NARROW:
+        import jax.numpy as jnp
+
+        # Keras' own puts -0.0 behind 0.0, and takes another pass for it.
+        return jnp.argmax(logits, axis=-1).astype("int32")
+    # XLA compiles two plain reductions to far faster code than `argmax`.
+    logits = ops.stop_gradient(logits)
+    last = logits.shape[-1] - 1
+    index = ops.arange(last + 1, dtype="int32")
+    largest = ops.max(logits, axis=-1, keepdims=True)
+    return ops.min(ops.where(logits >= largest, index, last), axis=-1)
 
 
 def pick(scores, index):

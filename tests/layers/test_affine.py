@@ -355,6 +355,20 @@ def test_classes_that_a_line_separates(name):
     assert np.abs(scores).max() < 100
 
 
+def test_a_class_without_samples_leaves_an_optimum_to_find():
+    # Its score stays, so the others cannot grow against it without end.
+    rng = np.random.default_rng(28)
+    logits = 1.5 * rng.normal(size=(60, 3)) - np.array([0.0, 0.0, 2.0])
+    logits = log_softmax(logits)
+    labels = (logits[:, :2] + np.array([0.5, -0.5])).argmax(axis=1)
+    layer = kc.layers.VectorScaling(regularization=None)
+    with pytest.warns(UserWarning, match="no calibration sample"):
+        layer.adapt(logits, labels)
+    assert "bound" not in layer.record
+    assert layer.record["largest_gradient"] < 1e-7
+    assert layer.record["nll_after"] == pytest.approx(0.0335, abs=1e-4)
+
+
 BAD_INPUT = {
     "NaN": (np.array([[np.nan, 1.0], [0.0, 1.0]]), [0, 1], "NaN"),
     "infinity": (np.array([[np.inf, 1.0], [0.0, 1.0]]), [0, 1], "infinity"),

@@ -2,11 +2,14 @@ import keras
 import numpy as np
 import pytest
 
-from keras_calib.ops.confidence import NARROW
+from keras_calib.ops.confidence import confidence_to_train
 from keras_calib.ops.confidence import entropy
-from keras_calib.ops.confidence import predicted_class
+from keras_calib.ops.confidence import top_label
+from keras_calib.ops.rows import NARROW
 from keras_calib.ops.rows import as_rows
 from keras_calib.ops.rows import pick
+from keras_calib.ops.rows import predicted_class
+from tests.helpers import value_and_gradient
 
 WIDTHS = pytest.mark.parametrize("num_classes", [4, NARROW + 36])
 
@@ -55,3 +58,37 @@ def test_logarithms_of_extreme_rows():
     p = np.exp(-10.0) / (1 + np.exp(-10.0))
     h = -p * np.log(p) - (1 - p) * np.log1p(-p)
     np.testing.assert_allclose(array(entropy(rows)), [h, 0.0], atol=1e-7)
+
+
+@pytest.mark.parametrize("gap", [2.0, 18.0, 25.0])
+def test_slope_of_the_entropy_of_sure_rows(gap):
+    # -p (log p + H), in float64.
+    z = np.array([gap, 0.0, -1.0, 1.0])
+    log_p = z - np.log(np.exp(z).sum())
+    h = -(np.exp(log_p) * log_p).sum()
+    expected = -np.exp(log_p) * (log_p + h)
+    _, found = value_and_gradient(
+        lambda x: keras.ops.sum(entropy(as_rows([0], x))), z[None]
+    )
+    np.testing.assert_allclose(found[0], expected, rtol=2e-5)
+
+
+def test_entropy_with_a_class_that_is_ruled_out():
+    def total(x):
+        return keras.ops.sum(entropy(as_rows([0], x)))
+
+    with_it = value_and_gradient(total, [[1.0, 0.0, -np.inf]])
+    without = value_and_gradient(total, [[1.0, 0.0]])
+    assert with_it[0] == pytest.approx(without[0], rel=1e-6)
+    np.testing.assert_allclose(with_it[1][0, :2], without[1][0], rtol=1e-6)
+    assert with_it[1][0, 2] == 0
+
+
+def test_losses_and_metrics_see_the_same_prediction():
+    # Two probabilities whose logarithms are one number.
+    low = np.linspace(0.055, 0.06, 50, dtype="float32")
+    p = np.repeat((1 - 2 * low[:, None]) / 18, 20, axis=1)
+    p[:, 3], p[:, 7] = low, np.nextafter(low, np.float32(1))
+    rows = as_rows(np.full(50, 7), p, from_logits=False)
+    np.testing.assert_array_equal(array(top_label(rows)[1]), 1.0)
+    np.testing.assert_array_equal(array(confidence_to_train(rows)[1]), 1.0)

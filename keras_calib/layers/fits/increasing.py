@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_calib.layers.fits.small_network import by_blocks
-from keras_calib.ops.arrays import log_softmax
+from keras_calib.ops import arrays
 
 # Log-probabilities below are not told apart when knots are chosen.
 LIMIT = 100.0
@@ -16,7 +16,7 @@ def knots_for(logits, count, weight):
     that nobody would predict are many and matter little.
     """
     step = max(1, logits.size >> 20)
-    log_p = log_softmax(logits[::step], "float64")
+    log_p = arrays.log_softmax(logits[::step], "float64")
     p = np.exp(log_p)
     mass = np.sqrt(p * (1 - p)) * weight[::step, None] + 1e-12
     log_p, mass = log_p.reshape(-1), mass.reshape(-1)
@@ -57,7 +57,7 @@ class SlopePasses:
         self.widths = np.append(0.0, np.diff(self.ends))
         difference = np.diff(np.eye(self.size), axis=0)
         self.pull = pull * difference.T @ difference
-        log_p = log_softmax(logits, "float64")
+        log_p = arrays.log_softmax(logits, "float64")
         self.segment = np.searchsorted(knots, log_p).astype("int32")
         self.reach = log_p - self.ends[self.segment]
 
@@ -77,7 +77,7 @@ class SlopePasses:
             )
             parts = [self._sums(segment, reach, gradient)[None]]
             if curved:
-                q = np.exp(log_softmax(scores, "float64"))
+                q = np.exp(arrays.log_softmax(scores, "float64"))
                 share = weight / weight.sum()
                 parts.append(self._hessian(segment, reach, q, share))
             return value, np.concatenate(parts)

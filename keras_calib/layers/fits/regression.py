@@ -61,8 +61,8 @@ def minimize(problem, start, tolerance, labels=None, max_iterations=100):
             probabilities at the last point.
         start: float64 array, the first parameters.
         tolerance: of the largest entry of the gradient.
-        labels: given where nothing but the labels holds the parameters: once
-            all samples are right, there is no optimum.
+        labels: given where nothing but the labels holds the parameters, and
+            all of them move: once every sample is right, there is no optimum.
         max_iterations: of Newton.
 
     Returns:

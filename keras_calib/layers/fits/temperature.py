@@ -13,6 +13,8 @@ import os
 
 import numpy as np
 
+from keras_calib.ops.rows import LOWEST
+
 # Temperatures outside are returned as the bound, with a flag.
 BOUNDS = (0.01, 100.0)
 # Elements of one block: two work arrays of this size stay in a level-2 cache.
@@ -159,7 +161,7 @@ class _Passes:
             chosen = z[np.arange(len(z)), labels[rows]]
             self.margin[rows] = chosen.astype(float) - largest
             mean = z.mean(axis=1, dtype=float)
-            self.below[rows] = np.maximum(mean - largest, -1e30)
+            self.below[rows] = np.maximum(mean - largest, LOWEST)
             return float((largest - z.min(axis=1)).max())
 
         self.spread = max(threads().map(scan, self.slices))
@@ -173,7 +175,7 @@ class _Passes:
             d = self.logits[rows] - self.largest[rows, None]
             if self.ruled_out:
                 # Such a class adds exp(-inf) = 0, and not 0 * inf.
-                np.maximum(d, -1e30, out=d)
+                np.maximum(d, LOWEST, out=d)
             e = np.multiply(d, d.dtype.type(beta))
             np.exp(e, out=e)
             s0 = e.sum(axis=1).astype(float)

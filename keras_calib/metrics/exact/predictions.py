@@ -10,8 +10,7 @@ import functools
 import numpy as np
 
 from keras_calib.data import as_array
-from keras_calib.ops.arrays import log_softmax
-from keras_calib.ops.arrays import two_classes
+from keras_calib.ops import arrays
 
 TINY = np.finfo("float32").tiny
 
@@ -77,7 +76,7 @@ class Predictions:
     @functools.cached_property
     def log_probabilities(self):
         if self.logits is not None:
-            return log_softmax(self.logits)
+            return arrays.log_softmax(self.logits)
         with np.errstate(divide="ignore"):
             return np.log(self.probabilities)
 
@@ -93,7 +92,7 @@ class Predictions:
         """Negative log-likelihood of each row in nats, float64."""
         if self.targets is not None:
             log_p = np.where(self.targets > 0, self.log_probabilities, 0.0)
-            return -(log_p * self.targets).sum(axis=1)
+            return -(log_p * self.targets).sum(axis=1).astype("float64")
         if self.logits is not None:
             return -self.of_label(self.log_probabilities)
         with np.errstate(divide="ignore"):
@@ -194,8 +193,8 @@ def read_predictions(
             )
         logits = scores
         if num_classes == 1:
-            logits = two_classes(logits)
-        probabilities = np.exp(log_softmax(logits))
+            logits = arrays.two_classes(logits)
+        probabilities = np.exp(arrays.log_softmax(logits))
     else:
         _check_probabilities(scores)
         probabilities = np.clip(scores, 0.0, 1.0)
