@@ -42,7 +42,7 @@ def entropy(rows):
     gradient has its closed form, `-p (log p + H)`: in the chain rule's, where
     one class has it all, what is left would be lost to rounding.
     """
-    z = ops.maximum(rows.shifted, LOWEST)
+    z = ops.where(rows.shifted > LOWEST, rows.shifted, LOWEST)
     log_p = ops.stop_gradient(z - rows.log_total[:, None])
     p = ops.stop_gradient(rows.exponentials / rows.total[:, None])
     h = -ops.sum(p * log_p, axis=-1)
