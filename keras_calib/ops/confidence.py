@@ -6,7 +6,6 @@ differs between backends, the entry at the first largest index does not.
 
 from keras import ops
 
-from keras_calib.ops.rows import LOWEST
 from keras_calib.ops.rows import pick
 
 
@@ -36,15 +35,26 @@ def confidence_to_train(rows):
 
 
 def entropy(rows):
-    """Entropy of each row's probabilities in nats, `(n,)`.
+    """Entropy of each row's probabilities in nats, `(n,)`; of finite logits.
 
-    The logarithm comes from the logits: p = 0 gives 0, never 0 * inf. The
-    gradient has its closed form, `-p (log p + H)`: in the chain rule's, where
-    one class has it all, what is left would be lost to rounding.
+    The logarithm comes from the logits, so p = 0 gives 0. The gradient has its
+    closed form, `-p (log p + H)`: in that of the chain rule, where one class
+    has it all, what is left would be lost to rounding.
     """
-    z = ops.where(rows.shifted > LOWEST, rows.shifted, LOWEST)
-    log_p = ops.stop_gradient(z - rows.log_total[:, None])
-    p = ops.stop_gradient(rows.exponentials / rows.total[:, None])
-    h = -ops.sum(p * log_p, axis=-1)
-    slope = -p * (log_p + h[:, None])
-    return h + ops.sum(slope * (z - ops.stop_gradient(z)), axis=-1)
+    return _entropy(rows.shifted)
+
+
+@ops.custom_gradient
+def _entropy(shifted):
+    """The same, of `Rows.shifted`."""
+    exponentials = ops.exp(shifted)
+    total = ops.sum(exponentials, axis=-1)
+    mean = ops.sum(exponentials * shifted, axis=-1) / total
+
+    def gradient(*arguments, upstream=None):
+        # JAX and TensorFlow pass it by position, torch by name.
+        slope = arguments[0] if upstream is None else upstream
+        scale = (slope / total)[:, None]
+        return -scale * exponentials * (shifted - mean[:, None])
+
+    return ops.log(total) - mean, gradient

@@ -73,17 +73,6 @@ def test_slope_of_the_entropy_of_sure_rows(gap):
     np.testing.assert_allclose(found[0], expected, rtol=2e-5)
 
 
-def test_entropy_with_a_class_that_is_ruled_out():
-    def total(x):
-        return keras.ops.sum(entropy(as_rows([0], x)))
-
-    with_it = value_and_gradient(total, [[1.0, 0.0, -np.inf]])
-    without = value_and_gradient(total, [[1.0, 0.0]])
-    assert with_it[0] == pytest.approx(without[0], rel=1e-6)
-    np.testing.assert_allclose(with_it[1][0, :2], without[1][0], rtol=1e-6)
-    assert with_it[1][0, 2] == 0
-
-
 def test_losses_and_metrics_see_the_same_prediction():
     # Two probabilities whose logarithms are one number.
     low = np.linspace(0.055, 0.06, 50, dtype="float32")
