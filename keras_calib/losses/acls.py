@@ -106,7 +106,7 @@ def _distances(
     distance = constant(largest)[:, None] - logits - margin
     distance = smooth(distance)
     if not conditional:
-        # Otherwise nothing is left of it: no distance to itself, less a margin.
+        # Of the prediction to itself; the condition cuts it to 0 anyway.
         itself = ops.one_hot(predicted, logits.shape[-1], dtype="bool")
         distance = ops.where(itself, 0.0, distance)
     negative = ops.sum(distance, axis=-1)
