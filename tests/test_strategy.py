@@ -32,7 +32,7 @@ two = found(tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"]))
 assert set(one) == set(two), set(one) ^ set(two)
 for name in one:
     np.testing.assert_allclose(
-        one[name], two[name], rtol=1e-5, atol=1e-6, err_msg=name
+        one[name], two[name], rtol=TOLERANCE, atol=1e-6, err_msg=name
     )
 print("equal", len(one))
 """
@@ -80,16 +80,33 @@ def found(strategy):
 """
 
 
+HISTORY = """
+def found(strategy):
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        model = kc.models.WithHistory(network(), 64)
+        loss = kc.losses.CRL(from_logits=True)
+        model.compile(keras.optimizers.SGD(0.0), loss)
+    model.fit(kc.with_index(x), y, batch_size=16, epochs=3, verbose=0)
+    history = model.sample_history()
+    np.testing.assert_array_equal(history["seen"], 3.0)
+    return history
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "script", [MONITORED, MUTUAL], ids=["monitored", "mutual"]
+    ("script", "tolerance"),
+    [(MONITORED, 1e-5), (MUTUAL, 1e-5), (HISTORY, 1e-7)],
+    ids=["monitored", "mutual", "history"],
 )
-def test_two_replicas_are_as_good_as_one(script):
+def test_two_replicas_are_as_good_as_one(script, tolerance):
     if keras.backend.backend() != "tensorflow":
         pytest.skip("a strategy of TensorFlow")
+    end = END.replace("TOLERANCE", str(tolerance))
     # In a process of its own: devices are set before TensorFlow starts.
     found = subprocess.run(
-        [sys.executable, "-c", START + script + END],
+        [sys.executable, "-c", START + script + end],
         capture_output=True,
         text=True,
     )

@@ -1,8 +1,5 @@
 """The history of each sample: kept by training, and by nothing else."""
 
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
@@ -305,49 +302,3 @@ def test_pixels_have_no_history():
             np.zeros((4, 2, 2)),
             verbose=0,
         )
-
-
-REPLICAS = """
-import tensorflow as tf
-
-cpu = tf.config.list_physical_devices("CPU")[0]
-one = tf.config.LogicalDeviceConfiguration()
-tf.config.set_logical_device_configuration(cpu, [one, one])
-
-import keras
-import numpy as np
-import keras_calib as kc
-
-x = np.random.default_rng(0).normal(size=(64, 8)).astype("float32")
-y = np.arange(64) % 3
-
-
-def history(strategy):
-    keras.utils.set_random_seed(0)
-    with strategy.scope():
-        network = keras.Sequential([keras.Input((8,)), keras.layers.Dense(3)])
-        model = kc.models.WithHistory(network, 64)
-        loss = kc.losses.CRL(from_logits=True)
-        model.compile(keras.optimizers.SGD(0.0), loss)
-    model.fit(kc.with_index(x), y, batch_size=16, epochs=3, verbose=0)
-    return model.sample_history()
-
-
-one = history(tf.distribute.get_strategy())
-two = history(tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"]))
-for name in one:
-    np.testing.assert_allclose(one[name], two[name], atol=1e-6, err_msg=name)
-print("equal", one["seen"].min(), one["seen"].max())
-"""
-
-
-@pytest.mark.slow
-def test_replicas_of_a_strategy_share_one_history():
-    if keras.backend.backend() != "tensorflow":
-        pytest.skip("a strategy of TensorFlow")
-    # In a process of its own: devices are set before TensorFlow starts.
-    found = subprocess.run(
-        [sys.executable, "-c", REPLICAS], capture_output=True, text=True
-    )
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.split() == ["equal", "3.0", "3.0"]

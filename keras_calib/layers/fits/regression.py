@@ -73,7 +73,8 @@ def minimize(problem, start, tolerance, labels=None, max_iterations=100):
     value, gradient = problem.evaluate(parameters)
     for iteration in range(max_iterations):
         size = np.abs(gradient).max()
-        if size <= tolerance:
+        separated = labels is not None and all_right(problem, labels)
+        if separated or size <= tolerance:
             break
         step, used = _conjugate_gradients(problem, gradient, tolerance)
         products += used
@@ -98,14 +99,10 @@ def minimize(problem, start, tolerance, labels=None, max_iterations=100):
             bend = new - value - rate * slope
             rate *= np.clip(-slope * rate / (2 * bend), 0.1, 0.5)
         parameters, value, gradient = at, new, new_gradient
-        if labels is not None and all_right(problem, labels):
-            size = float(np.abs(gradient).max())
-            return AffineFit(
-                parameters, value, size, iteration + 1, products, False, True
-            )
     size = float(np.abs(gradient).max())
+    converged = size <= tolerance and not separated
     return AffineFit(
-        parameters, value, size, iteration, products, size <= tolerance
+        parameters, value, size, iteration, products, converged, separated
     )
 
 

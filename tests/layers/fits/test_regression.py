@@ -5,13 +5,15 @@ from keras_calib.layers.fits import regression
 from tests.layers.generated import generated
 
 
-def diagonal_problem(dtype="float64", shared=False, ridge=0.0):
+def samples(dtype):
+    """Logits, labels and shares of 500 samples, and no smoothing."""
     logits, labels = generated()
+    return logits.astype(dtype), labels, np.full(500, 1 / 500), 0.0
+
+
+def diagonal_problem(dtype="float64", shared=False, ridge=0.0):
     return regression.DiagonalProblem(
-        logits.astype(dtype),
-        labels,
-        np.full(500, 1 / 500),
-        0.0,
+        *samples(dtype),
         shared=shared,
         free=np.ones((2, 5)),
         ridge=np.full((2, 5), ridge),
@@ -20,12 +22,8 @@ def diagonal_problem(dtype="float64", shared=False, ridge=0.0):
 
 
 def full_problem(dtype="float64", ridge=0.01):
-    logits, labels = generated()
     return regression.FullProblem(
-        logits.astype(dtype),
-        labels,
-        np.full(500, 1 / 500),
-        0.0,
+        *samples(dtype),
         free=np.ones(5),
         ridge=np.full((6, 5), ridge),
         center=np.zeros((6, 5)),
