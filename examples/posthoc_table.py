@@ -41,7 +41,7 @@ MAPS = {
     "IOP": layers.IntraOrderPreserving,
     "Spline": layers.SplineCalibration,
     "Isotonic": layers.IsotonicCalibration,
-    "Isotonic per class": lambda: layers.IsotonicCalibration("per_class"),
+    "Isotonic per class": lambda: layers.IsotonicCalibration(per_class=True),
     "Histogram": layers.HistogramBinning,
 }
 OBJECTIVES = {
@@ -84,7 +84,7 @@ def measure(logits, labels, layer=None):
         labels,
         logits,
         from_logits=True,
-        variants=["expected_calibration_error"],
+        metrics=["expected_calibration_error"],
     )
     ece = float(errors["expected_calibration_error"])
     return 100 * ece, 100 * float((logits.argmax(-1) == labels).mean())

@@ -63,12 +63,12 @@ def cross_entropy(x, y, validation):
 
 def ranked_by_correctness(x, y, validation):
     """CRL: samples that are right more often get more confidence."""
-    model = kc.models.WithHistory(network(), num_samples=len(x))
+    model = kc.models.SampleHistoryModel(network(), num_samples=len(x))
     watch = kc.callbacks.CorrectnessHistory()
     fit(
         model,
         kc.losses.CRL(weight=0.5, **LOGITS),
-        kc.with_index(x),
+        kc.add_sample_index(x),
         y,
         callbacks=[watch],
     )
@@ -81,14 +81,21 @@ def adaptive_focal(x, y, validation):
     model = network()
     loss = kc.losses.AdaFocalLoss(**LOGITS)
     schedule = kc.callbacks.AdaFocalSchedule(validation)
-    fit(model, loss, x, y, metrics=loss.parts(), callbacks=[schedule])
+    fit(
+        model,
+        loss,
+        x,
+        y,
+        metrics=loss.component_metrics(),
+        callbacks=[schedule],
+    )
     last = schedule.gammas[-1]
     return model, f"gammas from {last.min():.2f} to {last.max():.2f}"
 
 
 def pruned(x, y, validation):
     """DTDP: the least confident samples leave the training data."""
-    model = kc.models.WithHistory(network(), num_samples=len(x))
+    model = kc.models.SampleHistoryModel(network(), num_samples=len(x))
     pruning = kc.callbacks.DataPruning(x, y, fraction=0.1, every=10, seed=0)
     loss = kc.losses.FocalLoss(gamma=1.0, **LOGITS)
     logs = fit(model, loss, pruning.data, callbacks=[pruning])
@@ -104,7 +111,7 @@ def soft_binned(x, y, validation):
 
 def interleaved(x, y, validation):
     """The same penalty, each epoch after the rest, on held-out samples."""
-    model = kc.models.InterleavedTraining(network(), held_out=0.2)
+    model = kc.models.InterleavedTraining(network(), penalty_split=0.2)
     logs = fit(model, kc.losses.SoftBinnedECE(**SB_ECE, **LOGITS), x, y)
     return model.model, f"held-out penalty {logs['penalty'][-1]:.3f}"
 

@@ -1,6 +1,7 @@
 """Calibrate any Keras 3 model, so that 80 % means right 80 % of the time."""
 
 from keras_calib import callbacks
+from keras_calib import datasets
 from keras_calib import layers
 from keras_calib import losses
 from keras_calib import metrics
@@ -9,19 +10,20 @@ from keras_calib import ops
 from keras_calib import plots
 from keras_calib.calibration import calibrate
 from keras_calib.calibration import calibration_record
-from keras_calib.data_index import with_index
+from keras_calib.data_index import add_sample_index
 from keras_calib.version import __version__
 
 __all__ = [
     "__version__",
+    "add_sample_index",
     "calibrate",
     "calibration_record",
     "callbacks",
+    "datasets",
     "layers",
     "losses",
     "metrics",
     "models",
     "ops",
     "plots",
-    "with_index",
 ]

@@ -15,21 +15,21 @@ INPUTS = "inputs"
 SAMPLE_INDEX = "sample_index"
 
 
-def with_index(data, batched=None):
+def add_sample_index(data, batched=None):
     """Number the samples of training data: wrap the first argument of `fit`.
 
     A sample keeps its number in every epoch, however the data is shuffled
     later. The numbers are 0, 1, 2, ... as int32: exact for every data set of
     up to 2^31 samples.
 
-    `kc.models.WithHistory` takes such data; validation and prediction need no
-    numbers.
+    `kc.models.SampleHistoryModel` takes such data; validation and prediction
+    need no numbers.
 
     Args:
         data: one of
 
             - arrays, or a list or dict of arrays, one entry per input of the
-              network: `fit(kc.with_index(x), y)`;
+              network: `fit(kc.add_sample_index(x), y)`;
             - a `tf.data.Dataset` of `(x, y)` or `(x, y, sample_weight)`,
               **before** it is shuffled or repeated: those come afterwards;
             - a `keras.utils.PyDataset` that gives the same batches in every
@@ -52,7 +52,7 @@ def with_index(data, batched=None):
 
     Example:
         >>> import numpy as np, keras_calib as kc
-        >>> x = kc.with_index(np.zeros((3, 8)))
+        >>> x = kc.add_sample_index(np.zeros((3, 8)))
         >>> x["inputs"].shape, x["sample_index"].tolist()
         ((3, 8), [0, 1, 2])
     """
@@ -77,7 +77,7 @@ def split_index(inputs):
 
     Example:
         >>> import numpy as np, keras_calib as kc
-        >>> split_index(kc.with_index(np.zeros((2, 8))))[1].tolist()
+        >>> split_index(kc.add_sample_index(np.zeros((2, 8))))[1].tolist()
         [0, 1]
     """
     if isinstance(inputs, dict) and set(inputs) == {INPUTS, SAMPLE_INDEX}:
@@ -122,7 +122,7 @@ def _index_arrays(data):
         raise ValueError(
             "All inputs must have one entry per sample. Received: lengths "
             f"{sorted(lengths)}. Labels are not part of it: "
-            "`fit(kc.with_index(x), y)`."
+            "`fit(kc.add_sample_index(x), y)`."
         )
     return {INPUTS: data, SAMPLE_INDEX: np.arange(lengths.pop(), dtype="int32")}
 
@@ -139,8 +139,8 @@ def _index_tf_data(data, batched):
     if reordered:
         raise ValueError(
             "Number the samples before they are shuffled or repeated: "
-            "`kc.with_index(dataset).shuffle(...)`. Received: a `tf.data` "
-            f"pipeline with {reordered} in it."
+            "`kc.add_sample_index(dataset).shuffle(...)`. Received: a "
+            f"`tf.data` pipeline with {reordered} in it."
         )
     if batched is None:
         first = {

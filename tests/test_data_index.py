@@ -25,18 +25,18 @@ EVERY_SAMPLE_ONCE = {i: [x] for i, x in enumerate(X.tolist())}
 
 
 def test_arrays():
-    found = kc.with_index(X)
+    found = kc.add_sample_index(X)
     assert found["inputs"] is X
     assert found["sample_index"].tolist() == list(range(10))
     assert found["sample_index"].dtype == "int32"
 
 
 def test_several_inputs():
-    found = kc.with_index({"a": X, "b": X[:, 0]})
+    found = kc.add_sample_index({"a": X, "b": X[:, 0]})
     assert set(found["inputs"]) == {"a", "b"}
     assert len(found["sample_index"]) == 10
     with pytest.raises(ValueError, match="one entry per sample"):
-        kc.with_index([X, X[:4]])
+        kc.add_sample_index([X, X[:4]])
 
 
 @pytest.mark.parametrize("batched", [False, True], ids=["samples", "batches"])
@@ -44,9 +44,9 @@ def test_tf_data(batched):
     tf = pytest.importorskip("tensorflow")
     data = tf.data.Dataset.from_tensor_slices((X, Y))
     if batched:
-        data = kc.with_index(data.batch(4)).unbatch()
+        data = kc.add_sample_index(data.batch(4)).unbatch()
     else:
-        data = kc.with_index(data)
+        data = kc.add_sample_index(data)
     data = data.shuffle(10, seed=1).repeat(2).batch(3)
     found = numbers_and_inputs(data.as_numpy_iterator())
     assert found == {i: [x, x] for i, x in enumerate(X.tolist())}
@@ -56,8 +56,8 @@ def test_tf_data_with_weights_and_whole_batches():
     tf = pytest.importorskip("tensorflow")
     data = tf.data.Dataset.from_tensor_slices((X, Y, np.ones(10)))
     for batches in (
-        kc.with_index(data.batch(5, drop_remainder=True)),
-        kc.with_index(data, batched=False).batch(5),
+        kc.add_sample_index(data.batch(5, drop_remainder=True)),
+        kc.add_sample_index(data, batched=False).batch(5),
     ):
         batches = list(batches.as_numpy_iterator())
         assert [len(batch) for batch in batches] == [3, 3]
@@ -69,7 +69,7 @@ def test_tf_data_that_was_shuffled_has_lost_its_numbers():
     data = tf.data.Dataset.from_tensor_slices((X, Y))
     for lost in (data.shuffle(10).batch(2), data.repeat().batch(2).prefetch(1)):
         with pytest.raises(ValueError, match="before they are shuffled"):
-            kc.with_index(lost)
+            kc.add_sample_index(lost)
 
 
 class Batches(keras.utils.PyDataset):
@@ -97,7 +97,7 @@ class Uneven(Batches):
 
 
 def test_py_dataset():
-    data = kc.with_index(Batches(workers=2, max_queue_size=3))
+    data = kc.add_sample_index(Batches(workers=2, max_queue_size=3))
     assert (data.workers, data.max_queue_size) == (2, 3)
     # In any order.
     batches = [data[i] for i in (2, 0, 1)]
@@ -106,9 +106,9 @@ def test_py_dataset():
 
 def test_py_dataset_without_fixed_places():
     with pytest.raises(ValueError, match="Reshuffled with on_epoch_end"):
-        kc.with_index(Reshuffled())
+        kc.add_sample_index(Reshuffled())
     with pytest.raises(ValueError, match="a batch of 2 after one of 4"):
-        kc.with_index(Uneven())[1]
+        kc.add_sample_index(Uneven())[1]
 
 
 def loader(shuffle=False, dataset=None, **kwargs):
@@ -123,7 +123,7 @@ def loader(shuffle=False, dataset=None, **kwargs):
 
 
 def test_loader_may_shuffle():
-    data = kc.with_index(loader(shuffle=True))
+    data = kc.add_sample_index(loader(shuffle=True))
     first, second = list(data), list(data)
     assert numbers_and_inputs(first) == EVERY_SAMPLE_ONCE
     assert numbers_and_inputs(second) == EVERY_SAMPLE_ONCE
@@ -139,9 +139,9 @@ def test_loader_of_a_stream():
             return iter(range(3))
 
     with pytest.raises(ValueError, match="random access"):
-        kc.with_index(loader(dataset=Stream()))
+        kc.add_sample_index(loader(dataset=Stream()))
 
 
 def test_what_cannot_be_numbered():
     with pytest.raises(ValueError, match="A generator must give"):
-        kc.with_index(iter([(X, Y)]))
+        kc.add_sample_index(iter([(X, Y)]))

@@ -84,10 +84,10 @@ HISTORY = """
 def found(strategy):
     keras.utils.set_random_seed(0)
     with strategy.scope():
-        model = kc.models.WithHistory(network(), 64)
+        model = kc.models.SampleHistoryModel(network(), 64)
         loss = kc.losses.CRL(from_logits=True)
         model.compile(keras.optimizers.SGD(0.0), loss)
-    model.fit(kc.with_index(x), y, batch_size=16, epochs=3, verbose=0)
+    model.fit(kc.add_sample_index(x), y, batch_size=16, epochs=3, verbose=0)
     history = model.sample_history()
     np.testing.assert_array_equal(history["seen"], 3.0)
     return history

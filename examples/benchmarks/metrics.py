@@ -6,7 +6,7 @@ Each part prints ratios to a baseline of the same process. `update`: an epoch
 of 50, and one of 400 batches of 1,000 x 10 with the value after each, as a
 progress bar shows it, ours and torchmetrics'; and Keras' accuracy, for what
 any metric costs there. `compile`: a training step of a ResNet-20 with and
-without the metric, in turn. `all`: every variant of 1,000,000 x 10 predictions
+without the metric, in turn. `all`: every metric of 1,000,000 x 10 predictions
 in one call, against what other packages have of them, each by the fastest.
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 from keras import ops
 
 import keras_calib as kc
-from keras_calib.metrics.calibration_errors import VARIANTS
+from keras_calib.metrics.calibration_errors import METRICS
 
 BATCHES = (50, 400)
 
@@ -242,7 +242,7 @@ def all_at_once(n=1_000_000):
     )
     errors = kc.metrics.calibration_errors
     ours, _ = seconds(lambda: errors(labels, p), 3)
-    ours_same, _ = seconds(lambda: errors(labels, p, variants=same), 3)
+    ours_same, _ = seconds(lambda: errors(labels, p, metrics=same), 3)
     print(f"| {n} x 10 | s |\n|---|---|")
     total = 0.0
     for name, functions in contestants.items():
@@ -250,7 +250,7 @@ def all_at_once(n=1_000_000):
         total += fastest
         print(f"| {name}, fastest package | {fastest:.2f} |")
     print(f"| all of these | {total:.2f} |")
-    print(f"| keras_calib, {len(VARIANTS) - 1} values | {ours:.2f} |")
+    print(f"| keras_calib, {len(METRICS) - 1} values | {ours:.2f} |")
     print(f"| keras_calib, the same eight | {ours_same:.2f} |")
     print(f"ratio {total / ours:.1f}, of the same set {total / ours_same:.1f}")
 

@@ -224,7 +224,9 @@ MAPS = {
     "matrix": (
         SMALL,
         {
-            "keras_calib": ours(kc.layers.MatrixScaling, center="log_softmax"),
+            "keras_calib": ours(
+                kc.layers.MatrixScaling, normalize_logits="log_softmax"
+            ),
             "probmetrics SMS": probmetrics(
                 "SMSCalibrator", print_init_info=False
             ),
@@ -276,17 +278,19 @@ SAME = {
         probmetrics("VectorScalingCalibrator"),
     ),
     "MatrixScaling": (
-        ours(kc.layers.MatrixScaling, center="log_softmax"),
+        ours(kc.layers.MatrixScaling, normalize_logits="log_softmax"),
         probmetrics("SMSCalibrator", print_init_info=False),
     ),
     "MatrixScaling, no penalty": (
         ours(
-            kc.layers.MatrixScaling, regularization=None, center="log_softmax"
+            kc.layers.MatrixScaling,
+            regularization=None,
+            normalize_logits="log_softmax",
         ),
         probmetrics("MatrixScalingCalibrator"),
     ),
     "IntraOrderPreserving": (
-        ours(kc.layers.IntraOrderPreserving, kind="order_invariant"),
+        ours(kc.layers.IntraOrderPreserving, family="order_invariant"),
         probmetrics("IntraOrderPreservingCalibrator"),
     ),
 }

@@ -53,7 +53,7 @@ def choose(
         weight: `None`, or `(n,)`.
         class_loss_scaling: see `CalibrationLayer.adapt`.
         seed: int, which samples make a fold.
-        affine: try maps only that fold into a head.
+        affine: try only maps that can be fused into a head.
 
     Returns:
         name: the method's name.
@@ -163,7 +163,7 @@ def samples_needed(layer, num_classes):
 
 
 def is_affine(layer):
-    """Whether a map can be folded into a head."""
+    """Whether a map can be fused into a head."""
     return type(layer).as_affine is not CalibrationLayer.as_affine
 
 

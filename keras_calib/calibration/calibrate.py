@@ -9,7 +9,7 @@ from keras_calib.calibration.auto import choose
 from keras_calib.calibration.fit import BLOCK
 from keras_calib.calibration.fit import fit
 from keras_calib.calibration.head import find_head
-from keras_calib.calibration.head import fold as fold_into
+from keras_calib.calibration.head import fuse as fuse_into
 from keras_calib.calibration.model import CalibratedModel
 from keras_calib.calibration.samples import collect
 from keras_calib.data import as_array
@@ -29,7 +29,7 @@ def calibrate(
     method="temperature",
     objective="nll",
     class_loss_scaling=None,
-    fold=False,
+    fuse=False,
     output="probabilities",
     from_logits=None,
     ignore_class=None,
@@ -47,14 +47,14 @@ def calibrate(
     itself is not changed; the new model shares its weights.
 
     The new model is never worse than `model` on the calibration data: a map
-    that does harm is dropped, with a warning, and the new model then is
+    that does harm is rejected, with a warning, and the new model then is
     `model`. Harm is a higher NLL after a fit by likelihood, a higher ECE after
     a fit by calibration error, and both after any other fit.
 
     Logits above 1 GiB go to a temporary file while they are needed.
 
     The file of the new model needs `import keras_calib` before
-    `keras.saving.load_model`, except with `fold=True`.
+    `keras.saving.load_model`, except with `fuse=True`.
 
     Args:
         model: a built Functional, Sequential or subclassed classifier with one
@@ -79,7 +79,7 @@ def calibrate(
             `CalibrationLayer.adapt`.
         class_loss_scaling: `None`, `"normal"`, `"min_max"` or `"centered"`;
             see `CalibrationLayer.adapt`.
-        fold: put an affine map (temperature, class temperature, bias-corrected
+        fuse: put an affine map (temperature, class temperature, bias-corrected
             temperature, vector, matrix) into the weights of the model's last
             layer: inference costs nothing more, and the file needs nothing but
             Keras. Such a file carries no record.
@@ -107,7 +107,7 @@ def calibrate(
             that the map learns; if accuracy on the calibration data is closer
             to the accuracy on the training data than to that on the
             validation data, so that the network seems to know them; if a
-            final softmax was not found; if the map was dropped.
+            final softmax was not found; if the map was rejected.
 
     Example:
         >>> import numpy as np, keras, keras_calib as kc
@@ -128,16 +128,16 @@ def calibrate(
             f"Received: output={output!r}."
         )
     checks.check_model(model)
-    checks.check_method(method, objective, fold)
-    network, head, kind = _up_to_logits(model, from_logits, fold)
+    checks.check_method(method, objective, fuse)
+    network, head, logits_source = _up_to_logits(model, from_logits, fuse)
     checks.check_name(method, network)
     source = batches(x, y, sample_weight, batch_size, steps)
     with collect(network, *source, ignore_class, verbose) as samples:
         checks.refuse_the_same_data(model, samples.fingerprint)
-        kind = kind or _kind_of(samples.scores)
+        logits_source = logits_source or _source_of(samples.scores)
         before, scores = [], samples.scores
-        if kind == LOG_OF_PROBABILITIES:
-            checks.check_probabilities(scores, fold)
+        if logits_source == LOG_OF_PROBABILITIES:
+            checks.check_probabilities(scores, fuse)
             before = [LogProbabilities(name="log_probabilities")]
             scores = _in_blocks(before[0], scores)
             warnings.warn(
@@ -147,18 +147,18 @@ def calibrate(
             )
         data = scores, samples.labels, samples.weight
         if method == "auto":
-            method, trials = choose(*data, class_loss_scaling, seed, fold)
+            method, trials = choose(*data, class_loss_scaling, seed, fuse)
         else:
             trials = None
         layer, found = fit(method, network, data, objective, class_loss_scaling)
         checks.warn_if_known(model, found.pop("accuracy"), len(samples.labels))
     layer.record = {
         **layer.record,
-        "logits": kind,
+        "logits_source": logits_source,
         **found,
         **({} if trials is None else {"trials": trials}),
         "fingerprint": samples.fingerprint,
-        "keras_calib": __version__,
+        "keras_calib_version": __version__,
     }
     num_units = scores.shape[-1]
     after = []
@@ -170,8 +170,8 @@ def calibrate(
                 name=checks.free_name(network, "probabilities"),
             )
         ]
-    if fold:
-        fold_into(head.layer, layer.as_affine(max(2, num_units)))
+    if fuse:
+        fuse_into(head.layer, layer.as_affine(max(2, num_units)))
         calibrated = _assemble(model, network, head, after)
         calibrated._calibration_record = layer.record
     else:
@@ -187,7 +187,7 @@ def calibration_record(model):
 
     Args:
         model: a model that `kc.calibrate` returned, also after loading. With
-            `fold=True` only before saving: the file is plain Keras.
+            `fuse=True` only before saving: the file is plain Keras.
 
     Returns:
         dict: method, objective, number of samples and classes, fitted values,
@@ -196,7 +196,7 @@ def calibration_record(model):
 
     Raises:
         ValueError: if the model holds no calibration map; a file saved after
-            `fold=True` holds none.
+            `fuse=True` holds none.
 
     Example:
         >>> import numpy as np, keras, keras_calib as kc
@@ -207,9 +207,9 @@ def calibration_record(model):
         >>> kc.calibration_record(calibrated)["num_samples"]
         100
     """
-    folded = getattr(model, "_calibration_record", None)
-    if folded is not None:
-        return folded
+    fused = getattr(model, "_calibration_record", None)
+    if fused is not None:
+        return fused
     layers = model._flatten_layers(include_self=False, recursive=True)
     records = [
         layer.record
@@ -219,7 +219,7 @@ def calibration_record(model):
     if not records:
         raise ValueError(
             f"The model {model.name!r} holds no calibration map. Pass what "
-            "`kc.calibrate` returned; a file saved after `fold=True` is plain "
+            "`kc.calibrate` returned; a file saved after `fuse=True` is plain "
             "Keras and carries no record."
         )
     return records[-1]
@@ -235,30 +235,30 @@ def _in_blocks(layer, scores):
     return scores
 
 
-def _up_to_logits(model, from_logits, fold):
+def _up_to_logits(model, from_logits, fuse):
     """The network to run, its head where it has a graph, and what it gives."""
     if getattr(model, "outputs", None):
-        if fold and from_logits is not False:
+        if fuse and from_logits is not False:
             head = find_head(model, twin=True)
-            kind = f"before {head.activation}" if head.activation else None
+            source = f"before {head.activation}" if head.activation else None
             if from_logits:
-                kind = "logits"
-            return keras.Model(head.inputs, head.tensor), head, kind
+                source = "logits"
+            return keras.Model(head.inputs, head.tensor), head, source
         head = find_head(model)
         if head.activation is not None and from_logits is not True:
             network = keras.Model(head.inputs, head.tensor)
             return network, head, f"before {head.activation}"
-    elif fold:
+    elif fuse:
         raise ValueError(
-            "`fold=True` needs a Functional or Sequential model, whose last "
+            "`fuse=True` needs a Functional or Sequential model, whose last "
             f"layer can be found. Received: {type(model).__name__}. Leave out "
-            "`fold`."
+            "`fuse`."
         )
-    kinds = {None: None, True: "logits", False: LOG_OF_PROBABILITIES}
-    return model, None, kinds[from_logits]
+    sources = {None: None, True: "logits", False: LOG_OF_PROBABILITIES}
+    return model, None, sources[from_logits]
 
 
-def _kind_of(scores):
+def _source_of(scores):
     return (
         LOG_OF_PROBABILITIES if checks.are_probabilities(scores) else "logits"
     )

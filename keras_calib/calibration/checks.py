@@ -21,7 +21,7 @@ def check_model(model):
         )
 
 
-def check_method(method, objective, fold):
+def check_method(method, objective, fuse):
     """Refuse a name, an objective or a map that cannot work."""
     if method == "auto":
         if objective != "nll":
@@ -30,11 +30,11 @@ def check_method(method, objective, fold):
                 f"objective={objective!r}. Name a method for another objective."
             )
         return
-    if fold and not is_affine(as_map(method)):
+    if fuse and not is_affine(as_map(method)):
         raise ValueError(
-            "`fold=True` puts a map into the weights of the last layer, and "
+            "`fuse=True` puts a map into the weights of the last layer, and "
             f"this map is not affine. Received: method={method!r}. Leave out "
-            "`fold`."
+            "`fuse`."
         )
 
 
@@ -118,12 +118,12 @@ def are_probabilities(scores):
     return bool(np.abs(scores.sum(axis=-1) - 1).max() < 1e-2)
 
 
-def check_probabilities(scores, fold):
+def check_probabilities(scores, fuse):
     """Refuse scores that no softmax or sigmoid can have given."""
-    if fold:
+    if fuse:
         raise ValueError(
-            "`fold=True` needs the logits, and the model gives probabilities "
-            "without a final softmax in its graph. Leave out `fold`."
+            "`fuse=True` needs the logits, and the model gives probabilities "
+            "without a final softmax in its graph. Leave out `fuse`."
         )
     if not are_probabilities(scores):
         sums = scores.sum(axis=-1)

@@ -1,4 +1,4 @@
-"""Fit a map, compare before and after, and drop what does harm."""
+"""Fit a map, compare before and after, and reject what does harm."""
 
 import warnings
 
@@ -55,11 +55,11 @@ def fit(method, network, data, objective, class_loss_scaling):
         **layer.record,
     }
     plain = objective == "nll" and class_loss_scaling is None
-    record["dropped"] = is_worse(layer, objective, plain, found)
-    if record["dropped"]:
+    record["rejected"] = is_worse(layer, objective, plain, found)
+    if record["rejected"]:
         warnings.warn(
             f"{type(layer).__name__} made the model worse on the calibration "
-            f"data and was dropped: NLL {found['nll_before']:.4g} before, "
+            f"data and was rejected: NLL {found['nll_before']:.4g} before, "
             f"{found['nll_after']:.4g} after; ECE {found['ece_before']:.4g} "
             f"before, {found['ece_after']:.4g} after.",
             stacklevel=3,
@@ -98,7 +98,7 @@ def _restore(layer, old, num_units):
 
 def before_and_after(layer, scores, labels, weight):
     """NLL, ECE and accuracy on the calibration data, without and with a map."""
-    found = {"num_bins": NUM_BINS}
+    found = {"ece_num_bins": NUM_BINS}
     for moment, apply in (("after", layer), ("before", None)):
         confidence = np.empty(len(labels), "float32")
         correct, losses = np.empty((2, len(labels)))

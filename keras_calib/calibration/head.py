@@ -5,7 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 
-FOLDABLE = (
+FUSABLE = (
     keras.layers.Dense,
     keras.layers.Conv1D,
     keras.layers.Conv2D,
@@ -62,11 +62,11 @@ def find_head(model, twin=False):
     return Head(_inputs(model), tensor, activation, layer)
 
 
-def fold(layer, affine):
+def fuse(layer, affine):
     """Put `logits @ matrix + bias` into the weights of a head.
 
     Args:
-        layer: a layer of `FOLDABLE` with a bias; it is changed.
+        layer: a layer of `FUSABLE` with a bias; it is changed.
         affine: `(matrix, bias)`; see `CalibrationLayer.as_affine`. For one
             sigmoid unit they speak of the two logits `(0, z)`.
     """
@@ -129,7 +129,7 @@ def _logits(tensor, twin):
             return before, activation, layer
         return arguments[0], activation, None
     if twin:
-        _check_foldable(operation)
+        _check_fusable(operation)
     elif activation is None:
         return tensor, None, None
     logits, layer = _twin(operation, arguments[0], with_bias=twin)
@@ -157,12 +157,12 @@ def _activation(operation):
     return None
 
 
-def _check_foldable(operation):
+def _check_fusable(operation):
     if getattr(operation, "activation", None) not in (
         keras.activations.linear,
         keras.activations.softmax,
         keras.activations.sigmoid,
-    ) or not isinstance(operation, FOLDABLE):
+    ) or not isinstance(operation, FUSABLE):
         problem = f"come from {type(operation).__name__} {operation.name!r}"
     elif getattr(operation, "quantization_mode", None):
         problem = f"come from quantised weights ({operation.name!r})"
@@ -173,9 +173,9 @@ def _check_foldable(operation):
     else:
         return
     raise ValueError(
-        "`fold=True` needs logits from a dense or convolutional layer, into "
+        "`fuse=True` needs logits from a dense or convolutional layer, into "
         f"whose weights the map can go. Received: logits that {problem}. "
-        "Leave out `fold`."
+        "Leave out `fuse`."
     )
 
 

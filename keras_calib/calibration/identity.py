@@ -1,4 +1,4 @@
-"""What stands where a map was dropped."""
+"""What stands where a map was rejected."""
 
 import keras
 import numpy as np

@@ -74,14 +74,15 @@ class AdaFocalSchedule(ValidationCallback):
     Raises:
         ValueError: if an argument is out of its range; when training begins,
             if the model was not compiled with an `AdaFocalLoss` and its
-            `parts()`.
+            `component_metrics()`.
 
     Example:
         >>> import keras, numpy as np, keras_calib as kc
         >>> x, y = np.random.default_rng(0).normal(size=(64, 4)), np.arange(64)
         >>> model = keras.Sequential([keras.layers.Dense(3)])
         >>> loss = kc.losses.AdaFocalLoss(num_bins=4, from_logits=True)
-        >>> model.compile("adam", loss, metrics=["accuracy", *loss.parts()])
+        >>> metrics = ["accuracy", *loss.component_metrics()]
+        >>> model.compile("adam", loss, metrics=metrics)
         >>> schedule = kc.callbacks.AdaFocalSchedule((x, y % 3))
         >>> history = model.fit(
         ...     x, y % 3, epochs=2, callbacks=[schedule], verbose=0
@@ -128,7 +129,8 @@ class AdaFocalSchedule(ValidationCallback):
                 "AdaFocalSchedule sets the gammas of an `AdaFocalLoss` that "
                 "the compiled step can see: `loss = "
                 "kc.losses.AdaFocalLoss(...)`, then `model.compile(..., "
-                'loss=loss, metrics=["accuracy", *loss.parts()])`. Received: '
+                'loss=loss, metrics=["accuracy", *loss.component_metrics()])`. '
+                "Received: "
                 f"loss={self.model.loss}, {len(tables)} tables of gammas in "
                 "`metrics`."
             )

@@ -4,7 +4,7 @@ import warnings
 
 from keras_calib.callbacks.validation import ValidationCallback
 from keras_calib.callbacks.validation_pass import ValidationPass
-from keras_calib.metrics.calibration_errors import VARIANTS
+from keras_calib.metrics.calibration_errors import METRICS
 from keras_calib.metrics.calibration_errors import calibration_errors
 
 
@@ -35,7 +35,7 @@ class CalibrationMonitor(ValidationCallback):
         ignore_class: samples with this label do not count.
         every: int, run after each so many epochs, and after the last one.
         batch_size: for arrays; 32 by default.
-        variants: names to compute; `None` for all. Those that look at each
+        metrics: names to compute; `None` for all. Those that look at each
             class cost a sort per class.
         axis: the class axis of the predictions.
 
@@ -63,7 +63,7 @@ class CalibrationMonitor(ValidationCallback):
         ignore_class=None,
         every=1,
         batch_size=None,
-        variants=None,
+        metrics=None,
         axis=-1,
     ):
         super().__init__(
@@ -73,14 +73,14 @@ class CalibrationMonitor(ValidationCallback):
             raise ValueError(
                 f"`num_bins` must be at least 1. Received: num_bins={num_bins}."
             )
-        unknown = set(variants or ()) - set(VARIANTS)
+        unknown = set(metrics or ()) - set(METRICS)
         if unknown:
             raise ValueError(
-                "`variants` must be names out of "
-                f"{VARIANTS}. Received: {sorted(unknown)}."
+                "`metrics` must be names out of "
+                f"{METRICS}. Received: {sorted(unknown)}."
             )
         self.num_bins = num_bins
-        self.variants = variants
+        self.metrics = metrics
         self.axis = axis
         self._epoch = None
         self._pass = None
@@ -119,7 +119,7 @@ class CalibrationMonitor(ValidationCallback):
             from_logits=self.from_logits,
             axis=self.axis,
             ignore_class=self.ignore_class,
-            variants=self.variants,
+            metrics=self.metrics,
         )
         self._measured = True
         logs.update({f"val_{name}": value for name, value in found.items()})

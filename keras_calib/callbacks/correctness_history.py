@@ -3,11 +3,11 @@
 import keras
 import numpy as np
 
-from keras_calib.models.with_history import WithHistory
+from keras_calib.models.sample_history_model import SampleHistoryModel
 
 
 class CorrectnessHistory(keras.callbacks.Callback):
-    """Watch the history of a `kc.models.WithHistory`, which `CRL` trains on.
+    """Watch the history of a `SampleHistoryModel`, which `CRL` trains on.
 
     The history itself is kept by the model, inside the compiled step. This
     callback takes it out after each epoch, as plain arrays, and adds
@@ -16,8 +16,8 @@ class CorrectnessHistory(keras.callbacks.Callback):
     apart.
 
     Args:
-        record: whether to keep the correctness of every epoch in `epochs`: one
-            float32 per sample and epoch.
+        save_every_epoch: whether to keep the correctness of every epoch in
+            `epochs`: one float32 per sample and epoch.
 
     Attributes:
         correctness: fraction of correct visits so far, `(num_samples,)`.
@@ -25,17 +25,19 @@ class CorrectnessHistory(keras.callbacks.Callback):
         epochs: a list with `correctness` after each epoch, if `record`.
 
     Raises:
-        ValueError: when training begins, if the model is no `WithHistory`.
+        ValueError: when training begins, if the model is no
+            `SampleHistoryModel`.
 
     Example:
         >>> import keras, numpy as np, keras_calib as kc
         >>> x, y = np.random.default_rng(0).normal(size=(64, 4)), np.arange(64)
         >>> network = keras.Sequential([keras.layers.Dense(3)])
-        >>> model = kc.models.WithHistory(network, num_samples=len(x))
+        >>> model = kc.models.SampleHistoryModel(network, num_samples=len(x))
         >>> model.compile("adam", kc.losses.CRL(from_logits=True))
         >>> watch = kc.callbacks.CorrectnessHistory()
         >>> history = model.fit(
-        ...     kc.with_index(x), y % 3, epochs=2, callbacks=[watch], verbose=0
+        ...     kc.add_sample_index(x), y % 3, epochs=2, verbose=0,
+        ...     callbacks=[watch],
         ... )
         >>> watch.correctness.shape, len(history.history["mean_correctness"])
         ((64,), 2)
@@ -45,9 +47,9 @@ class CorrectnessHistory(keras.callbacks.Callback):
         2020, Section 3.2.
     """
 
-    def __init__(self, record=False):
+    def __init__(self, save_every_epoch=False):
         super().__init__()
-        self.record = record
+        self.save_every_epoch = save_every_epoch
         self.correctness = None
         self.seen = None
         self.epochs = []
@@ -58,7 +60,7 @@ class CorrectnessHistory(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         found = self.model.sample_history()
         self.correctness, self.seen = found["correctness"], found["seen"]
-        if self.record:
+        if self.save_every_epoch:
             self.epochs.append(self.correctness)
         if logs is not None:
             visited = self.seen > 0
@@ -68,9 +70,10 @@ class CorrectnessHistory(keras.callbacks.Callback):
 
 def check_history(callback):
     """Refuse a model without a history of samples."""
-    if not isinstance(callback.model, WithHistory):
+    if not isinstance(callback.model, SampleHistoryModel):
         raise ValueError(
             f"{type(callback).__name__} needs a history of each sample. Train "
-            "`kc.models.WithHistory(model, num_samples=len(x))` on "
-            f"`kc.with_index(x)`. Received: {type(callback.model).__name__}."
+            "`kc.models.SampleHistoryModel(model, num_samples=len(x))` on "
+            "`kc.add_sample_index(x)`. Received: "
+            f"{type(callback.model).__name__}."
         )

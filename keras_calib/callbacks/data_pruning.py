@@ -38,7 +38,7 @@ class DataPruning(keras.callbacks.Callback):
     epochs the kept samples with the lowest averages are dropped for good:
     epochs get shorter. `fit` takes the data from the callback.
 
-    The model is a `kc.models.WithHistory`, which keeps averages and kept
+    The model is a `kc.models.SampleHistoryModel`, which keeps averages and kept
     samples in its weights: training resumes with what was left. Samples of a
     schedule that counts steps get fewer steps per epoch.
 
@@ -64,13 +64,13 @@ class DataPruning(keras.callbacks.Callback):
 
     Raises:
         ValueError: if an argument is out of its range; when training begins,
-            if the model is no `WithHistory`, or one of another length.
+            if the model is no `SampleHistoryModel`, or one of another length.
 
     Example:
         >>> import keras, numpy as np, keras_calib as kc
         >>> x, y = np.random.default_rng(0).normal(size=(64, 4)), np.arange(64)
         >>> network = keras.Sequential([keras.layers.Dense(3)])
-        >>> model = kc.models.WithHistory(network, num_samples=len(x))
+        >>> model = kc.models.SampleHistoryModel(network, num_samples=len(x))
         >>> model.compile("adam", kc.losses.FocalLoss(from_logits=True))
         >>> pruning = kc.callbacks.DataPruning(x, y % 3, fraction=0.25, every=1)
         >>> history = model.fit(
@@ -132,7 +132,7 @@ class DataPruning(keras.callbacks.Callback):
                 "History and data must have one length. Received: "
                 f"num_samples={self.model.num_samples} in the model, "
                 f"{self.data.num_samples} samples to prune. Pass "
-                "`num_samples=len(x)` to `WithHistory`."
+                "`num_samples=len(x)` to `SampleHistoryModel`."
             )
 
     def on_epoch_begin(self, epoch, logs=None):

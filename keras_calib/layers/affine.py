@@ -15,35 +15,36 @@ from keras_calib.layers.score_maps import on_pairs
 from keras_calib.ops import arrays
 from keras_calib.ops.rows import LOWEST
 
-CENTERS = (None, "log_softmax", "mean")
+NORMALIZATIONS = (None, "log_softmax", "mean")
 # Newton stops at a gradient this small, in units of the logits.
 TOLERANCE = {"float32": 1e-6, "float64": 1e-9}
 
 
 class AffineCalibration(CalibrationLayer):
-    """Base of the maps `x W + b` of logits, or of centered logits `x`.
+    """Base of the maps `x W + b` of logits, or of normalized logits `x`.
 
     A subclass says what its parameters are; the fit is here. One sigmoid unit
     is two classes with the logits `(0, z)`, before and after.
 
     Args:
-        center: `None` for the logits as they are; `"log_softmax"` or `"mean"`
-            to subtract their log-sum-exp or mean first. Adding a constant to
-            all logits of a sample then changes nothing, so that `log p` serves
-            as well.
+        normalize_logits: `None` for the logits as they are; `"log_softmax"` or
+            `"mean"` to subtract their log-sum-exp or mean first. Adding a
+            constant to all logits of a sample then changes nothing, so that
+            `log p` serves as well.
         **kwargs: `record`, `name`, `dtype`, `trainable`.
     """
 
     objectives = ("nll", "label_smoothing", "focal", "loss")
 
-    def __init__(self, center=None, **kwargs):
+    def __init__(self, normalize_logits=None, **kwargs):
         super().__init__(**kwargs)
-        if center not in CENTERS:
+        if normalize_logits not in NORMALIZATIONS:
             raise ValueError(
-                f"`center` must be one of {CENTERS}. Received: {center!r}."
+                f"`normalize_logits` must be one of {NORMALIZATIONS}. "
+                f"Received: {normalize_logits!r}."
             )
-        self.center = center
-        self.shift_invariant = center is not None
+        self.normalize_logits = normalize_logits
+        self.shift_invariant = normalize_logits is not None
 
     def build(self, input_shape):
         self._num_classes = max(2, input_shape[-1])
@@ -55,7 +56,7 @@ class AffineCalibration(CalibrationLayer):
         raise NotImplementedError
 
     def _transform(self, x):
-        """The map itself, on centered logits of at least two classes."""
+        """The map itself, on normalized logits of at least two classes."""
         raise NotImplementedError
 
     def _matrix_and_bias(self):
@@ -72,14 +73,15 @@ class AffineCalibration(CalibrationLayer):
 
     def call(self, logits):
         return on_pairs(
-            lambda z: self._transform(_centered(z, self.center)), logits
+            lambda z: self._transform(_normalized(z, self.normalize_logits)),
+            logits,
         )
 
     def as_affine(self, num_classes):
-        if self.center == "log_softmax":
+        if self.normalize_logits == "log_softmax":
             return None
         matrix, bias = self._matrix_and_bias()
-        if self.center == "mean":
+        if self.normalize_logits == "mean":
             size = len(bias)
             if matrix.ndim < 2:
                 matrix = np.eye(size) * matrix
@@ -110,7 +112,7 @@ class AffineCalibration(CalibrationLayer):
         share = np.ones(n) if weight is None else weight
         share = share / share.sum()
         begin = fit_temperature(logits, labels, weight, likelihood.smoothing)
-        if begin.bound == "all correct":
+        if begin.stop_reason == "all correct":
             return self._separated(begin, num_classes)
         temperature = begin.temperature
         absent = np.zeros(num_classes, bool)
@@ -148,7 +150,7 @@ class AffineCalibration(CalibrationLayer):
             record = {**record, "objective_value": found.value}
             del record["nll_before"], record["nll_after"]
         if found.separated:
-            record["bound"] = "all correct"
+            record["stop_reason"] = "all correct"
         if absent.any():
             record["absent_classes"] = np.flatnonzero(absent).tolist()
         parameters = problem.settle(found.parameters)
@@ -168,9 +170,9 @@ class AffineCalibration(CalibrationLayer):
         """What the regression sees, wide enough for its sums."""
         if logits.size <= regression.SMALL:
             logits = logits.astype("float64")
-        if self.center == "log_softmax":
+        if self.normalize_logits == "log_softmax":
             return arrays.log_softmax(logits)
-        if self.center == "mean":
+        if self.normalize_logits == "mean":
             self._refuse_ruled_out(logits)
             return logits - logits.mean(axis=1, keepdims=True)
         if np.isneginf(logits.min()):
@@ -202,7 +204,7 @@ class AffineCalibration(CalibrationLayer):
         record = {
             "nll_before": begin.nll_before,
             "nll_after": begin.nll_after,
-            "bound": begin.bound,
+            "stop_reason": begin.stop_reason,
         }
         return self._weights(self._start(w)), record
 
@@ -235,13 +237,16 @@ class AffineCalibration(CalibrationLayer):
             )
 
     def get_config(self):
-        return {**super().get_config(), "center": self.center}
+        return {
+            **super().get_config(),
+            "normalize_logits": self.normalize_logits,
+        }
 
 
-def _centered(logits, center):
-    if center == "log_softmax":
+def _normalized(logits, normalize_logits):
+    if normalize_logits == "log_softmax":
         return ops.log_softmax(logits, axis=-1)
-    if center == "mean":
+    if normalize_logits == "mean":
         return logits - ops.mean(logits, axis=-1, keepdims=True)
     return logits
 

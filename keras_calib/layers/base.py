@@ -50,7 +50,7 @@ class CalibrationLayer(keras.layers.Layer):
         raise NotImplementedError
 
     def as_affine(self, num_classes):
-        """The map as `logits @ matrix + bias`, for folding into a head.
+        """The map as `logits @ matrix + bias`, for fusing into a head.
 
         Returns:
             matrix: a scalar, a diagonal `(num_classes,)` or

@@ -86,5 +86,5 @@ class BiasCorrectedTemperatureScaling(AffineCalibration):
 
     def get_config(self):
         config = super().get_config()
-        del config["center"]
+        del config["normalize_logits"]
         return config

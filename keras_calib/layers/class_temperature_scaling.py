@@ -20,9 +20,9 @@ class ClassTemperatureScaling(AffineCalibration):
     is the original, greedy search over `T_k = 0.1, ..., 10.0`.
 
     Args:
-        center: `None` for logits as they are, `"log_softmax"` or `"mean"` to
-            subtract their log-sum-exp or mean first, so that `log p` gives
-            the same result.
+        normalize_logits: `None` for logits as they are, `"log_softmax"` or
+            `"mean"` to subtract their log-sum-exp or mean first, so that
+            `log p` gives the same result.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Example:

@@ -51,7 +51,9 @@ class DirichletScaling(MatrixScaling):
                 f"`regularization` must be one of {KINDS}. "
                 f"Received: regularization={regularization!r}."
             )
-        super().__init__(regularization=None, center="log_softmax", **kwargs)
+        super().__init__(
+            regularization=None, normalize_logits="log_softmax", **kwargs
+        )
         for name, value in (
             ("strength", strength),
             ("bias_strength", bias_strength),
@@ -93,7 +95,7 @@ class DirichletScaling(MatrixScaling):
 
     def get_config(self):
         config = super().get_config()
-        del config["center"]
+        del config["normalize_logits"]
         return {
             **config,
             "strength": self.strength,

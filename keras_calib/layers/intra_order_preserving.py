@@ -31,18 +31,18 @@ LIMIT = 100.0
 class IntraOrderPreserving(CalibrationLayer):
     """Bend log-probabilities by an increasing function: order stays.
 
-    With `kind="diagonal"` one increasing function is applied to every
+    With `family="diagonal"` one increasing function is applied to every
     log-probability: straight lines between knots, all slopes positive. Equal
     slopes are temperature scaling. The negative log-likelihood is convex in
     the slopes; `adapt` finds its minimum with Newton's method.
 
-    With `kind="order_invariant"` a small network looks at the sorted
+    With `family="order_invariant"` a small network looks at the sorted
     log-probabilities of a sample and stretches each gap between neighbours.
 
     All classes keep their order, ties included.
 
     Args:
-        kind: `"diagonal"` or `"order_invariant"`.
+        family: `"diagonal"` or `"order_invariant"`.
         num_segments: int, a power of 2, segments of the diagonal function.
         hidden: ints, widths of the network's hidden layers.
         penalty: float >= 0; pulls towards temperature scaling, as a normal
@@ -54,7 +54,7 @@ class IntraOrderPreserving(CalibrationLayer):
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Raises:
-        ValueError: for another `kind`, or another `num_segments`.
+        ValueError: for another `family`, or another `num_segments`.
 
     Example:
         >>> import numpy as np, keras_calib as kc
@@ -78,7 +78,7 @@ class IntraOrderPreserving(CalibrationLayer):
 
     def __init__(
         self,
-        kind="diagonal",
+        family="diagonal",
         num_segments=16,
         hidden=(16, 16),
         penalty=None,
@@ -87,28 +87,28 @@ class IntraOrderPreserving(CalibrationLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if kind not in ("diagonal", "order_invariant"):
+        if family not in ("diagonal", "order_invariant"):
             raise ValueError(
-                '`kind` must be "diagonal" or "order_invariant". '
-                f"Received: kind={kind!r}."
+                '`family` must be "diagonal" or "order_invariant". '
+                f"Received: family={family!r}."
             )
         if num_segments < 2 or num_segments & (num_segments - 1):
             raise ValueError(
                 "`num_segments` must be a power of 2, at least 2. "
                 f"Received: num_segments={num_segments}."
             )
-        self.kind = kind
+        self.family = family
         self.num_segments = num_segments
         self.hidden = tuple(hidden)
         if penalty is None:
-            penalty = 10.0 if kind == "diagonal" else 300.0
+            penalty = 10.0 if family == "diagonal" else 300.0
         self.penalty = penalty
         self.iterations = iterations
         self.seed = seed
 
     def build(self, input_shape):
         num_classes = max(2, input_shape[-1])
-        if self.kind == "diagonal":
+        if self.family == "diagonal":
             self.knots = self.add_weight(
                 (1, self.num_segments - 1),
                 lambda *_, **__: ops.array(
@@ -145,7 +145,7 @@ class IntraOrderPreserving(CalibrationLayer):
         self.built = True
 
     def degrees_of_freedom(self, num_classes):
-        if self.kind == "diagonal":
+        if self.family == "diagonal":
             return self.num_segments
         return SmallNetwork((num_classes, *self.hidden, num_classes)).size
 
@@ -157,10 +157,10 @@ class IntraOrderPreserving(CalibrationLayer):
         n = len(labels)
         weight = np.ones(n) if weight is None else np.asarray(weight, float)
         fit = self._fit_network
-        if self.kind == "diagonal":
+        if self.family == "diagonal":
             fit = self._fit_slopes
         weights, record, value = fit(logits, labels, weight, objective, slope)
-        record = {"kind": self.kind, **record}
+        record = {"family": self.family, **record}
         if objective.is_plain_nll:
             record["nll_before"] = known["nll_before"]
             record["nll_after"] = float(value)
@@ -234,7 +234,7 @@ class IntraOrderPreserving(CalibrationLayer):
         return weights, {}, value
 
     def call(self, logits):
-        bend = self._bend if self.kind == "diagonal" else self._stretch
+        bend = self._bend if self.family == "diagonal" else self._stretch
         return on_pairs(lambda z: keep_prediction(z, bend(z)), logits)
 
     def _bend(self, logits):
@@ -267,7 +267,7 @@ class IntraOrderPreserving(CalibrationLayer):
 
     def get_config(self):
         config = {
-            "kind": self.kind,
+            "family": self.family,
             "num_segments": self.num_segments,
             "hidden": list(self.hidden),
             "penalty": self.penalty,

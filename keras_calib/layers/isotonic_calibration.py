@@ -29,8 +29,8 @@ class IsotonicCalibration(CalibrationLayer):
     becomes as small as the data can tell.
 
     Args:
-        kind: `"shared"`, one function for all entries (IRM): predictions
-            stay. `"per_class"`, one function for each class, against the rest
+        per_class: `False`, one function for all entries (IRM): predictions
+            stay. `True`, one function for each class, against the rest
             (IROvA): predictions may change; a class that is absent from the
             calibration data keeps its probabilities.
         num_levels: int, the largest number of steps of a function; a fit with
@@ -39,12 +39,12 @@ class IsotonicCalibration(CalibrationLayer):
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Raises:
-        ValueError: for another `kind`, or `num_levels` below 2.
+        ValueError: if `per_class` is no bool, or `num_levels` below 2.
 
     Example:
         >>> import numpy as np, keras_calib as kc
         >>> logits = np.log([[0.9, 0.1]] * 4 + [[0.4, 0.6]] * 2)
-        >>> layer = kc.layers.IsotonicCalibration("per_class")
+        >>> layer = kc.layers.IsotonicCalibration(per_class=True)
         >>> layer = layer.adapt(logits, [0, 0, 0, 1, 1, 0])
         >>> q = keras.ops.exp(layer(logits))
         >>> round(float(q[0, 0]), 4), round(float(q[4, 0]), 4)
@@ -59,24 +59,24 @@ class IsotonicCalibration(CalibrationLayer):
     shift_invariant = True
     parametric = False
 
-    def __init__(self, kind="shared", num_levels=256, **kwargs):
+    def __init__(self, per_class=False, num_levels=256, **kwargs):
         super().__init__(**kwargs)
-        if kind not in ("shared", "per_class"):
+        if not isinstance(per_class, bool):
             raise ValueError(
-                '`kind` must be "shared" or "per_class". '
-                f"Received: kind={kind!r}."
+                "`per_class` must be True or False. "
+                f"Received: per_class={per_class!r}."
             )
         if num_levels < 2:
             raise ValueError(
                 "`num_levels` must be at least 2. "
                 f"Received: num_levels={num_levels}."
             )
-        self.kind = kind
+        self.per_class = per_class
         self.num_levels = num_levels
-        self.preserves_accuracy = kind == "shared"
+        self.preserves_accuracy = not per_class
 
     def build(self, input_shape):
-        rows = 1 if self.kind == "shared" else max(2, input_shape[-1])
+        rows = max(2, input_shape[-1]) if self.per_class else 1
         # Two knots for each level; a binary search wants 2**m - 1.
         size = 2 ** int(np.ceil(np.log2(2 * self.num_levels + 1))) - 1
         start = np.full((rows, size), 2.0, "float32")
@@ -93,13 +93,13 @@ class IsotonicCalibration(CalibrationLayer):
 
     def degrees_of_freedom(self, num_classes):
         # The effective number grows slowly with the data; about this many.
-        return 10 * (1 if self.kind == "shared" else num_classes)
+        return 10 * (num_classes if self.per_class else 1)
 
     def fit(self, logits, labels, weight, objective):
         p = np.exp(arrays.log_softmax(logits, "float64"))
         targets = np.zeros(p.shape, "float32")
         targets[np.arange(len(labels)), labels] = 1
-        if self.kind == "shared":
+        if not self.per_class:
             entry_weight = (
                 None if weight is None else np.repeat(weight, p.shape[1])
             )
@@ -113,7 +113,7 @@ class IsotonicCalibration(CalibrationLayer):
             ]
         knots, heights, levels = zip(*tables, strict=True)
         weights = {"knots": np.stack(knots), "heights": np.stack(heights)}
-        return weights, {"kind": self.kind, "num_levels": max(levels)}
+        return weights, {"per_class": self.per_class, "num_levels": max(levels)}
 
     def _table(self, p, targets, weight):
         """Knots, heights and the number of levels of one function."""
@@ -136,10 +136,10 @@ class IsotonicCalibration(CalibrationLayer):
         p = ops.exp(log_softmax(logits))
         q = interpolate(self.knots, self.heights, p)
         log_q = log_softmax(ops.log(ops.maximum(q, TINY)))
-        if self.kind == "per_class":
+        if self.per_class:
             return log_q
         return keep_prediction(logits, log_q)
 
     def get_config(self):
-        config = {"kind": self.kind, "num_levels": self.num_levels}
+        config = {"per_class": self.per_class, "num_levels": self.num_levels}
         return {**super().get_config(), **config}

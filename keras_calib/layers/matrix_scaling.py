@@ -26,9 +26,9 @@ class MatrixScaling(AffineCalibration):
             sums; or `None`, the paper's map, whose fit to the likelihood is
             stopped, with a warning, where it has become right on every sample:
             there is no optimum then.
-        center: `None` for logits as they are, `"log_softmax"` or `"mean"` to
-            subtract their log-sum-exp or mean first, so that `log p` gives
-            the same result.
+        normalize_logits: `None` for logits as they are, `"log_softmax"` or
+            `"mean"` to subtract their log-sum-exp or mean first, so that
+            `log p` gives the same result.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Example:
@@ -45,8 +45,10 @@ class MatrixScaling(AffineCalibration):
         Section 4.2. The structured penalty: "SMS" of the package probmetrics.
     """
 
-    def __init__(self, regularization="structured", center=None, **kwargs):
-        super().__init__(center=center, **kwargs)
+    def __init__(
+        self, regularization="structured", normalize_logits=None, **kwargs
+    ):
+        super().__init__(normalize_logits=normalize_logits, **kwargs)
         check_regularization(regularization)
         self.regularization = regularization
 
@@ -70,7 +72,7 @@ class MatrixScaling(AffineCalibration):
         )
 
     def _inputs(self, logits):
-        if self.center != "log_softmax":
+        if self.normalize_logits != "log_softmax":
             self._refuse_ruled_out(logits)
         return super()._inputs(logits)
 

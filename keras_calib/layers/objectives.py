@@ -212,7 +212,7 @@ class SoftBinnedECE(_OfConfidence):
         temperature: float > 0, how soft the bins are; the paper tunes it and
             prints none.
         norm: float >= 1, the power `p`.
-        kind: `"bin"`, the error of each bin's means, or `"label"`, the error
+        form: `"bin"`, the error of each bin's means, or `"label"`, the error
             of each confidence against its bins' accuracies.
 
     Reference:
@@ -222,15 +222,15 @@ class SoftBinnedECE(_OfConfidence):
 
     name = "soft_binned_ece"
 
-    def __init__(self, num_bins=15, temperature=0.01, norm=2, kind="bin"):
-        if kind not in ("bin", "label"):
+    def __init__(self, num_bins=15, temperature=0.01, norm=2, form="bin"):
+        if form not in ("bin", "label"):
             raise ValueError(
-                f'`kind` must be "bin" or "label". Received: kind={kind!r}.'
+                f'`form` must be "bin" or "label". Received: form={form!r}.'
             )
         self.num_bins = num_bins
         self.temperature = temperature
         self.norm = norm
-        self.kind = kind
+        self.form = form
 
     def of(self, confidence, correct, weight=None):
         share = _shares(weight, len(confidence))
@@ -245,7 +245,7 @@ class SoftBinnedECE(_OfConfidence):
             sums[0] += confidence[part] @ weighted
             sums[1] += correct[part] @ weighted
         mean, accuracy = sums / np.maximum(total, 1e-300)
-        if self.kind == "bin":
+        if self.form == "bin":
             error = total @ np.abs(accuracy - mean) ** self.norm
         else:
             error = 0.0
@@ -267,7 +267,7 @@ class SoftBinnedECE(_OfConfidence):
             "num_bins": self.num_bins,
             "temperature": self.temperature,
             "norm": self.norm,
-            "kind": self.kind,
+            "form": self.form,
         }
 
 

@@ -38,9 +38,9 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
     Args:
         num_scores: int, how many of the largest scores the network sees.
         hidden: ints, widths of the hidden layers.
-        center: `"log_softmax"`, the network sees log-probabilities, so that a
-            constant added to logits changes nothing; or `None`, it sees the
-            logits as they are, as in the paper.
+        normalize_logits: `"log_softmax"`, the network sees log-probabilities,
+            so that a constant added to logits changes nothing; or `None`, it
+            sees the logits as they are, as in the paper.
         penalty: float >= 0, pulls towards one temperature for all: as a
             normal prior of variance `1 / penalty` on the kernels does.
         iterations: int, the largest number of L-BFGS steps.
@@ -48,7 +48,7 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Raises:
-        ValueError: for another `center`.
+        ValueError: for another `normalize_logits`.
 
     Example:
         >>> import numpy as np, keras_calib as kc
@@ -74,25 +74,25 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
         self,
         num_scores=10,
         hidden=(5, 5),
-        center="log_softmax",
+        normalize_logits="log_softmax",
         penalty=10.0,
         iterations=100,
         seed=0,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if center not in ("log_softmax", None):
+        if normalize_logits not in ("log_softmax", None):
             raise ValueError(
-                '`center` must be "log_softmax" or None. '
-                f"Received: center={center!r}."
+                '`normalize_logits` must be "log_softmax" or None. '
+                f"Received: normalize_logits={normalize_logits!r}."
             )
         self.num_scores = num_scores
         self.hidden = tuple(hidden)
-        self.center = center
+        self.normalize_logits = normalize_logits
         self.penalty = penalty
         self.iterations = iterations
         self.seed = seed
-        self.shift_invariant = center is not None
+        self.shift_invariant = normalize_logits is not None
 
     def build(self, input_shape):
         num_classes = max(2, input_shape[-1])
@@ -205,7 +205,7 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
         """What the network sees, `(n, num_scores)`, NumPy."""
         size = self._network.shapes[0][0]
         z = np.asarray(logits, "float64")
-        if self.center is not None:
+        if self.normalize_logits is not None:
             z = arrays.log_softmax(z, "float64")
         largest = np.partition(z, z.shape[1] - size, axis=1)[:, -size:]
         return np.clip(-np.sort(-largest, axis=1), -LIMIT, LIMIT)
@@ -220,7 +220,9 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
             `(..., 1)`, at least 0.001.
         """
         logits = ops.convert_to_tensor(logits, self.compute_dtype)
-        scores = log_softmax(logits) if self.center is not None else logits
+        scores = (
+            log_softmax(logits) if self.normalize_logits is not None else logits
+        )
         x, _ = ops.top_k(scores, self.mean.shape[0], sorted=True)
         x = (ops.clip(x, -LIMIT, LIMIT) - self.mean) / self.deviation
         count = len(self._network.shapes)
@@ -242,7 +244,7 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
         config = {
             "num_scores": self.num_scores,
             "hidden": list(self.hidden),
-            "center": self.center,
+            "normalize_logits": self.normalize_logits,
             "penalty": self.penalty,
             "iterations": self.iterations,
             "seed": self.seed,

@@ -114,17 +114,17 @@ class TemperatureScaling(CalibrationLayer):
 
     def _fit_likelihood(self, logits, labels, weight, smoothing):
         found = fit_temperature(logits, labels, weight, smoothing)
-        if found.bound is not None:
+        if found.stop_reason is not None:
             warnings.warn(
                 f"The temperature was set to {found.temperature:.4g}: "
-                f"{REASONS[found.bound]}",
+                f"{REASONS[found.stop_reason]}",
                 stacklevel=4,
             )
         record = {
             "temperature": found.temperature,
             "nll_before": found.nll_before,
             "nll_after": found.nll_after,
-            "bound": found.bound,
+            "stop_reason": found.stop_reason,
         }
         if smoothing:
             # What was minimised is not the NLL.

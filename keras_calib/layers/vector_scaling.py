@@ -21,9 +21,9 @@ class VectorScaling(AffineCalibration):
             there is no optimum then; a float, the strength of the penalty
             `sum_k (w_k T - 1)^2 + b_k^2` around temperature scaling (T is its
             temperature); or `"structured"`, the strength `num_classes / n`.
-        center: `None` for logits as they are, `"log_softmax"` or `"mean"` to
-            subtract their log-sum-exp or mean first, so that `log p` gives
-            the same result.
+        normalize_logits: `None` for logits as they are, `"log_softmax"` or
+            `"mean"` to subtract their log-sum-exp or mean first, so that
+            `log p` gives the same result.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Example:
@@ -40,8 +40,8 @@ class VectorScaling(AffineCalibration):
         Section 4.2. The structured penalty: "SVS" of the package probmetrics.
     """
 
-    def __init__(self, regularization=None, center=None, **kwargs):
-        super().__init__(center=center, **kwargs)
+    def __init__(self, regularization=None, normalize_logits=None, **kwargs):
+        super().__init__(normalize_logits=normalize_logits, **kwargs)
         check_regularization(regularization)
         self.regularization = regularization
 

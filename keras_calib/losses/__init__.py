@@ -4,7 +4,7 @@ from keras_calib.losses.acls import ACLS
 from keras_calib.losses.acls import acls
 from keras_calib.losses.ada_focal import AdaFocalLoss
 from keras_calib.losses.ada_focal import AdaFocalTable
-from keras_calib.losses.ada_focal import ada_focal
+from keras_calib.losses.ada_focal import ada_focal_loss
 from keras_calib.losses.avuc import AvUC
 from keras_calib.losses.avuc import avuc
 from keras_calib.losses.base import ClassificationLoss
@@ -70,7 +70,7 @@ __all__ = [
     "SoftBinnedECE",
     "SquaredLogitLoss",
     "acls",
-    "ada_focal",
+    "ada_focal_loss",
     "avuc",
     "brier_loss",
     "cpc",

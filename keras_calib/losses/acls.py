@@ -170,6 +170,7 @@ class ACLS(PenalizedLoss):
 
     def __init__(
         self,
+        *,
         margin=10.0,
         positive_weight=0.1,
         negative_weight=0.01,

@@ -15,7 +15,7 @@ from keras_calib.ops.rows import as_rows
 from keras_calib.ops.rows import pick
 
 
-def ada_focal(labels, logits, edges, gammas):
+def ada_focal_loss(labels, logits, edges, gammas):
     """`-(1 - s p_y)^|gamma| log p_y` per sample, `s = sign(gamma)`.
 
     `gamma >= 0` is the focal loss, `gamma < 0` the inverse focal loss. Each
@@ -38,7 +38,7 @@ def ada_focal(labels, logits, edges, gammas):
 
     Example:
         >>> import keras_calib as kc
-        >>> value = kc.losses.ada_focal(
+        >>> value = kc.losses.ada_focal_loss(
         ...     [0], [[2.0, 0.5, -1.0]], edges=[0.5], gammas=[-0.5, 2.0]
         ... )
         >>> round(float(value[0]), 4)
@@ -87,7 +87,8 @@ class AdaFocalTable(keras.metrics.Metric):
     """The bins and gammas of an `AdaFocalLoss`; shows the mean gamma.
 
     It is a metric for the sake of its variables only: every backend carries
-    those through its compiled step. Get it from `AdaFocalLoss.parts()`.
+    those through its compiled step. Get it from
+    `AdaFocalLoss.component_metrics()`.
 
     Args:
         num_bins: int >= 2, how many bins; at first of equal width.
@@ -104,12 +105,12 @@ class AdaFocalTable(keras.metrics.Metric):
 
     Example:
         >>> import keras_calib as kc
-        >>> (table,) = kc.losses.AdaFocalLoss(num_bins=3).parts()
+        >>> (table,) = kc.losses.AdaFocalLoss(num_bins=3).component_metrics()
         >>> tuple(table.gammas.shape), float(table.result())
         ((3,), 1.0)
     """
 
-    def __init__(self, num_bins=15, gamma=1.0, name="gamma", dtype=None):
+    def __init__(self, num_bins=15, gamma=1.0, name="mean_gamma", dtype=None):
         super().__init__(name=name, dtype=dtype)
         if num_bins < 2:
             raise ValueError(
@@ -177,9 +178,9 @@ class AdaFocalTable(keras.metrics.Metric):
 
 @keras.saving.register_keras_serializable(package="keras_calib")
 class AdaFocalLoss(ClassificationLoss):
-    """`ada_focal` for `compile`, with gammas that follow the calibration.
+    """`ada_focal_loss` for `compile`, with gammas that follow the calibration.
 
-    Give `loss.parts()` to `compile` as metrics, and an
+    Give `loss.component_metrics()` to `compile` as metrics, and an
     `kc.callbacks.AdaFocalSchedule` to `fit`; without the schedule every gamma
     stays as it is. The gammas are part of the model's weights file and of its
     `.keras` file.
@@ -201,7 +202,8 @@ class AdaFocalLoss(ClassificationLoss):
         >>> x, y = np.random.default_rng(0).normal(size=(64, 4)), np.arange(64)
         >>> model = keras.Sequential([keras.layers.Dense(3)])
         >>> loss = kc.losses.AdaFocalLoss(from_logits=True)
-        >>> model.compile("adam", loss, metrics=["accuracy", *loss.parts()])
+        >>> metrics = ["accuracy", *loss.component_metrics()]
+        >>> model.compile("adam", loss, metrics=metrics)
         >>> schedule = kc.callbacks.AdaFocalSchedule((x, y % 3))
         >>> history = model.fit(x, y % 3, callbacks=[schedule], verbose=0)
         >>> len(schedule.gammas[-1])
@@ -224,17 +226,18 @@ class AdaFocalLoss(ClassificationLoss):
         gammas = ops.cast(self.table.gammas, rows.logits.dtype)
         return _ada_focal(rows, edges, gammas), 0.0
 
-    def parts(self):
+    def component_metrics(self):
         """The metric that carries the gammas through the compiled step.
 
         Returns:
-            A list of one metric, named `gamma`: the mean over the bins.
+            A list of one metric, named `mean_gamma`: the mean over the bins.
 
         Example:
             >>> import keras, keras_calib as kc
             >>> loss = kc.losses.AdaFocalLoss(from_logits=True)
             >>> model = keras.Sequential([keras.layers.Dense(3)])
-            >>> model.compile(loss=loss, metrics=["accuracy", *loss.parts()])
+            >>> metrics = ["accuracy", *loss.component_metrics()]
+            >>> model.compile(loss=loss, metrics=metrics)
         """
         return [self.table]
 

@@ -119,6 +119,7 @@ class AvUC(PenalizedLoss):
 
     def __init__(
         self,
+        *,
         threshold=1.0,
         stop_gradient=False,
         weight=3.0,

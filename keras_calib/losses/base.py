@@ -113,7 +113,7 @@ class PenalizedLoss(ClassificationLoss):
     # Whether `penalty` is one number for the batch instead of one per row.
     batch_statistic = False
 
-    def __init__(self, primary="cross_entropy", weight=1.0, **kwargs):
+    def __init__(self, *, primary="cross_entropy", weight=1.0, **kwargs):
         super().__init__(**kwargs)
         self.primary = self._check_primary(primary)
         self.weight = weight
@@ -144,7 +144,7 @@ class PenalizedLoss(ClassificationLoss):
             return ops.zeros_like(rows.weights), penalty
         return penalty, 0.0
 
-    def parts(self):
+    def component_metrics(self):
         """Metrics that show the two parts during `fit`.
 
         They are computed from the predictions that `fit` has anyway: no second
@@ -158,7 +158,8 @@ class PenalizedLoss(ClassificationLoss):
             >>> import keras, keras_calib as kc
             >>> loss = kc.losses.ACLS(from_logits=True)
             >>> model = keras.Sequential([keras.layers.Dense(3)])
-            >>> model.compile(loss=loss, metrics=["accuracy", *loss.parts()])
+            >>> metrics = ["accuracy", *loss.component_metrics()]
+            >>> model.compile(loss=loss, metrics=metrics)
         """
         return [LossPart(self, part) for part in ("primary_loss", "penalty")]
 
@@ -220,7 +221,7 @@ class PenalizedLoss(ClassificationLoss):
 
 @keras.saving.register_keras_serializable(package="keras_calib")
 class LossPart(keras.metrics.Mean):
-    """One part of a `PenalizedLoss` as a metric; see `PenalizedLoss.parts`.
+    """One part of a `PenalizedLoss` as a metric, for `component_metrics`.
 
     Args:
         loss: the loss.

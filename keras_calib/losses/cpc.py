@@ -154,6 +154,7 @@ class CPC(PenalizedLoss):
 
     def __init__(
         self,
+        *,
         one_vs_one_weight=0.1,
         exclusion_weight=1.0,
         primary="cross_entropy",

@@ -1,7 +1,8 @@
 """Correctness ranking loss (CRL): who was right more often, is surer.
 
-The history of each sample is kept by `kc.models.WithHistory`, in variables of
-the model: compiled code sees them change, and checkpoints hold them.
+The history of each sample is kept by `kc.models.SampleHistoryModel`, in
+variables of the model: compiled code sees them change, and checkpoints hold
+them.
 """
 
 import contextlib
@@ -164,11 +165,11 @@ class CRL(PenalizedLoss):
     """Primary loss plus `weight` times the correctness ranking loss (`crl`).
 
     It compares samples by how often they were right so far. So it belongs to a
-    `kc.models.WithHistory`, which keeps that history and shows the two parts
-    as `primary_loss` and `penalty`; and the training data carries a number for
-    each sample, `kc.with_index(x)`. In the first epoch there is nothing to
-    rank, and validation data has no history: there the penalty is 0 and the
-    loss is the primary loss.
+    `kc.models.SampleHistoryModel`, which keeps that history and shows the two
+    parts as `primary_loss` and `penalty`; and the training data carries a
+    number for each sample, `kc.add_sample_index(x)`. In the first epoch there
+    is nothing to rank, and validation data has no history: there the penalty is
+    0 and the loss is the primary loss.
 
     Args:
         confidence: what is ranked: `"softmax"`, `"margin"` or `"entropy"`; see
@@ -185,15 +186,16 @@ class CRL(PenalizedLoss):
 
     Raises:
         ValueError: if an argument is unknown; when called, if no
-            `WithHistory` is around it, or rows are not samples.
+            `SampleHistoryModel` is around it, or rows are not samples.
 
     Example:
         >>> import keras, numpy as np, keras_calib as kc
         >>> x, y = np.random.default_rng(0).normal(size=(64, 4)), np.arange(64)
         >>> network = keras.Sequential([keras.layers.Dense(3)])
-        >>> model = kc.models.WithHistory(network, num_samples=len(x))
+        >>> model = kc.models.SampleHistoryModel(network, num_samples=len(x))
         >>> model.compile("adam", kc.losses.CRL(from_logits=True))
-        >>> history = model.fit(kc.with_index(x), y % 3, epochs=2, verbose=0)
+        >>> x = kc.add_sample_index(x)
+        >>> history = model.fit(x, y % 3, epochs=2, verbose=0)
         >>> sorted(history.history)
         ['loss', 'penalty', 'primary_loss']
 
@@ -206,6 +208,7 @@ class CRL(PenalizedLoss):
 
     def __init__(
         self,
+        *,
         confidence="softmax",
         normalization="min_max",
         primary="cross_entropy",
@@ -244,8 +247,8 @@ class CRL(PenalizedLoss):
             history.correct - history.lowest, epochs - history.lowest
         )
 
-    def parts(self):
-        """No metrics: `WithHistory` shows both parts by itself.
+    def component_metrics(self):
+        """No metrics: `SampleHistoryModel` shows both parts by itself.
 
         A metric sees labels and predictions, but no history.
 
@@ -266,7 +269,7 @@ class CRL(PenalizedLoss):
         if history is None:
             raise ValueError(
                 "CRL needs the history of each sample. Train "
-                "`kc.models.WithHistory(model, num_samples=len(x))` on "
-                "`kc.with_index(x)`."
+                "`kc.models.SampleHistoryModel(model, num_samples=len(x))` on "
+                "`kc.add_sample_index(x)`."
             )
         return history

@@ -62,7 +62,7 @@ class DCA(PenalizedLoss):
 
     batch_statistic = True
 
-    def __init__(self, weight=10.0, primary="cross_entropy", **kwargs):
+    def __init__(self, *, weight=10.0, primary="cross_entropy", **kwargs):
         super().__init__(primary=primary, weight=weight, **kwargs)
 
     def penalty(self, rows):

@@ -57,7 +57,7 @@ class EntropyRegularization(PenalizedLoss):
         Pereyra et al., ICLR workshop 2017, arXiv:1701.06548.
     """
 
-    def __init__(self, weight=0.1, primary="cross_entropy", **kwargs):
+    def __init__(self, *, weight=0.1, primary="cross_entropy", **kwargs):
         super().__init__(primary=primary, weight=weight, **kwargs)
 
     def penalty(self, rows):

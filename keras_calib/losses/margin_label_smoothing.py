@@ -86,6 +86,7 @@ class MarginLabelSmoothing(PenalizedLoss):
 
     def __init__(
         self,
+        *,
         margin=10.0,
         weight=0.1,
         primary="cross_entropy",

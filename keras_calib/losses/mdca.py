@@ -64,7 +64,7 @@ class MDCA(PenalizedLoss):
 
     batch_statistic = True
 
-    def __init__(self, weight=1.0, primary="cross_entropy", **kwargs):
+    def __init__(self, *, weight=1.0, primary="cross_entropy", **kwargs):
         super().__init__(primary=primary, weight=weight, **kwargs)
 
     def penalty(self, rows):

@@ -190,6 +190,7 @@ class MMCE(PenalizedLoss):
 
     def __init__(
         self,
+        *,
         weighted=False,
         kernel_width=0.4,
         weight=2.0,

@@ -114,6 +114,7 @@ class SoftAvUC(PenalizedLoss):
 
     def __init__(
         self,
+        *,
         kappa=0.3,
         temperature=0.1,
         weight=1.0,

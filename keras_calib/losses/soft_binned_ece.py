@@ -18,7 +18,7 @@ def soft_binned_ece(
     num_bins=15,
     temperature=1e-3,
     norm=2.0,
-    kind="label",
+    form="label",
     squared=False,
     bin_range=(0.0, 1.0),
     sample_weight=None,
@@ -41,7 +41,7 @@ def soft_binned_ece(
             num_bins^2)` gives a sample at the centre of a bin the share `1/f`
             of it in the next one.
         norm: float >= 1.
-        kind: `"label"` (SB-ECE_lb, which the paper trains with) or `"bin"`.
+        form: `"label"` (SB-ECE_lb, which the paper trains with) or `"bin"`.
         squared: no root, as in the authors' code of the label form.
         bin_range: two floats, where the bins start and end; `(1 / C, 1)` in
             the authors' code of the label form.
@@ -63,15 +63,15 @@ def soft_binned_ece(
         Karandikar et al., "Soft Calibration Objectives for Neural Networks",
         NeurIPS 2021, arXiv:2108.00106, eqs. 11 and 12.
     """
-    _check(num_bins, temperature, norm, kind, bin_range)
+    _check(num_bins, temperature, norm, form, bin_range)
     rows = as_rows(labels, logits, sample_weight)
     return _soft_binned_ece(
-        rows, num_bins, temperature, norm, kind, squared, bin_range
+        rows, num_bins, temperature, norm, form, squared, bin_range
     )
 
 
 def _soft_binned_ece(
-    rows, num_bins, temperature, norm, kind, squared, bin_range
+    rows, num_bins, temperature, norm, form, squared, bin_range
 ):
     confidence, correct = confidence_to_train(rows)
     edges = np.linspace(*bin_range, num_bins + 1)
@@ -87,7 +87,7 @@ def _soft_binned_ece(
     size = ops.sum(weighted, axis=0)
     size = ops.where(size > 1e-12, size, 1e-12)
     accuracy = bin_mean(correct)
-    if kind == "bin":
+    if form == "bin":
         gap = size * _power(accuracy - bin_mean(confidence), norm)
         error = ops.sum(gap) / rows.total_weight
     else:
@@ -102,7 +102,7 @@ def _power(x, norm):
     return absolute(x) if norm == 1 else ops.power(absolute(x), norm)
 
 
-def _check(num_bins, temperature, norm, kind, bin_range):
+def _check(num_bins, temperature, norm, form, bin_range):
     require(
         num_bins >= 1 and num_bins == int(num_bins),
         "`num_bins` must be a whole number of at least 1.",
@@ -122,10 +122,10 @@ def _check(num_bins, temperature, norm, kind, bin_range):
         norm=norm,
     )
     require(
-        kind in ("label", "bin"),
-        '`kind` must be "label" (eq. 12) or "bin" (eq. 11).',
+        form in ("label", "bin"),
+        '`form` must be "label" (eq. 12) or "bin" (eq. 11).',
         'The paper trains with "label".',
-        kind=kind,
+        form=form,
     )
     require(
         len(bin_range) == 2 and 0 <= bin_range[0] < bin_range[1] <= 1,
@@ -146,7 +146,7 @@ class SoftBinnedECE(PenalizedLoss):
         num_bins: int >= 1.
         temperature: float > 0, how much bins overlap.
         norm: float >= 1.
-        kind: `"label"` (SB-ECE_lb, which the paper trains with) or `"bin"`.
+        form: `"label"` (SB-ECE_lb, which the paper trains with) or `"bin"`.
         weight: float, `beta` of the paper.
         primary: the loss to regularise; see `PenalizedLoss`.
         squared: no root, as in the authors' code of the label form.
@@ -170,10 +170,11 @@ class SoftBinnedECE(PenalizedLoss):
 
     def __init__(
         self,
+        *,
         num_bins=15,
         temperature=1e-3,
         norm=2.0,
-        kind="label",
+        form="label",
         weight=1.0,
         primary="cross_entropy",
         squared=False,
@@ -181,11 +182,11 @@ class SoftBinnedECE(PenalizedLoss):
         **kwargs,
     ):
         super().__init__(primary=primary, weight=weight, **kwargs)
-        _check(num_bins, temperature, norm, kind, bin_range)
+        _check(num_bins, temperature, norm, form, bin_range)
         self.num_bins = num_bins
         self.temperature = temperature
         self.norm = norm
-        self.kind = kind
+        self.form = form
         self.squared = squared
         self.bin_range = tuple(bin_range)
 
@@ -195,7 +196,7 @@ class SoftBinnedECE(PenalizedLoss):
             self.num_bins,
             self.temperature,
             self.norm,
-            self.kind,
+            self.form,
             self.squared,
             self.bin_range,
         )
@@ -206,7 +207,7 @@ class SoftBinnedECE(PenalizedLoss):
             "num_bins": self.num_bins,
             "temperature": self.temperature,
             "norm": self.norm,
-            "kind": self.kind,
+            "form": self.form,
             "squared": self.squared,
             "bin_range": self.bin_range,
         }

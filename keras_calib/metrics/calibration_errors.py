@@ -59,7 +59,7 @@ CLASSWISE = (
     "debiased_marginal_calibration_error",
 )
 BINARY = ("binary_calibration_error",)
-VARIANTS = TOP_LABEL + MEANS + CLASSWISE + BINARY
+METRICS = TOP_LABEL + MEANS + CLASSWISE + BINARY
 
 
 class Estimate(float):
@@ -93,8 +93,8 @@ def calibration_errors(
     from_logits=False,
     axis=-1,
     ignore_class=None,
-    variants=None,
-    bootstrap=None,
+    metrics=None,
+    num_resamples=None,
     confidence_level=0.95,
     interval="percentile",
     seed=0,
@@ -123,9 +123,9 @@ def calibration_errors(
         from_logits: whether `probabilities` are logits.
         axis: the class axis.
         ignore_class: rows with this label do not count.
-        variants: names to compute; `None` for all. Those that look at each
+        metrics: names to compute; `None` for all. Those that look at each
             class cost a sort per class.
-        bootstrap: `None`, or how many resamples; 1000 is usual.
+        num_resamples: `None`, or how many resamples; 1000 is usual.
         confidence_level: float, how often the interval is to hold the truth.
         interval: `"percentile"` or `"basic"`.
         seed: int; the same seed draws the same resamples.
@@ -133,7 +133,7 @@ def calibration_errors(
             a few seconds, 1 for a bar at once, 0 for silence.
 
     Returns:
-        dict: name to float. With `bootstrap`, each float is an `Estimate`
+        dict: name to float. With `num_resamples`, each float is an `Estimate`
         with attributes `low` and `high`. Without samples, all errors are 0
         and `auroc` is 0.5. `binary_calibration_error`, that of the positive
         class, is there for two classes only.
@@ -147,7 +147,7 @@ def calibration_errors(
         >>> p = rng.dirichlet([1, 1, 1], size=2000)
         >>> labels = (p.cumsum(1) > rng.random((2000, 1))).argmax(1)
         >>> found = kc.metrics.calibration_errors(
-        ...     labels, p, bootstrap=200, verbose=0
+        ...     labels, p, num_resamples=200, verbose=0
         ... )
         >>> error = found["expected_calibration_error"]
         >>> bool(error.low < error < error.high) and bool(error < 0.05)
@@ -157,15 +157,17 @@ def calibration_errors(
         For the bootstrap: Efron and Tibshirani, "An Introduction to the
         Bootstrap", 1993, sections 13.3 and 13.4.
     """
-    _check(num_bins, threshold, variants, bootstrap, confidence_level, interval)
+    _check(
+        num_bins, threshold, metrics, num_resamples, confidence_level, interval
+    )
     data = read_predictions(
         labels, probabilities, sample_weight, from_logits, axis, ignore_class
     )
-    wanted = VARIANTS if variants is None else tuple(variants)
+    wanted = METRICS if metrics is None else tuple(metrics)
     wanted = [
         name for name in wanted if name not in BINARY or data.num_classes == 2
     ]
-    draws = _Draws(data, bootstrap, seed, verbose)
+    draws = _Draws(data, num_resamples, seed, verbose)
     found = {}
     if not set(TOP_LABEL).isdisjoint(wanted):
         found |= draws.run(
@@ -182,7 +184,7 @@ def calibration_errors(
             lambda e: binary_errors(e, num_bins),
         )
     draws.finish()
-    if not bootstrap:
+    if not num_resamples:
         return {name: float(found[name][0]) for name in wanted}
     return {
         name: _estimate(found[name], confidence_level, interval, name)
@@ -190,22 +192,22 @@ def calibration_errors(
     }
 
 
-def _check(num_bins, threshold, variants, bootstrap, level, interval):
+def _check(num_bins, threshold, metrics, num_resamples, level, interval):
     if num_bins < 1 or not 0 <= threshold < 1:
         raise ValueError(
             "`num_bins` must be at least 1 and `threshold` in [0, 1). "
             f"Received: num_bins={num_bins}, threshold={threshold}."
         )
-    unknown = set(variants or ()) - set(VARIANTS)
+    unknown = set(metrics or ()) - set(METRICS)
     if unknown:
         raise ValueError(
-            f"`variants` must be names out of {VARIANTS}. "
+            f"`metrics` must be names out of {METRICS}. "
             f"Received: {sorted(unknown)}."
         )
-    if bootstrap is not None and bootstrap < 2:
+    if num_resamples is not None and num_resamples < 2:
         raise ValueError(
-            "`bootstrap` is the number of resamples, at least 2, or `None`. "
-            f"Received: bootstrap={bootstrap}."
+            "`num_resamples` must be at least 2, or `None` for no interval. "
+            f"Received: num_resamples={num_resamples}."
         )
     if not 0 < level < 1 or interval not in ("percentile", "basic"):
         raise ValueError(

@@ -26,27 +26,27 @@ class Consistency:
         expected: its mean if the model were calibrated.
         upper: its quantile at `confidence_level` if the model were calibrated.
         p_value: how often a calibrated model's error is as large.
-        draws: how many sets of labels were drawn.
+        num_draws: how many sets of labels were drawn.
     """
 
     value: float
     expected: float
     upper: float
     p_value: float
-    draws: int
+    num_draws: int
 
 
 def consistency_test(
     labels,
     probabilities,
     sample_weight=None,
-    variant="expected_calibration_error",
+    metric="expected_calibration_error",
     num_bins=15,
     threshold=0.01,
     from_logits=False,
     axis=-1,
     ignore_class=None,
-    draws=1000,
+    num_draws=1000,
     confidence_level=0.95,
     seed=0,
     verbose="auto",
@@ -64,14 +64,14 @@ def consistency_test(
         probabilities: `(..., num_classes)`; `(..., 1)` or `(n,)` for one
             sigmoid unit. NumPy arrays or tensors.
         sample_weight: `None`, or weights that broadcast from the left.
-        variant: a key of `calibration_errors` that names an error.
+        metric: a key of `calibration_errors` that names an error.
         num_bins: int, how many bins.
         threshold: probabilities up to this do not count in TACE.
         from_logits: whether `probabilities` are logits.
         axis: the class axis.
         ignore_class: rows with this label do not count.
-        draws: int, how many sets of labels to draw; the smallest p-value is
-            `1 / (draws + 1)`.
+        num_draws: int, how many sets of labels to draw; the smallest p-value is
+            `1 / (num_draws + 1)`.
         confidence_level: float, the quantile that `upper` is.
         seed: int; the same seed draws the same labels.
         verbose: `"auto"` for a progress bar when it takes more than a few
@@ -79,7 +79,7 @@ def consistency_test(
 
     Returns:
         An object with attributes `value`, `expected`, `upper`, `p_value` and
-        `draws`.
+        `num_draws`.
 
     Raises:
         ValueError: for bad input.
@@ -102,41 +102,42 @@ def consistency_test(
         Diagrams", 2007, section 3; Vaicenavicius et al., "Evaluating model
         calibration in classification", AISTATS 2019, section 5.
     """
-    variants = TOP_LABEL + CLASSWISE + BINARY
-    if variant not in variants:
+    metrics = TOP_LABEL + CLASSWISE + BINARY
+    if metric not in metrics:
         raise ValueError(
-            f"`variant` must be one of {variants}. Received: {variant!r}."
+            f"`metric` must be one of {metrics}. Received: {metric!r}."
         )
-    if draws < 1 or not 0 < confidence_level < 1:
+    if num_draws < 1 or not 0 < confidence_level < 1:
         raise ValueError(
-            "`draws` must be at least 1 and `confidence_level` between 0 and "
-            f"1. Received: draws={draws}, confidence_level={confidence_level}."
+            "`num_draws` must be at least 1 and `confidence_level` between 0 "
+            f"and 1. Received: num_draws={num_draws}, "
+            f"confidence_level={confidence_level}."
         )
     data = read_predictions(
         labels, probabilities, sample_weight, from_logits, axis, ignore_class
     )
-    if variant in BINARY and data.num_classes != 2:
+    if metric in BINARY and data.num_classes != 2:
         raise ValueError(
-            f"{variant!r} is for two classes. Received: predictions with "
+            f"{metric!r} is for two classes. Received: predictions with "
             f"{data.num_classes} classes."
         )
-    null = _Null(data, draws, seed, verbose)
-    wanted = (variant,)
-    if variant in TOP_LABEL:
+    null = _Null(data, num_draws, seed, verbose)
+    wanted = (metric,)
+    if metric in TOP_LABEL:
         confidence, correct = data.top_label
         values = null.run(
             confidence,
             correct,
             (0.0, confidence),
-            lambda events: top_label_errors(events, num_bins, wanted)[variant],
+            lambda events: top_label_errors(events, num_bins, wanted)[metric],
         )
-    elif variant in BINARY:
+    elif metric in BINARY:
         p = data.by_class[1]
         values = null.run(
             p,
             data.labels == 1,
             (0.0, p),
-            lambda events: binary_errors(events, num_bins)[variant],
+            lambda events: binary_errors(events, num_bins)[metric],
         )
     else:
         means = 0.0
@@ -151,10 +152,10 @@ def consistency_test(
                 (upper[k - 1] if k else 0.0, upper[k]),
                 lambda events: class_errors(
                     events, num_bins, threshold, wanted
-                )[variant],
+                )[metric],
             )
         means = means / data.num_classes
-        values = mean_over_classes(variant, means)
+        values = mean_over_classes(metric, means)
     null.bar.finish()
     observed, drawn = float(values[0]), values[1:]
     reached = np.count_nonzero(drawn >= observed - 1e-12)
@@ -162,24 +163,24 @@ def consistency_test(
         observed,
         float(drawn.mean()),
         float(np.quantile(drawn, confidence_level)),
-        float((1 + reached) / (draws + 1)),
-        draws,
+        float((1 + reached) / (num_draws + 1)),
+        num_draws,
     )
 
 
 class _Null:
     """The sample with its own labels, then with labels drawn from it."""
 
-    def __init__(self, data, draws, seed, verbose):
+    def __init__(self, data, num_draws, seed, verbose):
         self.data = data
-        self.draws = draws
+        self.num_draws = num_draws
         self.seed = seed
         self.chunk = max(1, TABLE // max(len(data.labels), 1))
-        self.starts = range(0, draws, self.chunk)
+        self.starts = range(0, num_draws, self.chunk)
         self.bar = ProgressBar(data.num_classes * len(self.starts), verbose)
 
     def run(self, confidence, correct, part, function):
-        """Values of a function of events, `(1 + draws,)`.
+        """Values of a function of events, `(1 + num_draws,)`.
 
         An event comes true where a uniform number lies in `part`, an interval
         as long as its confidence.
@@ -199,7 +200,7 @@ class _Null:
         own = np.asarray(correct, "float64")[order]
         found = [np.reshape(value(own), 1)]
         for start in self.starts:
-            size = min(self.chunk, self.draws - start)
+            size = min(self.chunk, self.num_draws - start)
             rng = np.random.default_rng([self.seed, start])
             uniform = rng.random((size, len(order)))[:, order]
             drawn = (uniform >= low) & (uniform < high)

@@ -7,7 +7,7 @@ from keras_calib.models.monte_carlo_dropout import MonteCarloDropout
 from keras_calib.models.mutual_learning import MutualLearning
 from keras_calib.models.mutual_learning import kl_divergence
 from keras_calib.models.mutual_optimizer import MutualOptimizer
-from keras_calib.models.with_history import WithHistory
+from keras_calib.models.sample_history_model import SampleHistoryModel
 
 __all__ = [
     "DeepEnsemble",
@@ -16,6 +16,6 @@ __all__ = [
     "MonteCarloDropout",
     "MutualLearning",
     "MutualOptimizer",
-    "WithHistory",
+    "SampleHistoryModel",
     "kl_divergence",
 ]

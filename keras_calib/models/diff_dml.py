@@ -1,6 +1,7 @@
 """Differentiated deep mutual learning: auxiliaries that keep their distance."""
 
 import keras
+from keras import ops
 
 from keras_calib.models.mutual_learning import MutualLearning
 from keras_calib.models.mutual_learning import _is_mutual
@@ -42,6 +43,12 @@ class DiffDML(MutualLearning):
             several auxiliaries; equal for one.
         differentiated_training: `False` trains all networks by one optimizer,
             with one schedule: an ablation.
+        label_warmup: the auxiliaries learn labels too for so many of the first
+            steps (int), or for that fraction of all steps (float below 1),
+            and never again. Not from the paper, which reports nothing of the
+            kind: without labels the auxiliaries of a short training stay weak
+            teachers, and the primary's accuracy falls below that of
+            `MutualLearning`.
         diversity_preserving: `False` gives the auxiliaries the objective of
             `MutualLearning`, labels included: an ablation. With both `False`
             this is `MutualLearning`.
@@ -82,6 +89,7 @@ class DiffDML(MutualLearning):
         differentiated_training=True,
         diversity_preserving=True,
         from_logits=None,
+        label_warmup=0,
         **kwargs,
     ):
         if peers not in ("primary", "all"):
@@ -89,7 +97,20 @@ class DiffDML(MutualLearning):
                 '`peers` must be "primary" or "all". '
                 f"Received: peers={peers!r}."
             )
+        fraction = isinstance(label_warmup, float)
+        if label_warmup < 0 or (fraction and label_warmup >= 1):
+            raise ValueError(
+                "`label_warmup` is a number of steps (int >= 0) or a fraction "
+                "of all steps (float in [0, 1)). "
+                f"Received: label_warmup={label_warmup!r}."
+            )
         super().__init__(primary, auxiliaries, weight, from_logits, **kwargs)
+        self.label_warmup = label_warmup
+        if label_warmup:
+            # Weights, because a compiled step does not see other changes, and
+            # because a training that is resumed has to know where it is.
+            self._steps_done = self._counter("steps_done")
+            self._label_steps = self._counter("label_steps")
         self.peers = peers
         self.differentiated_training = differentiated_training
         self.diversity_preserving = diversity_preserving
@@ -137,8 +158,33 @@ class DiffDML(MutualLearning):
             auxiliary = at_fixed_rate(optimizer, AUXILIARY_RATE)
         return MutualOptimizer(optimizer, auxiliary)
 
-    def _learns_labels(self, i):
-        return i == 0 or not self.diversity_preserving
+    def _counter(self, name):
+        return self.add_weight(
+            shape=(), initializer="zeros", dtype="int32", name=name,
+            trainable=False,
+        )
+
+    def fit(self, *args, callbacks=None, **kwargs):
+        if self.label_warmup:
+            start = _LabelWarmup()
+            if isinstance(callbacks, keras.callbacks.CallbackList):
+                callbacks.append(start)
+            else:
+                callbacks = [start, *_as_list(callbacks)]
+        return super().fit(*args, callbacks=callbacks, **kwargs)
+
+    def compute_loss(self, *args, training=True, **kwargs):
+        loss = super().compute_loss(*args, training=training, **kwargs)
+        if training and self.label_warmup:
+            self._steps_done.assign_add(1)
+        return loss
+
+    def _label_weight(self, i):
+        if i == 0 or not self.diversity_preserving:
+            return 1.0
+        if not self.label_warmup:
+            return 0.0
+        return ops.cast(self._steps_done < self._label_steps, "float32")
 
     def _peers_of(self, i):
         follows = self.diversity_preserving and self.peers == "primary"
@@ -153,4 +199,28 @@ class DiffDML(MutualLearning):
             "peers": self.peers,
             "differentiated_training": self.differentiated_training,
             "diversity_preserving": self.diversity_preserving,
+            "label_warmup": self.label_warmup,
         }
+
+
+class _LabelWarmup(keras.callbacks.Callback):
+    """Tells the model how many of the steps of this `fit` are warm-up."""
+
+    def on_train_begin(self, logs=None):
+        steps = self.model.label_warmup
+        if isinstance(steps, float):
+            per_epoch = self.params["steps"]
+            if per_epoch is None:
+                raise ValueError(
+                    "`label_warmup` as a fraction needs data of known length. "
+                    f"Received: label_warmup={steps}. Pass a number of steps, "
+                    "or `steps_per_epoch=` to `fit`."
+                )
+            steps = round(steps * per_epoch * self.params["epochs"])
+        self.model._label_steps.assign(steps)
+
+
+def _as_list(callbacks):
+    if callbacks is None:
+        return []
+    return callbacks if isinstance(callbacks, list | tuple) else [callbacks]

@@ -31,7 +31,7 @@ class InterleavedTraining(WrappedModel):
 
     Compile with any `kc.losses` loss that has a primary and a penalty; that
     loss says what each part is. `fit` takes arrays and splits them, or a
-    dataset and `held_out=`, a second one. Validation and prediction run the
+    dataset and `penalty_data=`, a second one. Validation and prediction run the
     model alone, and the validation loss has both parts. The trained network is
     `model.model`.
 
@@ -41,22 +41,22 @@ class InterleavedTraining(WrappedModel):
 
     Args:
         model: a `keras.Model`, a classifier.
-        held_out: float between 0 and 1, the share of arrays that is held out.
-            The paper does not give its share.
+        penalty_split: float between 0 and 1, the share of arrays that is held
+            out. The paper does not give its share.
         seed: int, which samples are held out: a run that resumes must hold out
             the same ones.
         name: as in Keras.
         **kwargs: as in Keras.
 
     Raises:
-        ValueError: if `held_out` is out of range; in `compile`, if the loss has
-            not both parts; in `fit`, if data cannot be split.
+        ValueError: if `penalty_split` is out of range; in `compile`, if the
+            loss has not both parts; in `fit`, if data cannot be split.
 
     Example:
         >>> import keras, numpy as np, keras_calib as kc
         >>> x, y = np.random.default_rng(0).normal(size=(64, 4)), np.arange(64)
         >>> network = keras.Sequential([keras.layers.Dense(3)])
-        >>> model = kc.models.InterleavedTraining(network, held_out=0.25)
+        >>> model = kc.models.InterleavedTraining(network, penalty_split=0.25)
         >>> loss = kc.losses.MarginLabelSmoothing(margin=1.0, from_logits=True)
         >>> model.compile("adam", loss, metrics=["accuracy"])
         >>> history = model.fit(x, y % 3, epochs=2, verbose=0)
@@ -71,18 +71,19 @@ class InterleavedTraining(WrappedModel):
     def __init__(
         self,
         model,
-        held_out=0.1,
+        penalty_split=0.1,
         seed=0,
         name="interleaved_training",
         **kwargs,
     ):
         super().__init__(model, name=name, **kwargs)
-        if not 0 < held_out < 1:
+        if not 0 < penalty_split < 1:
             raise ValueError(
-                "`held_out` is the share of the training data that the penalty "
-                f"learns from, between 0 and 1. Received: held_out={held_out}."
+                "`penalty_split` is the share of the training data that the "
+                "penalty learns from, between 0 and 1. Received: "
+                f"penalty_split={penalty_split}."
             )
-        self.held_out = held_out
+        self.penalty_split = penalty_split
         self.seed = seed
 
     def compile(self, optimizer="rmsprop", loss=None, **kwargs):
@@ -132,7 +133,7 @@ class InterleavedTraining(WrappedModel):
         if held_out is None:
             raise ValueError(
                 "Interleaved training takes its two parts in turn, which "
-                "`fit(x, y)` or `fit(dataset, held_out=dataset)` arranges. "
+                "`fit(x, y)` or `fit(dataset, penalty_data=dataset)` arranges. "
                 "Received: a training batch that belongs to neither part."
             )
         held_out = _per_row(held_out, rows)
@@ -160,7 +161,7 @@ class InterleavedTraining(WrappedModel):
         batch_size=None,
         epochs=1,
         *,
-        held_out=None,
+        penalty_data=None,
         sample_weight=None,
         shuffle=True,
         **kwargs,
@@ -168,15 +169,15 @@ class InterleavedTraining(WrappedModel):
         """As in Keras; see the class for how the data is taken.
 
         Args:
-            x: arrays, which are split; or, with `held_out`, the majority:
+            x: arrays, which are split; or, with `penalty_data`, the majority:
                 arrays, a `tf.data.Dataset`, a `PyDataset` or a torch
                 `DataLoader`.
             y: labels of arrays.
             batch_size: for arrays; 32 by default.
             epochs: as in Keras.
-            held_out: what the penalty learns from instead of a share of the
-                arrays: `(x, y)` or `(x, y, sample_weight)` arrays, or a
-                dataset of the kind of `x`.
+            penalty_data: what the penalty learns from instead of a share of the
+                arrays: `(x, y)` or `(x, y, sample_weight)` arrays, or a dataset
+                of the kind of `x`.
             sample_weight: for arrays.
             shuffle: for arrays: whether each part is shuffled in each epoch.
             **kwargs: as in Keras.
@@ -189,25 +190,27 @@ class InterleavedTraining(WrappedModel):
                 different kinds.
         """
         if y is not None:
-            majority, held_out = self._split(x, y, sample_weight, held_out)
+            majority, held_out = self._split(x, y, sample_weight, penalty_data)
             data = _Arrays(majority, held_out, batch_size, shuffle, self.seed)
         else:
-            data = _chained(x, held_out)
+            data = _chained(x, penalty_data)
         # The two parts stay in their order.
         return super().fit(data, epochs=epochs, shuffle=False, **kwargs)
 
-    def _split(self, x, y, sample_weight, held_out):
+    def _split(self, x, y, sample_weight, penalty_data):
         whole = keras.tree.map_structure(as_array, (x, y))
         if sample_weight is not None:
             whole = (*whole, as_array(sample_weight))
-        if held_out is not None:
-            return whole, keras.tree.map_structure(as_array, tuple(held_out))
+        if penalty_data is not None:
+            return whole, keras.tree.map_structure(
+                as_array, tuple(penalty_data)
+            )
         size = len(whole[1])
-        number = max(round(size * self.held_out), 1)
+        number = max(round(size * self.penalty_split), 1)
         if number >= size:
             raise ValueError(
                 "Both parts need samples. Received: "
-                f"{size} samples, held_out={self.held_out}."
+                f"{size} samples, penalty_split={self.penalty_split}."
             )
         order = np.random.default_rng(self.seed).permutation(size)
 
@@ -220,7 +223,7 @@ class InterleavedTraining(WrappedModel):
     def get_config(self):
         return {
             **super().get_config(),
-            "held_out": self.held_out,
+            "penalty_split": self.penalty_split,
             "seed": self.seed,
         }
 
@@ -340,8 +343,8 @@ def _chained(majority, held_out):
     raise ValueError(
         "Interleaved training takes arrays `fit(x, y)`, which it splits, or "
         "two data sets of one kind (`tf.data.Dataset`, `PyDataset` or torch "
-        "`DataLoader`): `fit(majority, held_out=...)`. Received: "
-        f"{type(majority).__name__} and held_out="
+        "`DataLoader`): `fit(majority, penalty_data=...)`. Received: "
+        f"{type(majority).__name__} and penalty_data="
         f"{type(held_out).__name__}."
     )
 

@@ -16,9 +16,9 @@ class MonteCarloDropout(keras.Model):
     """Average the probabilities of a network over random dropout masks.
 
     Nothing is trained: a network that has dropout layers predicts with dropout
-    on, `samples` times. Only dropout is random; batch normalization, noise and
-    augmentation layers work as in inference. All samples of a batch run as one
-    batch that is `samples` times as long: mind the memory.
+    on, `num_masks` times. Only dropout is random; batch normalization, noise
+    and augmentation layers work as in inference. All samples of a batch run as
+    one batch that is `num_masks` times as long: mind the memory.
 
     A model like any other: `compile` it for `evaluate`, or hand it to
     `kc.calibrate`. It gives probabilities whatever the network gives. Two calls
@@ -28,13 +28,13 @@ class MonteCarloDropout(keras.Model):
     Args:
         model: a `keras.Model` with dropout and one output of shape
             `(batch, ..., num_classes)`.
-        samples: int, how many masks.
+        num_masks: int, how many masks.
         from_logits: whether the network gives logits. By default the end of
             its graph tells; a subclassed network has none.
         **kwargs: `name`, as in Keras.
 
     Raises:
-        ValueError: if the model has no dropout, `samples` is below 1, or a
+        ValueError: if the model has no dropout, `num_masks` is below 1, or a
             subclassed network comes without `from_logits`.
 
     Example:
@@ -42,7 +42,7 @@ class MonteCarloDropout(keras.Model):
         >>> model = keras.Sequential([keras.Input((4,)),
         ...                           keras.layers.Dropout(0.5),
         ...                           keras.layers.Dense(3)])
-        >>> sampled = kc.models.MonteCarloDropout(model, samples=8)
+        >>> sampled = kc.models.MonteCarloDropout(model, num_masks=8)
         >>> sampled.predict(np.ones((2, 4)), verbose=0).shape
         (2, 3)
 
@@ -50,11 +50,12 @@ class MonteCarloDropout(keras.Model):
         Gal, Ghahramani, "Dropout as a Bayesian Approximation", ICML 2016.
     """
 
-    def __init__(self, model, samples=20, from_logits=None, **kwargs):
+    def __init__(self, model, num_masks=20, from_logits=None, **kwargs):
         found = check_networks({"the model": model}, from_logits)
-        if samples < 1:
+        if num_masks < 1:
             raise ValueError(
-                f"`samples` must be at least 1. Received: samples={samples}."
+                "`num_masks` must be at least 1. "
+                f"Received: num_masks={num_masks}."
             )
         if model.built and not _dropouts(model):
             raise ValueError(
@@ -64,7 +65,7 @@ class MonteCarloDropout(keras.Model):
         kwargs = {"dtype": model.dtype_policy, "autocast": False, **kwargs}
         super().__init__(**kwargs)
         self.model = model
-        self.samples = samples
+        self.num_masks = num_masks
         self.from_logits = from_logits
         self._logits = known(found, from_logits)
         self.built = model.built
@@ -75,12 +76,12 @@ class MonteCarloDropout(keras.Model):
             logs = log_probabilities(scores, self._logits)
             return keras.activations.softmax(logs)
         repeated = keras.tree.map_structure(
-            lambda x: ops.repeat(x, self.samples, axis=0), inputs
+            lambda x: ops.repeat(x, self.num_masks, axis=0), inputs
         )
         with _switched_on(_dropouts(self.model)):
             scores = self.model(repeated, training=False)
         logs = log_probabilities(scores, self._logits)
-        logs = ops.reshape(logs, (-1, self.samples, *logs.shape[1:]))
+        logs = ops.reshape(logs, (-1, self.num_masks, *logs.shape[1:]))
         return mean_probabilities(logs, axis=1)
 
     def get_config(self):
@@ -88,7 +89,7 @@ class MonteCarloDropout(keras.Model):
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "model": keras.saving.serialize_keras_object(self.model),
-            "samples": self.samples,
+            "num_masks": self.num_masks,
             "from_logits": self.from_logits,
         }
 

@@ -221,9 +221,9 @@ class MutualLearning(keras.Model):
     def call(self, inputs, training=None):
         return self.primary(inputs, training=training)
 
-    def _learns_labels(self, i):
-        """Whether network `i` (0 is the primary) has the supervised loss."""
-        return True
+    def _label_weight(self, i):
+        """Factor of the supervised loss of network `i` (0 is the primary)."""
+        return 1.0
 
     def _peers_of(self, i):
         """Which networks network `i` learns from."""
@@ -251,8 +251,11 @@ class MutualLearning(keras.Model):
         supervised, divergences, objectives = [], [], []
         for i, output in enumerate(outputs):
             supervised.append(0.0)
-            if self._learns_labels(i):
-                supervised[i] = self._compile_loss(y, output, sample_weight)
+            factor = self._label_weight(i)
+            # A tensor may be 0 now and 1 later; the number 0.0 stays 0.
+            if not (isinstance(factor, float) and factor == 0):
+                loss = self._compile_loss(y, output, sample_weight)
+                supervised[i] = factor * loss
             peers = self._peers_of(i)
             divergences.append(
                 sum(

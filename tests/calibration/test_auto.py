@@ -60,7 +60,7 @@ def test_maps_too_rich_for_the_data_are_not_tried():
     assert trials["vector"] == {"skipped": "48 samples to fit, 60 wanted"}
 
 
-def test_only_affine_maps_fold():
+def test_only_affine_maps_fuse():
     name, trials = choose(*generated([3.0, 0.0, -3.0]), None, affine=True)
     assert name in ("bias_corrected_temperature", "vector", "matrix")
     assert "isotonic" not in trials
@@ -71,9 +71,9 @@ def test_the_record_tells_what_was_tried():
     rng = np.random.default_rng(0)
     labels = (logits / 3 + rng.gumbel(size=logits.shape)).argmax(-1)
     model = built(functional(dense("softmax")))
-    for fold in (False, True):
+    for fuse in (False, True):
         calibrated = kc.calibrate(
-            model, X, labels, method="auto", fold=fold, verbose=0
+            model, X, labels, method="auto", fuse=fuse, verbose=0
         )
         record = kc.calibration_record(calibrated)
         assert record["method"] == "temperature"

@@ -222,7 +222,7 @@ def test_all_correct_stops_at_the_bound_and_says_so():
     with pytest.warns(UserWarning, match="predicted correctly"):
         calibrated = kc.calibrate(model, X, LOGITS.argmax(-1), verbose=0)
     record = kc.calibration_record(calibrated)
-    assert record["bound"] == "all correct"
+    assert record["stop_reason"] == "all correct"
     assert record["temperature"] == pytest.approx(0.01)
 
 

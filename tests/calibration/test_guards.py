@@ -72,7 +72,7 @@ def test_held_out_data_is_not_warned_of():
     kc.calibrate(history(accuracy, accuracy), X, Y, verbose=0)
 
 
-def test_a_harmful_map_is_dropped(tmp_path):
+def test_a_harmful_map_is_rejected(tmp_path):
     model = network()
     layer = Affine(OTHER.tolist())
     with pytest.warns(UserWarning, match="made the model worse"):
@@ -81,12 +81,12 @@ def test_a_harmful_map_is_dropped(tmp_path):
         calibrated.predict(X, verbose=0), model.predict(X, verbose=0), rtol=1e-5
     )
     record = kc.calibration_record(calibrated)
-    assert record["dropped"] and record["nll_after"] > record["nll_before"]
+    assert record["rejected"] and record["nll_after"] > record["nll_before"]
     # The layer is as it was: the identity, without a record.
     assert layer.record is None
     np.testing.assert_array_equal(layer.get_weights()[0], np.eye(3))
-    calibrated.save(tmp_path / "dropped.keras")
-    again = keras.saving.load_model(tmp_path / "dropped.keras", safe_mode=True)
+    calibrated.save(tmp_path / "rejected.keras")
+    again = keras.saving.load_model(tmp_path / "rejected.keras", safe_mode=True)
     assert kc.calibration_record(again) == record
 
 
@@ -142,7 +142,7 @@ def test_log_of_probabilities_is_said():
     with pytest.warns(UserWarning, match="logarithm of its probabilities"):
         calibrated = kc.calibrate(model, X, Y, verbose=0)
     record = kc.calibration_record(calibrated)
-    assert record["logits"] == "log of probabilities"
+    assert record["logits_source"] == "log of probabilities"
 
 
 def test_auto_chooses_by_likelihood_only():

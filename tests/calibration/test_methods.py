@@ -45,13 +45,15 @@ def test_from_network_to_file(method, tmp_path):
     calibrated = kc.calibrate(model, X, labels, method=method, verbose=0)
     record = kc.calibration_record(calibrated)
     assert record["method"] == method
-    assert record["nll_after"] < record["nll_before"] or record["dropped"]
+    assert record["ece_num_bins"] == 15
+    assert record["keras_calib_version"] == kc.__version__
+    assert record["nll_after"] < record["nll_before"] or record["rejected"]
     probabilities = calibrated.predict(X, verbose=0)
     assert np.isfinite(probabilities).all()
     if method not in BINARY:
         np.testing.assert_allclose(probabilities.sum(-1), 1, atol=1e-5)
     loss, _ = calibrated.evaluate(X, labels, verbose=0)
-    expected = record["nll_before" if record["dropped"] else "nll_after"]
+    expected = record["nll_before" if record["rejected"] else "nll_after"]
     assert loss == pytest.approx(expected, rel=1e-3)
     if as_map(method).preserves_accuracy:
         np.testing.assert_array_equal(
@@ -93,22 +95,22 @@ def test_per_pixel(method):
 
 
 @pytest.mark.parametrize("method", AFFINE)
-def test_affine_maps_fold(method):
+def test_affine_maps_fuse(method):
     model, labels = network_and_labels(method)
     whole = kc.calibrate(model, X, labels, method=method, verbose=0)
-    folded = kc.calibrate(model, X, labels, method=method, fold=True, verbose=0)
+    fused = kc.calibrate(model, X, labels, method=method, fuse=True, verbose=0)
     np.testing.assert_allclose(
-        folded.predict(X, verbose=0), whole.predict(X, verbose=0), atol=1e-6
+        fused.predict(X, verbose=0), whole.predict(X, verbose=0), atol=1e-6
     )
 
 
 @pytest.mark.parametrize("method", ["temperature", "platt"])
-def test_maps_of_one_unit_fold(method):
+def test_maps_of_one_unit_fuse(method):
     model, labels = binary_network(), (Y == 0).astype("int32")
     whole = kc.calibrate(model, X, labels, method=method, verbose=0)
-    folded = kc.calibrate(model, X, labels, method=method, fold=True, verbose=0)
+    fused = kc.calibrate(model, X, labels, method=method, fuse=True, verbose=0)
     np.testing.assert_allclose(
-        folded.predict(X, verbose=0), whole.predict(X, verbose=0), atol=1e-6
+        fused.predict(X, verbose=0), whole.predict(X, verbose=0), atol=1e-6
     )
 
 

@@ -92,9 +92,9 @@ ZOO = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fold", [False, True], ids=["layer", "folded"])
+@pytest.mark.parametrize("fuse", [False, True], ids=["layer", "fused"])
 @pytest.mark.parametrize("kind", ZOO)
-def test_classifiers_of_the_zoos(kind, fold, tmp_path):
+def test_classifiers_of_the_zoos(kind, fuse, tmp_path):
     model = ZOO[kind]()
     head = [w for w in model.weights if w.path.endswith("kernel")][-1]
     head.assign(np.random.default_rng(0).normal(size=head.shape) * 30)
@@ -105,7 +105,7 @@ def test_classifiers_of_the_zoos(kind, fold, tmp_path):
         IMAGES,
         LABELS,
         from_logits=logits_out or None,
-        fold=fold,
+        fuse=fuse,
         verbose=0,
     )
     record = kc.calibration_record(calibrated)
@@ -127,7 +127,7 @@ def test_quantised_network(tmp_path):
     model.quantize("int8")
     calibrated = kc.calibrate(model, X, Y, verbose=0)
     record = kc.calibration_record(calibrated)
-    assert record["logits"] == "before softmax"
+    assert record["logits_source"] == "before softmax"
     outputs = model.predict(X, verbose=0)
     expected = keras.ops.softmax(
         np.log(outputs) / np.float32(record["temperature"])
@@ -146,8 +146,8 @@ def test_mixed_precision_body(policy):
         model = built(functional(dense("softmax")))
     finally:
         keras.config.set_dtype_policy("float32")
-    for fold in (False, True):
-        calibrated = kc.calibrate(model, X, Y, fold=fold, verbose=0)
+    for fuse in (False, True):
+        calibrated = kc.calibrate(model, X, Y, fuse=fuse, verbose=0)
         probabilities = calibrated.predict(X, verbose=0)
         assert probabilities.dtype == np.float32
         np.testing.assert_allclose(

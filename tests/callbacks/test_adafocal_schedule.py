@@ -15,7 +15,7 @@ def compiled_network(learning_rate=1e-2, num_bins=15, wrap=None, **kwargs):
     model.compile(
         keras.optimizers.SGD(learning_rate),
         loss if wrap is None else wrap(loss),
-        metrics=["accuracy", *loss.parts()],
+        metrics=["accuracy", *loss.component_metrics()],
         **kwargs,
     )
     return model, loss
@@ -93,7 +93,7 @@ def test_the_compiled_step_sees_the_new_gammas(kind, digits):
     logits = model.predict(x, verbose=0)
 
     def expected_loss(edges, gammas):
-        values = kc.losses.ada_focal(y, logits, edges, gammas)
+        values = kc.losses.ada_focal_loss(y, logits, edges, gammas)
         return keras.ops.convert_to_numpy(values).mean()
 
     # The bins of a model that does not learn are always the same ones.
@@ -106,7 +106,7 @@ def test_the_compiled_step_sees_the_new_gammas(kind, digits):
     assert len(set(logs["loss"])) == 3
     # The mean gamma of each epoch is in the logs.
     means = [1.0, *(gammas.mean() for gammas in schedule.gammas[:2])]
-    assert logs["gamma"] == pytest.approx(means, rel=1e-5)
+    assert logs["mean_gamma"] == pytest.approx(means, rel=1e-5)
     assert logs["val_loss"][0] != logs["val_loss"][1]
 
 
@@ -178,15 +178,15 @@ def test_weights_files_hold_the_gammas(digits, tmp_path):
 def test_with_a_history_model(digits):
     (x, y), validation, _ = digits
     loss = kc.losses.AdaFocalLoss(from_logits=True)
-    model = kc.models.WithHistory(small_network(), len(x))
+    model = kc.models.SampleHistoryModel(small_network(), len(x))
     crl = kc.losses.CRL(primary=loss, from_logits=True)
-    model.compile("adam", crl, metrics=loss.parts())
+    model.compile("adam", crl, metrics=loss.component_metrics())
     schedule = kc.callbacks.AdaFocalSchedule(validation)
     logs = model.fit(
-        kc.with_index(x), y, epochs=3, callbacks=[schedule], verbose=0
+        kc.add_sample_index(x), y, epochs=3, callbacks=[schedule], verbose=0
     ).history
     assert logs["penalty"][-1] > 0
-    assert len(set(logs["gamma"])) == 3
+    assert len(set(logs["mean_gamma"])) == 3
 
 
 def test_what_is_missing(digits):
@@ -197,7 +197,7 @@ def test_what_is_missing(digits):
     with pytest.raises(ValueError, match="AdaFocalLoss"):
         model.fit(x, y, callbacks=[schedule], verbose=0)
     model.compile("sgd", kc.losses.AdaFocalLoss(from_logits=True))
-    with pytest.raises(ValueError, match=r"loss\.parts"):
+    with pytest.raises(ValueError, match="component_metrics"):
         model.fit(x, y, callbacks=[schedule], verbose=0)
     with pytest.raises(ValueError, match="`every` must be at least 1"):
         kc.callbacks.AdaFocalSchedule(validation, every=0)

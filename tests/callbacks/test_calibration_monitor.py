@@ -208,7 +208,7 @@ def test_epochs_without_validation_are_left_out(digits):
             verbose=0,
             callbacks=[
                 kc.callbacks.CalibrationMonitor(
-                    from_logits=True, variants=["auroc", "brier_score"]
+                    from_logits=True, metrics=["auroc", "brier_score"]
                 )
             ],
         )
@@ -281,7 +281,7 @@ def test_bad_arguments(digits):
     with pytest.raises(ValueError, match="at least 1"):
         kc.callbacks.CalibrationMonitor(digits[1], num_bins=0)
     with pytest.raises(ValueError, match="names out of"):
-        kc.callbacks.CalibrationMonitor(variants=["ece"])
+        kc.callbacks.CalibrationMonitor(metrics=["ece"])
     (x, y), validation, _ = digits
     with pytest.raises(ValueError, match="from_logits=True"):
         network().fit(

@@ -7,11 +7,11 @@ from tests.helpers import small_network
 
 def test_arrays_and_logs_of_every_epoch(digits):
     x, y = digits[0]
-    model = kc.models.WithHistory(small_network(), num_samples=len(x))
+    model = kc.models.SampleHistoryModel(small_network(), num_samples=len(x))
     model.compile("adam", kc.losses.CRL(from_logits=True), metrics=["accuracy"])
-    watch = kc.callbacks.CorrectnessHistory(record=True)
+    watch = kc.callbacks.CorrectnessHistory(save_every_epoch=True)
     logs = model.fit(
-        kc.with_index(x), y, epochs=3, verbose=0, callbacks=[watch]
+        kc.add_sample_index(x), y, epochs=3, verbose=0, callbacks=[watch]
     ).history
     assert (watch.seen == 3).all()
     np.testing.assert_array_equal(watch.epochs[-1], watch.correctness)

@@ -20,7 +20,7 @@ def data(digits):
 
 
 def build(learning_rate=0.0, num_samples=SIZE):
-    model = kc.models.WithHistory(small_network(), num_samples)
+    model = kc.models.SampleHistoryModel(small_network(), num_samples)
     model.compile(
         keras.optimizers.SGD(learning_rate),
         kc.losses.FocalLoss(from_logits=True),

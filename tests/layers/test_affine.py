@@ -183,7 +183,7 @@ def test_penalties_around_the_temperature(name, regularization):
         name,
         logits,
         labels,
-        {"regularization": regularization, "center": "log_softmax"},
+        {"regularization": regularization, "normalize_logits": "log_softmax"},
     )
     temperature = kc.layers.TemperatureScaling().adapt(logits, labels)
     temperature = temperature.record["temperature"]
@@ -257,10 +257,13 @@ def test_a_weight_of_two_is_a_repeated_sample(name):
 @pytest.mark.parametrize("name", MAPS)
 def test_log_p_serves_where_shift_invariant(name):
     logits, labels = generated(200)
-    centers = [{}]
+    choices = [{}]
     if name in ("class", "vector", "matrix"):
-        centers = [{"center": "log_softmax"}, {"center": "mean"}]
-    for arguments in centers:
+        choices = [
+            {"normalize_logits": "log_softmax"},
+            {"normalize_logits": "mean"},
+        ]
+    for arguments in choices:
         layer = adapt(name, logits, labels, arguments)
         assert layer.shift_invariant
         shifted = logits + np.linspace(-5, 5, 200)[:, None]
@@ -275,7 +278,7 @@ def test_vector_scaling_of_log_p_is_another_map():
     logits, labels = generated()
     for arguments in (
         {"logits": log_softmax(logits), "arguments": None},
-        {"logits": logits, "arguments": {"center": "log_softmax"}},
+        {"logits": logits, "arguments": {"normalize_logits": "log_softmax"}},
     ):
         record = adapt("vector", labels=labels, **arguments).record
         assert record["nll_after"] == pytest.approx(0.662138343, abs=1e-9)
@@ -323,7 +326,7 @@ def test_all_correct_is_a_bounded_temperature(name):
     layer = MAPS[name]()
     with pytest.warns(UserWarning, match="predicted correctly"):
         layer.adapt(logits, logits.argmax(axis=1))
-    assert layer.record["bound"] == "all correct"
+    assert layer.record["stop_reason"] == "all correct"
     assert np.isfinite(to_numpy(layer(logits))).all()
 
 
@@ -348,7 +351,7 @@ def test_classes_that_a_line_separates(name):
     # There is no optimum: it stops where all are right, and says so.
     with pytest.warns(UserWarning, match="grows without end"):
         layer = adapt(name, logits, labels, {"regularization": None})
-    assert layer.record["bound"] == "all correct"
+    assert layer.record["stop_reason"] == "all correct"
     assert layer.record["nll_after"] < layer.record["nll_before"]
     scores = to_numpy(layer(logits))
     assert (scores.argmax(axis=1) == labels).all()
@@ -364,7 +367,7 @@ def test_a_class_without_samples_leaves_an_optimum_to_find():
     layer = kc.layers.VectorScaling(regularization=None)
     with pytest.warns(UserWarning, match="no calibration sample"):
         layer.adapt(logits, labels)
-    assert "bound" not in layer.record
+    assert "stop_reason" not in layer.record
     assert layer.record["largest_gradient"] < 1e-7
     assert layer.record["nll_after"] == pytest.approx(0.0335, abs=1e-4)
 
@@ -426,14 +429,14 @@ def test_as_affine_is_the_map(name):
 
 
 @pytest.mark.parametrize("name", ["class", "vector", "matrix"])
-def test_centered_maps_as_affine(name):
+def test_normalized_maps_as_affine(name):
     logits, labels = generated(100)
-    layer = adapt(name, logits, labels, {"center": "mean"})
+    layer = adapt(name, logits, labels, {"normalize_logits": "mean"})
     matrix, bias = layer.as_affine(5)
     np.testing.assert_allclose(
         logits @ matrix + bias, to_numpy(layer(logits)), atol=1e-4
     )
-    layer = adapt(name, logits, labels, {"center": "log_softmax"})
+    layer = adapt(name, logits, labels, {"normalize_logits": "log_softmax"})
     assert layer.as_affine(5) is None
 
 
@@ -487,8 +490,8 @@ def test_degrees_of_freedom(name):
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="center"):
-        kc.layers.VectorScaling(center="log p")
+    with pytest.raises(ValueError, match="normalize_logits"):
+        kc.layers.VectorScaling(normalize_logits="log p")
     with pytest.raises(ValueError, match="regularization=-1"):
         kc.layers.VectorScaling(regularization=-1)
     with pytest.raises(ValueError, match="regularization='odir'"):

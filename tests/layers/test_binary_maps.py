@@ -95,7 +95,7 @@ def test_data_that_a_threshold_separates(name):
     assert layer.record["nll_after"] < layer.record["nll_before"]
 
 
-def test_folding():
+def test_fusing():
     layer = kc.layers.PlattScaling().adapt(*problem())
     log_odds, _ = problem()
     pair = np.concatenate([0.3 + 0 * log_odds, 0.3 + log_odds], axis=1)

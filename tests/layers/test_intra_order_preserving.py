@@ -85,10 +85,10 @@ def test_a_large_penalty_is_temperature_scaling():
     assert layer.record["nll_after"] == pytest.approx(0.692067035915, abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["diagonal", "order_invariant"])
-def test_all_classes_keep_their_order(kind):
+@pytest.mark.parametrize("family", ["diagonal", "order_invariant"])
+def test_all_classes_keep_their_order(family):
     logits, labels = generated()
-    layer = kc.layers.IntraOrderPreserving(kind, hidden=(4,), iterations=20)
+    layer = kc.layers.IntraOrderPreserving(family, hidden=(4,), iterations=20)
     layer.adapt(logits, labels)
     out = to_numpy(layer(logits))
     np.testing.assert_array_equal(out.argsort(-1), logits.argsort(-1))
@@ -112,8 +112,8 @@ def test_permuted_classes_give_permuted_scores():
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"kind": "other"}, {"num_segments": 12}, {"num_segments": 1}],
-    ids=["kind", "not a power", "too few"],
+    [{"family": "other"}, {"num_segments": 12}, {"num_segments": 1}],
+    ids=["family", "not a power", "too few"],
 )
 def test_bad_arguments(arguments):
     with pytest.raises(ValueError, match="must be"):

@@ -11,14 +11,14 @@ from tests.layers.generated import top_label
 
 ROW = np.log([[0.6, 0.2, 0.1, 0.06, 0.04]])
 EXPECTED = {
-    "shared": [
+    False: [
         0.331195087274,
         0.189971207953,
         0.189240549382,
         0.187736252456,
         0.101856902934,
     ],
-    "per_class": [
+    True: [
         0.34430176587,
         0.0662118781248,
         0.130417335447,
@@ -28,12 +28,12 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("kind", EXPECTED)
-def test_generated_set(kind):
-    layer = kc.layers.IsotonicCalibration(kind).adapt(*generated())
+@pytest.mark.parametrize("per_class", EXPECTED)
+def test_generated_set(per_class):
+    layer = kc.layers.IsotonicCalibration(per_class).adapt(*generated())
     found = np.exp(to_numpy(layer(ROW)))[0]
-    assert found == pytest.approx(EXPECTED[kind], abs=1e-6)
-    assert layer.preserves_accuracy == (kind == "shared")
+    assert found == pytest.approx(EXPECTED[per_class], abs=1e-6)
+    assert layer.preserves_accuracy == (not per_class)
 
 
 def test_levels_of_the_top_label():
@@ -112,7 +112,7 @@ def test_what_never_came_true_is_small_but_not_zero():
 def test_an_absent_class_keeps_its_share():
     logits, labels = generated()
     keep = labels != 2
-    layer = kc.layers.IsotonicCalibration("per_class")
+    layer = kc.layers.IsotonicCalibration(per_class=True)
     layer.adapt(logits[keep], labels[keep])
     knots = to_numpy(layer.knots)[2, :3]
     np.testing.assert_array_equal(knots, [0.0, 1.0, 2.0])
@@ -121,8 +121,8 @@ def test_an_absent_class_keeps_its_share():
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"kind": "other"}, {"num_levels": 1}],
-    ids=["kind", "levels"],
+    [{"per_class": "shared"}, {"num_levels": 1}],
+    ids=["per class", "levels"],
 )
 def test_bad_arguments(arguments):
     with pytest.raises(ValueError, match="must be"):

@@ -25,7 +25,7 @@ MAPS = {
         iterations=20
     ),
     "parameterized raw": lambda: layers.ParameterizedTemperatureScaling(
-        center=None, penalty=0.1, iterations=20
+        normalize_logits=None, penalty=0.1, iterations=20
     ),
     "diagonal": layers.IntraOrderPreserving,
     "order invariant": lambda: layers.IntraOrderPreserving(
@@ -34,7 +34,7 @@ MAPS = {
     "spline": layers.SplineCalibration,
     "spline monotone": lambda: layers.SplineCalibration(monotone=True),
     "isotonic": layers.IsotonicCalibration,
-    "isotonic per class": lambda: layers.IsotonicCalibration("per_class"),
+    "isotonic per class": lambda: layers.IsotonicCalibration(per_class=True),
     "histogram": layers.HistogramBinning,
     "histogram equal mass": lambda: layers.HistogramBinning(equal_mass=True),
 }

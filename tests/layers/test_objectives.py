@@ -14,7 +14,7 @@ GENERATED = {
     "ece": ("ece", 2.10485488838, 0.0333248038801),
     "soft_binned_ece": ("soft_binned_ece", 1.98374373, 0.0217727874),
     "soft_binned_ece-label": (
-        objectives.SoftBinnedECE(kind="label"),
+        objectives.SoftBinnedECE(form="label"),
         1.97535592,
         0.0683776850,
     ),
@@ -134,7 +134,7 @@ def test_weights_are_repeated_samples():
     for objective in (
         *SMOOTH.values(),
         objectives.SoftBinnedECE(),
-        objectives.SoftBinnedECE(kind="label"),
+        objectives.SoftBinnedECE(form="label"),
         objectives.ExpectedCalibrationError(),
     ):
         assert objective.value(
@@ -173,5 +173,5 @@ def test_bad_arguments():
         objectives.LabelSmoothing(1)
     with pytest.raises(ValueError, match="gamma=-1"):
         objectives.Focal(-1)
-    with pytest.raises(ValueError, match="kind='top'"):
-        objectives.SoftBinnedECE(kind="top")
+    with pytest.raises(ValueError, match="form='top'"):
+        objectives.SoftBinnedECE(form="top")

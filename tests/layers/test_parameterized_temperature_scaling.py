@@ -13,7 +13,7 @@ def test_forward():
     # Two scores, one hidden layer of two: softplus gives 1.8257 and 2.2602,
     # to which the layer adds 0.001.
     layer = kc.layers.ParameterizedTemperatureScaling(
-        num_scores=2, hidden=(2,), center=None
+        num_scores=2, hidden=(2,), normalize_logits=None
     )
     logits = np.array([[2.0, 1.0, 0.0], [0.5, 3.0, 1.0]], "float32")
     layer(logits)
@@ -69,6 +69,6 @@ def test_a_large_penalty_is_one_temperature():
     )
 
 
-def test_bad_center():
-    with pytest.raises(ValueError, match="`center`"):
-        kc.layers.ParameterizedTemperatureScaling(center="mean")
+def test_bad_normalize_logits():
+    with pytest.raises(ValueError, match="`normalize_logits`"):
+        kc.layers.ParameterizedTemperatureScaling(normalize_logits="mean")

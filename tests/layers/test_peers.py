@@ -21,7 +21,7 @@ MAPS = {
     ),
     "vector": (kc.layers.VectorScaling, "logistic.VectorScalingCalibrator"),
     "matrix": (
-        lambda: kc.layers.MatrixScaling(center="log_softmax"),
+        lambda: kc.layers.MatrixScaling(normalize_logits="log_softmax"),
         "logistic.SMSCalibrator",
     ),
 }

@@ -81,16 +81,16 @@ def test_starts_as_the_identity():
 
 
 @pytest.mark.parametrize(
-    ("labels", "temperature", "bound", "message"),
+    ("labels", "temperature", "stop_reason", "message"),
     [
         ([0, 0, 0, 1], 0.01, "all correct", "predicted correctly"),
         ([1, 1, 1, 0], 100.0, "chance", "no better than chance"),
         ([0, 1, 1, 1], None, None, None),
     ],
 )
-def test_bounds(labels, temperature, bound, message):
+def test_bounds(labels, temperature, stop_reason, message):
     layer = kc.layers.TemperatureScaling()
-    if bound is None:
+    if stop_reason is None:
         # Two of four right at equal margins: chance as well.
         with pytest.warns(UserWarning, match="chance"):
             layer.adapt(LOGITS, labels)
@@ -98,7 +98,7 @@ def test_bounds(labels, temperature, bound, message):
     with pytest.warns(UserWarning, match=message):
         layer.adapt(LOGITS, labels)
     assert layer.temperature == pytest.approx(temperature, rel=1e-6)
-    assert layer.record["bound"] == bound
+    assert layer.record["stop_reason"] == stop_reason
 
 
 def test_constant_logits_leave_temperature_one():

@@ -79,7 +79,7 @@ def _losses():
         "avuc_gs": (kc.losses.AvUC, {"threshold": 0.5, "stop_gradient": True}),
         "soft_avuc": (kc.losses.SoftAvUC, {}),
         "sb_ece": (kc.losses.SoftBinnedECE, {}),
-        "sb_ece_bin": (kc.losses.SoftBinnedECE, {"kind": "bin", "norm": 1}),
+        "sb_ece_bin": (kc.losses.SoftBinnedECE, {"form": "bin", "norm": 1}),
     }
     return [
         make(name=name, from_logits=True, **arguments)

@@ -124,7 +124,7 @@ def test_ablations(arguments, expected):
     ],
 )
 def test_total(labels, logits, margin, reference, expected):
-    loss = kc.losses.ACLS(margin, reference=reference, from_logits=True)
+    loss = kc.losses.ACLS(margin=margin, reference=reference, from_logits=True)
     assert float(loss(labels, logits)) == pytest.approx(expected, rel=1e-6)
 
 

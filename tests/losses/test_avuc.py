@@ -105,7 +105,9 @@ def test_sample_weight():
 
 
 def test_segmentation_with_a_void_pixel():
-    loss = kc.losses.AvUC(0.5, primary=None, weight=1.0, from_logits=True)
+    loss = kc.losses.AvUC(
+        threshold=0.5, primary=None, weight=1.0, from_logits=True
+    )
     assert on_image(loss) == pytest.approx(0.37953008, rel=1e-6)
 
 

@@ -280,7 +280,7 @@ def test_parts_in_fit_and_in_a_saved_model(primary, digits, tmp_path):
         margin=1.0, primary=primary, weight=0.5, from_logits=True
     )
     model = small_network()
-    model.compile("sgd", loss, metrics=["accuracy", *loss.parts()])
+    model.compile("sgd", loss, metrics=["accuracy", *loss.component_metrics()])
     (x, y), _, _ = digits
     history = model.fit(x, y, batch_size=128, verbose=0).history
     total = history["primary_loss"][0] + 0.5 * history["penalty"][0]

@@ -195,7 +195,10 @@ def fit_one_epoch(primary, penalty, digits, **compile_arguments):
     loss.primary = loss._check_primary(PRIMARIES[primary])
     model = small_network()
     model.compile(
-        "sgd", loss, metrics=["accuracy", *loss.parts()], **compile_arguments
+        "sgd",
+        loss,
+        metrics=["accuracy", *loss.component_metrics()],
+        **compile_arguments,
     )
     (x, y), _, _ = digits
     logs = model.fit(x, y, batch_size=100, verbose=0).history
@@ -236,7 +239,7 @@ def test_parts_cost_no_forward_pass(digits):
     (x, y), _, _ = digits
     loss = kc.losses.MDCA(from_logits=True)
     calls = []
-    for metrics in ([], loss.parts()):
+    for metrics in ([], loss.component_metrics()):
         model = keras.Sequential([keras.Input((64,)), CountingDense(10)])
         model.compile("sgd", loss, metrics=metrics, run_eagerly=True)
         CountingDense.calls = 0

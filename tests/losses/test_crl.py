@@ -189,8 +189,8 @@ def test_probabilities_give_the_same():
 
 def test_config():
     loss = kc.losses.CRL(
-        "entropy",
-        "fraction",
+        confidence="entropy",
+        normalization="fraction",
         primary=kc.losses.FocalLoss(from_logits=True),
         weight=0.5,
         from_logits=True,
@@ -202,11 +202,11 @@ def test_config():
 
 
 def test_without_history_it_says_what_to_do():
-    with pytest.raises(ValueError, match=r"kc\.with_index"):
+    with pytest.raises(ValueError, match=r"kc\.add_sample_index"):
         kc.losses.CRL(from_logits=True)(LABELS_A, A)
     model = keras.Sequential([keras.layers.Dense(3)])
     model.compile("sgd", kc.losses.CRL(from_logits=True))
-    with pytest.raises(ValueError, match="WithHistory"):
+    with pytest.raises(ValueError, match="SampleHistoryModel"):
         model.fit(A, LABELS_A, verbose=0)
 
 

@@ -21,7 +21,7 @@ from tests.losses.fixtures import B
 def test_penalty_and_total(labels, logits, margin, penalty, total):
     value = ops.mean(kc.losses.margin_label_smoothing(labels, logits, margin))
     assert float(value) == pytest.approx(penalty, rel=1e-6)
-    loss = kc.losses.MarginLabelSmoothing(margin, from_logits=True)
+    loss = kc.losses.MarginLabelSmoothing(margin=margin, from_logits=True)
     assert float(loss(labels, logits)) == pytest.approx(total, rel=1e-6)
 
 

@@ -26,11 +26,11 @@ def test_value(batch, num_bins, temperature, expected):
     found = [
         float(
             kc.losses.soft_binned_ece(
-                *BATCHES[batch], num_bins, temperature, norm, kind
+                *BATCHES[batch], num_bins, temperature, norm, form
             )
         )
         for norm in (1, 2)
-        for kind in ("bin", "label")
+        for form in ("bin", "label")
     ]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
@@ -59,7 +59,7 @@ def test_the_authors_code(batch, num_bins, temperature, expected):
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"),
+    ("form", "expected"),
     [
         (
             "label",
@@ -79,20 +79,20 @@ def test_the_authors_code(batch, num_bins, temperature, expected):
         ),
     ],
 )
-def test_gradient(kind, expected):
+def test_gradient(form, expected):
     _, gradient = value_and_gradient(
-        lambda z: kc.losses.soft_binned_ece(LABELS_A, z, 5, 0.01, kind=kind), A
+        lambda z: kc.losses.soft_binned_ece(LABELS_A, z, 5, 0.01, form=form), A
     )
     assert_gradient(gradient, expected)
 
 
-@pytest.mark.parametrize("kind", ["label", "bin"])
+@pytest.mark.parametrize("form", ["label", "bin"])
 @pytest.mark.parametrize("norm", [1, 2, 3.5])
 @pytest.mark.parametrize("temperature", [1e-6, 1e-3, 10.0])
-def test_one_sample(kind, norm, temperature):
+def test_one_sample(form, norm, temperature):
     # | a - c |, whatever the bins. At 1e-6 a plain exponential underflows.
     value = kc.losses.soft_binned_ece(
-        LABELS_B[1:2], B[1:2], 15, temperature, norm, kind
+        LABELS_B[1:2], B[1:2], 15, temperature, norm, form
     )
     assert float(value) == pytest.approx(0.87963119, rel=1e-6)
 
@@ -122,11 +122,11 @@ def test_composite_objective():
 
 def test_sample_weight():
     order = [0, 0, 1, 2]
-    for kind in ("label", "bin"):
+    for form in ("label", "bin"):
         value = kc.losses.soft_binned_ece(
-            LABELS_A, A, kind=kind, sample_weight=[2.0, 1.0, 1.0]
+            LABELS_A, A, form=form, sample_weight=[2.0, 1.0, 1.0]
         )
-        again = kc.losses.soft_binned_ece(LABELS_A[order], A[order], kind=kind)
+        again = kc.losses.soft_binned_ece(LABELS_A[order], A[order], form=form)
         assert float(value) == pytest.approx(float(again), rel=1e-6)
 
 
@@ -142,7 +142,7 @@ def test_segmentation_with_a_void_pixel():
         {"num_bins": 2.5},
         {"temperature": 0.0},
         {"norm": 0.5},
-        {"kind": "both"},
+        {"form": "both"},
         {"bin_range": (1.0, 0.5)},
     ],
     ids=str,

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
-from keras_calib.metrics.calibration_errors import VARIANTS
+from keras_calib.metrics.calibration_errors import METRICS
 from tests.helpers import read_predictions
 from tests.metrics.oracles import CONFIDENCE
 from tests.metrics.oracles import CORRECT
@@ -47,12 +47,12 @@ def test_values_that_independent_packages_agree_on(name, data_folder):
         assert found[key] == pytest.approx(expected, abs=5.1e-9), key
 
 
-def test_all_variants_are_there_and_can_be_chosen():
+def test_all_metrics_are_there_and_can_be_chosen():
     labels, p = random_predictions(100, 4)
     found = errors(labels, p)
-    assert set(VARIANTS) - set(found) == {"binary_calibration_error"}
+    assert set(METRICS) - set(found) == {"binary_calibration_error"}
     assert all(type(value) is float for value in found.values())
-    some = errors(labels, p, variants=["auroc", "brier_score"])
+    some = errors(labels, p, metrics=["auroc", "brier_score"])
     assert some == {key: found[key] for key in ("auroc", "brier_score")}
 
 
@@ -117,7 +117,7 @@ def test_soft_labels_count_in_the_scores():
 
 def test_an_impossible_label_makes_the_likelihood_infinite():
     p = np.array([[1.0, 0.0], [0.5, 0.5]])
-    found = errors([1, 0], p, bootstrap=50, verbose=0)
+    found = errors([1, 0], p, num_resamples=50, verbose=0)
     likelihood = found["negative_log_likelihood"]
     assert likelihood == np.inf and likelihood.high == np.inf
     assert likelihood.low == pytest.approx(np.log(2))
@@ -130,7 +130,9 @@ def test_no_sample_is_no_error():
     assert set(found.values()) == {0.0}
     found = errors([255, 255], [[0.5, 0.5]] * 2, ignore_class=255)
     assert found["expected_calibration_error"] == 0.0
-    found = errors(np.zeros(0, int), np.zeros((0, 3)), bootstrap=10, verbose=0)
+    found = errors(
+        np.zeros(0, int), np.zeros((0, 3)), num_resamples=10, verbose=0
+    )
     assert found["ks_calibration_error"].high == 0.0
 
 
@@ -171,8 +173,8 @@ def test_bad_input(arguments, message):
     [
         ({"num_bins": 0}, "num_bins"),
         ({"threshold": 1.0}, "threshold"),
-        ({"variants": ["ece"]}, "names out of"),
-        ({"bootstrap": 1}, "at least 2"),
+        ({"metrics": ["ece"]}, "names out of"),
+        ({"num_resamples": 1}, "at least 2"),
         ({"confidence_level": 95}, "confidence_level"),
         ({"interval": "normal"}, "percentile"),
         ({"from_logits": True, "bad": True}, "finite"),
@@ -187,14 +189,14 @@ def test_bad_arguments(arguments, message):
 
 def test_intervals_are_percentiles_of_resamples():
     labels, p = random_predictions(60, 3)
-    found = errors(labels, p, bootstrap=300, seed=1, verbose=0)
+    found = errors(labels, p, num_resamples=300, seed=1, verbose=0)
     rng = np.random.default_rng([1, 0])
     drawn = rng.integers(0, 60, (300, 60), "int32")
-    for name in VARIANTS[:-1]:
+    for name in METRICS[:-1]:
         if name == "sweep_calibration_error":
             continue  # the same below, in a set of its own
         values = [
-            errors(labels[rows], p[rows], variants=[name])[name]
+            errors(labels[rows], p[rows], metrics=[name])[name]
             for rows in drawn[:300:10]
         ]
         ends = np.quantile(values, [0.0, 1.0])
@@ -203,7 +205,7 @@ def test_intervals_are_percentiles_of_resamples():
         assert found[name].high >= np.quantile(values, 0.6)
         assert found[name].low >= ends[0] - 3 * (ends[1] - ends[0])
     name = "classwise_adaptive_calibration_error"
-    values = [errors(labels[r], p[r], variants=[name])[name] for r in drawn]
+    values = [errors(labels[r], p[r], metrics=[name])[name] for r in drawn]
     low, high = np.quantile(values, [0.025, 0.975])
     assert found[name].low == pytest.approx(low, abs=1e-9)
     assert found[name].high == pytest.approx(high, abs=1e-9)
@@ -212,7 +214,7 @@ def test_intervals_are_percentiles_of_resamples():
 def test_the_same_seed_gives_the_same_interval():
     labels, p = random_predictions(50)
     one, two, three = (
-        errors(labels, p, bootstrap=100, seed=seed, verbose=0)
+        errors(labels, p, num_resamples=100, seed=seed, verbose=0)
         for seed in (0, 0, 1)
     )
     ends = [
@@ -227,7 +229,7 @@ def test_an_interval_of_real_predictions(data_folder):
     # interval (0.00737, 0.01794) around 0.01488.
     probabilities, labels = read_predictions(data_folder, "lenet-5-cifar-100")
     name = "expected_calibration_error"
-    arguments = {"variants": [name], "bootstrap": 1000, "verbose": 0}
+    arguments = {"metrics": [name], "num_resamples": 1000, "verbose": 0}
     found = errors(labels, probabilities, interval="basic", **arguments)[name]
     assert found.low == pytest.approx(0.00737, abs=6e-4)
     assert found.high == pytest.approx(0.01794, abs=6e-4)
@@ -241,7 +243,7 @@ def test_whole_images_are_resampled():
     # Both pixels of an image are equal: a resample of images has as many
     # distinct outcomes as one of its first pixels.
     labels, p = random_predictions(40, 3)
-    arguments = {"bootstrap": 200, "verbose": 0}
+    arguments = {"num_resamples": 200, "verbose": 0}
     one = errors(labels, p, **arguments)
     pair = np.repeat(labels[:, None], 2, 1), np.repeat(p[:, None], 2, 1)
     two = errors(*pair, **arguments)
@@ -252,7 +254,7 @@ def test_whole_images_are_resampled():
 
 def test_an_estimate_is_a_float():
     labels, p = random_predictions(50)
-    found = errors(labels, p, bootstrap=20, verbose=0)
+    found = errors(labels, p, num_resamples=20, verbose=0)
     value = found["brier_score"]
     assert value + 1 == float(value) + 1
     assert json.loads(json.dumps(found))["brier_score"] == float(value)
@@ -263,8 +265,8 @@ def test_an_estimate_is_a_float():
 
 def test_a_progress_bar_shows_only_when_asked_or_long(capsys):
     labels, p = random_predictions(20)
-    errors(labels, p, bootstrap=10, verbose=0)
+    errors(labels, p, num_resamples=10, verbose=0)
     errors(labels, p)
     assert not capsys.readouterr().out
-    errors(labels, p, bootstrap=10, verbose=1)
+    errors(labels, p, num_resamples=10, verbose=1)
     assert "6/6" in capsys.readouterr().out

@@ -20,8 +20,8 @@ def calibrated(seed, n=200, num_classes=3):
 @pytest.mark.parametrize("name", [*TOP_LABEL, *CLASSWISE])
 def test_every_error_can_be_tested(name):
     labels, p = random_predictions(300)
-    found = test(labels, p, variant=name, draws=19, verbose=0)
-    errors = kc.metrics.calibration_errors(labels, p, variants=[name])
+    found = test(labels, p, metric=name, num_draws=19, verbose=0)
+    errors = kc.metrics.calibration_errors(labels, p, metrics=[name])
     assert found.value == pytest.approx(errors[name], abs=1e-9)
     assert 1 / 20 <= found.p_value <= 1
     ranks = ("underconfidence_error", "auroc")
@@ -34,15 +34,15 @@ def test_every_error_can_be_tested(name):
 
 def test_null_values_are_errors_of_drawn_labels():
     # One sample with confidence c: a draw's error is c or 1 - c.
-    found = test([1], [[0.3, 0.7]], draws=4000, verbose=0)
+    found = test([1], [[0.3, 0.7]], num_draws=4000, verbose=0)
     assert found.value == pytest.approx(0.3)
     assert found.expected == pytest.approx(0.7 * 0.3 + 0.3 * 0.7, abs=0.01)
     assert found.p_value == 1.0
     found = test(
         [0],
         [[0.5, 0.2, 0.3]],
-        variant="classwise_calibration_error",
-        draws=4000,
+        metric="classwise_calibration_error",
+        num_draws=4000,
         verbose=0,
     )
     # 2/3 (1 - p_k) if class k is drawn.
@@ -52,7 +52,7 @@ def test_null_values_are_errors_of_drawn_labels():
 
 def test_a_calibrated_model_is_rejected_as_often_as_it_should_be():
     p_values = [
-        test(*calibrated(seed), draws=99, seed=seed, verbose=0).p_value
+        test(*calibrated(seed), num_draws=99, seed=seed, verbose=0).p_value
         for seed in range(200)
     ]
     rejected = np.mean(np.array(p_values) <= 0.05)
@@ -82,39 +82,40 @@ def test_real_predictions(name, expected, upper, data_folder):
 def test_weights_pixels_and_binary():
     labels, p = calibrated(0, 64)
     weights = np.random.default_rng(0).random(64)
-    found = test(labels, p, weights, draws=50, verbose=0)
+    found = test(labels, p, weights, num_draws=50, verbose=0)
     images = labels.reshape(4, 16), p.reshape(4, 16, 3)
-    again = test(*images, weights.reshape(4, 16), draws=50, verbose=0)
+    again = test(*images, weights.reshape(4, 16), num_draws=50, verbose=0)
     assert again == found
     labels, p = calibrated(0, 64, 2)
     name = "binary_calibration_error"
-    found = test(labels, p[:, 1:], variant=name, draws=50, verbose=0)
-    errors = kc.metrics.calibration_errors(labels, p, variants=[name])
+    found = test(labels, p[:, 1:], metric=name, num_draws=50, verbose=0)
+    errors = kc.metrics.calibration_errors(labels, p, metrics=[name])
     assert found.value == pytest.approx(errors[name], abs=1e-12)
 
 
 def test_the_same_seed_gives_the_same_p_value():
     labels, p = calibrated(3)
     one, two, three = (
-        test(labels, p, seed=seed, draws=50, verbose=0) for seed in (1, 1, 2)
+        test(labels, p, seed=seed, num_draws=50, verbose=0)
+        for seed in (1, 1, 2)
     )
     assert one == two != three
 
 
 def test_no_sample():
-    found = test(np.zeros(0, int), np.zeros((0, 3)), draws=5, verbose=0)
+    found = test(np.zeros(0, int), np.zeros((0, 3)), num_draws=5, verbose=0)
     assert (found.value, found.expected, found.p_value) == (0.0, 0.0, 1.0)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"variant": "accuracy"}, "variant"),
-        ({"variant": "binary_calibration_error"}, "two classes"),
-        ({"draws": 0}, "draws"),
+        ({"metric": "accuracy"}, "metric"),
+        ({"metric": "binary_calibration_error"}, "two classes"),
+        ({"num_draws": 0}, "num_draws"),
         ({"confidence_level": 1.5}, "confidence_level"),
     ],
-    ids=["variant", "classes", "draws", "level"],
+    ids=["metric", "classes", "num_draws", "level"],
 )
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):

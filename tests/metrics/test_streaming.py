@@ -37,7 +37,7 @@ def value(metric):
 @pytest.mark.parametrize("name", ALL)
 def test_streaming_is_the_value_of_the_whole_array(name):
     labels, p = random_predictions(2000)
-    exact = kc.metrics.calibration_errors(labels, p, variants=[name])[name]
+    exact = kc.metrics.calibration_errors(labels, p, metrics=[name])[name]
     tolerance = APPROXIMATE[name][1] if name in APPROXIMATE else 1e-6
     metric = fed(ALL[name](), labels, p)
     assert value(metric) == pytest.approx(exact, abs=tolerance)

@@ -161,7 +161,7 @@ class TestMonteCarloDropout:
             ]
         )
         model.set_weights([np.array([[1.5, 0.0]])])
-        sampled = kc.models.MonteCarloDropout(model, samples=400)
+        sampled = kc.models.MonteCarloDropout(model, num_masks=400)
         p = sampled.predict(np.ones((50, 1)), verbose=0)[:, 0]
         high = 1 / (1 + np.exp(-3.0))
         # 20,000 draws; each sample of the batch has masks of its own.
@@ -191,8 +191,8 @@ class TestMonteCarloDropout:
         x = digits[2][0][:100]
         model = network()
 
-        def spread(samples):
-            sampled = kc.models.MonteCarloDropout(model, samples)
+        def spread(num_masks):
+            sampled = kc.models.MonteCarloDropout(model, num_masks)
             runs = [to_numpy(sampled(x)) for _ in range(5)]
             return np.std(runs, axis=0).mean()
 
@@ -213,7 +213,7 @@ class TestMonteCarloDropout:
         assert losses[1] < losses[0]
         sampled.save(tmp_path / "model.keras")
         again = keras.saving.load_model(tmp_path / "model.keras")
-        assert again.samples == 30
+        assert again.num_masks == 30
         x = digits[2][0]
         np.testing.assert_allclose(
             to_numpy(again.model(x)), to_numpy(model(x)), atol=1e-6
@@ -241,5 +241,5 @@ class TestMonteCarloDropout:
     def test_errors(self):
         with pytest.raises(ValueError, match="no dropout layer"):
             kc.models.MonteCarloDropout(network(rate=0.0))
-        with pytest.raises(ValueError, match="samples=0"):
-            kc.models.MonteCarloDropout(network(), samples=0)
+        with pytest.raises(ValueError, match="num_masks=0"):
+            kc.models.MonteCarloDropout(network(), num_masks=0)

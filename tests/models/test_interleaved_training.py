@@ -69,7 +69,11 @@ def test_first_the_majority_then_the_rest(parts):
     twin.set_weights(model.model.get_weights())
     record = Record()
     model.fit(
-        *majority, batch_size=100, held_out=rest, verbose=0, callbacks=[record]
+        *majority,
+        batch_size=100,
+        penalty_data=rest,
+        verbose=0,
+        callbacks=[record],
     )
     primary = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     penalty = MeanConfidence(primary=None, weight=weight, from_logits=True)
@@ -105,10 +109,10 @@ def test_each_part_is_reported_on_its_own_samples(form, parts):
     primary, _ = parts_of(model, *majority)
     _, penalty = parts_of(model, *rest)
     if form == "arrays":
-        arguments = {"x": majority[0], "y": majority[1], "held_out": rest}
+        arguments = {"x": majority[0], "y": majority[1], "penalty_data": rest}
     else:
         make = FORMS[form]
-        arguments = {"x": make(*majority), "held_out": make(*rest)}
+        arguments = {"x": make(*majority), "penalty_data": make(*rest)}
     logs = model.fit(**arguments, epochs=2, verbose=0).history
     assert logs["primary_loss"] == pytest.approx([primary] * 2, rel=1e-5)
     assert logs["penalty"] == pytest.approx([penalty] * 2, rel=1e-5)
@@ -120,12 +124,12 @@ def test_each_part_is_reported_on_its_own_samples(form, parts):
 def test_arrays_are_split_once_and_for_all(parts):
     x = np.concatenate([part[0] for part in parts])
     y = np.concatenate([part[1] for part in parts])
-    model = build(held_out=0.2, seed=5)
+    model = build(penalty_split=0.2, seed=5)
     (a, _), (b, _) = model._split(x, y, None, None)
     assert (len(a), len(b)) == (120, 30)
     both = np.concatenate([a, b])
     np.testing.assert_array_equal(np.sort(both, axis=0), np.sort(x, axis=0))
-    again = build(held_out=0.2, seed=5)
+    again = build(penalty_split=0.2, seed=5)
     np.testing.assert_array_equal(again._split(x, y, None, None)[1][0], b)
     _, penalty = parts_of(model, *model._split(x, y, None, None)[1])
     logs = model.fit(x, y, epochs=2, verbose=0).history
@@ -138,7 +142,7 @@ def test_validation_has_both_parts(parts, digits):
     (x, y), rest = parts
     valid = digits[1]
     logs = model.fit(
-        x, y, held_out=rest, validation_data=valid, verbose=0
+        x, y, penalty_data=rest, validation_data=valid, verbose=0
     ).history
     primary, penalty = parts_of(model, *valid)
     assert logs["val_primary_loss"][0] == pytest.approx(primary, rel=1e-4)
@@ -161,7 +165,7 @@ def test_a_penalty_per_row_and_class_weights(parts):
         x,
         y,
         batch_size=100,
-        held_out=rest,
+        penalty_data=rest,
         class_weight=class_weight,
         verbose=0,
     ).history
@@ -177,7 +181,7 @@ def test_ignored_pixels():
     y = rng.integers(0, 4, size=(20, 2, 2))
     y[:, 0, 0] = 255
     loss = MeanConfidence(from_logits=True, ignore_class=255)
-    model = build(loss, network=network, held_out=0.5)
+    model = build(loss, network=network, penalty_split=0.5)
     _, (x_rest, _) = model._split(x, y, None, None)
     p = np.asarray(keras.ops.softmax(model.predict(x_rest, verbose=0)))
     confidence = p.max(-1).reshape(10, 4)[:, 1:].mean()
@@ -194,7 +198,7 @@ def test_regularisers_act_in_both_parts(parts):
         ]
     )
     model = build(network=network)
-    logs = model.fit(*majority, held_out=rest, verbose=0).history
+    logs = model.fit(*majority, penalty_data=rest, verbose=0).history
     l2 = (network.get_weights()[0] ** 2).sum()
     # 100 samples minimise primary + l2, 50 samples 3 penalty + l2.
     parts = 100 * logs["primary_loss"][0] + 50 * 3.0 * logs["penalty"][0]
@@ -206,8 +210,8 @@ def test_mixed_precision_and_saving(parts, tmp_path):
     majority, rest = parts
     keras.mixed_precision.set_global_policy("mixed_float16")
     try:
-        model = build(learning_rate=0.1, held_out=0.3, seed=7)
-        model.fit(*majority, held_out=rest, epochs=2, verbose=0)
+        model = build(learning_rate=0.1, penalty_split=0.3, seed=7)
+        model.fit(*majority, penalty_data=rest, epochs=2, verbose=0)
     finally:
         keras.mixed_precision.set_global_policy("float32")
     path = tmp_path / "model.keras"
@@ -216,7 +220,7 @@ def test_mixed_precision_and_saving(parts, tmp_path):
     np.testing.assert_array_equal(
         again.predict(rest[0], verbose=0), model.predict(rest[0], verbose=0)
     )
-    assert (again.held_out, again.seed) == (0.3, 7)
+    assert (again.penalty_split, again.seed) == (0.3, 7)
     logs = again.fit(*majority, verbose=0).history
     assert np.isfinite(logs["loss"]).all()
 
@@ -224,7 +228,7 @@ def test_mixed_precision_and_saving(parts, tmp_path):
 def test_what_cannot_be_interleaved(parts):
     majority, rest = parts
     with pytest.raises(ValueError, match="share of the training data"):
-        kc.models.InterleavedTraining(small_network(), held_out=1.0)
+        kc.models.InterleavedTraining(small_network(), penalty_split=1.0)
     model = kc.models.InterleavedTraining(small_network())
     for loss in (
         "sparse_categorical_crossentropy",
@@ -239,7 +243,7 @@ def test_what_cannot_be_interleaved(parts):
     with pytest.raises(ValueError, match="Both parts need samples"):
         model.fit(majority[0][:1], majority[1][:1], verbose=0)
     with pytest.raises(ValueError, match="2 and 3 arrays"):
-        model.fit(*majority, held_out=(*rest, np.ones(50)), verbose=0)
+        model.fit(*majority, penalty_data=(*rest, np.ones(50)), verbose=0)
     with pytest.raises(ValueError, match="belongs to neither part"):
         model.train_on_batch(*majority)
 
@@ -247,7 +251,7 @@ def test_what_cannot_be_interleaved(parts):
 def test_endless_data(parts):
     majority, rest = (as_tf_data(*part) for part in parts)
     with pytest.raises(ValueError, match="Each part must end"):
-        build().fit(majority.repeat(), held_out=rest, verbose=0)
+        build().fit(majority.repeat(), penalty_data=rest, verbose=0)
 
 
 @pytest.mark.slow

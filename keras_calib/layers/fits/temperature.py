@@ -31,16 +31,17 @@ class TemperatureFit:
         temperature: the minimiser, or the bound it was stopped at.
         nll_before: mean negative log-likelihood at temperature 1, in nats.
         nll_after: the same at `temperature`.
-        bound: `None`, or why the temperature is at a bound: `"all correct"`,
-            the likelihood grows without end as T goes to 0; `"chance"`, it
-            does as T goes to infinity; `"limit"`, the minimiser lies outside
-            the bounds; `"constant"`, every row of logits is constant.
+        stop_reason: `None`, or why the temperature is at a bound:
+            `"all correct"`, the likelihood grows without end as T goes to 0;
+            `"chance"`, it does as T goes to infinity; `"limit"`, the minimiser
+            lies outside the bounds; `"constant"`, every row of logits is
+            constant.
     """
 
     temperature: float
     nll_before: float
     nll_after: float
-    bound: str | None = None
+    stop_reason: str | None = None
 
 
 def fit_temperature(logits, labels, weight=None, smoothing=0.0):
@@ -82,8 +83,8 @@ def fit_temperature(logits, labels, weight=None, smoothing=0.0):
         known = None
     tolerance = 1e-4 if logits.dtype == np.float32 else 1e-6
     u, after = _newton(whole, start, known, low, high, tolerance)
-    bound = "limit" if u in (low, high) else None
-    return TemperatureFit(float(np.exp(-u)), nll, after, bound)
+    stop_reason = "limit" if u in (low, high) else None
+    return TemperatureFit(float(np.exp(-u)), nll, after, stop_reason)
 
 
 def _at_bound(passes, nll, u, name):

@@ -20,14 +20,14 @@ LARGEST = 2**31 - 1
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
-class WithHistory(WrappedModel):
+class SampleHistoryModel(WrappedModel):
     """A network, and what its training remembers of each sample.
 
     Wrap a classifier, compile and fit the wrapper, with a number for each
-    training sample: `fit(kc.with_index(x), y)`. In every training step the
-    history is first read by the loss (`kc.losses.CRL`), then updated with the
-    predictions of the same forward pass. Validation and prediction take plain
-    inputs, run the network alone and leave the history as it is.
+    training sample: `fit(kc.add_sample_index(x), y)`. In every training step
+    the history is first read by the loss (`kc.losses.CRL`), then updated with
+    the predictions of the same forward pass. Validation and prediction take
+    plain inputs, run the network alone and leave the history as it is.
 
     The history lives in variables of this model: `ModelCheckpoint`,
     `BackupAndRestore` and `.keras` files keep it, and training resumes with
@@ -60,10 +60,11 @@ class WithHistory(WrappedModel):
         >>> import keras, numpy as np, keras_calib as kc
         >>> x, y = np.random.default_rng(0).normal(size=(64, 4)), np.arange(64)
         >>> network = keras.Sequential([keras.layers.Dense(3)])
-        >>> model = kc.models.WithHistory(network, num_samples=len(x))
+        >>> model = kc.models.SampleHistoryModel(network, num_samples=len(x))
         >>> loss = kc.losses.CRL(weight=1.0, from_logits=True)
         >>> model.compile("adam", loss, metrics=["accuracy"])
-        >>> history = model.fit(kc.with_index(x), y % 3, epochs=2, verbose=0)
+        >>> x = kc.add_sample_index(x)
+        >>> history = model.fit(x, y % 3, epochs=2, verbose=0)
         >>> model.sample_history()["seen"].min()
         np.float32(2.0)
 
@@ -73,7 +74,9 @@ class WithHistory(WrappedModel):
         pass.
     """
 
-    def __init__(self, model, num_samples, name="with_history", **kwargs):
+    def __init__(
+        self, model, num_samples, name="sample_history_model", **kwargs
+    ):
         super().__init__(model, name=name, **kwargs)
         if not isinstance(num_samples, int | np.integer) or not (
             0 < num_samples <= LARGEST
@@ -134,8 +137,8 @@ class WithHistory(WrappedModel):
         if index is None:
             raise ValueError(
                 "Training data needs a number for each sample: wrap the first "
-                "argument of `fit`, `fit(kc.with_index(x), y)` or "
-                "`fit(kc.with_index(dataset))`. Received: inputs without "
+                "argument of `fit`, `fit(kc.add_sample_index(x), y)` or "
+                "`fit(kc.add_sample_index(dataset))`. Received: inputs without "
                 "`sample_index`."
             )
         if "int" not in keras.backend.standardize_dtype(index.dtype):
@@ -155,7 +158,7 @@ class WithHistory(WrappedModel):
             f"The history holds {self.num_samples} samples, 0 to "
             f"{self.num_samples - 1}. Received: sample numbers from "
             f"{index.min()} to {index.max()}. Pass `num_samples=`, the "
-            "length of the training data, to `WithHistory`."
+            "length of the training data, to `SampleHistoryModel`."
         )
 
     def _lowest(self):
@@ -204,7 +207,7 @@ class WithHistory(WrappedModel):
             self.show(part, value, ops.shape(y_pred)[0])
 
     def fit(self, x=None, *args, **kwargs):
-        """As in Keras, for data with sample numbers: see `kc.with_index`.
+        """As in Keras, for data with sample numbers: see `kc.add_sample_index`.
 
         Args:
             x: training data with numbers.
@@ -278,5 +281,5 @@ class _RaiseForStrays(keras.callbacks.Callback):
             raise ValueError(
                 f"{strays:.0f} samples had a number outside this history. "
                 f"Received: num_samples={self.model.num_samples}. Pass the "
-                "length of the training data to `WithHistory`."
+                "length of the training data to `SampleHistoryModel`."
             )

@@ -39,7 +39,7 @@ def heads():
 
 @pytest.mark.parametrize("kind", heads())
 @pytest.mark.parametrize("method", ["temperature", "any affine map"])
-def test_folding_equals_the_layer(kind, method):
+def test_fusing_equals_the_layer(kind, method):
     if method != "temperature":
         method = Affine(MATRIX)
     model = built(heads()[kind])
@@ -47,21 +47,21 @@ def test_folding_equals_the_layer(kind, method):
     # What the map does is tested here, not whether it is a good one.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("keras_calib.calibration.fit.is_worse", lambda *_: False)
-        folded = kc.calibrate(model, X, Y, method=method, fold=True, verbose=0)
+        fused = kc.calibrate(model, X, Y, method=method, fuse=True, verbose=0)
         if not isinstance(method, str):
             method = Affine(MATRIX)
         whole = kc.calibrate(model, X, Y, method=method, verbose=0)
     np.testing.assert_allclose(
-        folded.predict(X, verbose=0),
+        fused.predict(X, verbose=0),
         whole.predict(X, verbose=0),
         rtol=2e-5,
         atol=1e-6,
     )
     np.testing.assert_array_equal(to_numpy(model(X)), outputs)
-    for layer in folded._flatten_layers():
+    for layer in fused._flatten_layers():
         assert not type(layer).__module__.startswith("keras_calib")
     assert (
-        kc.calibration_record(folded)["nll_after"]
+        kc.calibration_record(fused)["nll_after"]
         == kc.calibration_record(whole)["nll_after"]
     )
 
@@ -72,10 +72,10 @@ def test_convolutional_head():
     model = keras.Model(inputs, head(inputs))
     head.set_weights([KERNEL[None, None], np.ones(3)])
     x, y = X.reshape(30, 5, 2, 8), Y.reshape(30, 5, 2)
-    folded = kc.calibrate(model, x, y, fold=True, verbose=0)
+    fused = kc.calibrate(model, x, y, fuse=True, verbose=0)
     whole = kc.calibrate(model, x, y, verbose=0)
     np.testing.assert_allclose(
-        folded.predict(x, verbose=0), whole.predict(x, verbose=0), atol=1e-6
+        fused.predict(x, verbose=0), whole.predict(x, verbose=0), atol=1e-6
     )
 
 
@@ -83,10 +83,10 @@ def test_one_sigmoid_unit():
     model = functional(layers.Dense(1, "sigmoid"))
     model.layers[-1].set_weights([KERNEL[:, :1], np.array([0.5])])
     y = (Y > 0).astype("int32")
-    folded = kc.calibrate(model, X, y, fold=True, verbose=0)
+    fused = kc.calibrate(model, X, y, fuse=True, verbose=0)
     whole = kc.calibrate(model, X, y, verbose=0)
     np.testing.assert_allclose(
-        folded.predict(X, verbose=0), whole.predict(X, verbose=0), atol=1e-6
+        fused.predict(X, verbose=0), whole.predict(X, verbose=0), atol=1e-6
     )
 
 
@@ -94,19 +94,19 @@ LOAD = """
 import sys
 sys.modules["keras_calib"] = None  # an import would fail
 import keras, numpy
-model = keras.saving.load_model("folded.keras", safe_mode=True)
+model = keras.saving.load_model("fused.keras", safe_mode=True)
 numpy.save("loaded.npy", model.predict(numpy.load("x.npy"), verbose=0))
 """
 
 
 def test_the_file_needs_nothing_but_keras(tmp_path):
     model = built(functional(dense("softmax")))
-    folded = kc.calibrate(model, X, Y, fold=True, verbose=0)
-    folded.save(tmp_path / "folded.keras")
+    fused = kc.calibrate(model, X, Y, fuse=True, verbose=0)
+    fused.save(tmp_path / "fused.keras")
     np.save(tmp_path / "x.npy", X)
     subprocess.run([sys.executable, "-c", LOAD], cwd=tmp_path, check=True)
     np.testing.assert_array_equal(
-        np.load(tmp_path / "loaded.npy"), folded.predict(X, verbose=0)
+        np.load(tmp_path / "loaded.npy"), fused.predict(X, verbose=0)
     )
 
 
@@ -148,8 +148,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_folded_is_refused(case):
+def test_what_cannot_be_fused_is_refused(case):
     make, arguments, message = REFUSED[case]
     model = make()
     with pytest.raises(ValueError, match=message):
-        kc.calibrate(model, X, Y, fold=True, verbose=0, **arguments)
+        kc.calibrate(model, X, Y, fuse=True, verbose=0, **arguments)

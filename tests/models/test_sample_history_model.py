@@ -15,7 +15,7 @@ def wrapped(
     num_samples=SIZE, loss=None, learning_rate=1e-2, activation=None, **kwargs
 ):
     network = small_network(activation=activation)
-    model = kc.models.WithHistory(network, num_samples)
+    model = kc.models.SampleHistoryModel(network, num_samples)
     model.compile(
         keras.optimizers.Adam(learning_rate),
         kc.losses.CRL(from_logits=activation is None) if loss is None else loss,
@@ -50,7 +50,7 @@ def check(model, x, y, epochs):
 def as_tf_data(x, y):
     tf = pytest.importorskip("tensorflow")
     data = tf.data.Dataset.from_tensor_slices((x, y))
-    return (kc.with_index(data).shuffle(200).batch(32),)
+    return (kc.add_sample_index(data).shuffle(200).batch(32),)
 
 
 def as_loader(x, y):
@@ -59,16 +59,16 @@ def as_loader(x, y):
         torch.tensor(x), torch.tensor(y.astype("int64"))
     )
     return (
-        kc.with_index(
+        kc.add_sample_index(
             torch.utils.data.DataLoader(data, batch_size=32, shuffle=True)
         ),
     )
 
 
 FORMS = {
-    "arrays": lambda x, y: (kc.with_index(x), y),
+    "arrays": lambda x, y: (kc.add_sample_index(x), y),
     "tf_data": as_tf_data,
-    "py_dataset": lambda x, y: (kc.with_index(Pieces(x, y)),),
+    "py_dataset": lambda x, y: (kc.add_sample_index(Pieces(x, y)),),
     "loader": as_loader,
 }
 
@@ -84,7 +84,7 @@ def test_validation_and_prediction_leave_it_alone(data, digits):
     model = wrapped(learning_rate=0.0)
     x, y = digits[1]
     history = model.fit(
-        kc.with_index(data[0]),
+        kc.add_sample_index(data[0]),
         data[1],
         epochs=2,
         validation_data=(x, y),
@@ -92,11 +92,11 @@ def test_validation_and_prediction_leave_it_alone(data, digits):
     ).history
     check(model, *data, epochs=2)
     # Also when validation data brings numbers.
-    model.evaluate(kc.with_index(x), y, verbose=0)
+    model.evaluate(kc.add_sample_index(x), y, verbose=0)
     model.evaluate(x, y, verbose=0)
     predicted = model.predict(x, verbose=0)
     np.testing.assert_array_equal(
-        model.predict(kc.with_index(x), verbose=0), predicted
+        model.predict(kc.add_sample_index(x), verbose=0), predicted
     )
     check(model, *data, epochs=2)
     # Without a history the loss is the primary loss.
@@ -112,7 +112,7 @@ def test_the_loss_sees_the_history_before_the_step(data):
     logits = model.predict(x, verbose=0)
     correct = (logits.argmax(-1) == y).astype(float)
     history = model.fit(
-        kc.with_index(x),
+        kc.add_sample_index(x),
         y,
         epochs=3,
         batch_size=SIZE,
@@ -157,7 +157,7 @@ def test_ignored_and_weightless_samples_have_no_history(data):
     labels = np.where(np.arange(SIZE) % 3 == 0, 255, y)
     weights = (np.arange(SIZE) % 2).astype("float32")
     model = wrapped(loss=kc.losses.CRL(from_logits=True, ignore_class=255))
-    model.fit(kc.with_index(x), labels, sample_weight=weights, verbose=0)
+    model.fit(kc.add_sample_index(x), labels, sample_weight=weights, verbose=0)
     expected = (np.arange(SIZE) % 3 != 0) & (weights > 0)
     np.testing.assert_array_equal(model.sample_history()["seen"], expected)
 
@@ -165,7 +165,7 @@ def test_ignored_and_weightless_samples_have_no_history(data):
 def test_any_loss_of_keras_keeps_a_history(data):
     loss = "sparse_categorical_crossentropy"
     model = wrapped(loss=loss, activation="softmax")
-    logs = model.fit(kc.with_index(data[0]), data[1], verbose=0).history
+    logs = model.fit(kc.add_sample_index(data[0]), data[1], verbose=0).history
     assert sorted(logs) == ["accuracy", "loss"]
     assert (model.sample_history()["seen"] == 1).all()
     confidence = model.sample_history()["confidence"]
@@ -177,7 +177,7 @@ def test_mixed_precision(data):
     keras.mixed_precision.set_global_policy("mixed_float16")
     try:
         model = wrapped()
-        model.fit(kc.with_index(data[0]), data[1], epochs=3, verbose=0)
+        model.fit(kc.add_sample_index(data[0]), data[1], epochs=3, verbose=0)
     finally:
         keras.mixed_precision.set_global_policy("float32")
     assert model.seen.dtype == "float32"
@@ -189,20 +189,20 @@ def test_compiled(data):
     if keras.backend.backend() == "torch":
         pytest.skip("torch.compile needs a C++ compiler")
     model = wrapped(learning_rate=0.0, jit_compile=True)
-    model.fit(kc.with_index(data[0]), data[1], epochs=2, verbose=0)
+    model.fit(kc.add_sample_index(data[0]), data[1], epochs=2, verbose=0)
     check(model, *data, epochs=2)
 
 
 @pytest.mark.slow
 def test_save_and_load(data, tmp_path):
     model = wrapped()
-    model.fit(kc.with_index(data[0]), data[1], epochs=2, verbose=0)
+    model.fit(kc.add_sample_index(data[0]), data[1], epochs=2, verbose=0)
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
     for name, values in model.sample_history().items():
         np.testing.assert_array_equal(again.sample_history()[name], values)
     assert isinstance(again.loss, kc.losses.CRL)
-    logs = again.fit(kc.with_index(data[0]), data[1], verbose=0).history
+    logs = again.fit(kc.add_sample_index(data[0]), data[1], verbose=0).history
     assert logs["penalty"][0] > 0
     # The network alone is a plain model.
     model.model.save(tmp_path / "network.keras")
@@ -227,7 +227,7 @@ def test_a_killed_run_resumes_with_its_history(data, tmp_path):
         model = wrapped()
         backup = keras.callbacks.BackupAndRestore(tmp_path / folder)
         model.fit(
-            kc.with_index(data[0]),
+            kc.add_sample_index(data[0]),
             data[1],
             epochs=4,
             shuffle=False,
@@ -251,7 +251,7 @@ def test_checkpoints_hold_it(data, tmp_path):
     model = wrapped()
     checkpoint = keras.callbacks.ModelCheckpoint(path, save_weights_only=True)
     model.fit(
-        kc.with_index(data[0]), data[1], verbose=0, callbacks=[checkpoint]
+        kc.add_sample_index(data[0]), data[1], verbose=0, callbacks=[checkpoint]
     )
     again = wrapped()
     again.load_weights(path)
@@ -276,10 +276,10 @@ def test_floats_are_no_numbers(data):
 def test_a_history_that_is_too_short(data):
     model = wrapped(num_samples=100)
     with pytest.raises(ValueError, match=r"holds 100 .* from 0 to 119"):
-        model.fit(kc.with_index(data[0]), data[1], verbose=0)
+        model.fit(kc.add_sample_index(data[0]), data[1], verbose=0)
     # Where only the compiled step sees the numbers, the epoch ends with it.
     with pytest.raises(ValueError, match=r"[Hh]istory"):
-        model.fit(kc.with_index(Pieces(*data)), verbose=0)
+        model.fit(kc.add_sample_index(Pieces(*data)), verbose=0)
     assert np.isfinite(model.get_weights()[0]).all()
     assert model.sample_history()["seen"].max() <= 1
 
@@ -287,18 +287,18 @@ def test_a_history_that_is_too_short(data):
 def test_bad_arguments():
     for num_samples in (0, -1, 2.5, 2**31):
         with pytest.raises(ValueError, match="`num_samples` is the number"):
-            kc.models.WithHistory(small_network(), num_samples)
+            kc.models.SampleHistoryModel(small_network(), num_samples)
 
 
 def test_pixels_have_no_history():
     network = keras.Sequential(
         [keras.Input((2, 2, 3)), keras.layers.Conv2D(4, 1)]
     )
-    model = kc.models.WithHistory(network, 4)
+    model = kc.models.SampleHistoryModel(network, 4)
     model.compile("sgd", kc.losses.FocalLoss(from_logits=True))
     with pytest.raises(ValueError, match="one history per sample"):
         model.fit(
-            kc.with_index(np.zeros((4, 2, 2, 3))),
+            kc.add_sample_index(np.zeros((4, 2, 2, 3))),
             np.zeros((4, 2, 2)),
             verbose=0,
         )
