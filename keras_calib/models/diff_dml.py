@@ -160,7 +160,10 @@ class DiffDML(MutualLearning):
 
     def _counter(self, name):
         return self.add_weight(
-            shape=(), initializer="zeros", dtype="int32", name=name,
+            shape=(),
+            initializer="zeros",
+            dtype="int32",
+            name=name,
             trainable=False,
         )
 

@@ -1,0 +1,274 @@
+"""Trains what a table of the papers needs, one row at a time.
+
+    python examples/papers/run.py S                     # all missing rows
+    python examples/papers/run.py S --only ACLS --seeds 1
+    python examples/papers/run.py G30 --jobs 2 --seconds 540
+    python examples/papers/run.py --check S/ACLS/0      # run a row again
+
+A finished row is one JSON line in `examples/results/<table>.jsonl`; the
+logits of validation, calibration and test images go to `--work`, outside git.
+Stopped and started again, it goes on where it was, epoch by epoch. A row whose
+loss gives other values than when the row was made is run again. For the data
+see `kc.datasets.load`.
+"""
+
+import argparse
+import datetime
+import fcntl
+import json
+import os
+import pathlib
+import platform
+import re
+import subprocess
+import sys
+import time
+
+import protocols
+
+HERE = pathlib.Path(__file__).parent
+RESULTS = HERE.parent / "results"
+
+
+def main(arguments=None):
+    arguments = parse(arguments)
+    if arguments.check:
+        return check(arguments)
+    if arguments.row:
+        return run_row(arguments, *arguments.row)
+    rows = missing(arguments)
+    print(f"{arguments.table}: {len(rows)} rows to run", flush=True)
+    return run_all(arguments, rows)
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(
+        description=__doc__.partition("\n")[0],
+    )
+    add = parser.add_argument
+    add("table", nargs="?", choices=protocols.TABLES)
+    add("--only", nargs="+", metavar="METHOD", choices=protocols.METHODS)
+    add("--seeds", type=int, help="so many seeds of each method at most")
+    add("--jobs", type=int, default=1, help="rows at a time, a process each")
+    add("--threads", type=int, help="threads of each process (CPU)")
+    add("--seconds", type=float, help="stop in time; run again to go on")
+    add("--results", type=pathlib.Path, default=RESULTS)
+    add("--work", type=pathlib.Path, default=pathlib.Path("papers_work"))
+    add("--check", metavar="TABLE/METHOD/SEED", help="run a stored row again")
+    add("--row", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args(arguments)
+    if not (arguments.table or arguments.check):
+        parser.error("Which table? One of " + ", ".join(protocols.TABLES))
+    return arguments
+
+
+def read_rows(path):
+    """Stored rows, the newest of each `(method, seed)`, as a dict."""
+    if not path.exists():
+        return {}
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return {(row["method"], row["seed"]): row for row in rows}
+
+
+def missing(arguments):
+    """Rows to run: method and seed, every method's first seed first."""
+    stored = read_rows(arguments.results / f"{arguments.table}.jsonl")
+    table = protocols.TABLES[arguments.table]
+    stale = {}
+    wanted = []
+    for name, seeds in table.items():
+        if arguments.only and name not in arguments.only:
+            continue
+        seeds = min(seeds, arguments.seeds or seeds)
+        wanted += [(seed, name) for seed in range(seeds)]
+    ranks = {name: rank for rank, name in enumerate(table)}
+    wanted.sort(key=lambda row: (row[0], ranks[row[1]]))
+    rows = []
+    for seed, name in wanted:
+        row = stored.get((name, seed))
+        if row is not None and name not in stale:
+            stale[name] = changed(arguments.table, name, row)
+            if stale[name]:
+                print(f"{name}: {stale[name]}: to be run again", flush=True)
+        if row is None or changed(arguments.table, name, row):
+            rows.append((name, seed))
+    return rows
+
+
+def changed(table, method, row):
+    """Why a stored row does not stand for today's code, or `None`."""
+    import work
+
+    settings = as_json(work.settings(table, method))
+    if row["settings"] != settings:
+        return "its settings changed"
+    probe = work.probe(protocols.METHODS[method])
+    pairs = zip(probe, row["probe"], strict=True)
+    if any(abs(a - b) > 1e-3 * max(1.0, abs(b)) for a, b in pairs):
+        return "its loss gives other values now"
+    return None
+
+
+def as_json(value):
+    return json.loads(json.dumps(value))
+
+
+def run_all(arguments, rows):
+    """Start a process per row, `jobs` at a time, until all are done."""
+    begin = time.time()
+    running, total, done, failed = [], len(rows), 0, 0
+    rows = list(rows)
+    while rows or running:
+        while (
+            rows
+            and len(running) < arguments.jobs
+            and not late(arguments, begin)
+        ):
+            running.append(start(arguments, *rows.pop(0), begin))
+        time.sleep(0.5)
+        for process, name in list(running):
+            if process.poll() is None:
+                continue
+            running.remove((process, name))
+            done += 1
+            failed += process.returncode != 0
+            each = (time.time() - begin) / done
+            left = datetime.timedelta(seconds=int(each * (total - done)))
+            state = "done" if process.returncode == 0 else "FAILED"
+            print(f"[{done}/{total}] {name}: {state}, {left} left", flush=True)
+        if late(arguments, begin) and not running:
+            print(f"time is over, {len(rows)} rows left", flush=True)
+            break
+    return 1 if failed else 0
+
+
+def late(arguments, begin):
+    return (
+        arguments.seconds is not None
+        and time.time() - begin > arguments.seconds - 30
+    )
+
+
+def start(arguments, method, seed, begin):
+    command = [sys.executable, __file__, arguments.table]
+    command += ["--row", method, str(seed)]
+    command += ["--results", arguments.results, "--work", arguments.work]
+    if arguments.seconds is not None:
+        left = arguments.seconds - (time.time() - begin)
+        command += ["--seconds", str(left)]
+    environment = dict(os.environ)
+    if arguments.threads:
+        for key in (
+            *("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"),
+            "TF_NUM_INTEROP_THREADS",
+        ):
+            environment[key] = str(arguments.threads)
+    name = f"{method}, seed {seed}"
+    folder = arguments.work / arguments.table
+    folder.mkdir(parents=True, exist_ok=True)
+    log = open(folder / f"{slug(method, seed)}.log", "ab")
+    process = subprocess.Popen(
+        list(map(str, command)), env=environment, stdout=log, stderr=log
+    )
+    log.close()
+    return process, name
+
+
+def slug(method, seed):
+    """A file name for a row."""
+    return re.sub(r"[^A-Za-z0-9+-]+", "_", method) + f"-{seed}"
+
+
+def run_row(arguments, method, seed):
+    """Train, measure and store one row, in this process."""
+    import work
+
+    deadline = None
+    if arguments.seconds is not None:
+        deadline = time.time() + arguments.seconds
+    folder = arguments.work / arguments.table
+    folder.mkdir(parents=True, exist_ok=True)
+    seed = int(seed)
+    row = work.run(
+        arguments.table,
+        method,
+        seed,
+        folder / slug(method, seed),
+        arguments.work,
+        deadline,
+    )
+    if row is None:
+        print("stopped in time; start again to go on", flush=True)
+        return 0
+    row = {
+        "table": arguments.table,
+        "method": method,
+        "seed": seed,
+        **row,
+        "settings": work.settings(arguments.table, method),
+        "probe": work.probe(protocols.METHODS[method]),
+        "threads": arguments.threads or os.environ.get("OMP_NUM_THREADS"),
+        "commit": commit(),
+        "date": datetime.date.today().isoformat(),
+        "machine": work.machine(),
+        "python": platform.python_version(),
+    }
+    append(arguments.results / f"{arguments.table}.jsonl", row)
+    print(json.dumps(row["test"]), flush=True)
+    return 0
+
+
+def append(path, row):
+    """One line, whole or not at all, whoever else writes to the file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write((json.dumps(row) + "\n").encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def commit():
+    """The commit of the code, with a plus where files differ from it."""
+    # A copy of the tree without its history is told its commit.
+    if "SOURCE_COMMIT" in os.environ:
+        return os.environ["SOURCE_COMMIT"]
+    command = ["git", "-C", str(HERE), "describe", "--always", "--dirty=+"]
+    command += ["--exclude=*"]
+    found = subprocess.run(command, capture_output=True, text=True)
+    return found.stdout.strip() or None
+
+
+def check(arguments):
+    """Run a stored row again and compare; exit status 1 where it differs."""
+    table, _, rest = arguments.check.partition("/")
+    method, _, seed = rest.rpartition("/")
+    rows = read_rows(arguments.results / f"{table}.jsonl")
+    stored = rows[method, int(seed)]
+    aside = arguments.work / "check"
+    again = argparse.Namespace(**vars(arguments))
+    again.table, again.results, again.work = table, aside, aside
+    again.threads = arguments.threads or stored["threads"]
+    process, _ = start(again, method, int(seed), time.time())
+    if process.wait():
+        print(f"the run failed; see {aside}")
+        return 1
+    found = read_rows(aside / f"{table}.jsonl")[method, int(seed)]
+    others = [row["test"] for (name, _), row in rows.items() if name == method]
+    status = 0
+    for key in ("accuracy", "ece"):
+        before, after = stored["test"][key], found["test"][key]
+        limit = 0.003
+        if stored["machine"] != found["machine"] and len(others) > 2:
+            values = [row[key] for row in others]
+            mean = sum(values) / len(values)
+            variance = sum((v - mean) ** 2 for v in values) / (len(values) - 1)
+            limit = max(limit, 2 * variance**0.5)
+        verdict = "agrees" if abs(before - after) <= limit else "DIFFERS"
+        status |= verdict == "DIFFERS"
+        print(f"{key}: stored {before:.4f}, now {after:.4f}: {verdict}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

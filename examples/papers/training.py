@@ -1,0 +1,163 @@
+"""What every run shares: batches, augmentation, decay, checkpoints."""
+
+import os
+import time
+
+import keras
+import numpy as np
+from keras import layers
+from keras import ops
+
+MEAN = (125.3, 123.0, 113.9)
+DEVIATION = (63.0, 62.1, 66.7)
+
+
+class Batches(keras.utils.PyDataset):
+    """Batches in an order that depends on the seed and the epoch alone.
+
+    So a run that is stopped goes on with the batches it would have had. On
+    JAX the images lie on the device, and a batch is gathered there.
+
+    Args:
+        x: uint8 images, `(n, height, width, 3)`.
+        y: class ids, `(n,)`.
+        batch_size: int; the last, smaller batch is left out.
+        seed: int.
+    """
+
+    def __init__(self, x, y, batch_size, seed):
+        super().__init__()
+        self.arrays = (x, y.astype("int32"))
+        self.batch_size, self.seed, self.epoch = batch_size, seed, 0
+        self.gather = None
+        if keras.backend.backend() == "jax":
+            self._put_on_device()
+        self.on_epoch_begin()
+
+    def _put_on_device(self):
+        import jax
+
+        self.arrays = jax.device_put(self.arrays)
+
+        def gather(arrays, order, start):
+            rows = jax.lax.dynamic_slice(order, (start,), (self.batch_size,))
+            return [array[rows] for array in arrays]
+
+        self.gather = jax.jit(gather)
+
+    def __len__(self):
+        return len(self.arrays[1]) // self.batch_size
+
+    def on_epoch_begin(self):
+        generator = np.random.default_rng((self.seed, self.epoch))
+        self.order = generator.permutation(len(self.arrays[1])).astype("int32")
+
+    def __getitem__(self, index):
+        start = index * self.batch_size
+        if self.gather is not None:
+            return tuple(self.gather(self.arrays, self.order, start))
+        rows = self.order[start : start + self.batch_size]
+        return tuple(array[rows] for array in self.arrays)
+
+
+@keras.saving.register_keras_serializable(package="keras_calib_examples")
+class Augment(layers.Layer):
+    """Bytes to standardized images; in training shifted and mirrored.
+
+    Args:
+        shift: int, pixels at most; the border is black.
+        seed: int. With the counter, which is a weight and so is saved in
+            checkpoints, it decides the draws.
+        **kwargs: `name`, as in Keras.
+    """
+
+    def __init__(self, shift=4, seed=0, **kwargs):
+        super().__init__(**kwargs)
+        self.shift, self.seed = shift, seed
+
+    def build(self, input_shape):
+        self.draws = self.add_weight((), "zeros", "int32", trainable=False)
+
+    def call(self, x, training=False):
+        if training:
+            self.draws.assign(self.draws + 1)
+            seed = ops.cast(ops.stack([self.seed, self.draws]), "uint32")
+            count, side = ops.shape(x)[:2]
+            draw = keras.random.uniform(
+                (3, count, 1), dtype="float32", seed=seed
+            )
+            corner = ops.cast(draw[:2] * (2 * self.shift + 1), "int32")
+            line = ops.arange(side, dtype="int32")
+            column = ops.where(draw[2] < 0.5, line, side - 1 - line) + corner[0]
+            pad = (self.shift, self.shift)
+            x = ops.pad(x, ((0, 0), pad, pad, (0, 0)))
+            if self.shift:
+                rows = (line + corner[1])[:, :, None, None]
+                x = ops.take_along_axis(x, rows, axis=1)
+            x = ops.take_along_axis(x, column[:, None, :, None], axis=2)
+        x = (ops.cast(x, "float32") - ops.array(MEAN)) / ops.array(DEVIATION)
+        return ops.cast(x, self.compute_dtype)
+
+    def get_config(self):
+        return {**super().get_config(), "shift": self.shift, "seed": self.seed}
+
+
+@keras.saving.register_keras_serializable(package="keras_calib_examples")
+class CoupledSGD(keras.optimizers.SGD):
+    """SGD whose decay is in the gradient, as in the papers.
+
+    Keras' own `weight_decay` acts outside the momentum: at momentum 0.9 about
+    a tenth of this one.
+    """
+
+    def __init__(self, learning_rate=0.1, coupled_decay=5e-4, **kwargs):
+        super().__init__(learning_rate, **kwargs)
+        self.coupled_decay = coupled_decay
+
+    def update_step(self, gradient, variable, learning_rate):
+        decay = self.coupled_decay * ops.cast(variable, gradient.dtype)
+        super().update_step(gradient + decay, variable, learning_rate)
+
+    def get_config(self):
+        config = super().get_config()
+        return {**config, "coupled_decay": self.coupled_decay}
+
+
+class Resumable(keras.callbacks.Callback):
+    """Checkpoints between epochs, and stops before the time is over.
+
+    Args:
+        path: file of the checkpoint; it is replaced, never half written.
+        batches: the `Batches` that this run trains on.
+        deadline: `time.time()` after which no epoch may begin, or `None`.
+    """
+
+    def __init__(self, path, batches, deadline=None):
+        super().__init__()
+        self.path, self.batches, self.deadline = path, batches, deadline
+        self.seconds, self.saved, self.stopped = [], time.time(), False
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.begin, self.batches.epoch = time.time(), epoch
+        self.batches.on_epoch_begin()
+
+    def on_epoch_end(self, epoch, logs=None):
+        now = time.time()
+        self.seconds.append(now - self.begin)
+        last = epoch + 1 == self.params["epochs"]
+        typical = min(self.seconds[1:], default=0)  # the first one compiles
+        late = self.deadline is not None and now + 2 * typical > self.deadline
+        self.stopped = late and not last
+        if self.stopped or last or now - self.saved > 60:
+            save_weights(self.model, self.path)
+            self.saved = now
+        self.model.stop_training = self.stopped
+        shown = {key: round(float(value), 4) for key, value in logs.items()}
+        print(f"epoch {epoch + 1} {self.seconds[-1]:.1f} s {shown}", flush=True)
+
+
+def save_weights(model, path):
+    """Weights and optimizer, written aside and moved into place."""
+    part = str(path).replace(".weights.h5", ".part.weights.h5")
+    model.save_weights(part)
+    os.replace(part, path)
