@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 
+from keras_calib.inputs.arrays import as_array
 from keras_calib.ops.replicas import num_replicas
-from keras_calib.ops.rows import seen
 
 
 def batches(x, y=None, sample_weight=None, batch_size=None, steps=None):
@@ -189,13 +189,3 @@ def concatenate(parts):
         whole[start : start + len(part)] = part
         start += len(part)
     return whole
-
-
-def as_array(values):
-    """A NumPy view of an array or of any framework's tensor."""
-    if isinstance(values, np.ndarray):
-        return values
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-    array = seen(values) if keras.ops.is_tensor(values) else None
-    return np.asarray(values if array is None else array)

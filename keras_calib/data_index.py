@@ -9,7 +9,7 @@ import sys
 import keras
 import numpy as np
 
-from keras_calib.data import as_array
+from keras_calib.inputs.arrays import as_array
 
 INPUTS = "inputs"
 SAMPLE_INDEX = "sample_index"

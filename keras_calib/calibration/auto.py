@@ -10,9 +10,9 @@ import warnings
 import numpy as np
 
 from keras_calib.calibration.methods import as_map
-from keras_calib.data import as_array
+from keras_calib.inputs import arrays
+from keras_calib.inputs.arrays import as_array
 from keras_calib.layers.base import CalibrationLayer
-from keras_calib.ops import arrays
 
 NUM_FOLDS = 5
 NUM_ERRORS = 2

@@ -12,8 +12,8 @@ from keras_calib.calibration.head import find_head
 from keras_calib.calibration.head import fuse as fuse_into
 from keras_calib.calibration.model import CalibratedModel
 from keras_calib.calibration.samples import collect
-from keras_calib.data import as_array
 from keras_calib.data import batches
+from keras_calib.inputs.arrays import as_array
 from keras_calib.layers.base import CalibrationLayer
 from keras_calib.layers.log_probabilities import LogProbabilities
 from keras_calib.version import __version__

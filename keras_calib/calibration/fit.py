@@ -9,7 +9,7 @@ from keras_calib.calibration.checks import free_name
 from keras_calib.calibration.checks import warn_if_few
 from keras_calib.calibration.identity import NoCalibration
 from keras_calib.calibration.methods import as_map
-from keras_calib.data import as_array
+from keras_calib.inputs.arrays import as_array
 from keras_calib.layers.base import CalibrationLayer
 from keras_calib.metrics import exact
 

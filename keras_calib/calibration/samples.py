@@ -15,6 +15,7 @@ import keras
 import numpy as np
 
 from keras_calib import data
+from keras_calib.inputs.arrays import as_array
 from keras_calib.layers.base import as_samples
 
 # Bytes of network outputs above which they go to a temporary file.
@@ -72,7 +73,7 @@ def collect(network, source, total, ignore_class=None, verbose=0, spill=None):
             x = data.for_model(x)
             if example is None:
                 example = keras.tree.map_structure(lambda leaf: leaf[:1], x)
-            scores, y = data.outputs_of(network, x), data.as_array(y)
+            scores, y = data.outputs_of(network, x), as_array(y)
             prints.append(_hashes(x, len(y)))
             one_hot = scores.ndim == y.ndim and y.shape[-1] > 1
             if _counts(y, weight, ignore_class):
@@ -111,13 +112,13 @@ def _counts(labels, weight, ignore_class):
     if ignore_class is not None and counts:
         counts = bool((labels != ignore_class).any())
     if weight is not None and counts:
-        counts = bool((data.as_array(weight) != 0).any())
+        counts = bool((as_array(weight) != 0).any())
     return counts
 
 
 def _hashes(x, length):
     """A hash of each sample of a batch of inputs, uint64: they add up."""
-    leaves = [data.as_array(leaf) for leaf in keras.tree.flatten(x)]
+    leaves = [as_array(leaf) for leaf in keras.tree.flatten(x)]
     leaves = [leaf for leaf in leaves if leaf.ndim and len(leaf) == length]
     hashes = np.empty(length, "uint64")
     for i in range(length):

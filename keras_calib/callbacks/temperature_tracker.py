@@ -3,9 +3,9 @@
 import numpy as np
 
 from keras_calib.callbacks.validation import ValidationCallback
+from keras_calib.inputs import arrays
 from keras_calib.layers.fits.temperature import fit_temperature
 from keras_calib.metrics import exact
-from keras_calib.ops import arrays
 
 
 class TemperatureTracker(ValidationCallback):

@@ -4,7 +4,8 @@ import keras
 import numpy as np
 
 from keras_calib import data
-from keras_calib.ops.rows import as_rows
+from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.rows import as_rows
 
 
 class ValidationCallback(keras.callbacks.Callback):
@@ -75,14 +76,14 @@ class ValidationCallback(keras.callbacks.Callback):
             ignore_class=self.ignore_class,
             binary=True,
         )
-        used = data.as_array(rows.weights)
+        used = as_array(rows.weights)
         keep = used > 0
         weight = None
         if not (used[keep] == 1).all():
             weight = np.asarray(used[keep], "float64")
         return (
-            data.as_array(rows.labels)[keep],
-            data.as_array(rows.logits)[keep],
-            data.as_array(rows.probabilities)[keep],
+            as_array(rows.labels)[keep],
+            as_array(rows.logits)[keep],
+            as_array(rows.probabilities)[keep],
             weight,
         )

@@ -8,8 +8,9 @@ import numpy as np
 from keras import ops
 
 from keras_calib import data
+from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.rows import at_least_float32
 from keras_calib.ops.replicas import num_replicas
-from keras_calib.ops.rows import at_least_float32
 
 KEY = "_keras_calib_outputs"
 
@@ -135,7 +136,7 @@ class ValidationPass:
             logs = returned[0] if isinstance(returned, tuple) else returned
             outputs = logs.pop(KEY, None)
             if outputs is not None:
-                outputs = [data.as_array(values) for values in outputs]
+                outputs = [as_array(values) for values in outputs]
                 self._batches.append((*outputs, None)[:3])
             return returned
 

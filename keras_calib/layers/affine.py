@@ -5,6 +5,8 @@ import warnings
 import numpy as np
 from keras import ops
 
+from keras_calib.inputs import arrays
+from keras_calib.inputs.arrays import LOWEST
 from keras_calib.layers.base import CalibrationLayer
 from keras_calib.layers.fits import regression
 from keras_calib.layers.fits.regression import RIDGE
@@ -12,8 +14,6 @@ from keras_calib.layers.fits.temperature import BOUNDS
 from keras_calib.layers.fits.temperature import fit_temperature
 from keras_calib.layers.objectives import NegativeLogLikelihood
 from keras_calib.layers.score_maps import on_pairs
-from keras_calib.ops import arrays
-from keras_calib.ops.rows import LOWEST
 
 NORMALIZATIONS = (None, "log_softmax", "mean")
 # Newton stops at a gradient this small, in units of the logits.

@@ -3,11 +3,11 @@
 import keras
 import numpy as np
 
-from keras_calib.data import as_array
+from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.arrays import two_classes
 from keras_calib.layers.class_loss_scaling import fit_with_scaling
 from keras_calib.layers.class_loss_scaling import resolve_scaling
 from keras_calib.layers.objectives import resolve_objective
-from keras_calib.ops.arrays import two_classes
 
 
 class CalibrationLayer(keras.layers.Layer):

@@ -4,9 +4,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib.inputs.arrays import TINY
 from keras_calib.layers.fits.regression import FullProblem
 from keras_calib.layers.matrix_scaling import MatrixScaling
-from keras_calib.ops.rows import TINY
 
 KINDS = ("odir", "l2")
 

@@ -6,12 +6,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib.inputs import arrays
 from keras_calib.layers.base import CalibrationLayer
 from keras_calib.layers.score_maps import keep_prediction
 from keras_calib.layers.score_maps import log_softmax
 from keras_calib.layers.score_maps import on_pairs
 from keras_calib.layers.temperature_scaling import TemperatureScaling
-from keras_calib.ops import arrays
 
 # Below, the two softmaxes are lost in the uniform part, and so is the
 # prediction.

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib.inputs import arrays
 from keras_calib.layers.base import CalibrationLayer
 from keras_calib.layers.fits.isotonic import without_certainty
 from keras_calib.layers.lookup import UNUSED
@@ -11,7 +12,6 @@ from keras_calib.layers.lookup import count_below
 from keras_calib.layers.lookup import take_rows
 from keras_calib.layers.score_maps import log_softmax
 from keras_calib.layers.score_maps import on_pairs
-from keras_calib.ops import arrays
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib.inputs import arrays
 from keras_calib.layers.base import CalibrationLayer
 from keras_calib.layers.fits.increasing import SlopePasses
 from keras_calib.layers.fits.increasing import knots_for
@@ -19,7 +20,6 @@ from keras_calib.layers.score_maps import keep_prediction
 from keras_calib.layers.score_maps import log_softmax
 from keras_calib.layers.score_maps import on_pairs
 from keras_calib.layers.temperature_scaling import TemperatureScaling
-from keras_calib.ops import arrays
 
 # No segment is flatter: order is kept strictly.
 LEAST_SLOPE = 1e-3

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib.inputs import arrays
 from keras_calib.layers.base import CalibrationLayer
 from keras_calib.layers.fits.isotonic import at_most
 from keras_calib.layers.fits.isotonic import isotonic_regression
@@ -13,7 +14,6 @@ from keras_calib.layers.lookup import padded
 from keras_calib.layers.score_maps import keep_prediction
 from keras_calib.layers.score_maps import log_softmax
 from keras_calib.layers.score_maps import on_pairs
-from keras_calib.ops import arrays
 
 TINY = 1e-30
 

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_calib.ops.rows import TINY
+from keras_calib.inputs.arrays import TINY
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")

@@ -9,9 +9,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_calib.data import as_array
+from keras_calib.inputs import arrays
+from keras_calib.inputs.arrays import as_array
 from keras_calib.metrics import exact
-from keras_calib.ops import arrays
 
 
 class Objective:

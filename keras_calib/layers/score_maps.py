@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from keras_calib.ops.rows import LOWEST
+from keras_calib.inputs.arrays import LOWEST
 
 # Twice the spacing of float32 numbers around 1.
 STEP = 2.0**-22

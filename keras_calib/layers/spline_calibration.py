@@ -4,6 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib.inputs import arrays
+from keras_calib.inputs.arrays import LOWEST
 from keras_calib.layers.base import CalibrationLayer
 from keras_calib.layers.fits.isotonic import isotonic_regression
 from keras_calib.layers.lookup import UNUSED
@@ -12,8 +14,6 @@ from keras_calib.layers.lookup import padded
 from keras_calib.layers.score_maps import keep_prediction
 from keras_calib.layers.score_maps import log_softmax
 from keras_calib.layers.score_maps import on_pairs
-from keras_calib.ops import arrays
-from keras_calib.ops.rows import LOWEST
 
 TINY = 1e-30
 

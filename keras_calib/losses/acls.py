@@ -3,11 +3,11 @@
 import keras
 from keras import ops
 
+from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.rows import pick
+from keras_calib.inputs.rows import predicted_class
 from keras_calib.losses.base import PenalizedLoss
 from keras_calib.losses.margin_label_smoothing import check_margin
-from keras_calib.ops.rows import as_rows
-from keras_calib.ops.rows import pick
-from keras_calib.ops.rows import predicted_class
 
 
 def acls(

@@ -8,11 +8,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.rows import pick
 from keras_calib.losses.base import ClassificationLoss
 from keras_calib.losses.focal import log_rest
 from keras_calib.losses.focal import log_rests
-from keras_calib.ops.rows import as_rows
-from keras_calib.ops.rows import pick
 
 
 def ada_focal_loss(labels, logits, edges, gammas):

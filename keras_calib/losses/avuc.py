@@ -3,11 +3,11 @@
 import keras
 from keras import ops
 
+from keras_calib.inputs.rows import as_rows
 from keras_calib.losses.arguments import require
 from keras_calib.losses.base import PenalizedLoss
 from keras_calib.ops.confidence import confidence_to_train
 from keras_calib.ops.confidence import entropy
-from keras_calib.ops.rows import as_rows
 
 
 def avuc(

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_calib.ops.rows import as_rows
+from keras_calib.inputs.rows import as_rows
 
 MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 

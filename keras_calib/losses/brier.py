@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
+from keras_calib.inputs.rows import as_rows
 from keras_calib.losses.arguments import require
 from keras_calib.losses.base import ClassificationLoss
-from keras_calib.ops.rows import as_rows
 
 
 def brier_loss(labels, logits):

@@ -3,10 +3,10 @@
 import keras
 from keras import ops
 
+from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.rows import pick
 from keras_calib.losses.arguments import require
 from keras_calib.losses.base import PenalizedLoss
-from keras_calib.ops.rows import as_rows
-from keras_calib.ops.rows import pick
 
 
 def cpc(labels, logits, one_vs_one_weight=0.1, exclusion_weight=1.0):

@@ -13,13 +13,13 @@ import math
 import keras
 from keras import ops
 
+from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.rows import pick
+from keras_calib.inputs.rows import predicted_class
 from keras_calib.losses.base import MEANS
 from keras_calib.losses.base import PenalizedLoss
 from keras_calib.losses.base import reduce
 from keras_calib.ops.confidence import entropy
-from keras_calib.ops.rows import as_rows
-from keras_calib.ops.rows import pick
-from keras_calib.ops.rows import predicted_class
 
 CONFIDENCES = ("softmax", "margin", "entropy")
 NORMALIZATIONS = ("min_max", "fraction")

@@ -2,10 +2,10 @@
 
 import keras
 
+from keras_calib.inputs.rows import as_rows
 from keras_calib.losses.base import PenalizedLoss
 from keras_calib.ops.confidence import confidence_to_train
 from keras_calib.ops.kinks import absolute
-from keras_calib.ops.rows import as_rows
 
 
 def dca(labels, logits, sample_weight=None):

@@ -3,14 +3,14 @@
 import keras
 from keras import ops
 
+from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.rows import pick
+from keras_calib.inputs.rows import predicted_class
 from keras_calib.losses.base import ClassificationLoss
 from keras_calib.losses.focal import check_gamma
 from keras_calib.losses.focal import exponentials_of_others
 from keras_calib.losses.focal import log_of_share
-from keras_calib.ops.rows import LOWEST
-from keras_calib.ops.rows import as_rows
-from keras_calib.ops.rows import pick
-from keras_calib.ops.rows import predicted_class
 
 
 def dual_focal_loss(labels, logits, gamma=5.0):

@@ -2,9 +2,9 @@
 
 import keras
 
+from keras_calib.inputs.rows import as_rows
 from keras_calib.losses.base import PenalizedLoss
 from keras_calib.ops.confidence import entropy
-from keras_calib.ops.rows import as_rows
 
 
 def entropy_regularization(labels, logits):

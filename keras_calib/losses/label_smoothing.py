@@ -3,10 +3,10 @@
 import keras
 from keras import ops
 
+from keras_calib.inputs.rows import as_rows
 from keras_calib.losses.arguments import require
 from keras_calib.losses.base import ClassificationLoss
 from keras_calib.losses.base import cross_entropy
-from keras_calib.ops.rows import as_rows
 
 
 def label_smoothing(labels, logits, smoothing=0.05):

@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
+from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.rows import pick
 from keras_calib.losses.base import PenalizedLoss
-from keras_calib.ops.rows import as_rows
-from keras_calib.ops.rows import pick
 
 
 def margin_label_smoothing(

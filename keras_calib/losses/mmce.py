@@ -3,12 +3,12 @@
 import keras
 from keras import ops
 
+from keras_calib.inputs.rows import as_rows
 from keras_calib.losses.arguments import require
 from keras_calib.losses.base import PenalizedLoss
 from keras_calib.ops.confidence import confidence_to_train
 from keras_calib.ops.kinks import absolute
 from keras_calib.ops.kinks import root
-from keras_calib.ops.rows import as_rows
 
 # Up to here a matrix of all pairs is faster than a sort.
 DENSE_ROWS = 128

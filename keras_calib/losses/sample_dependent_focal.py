@@ -5,10 +5,10 @@ import itertools
 import keras
 from keras import ops
 
+from keras_calib.inputs.rows import as_rows
 from keras_calib.losses.arguments import require
 from keras_calib.losses.base import ClassificationLoss
 from keras_calib.losses.focal import focal_terms
-from keras_calib.ops.rows import as_rows
 
 
 def sample_dependent_focal_loss(

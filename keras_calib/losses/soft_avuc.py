@@ -5,12 +5,12 @@ import math
 import keras
 from keras import ops
 
+from keras_calib.inputs.rows import as_rows
 from keras_calib.losses.arguments import require
 from keras_calib.losses.avuc import accuracy_versus_uncertainty
 from keras_calib.losses.base import PenalizedLoss
 from keras_calib.ops.confidence import confidence_to_train
 from keras_calib.ops.confidence import entropy
-from keras_calib.ops.rows import as_rows
 
 # Entropies this close to 0 and to log C count as there: a finite logit.
 CLIP = 1e-6

@@ -4,12 +4,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib.inputs.rows import as_rows
 from keras_calib.losses.arguments import require
 from keras_calib.losses.base import PenalizedLoss
 from keras_calib.ops.confidence import confidence_to_train
 from keras_calib.ops.kinks import absolute
 from keras_calib.ops.kinks import root
-from keras_calib.ops.rows import as_rows
 
 
 def soft_binned_ece(

@@ -4,9 +4,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_calib.metrics.exact.predictions import read_predictions
+from keras_calib.inputs.predictions import read_predictions
+from keras_calib.inputs.rows import as_rows
 from keras_calib.ops.confidence import top_label
-from keras_calib.ops.rows import as_rows
 
 
 class CalibrationMetric(keras.metrics.Metric):

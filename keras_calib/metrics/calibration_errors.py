@@ -5,6 +5,7 @@ import time
 import keras
 import numpy as np
 
+from keras_calib.inputs.predictions import read_predictions
 from keras_calib.metrics.exact import binless
 from keras_calib.metrics.exact.binned import binned_error
 from keras_calib.metrics.exact.binned import confidence_weighted
@@ -15,7 +16,6 @@ from keras_calib.metrics.exact.binned import over_and_under
 from keras_calib.metrics.exact.binned import sweep
 from keras_calib.metrics.exact.events import Events
 from keras_calib.metrics.exact.events import sort_events
-from keras_calib.metrics.exact.predictions import read_predictions
 
 INFINITY = float("inf")
 # How many numbers a table of replicates may hold at a time.

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from keras_calib.inputs.predictions import read_predictions
 from keras_calib.metrics.calibration_errors import BINARY
 from keras_calib.metrics.calibration_errors import CLASSWISE
 from keras_calib.metrics.calibration_errors import TABLE
@@ -14,7 +15,6 @@ from keras_calib.metrics.calibration_errors import class_errors
 from keras_calib.metrics.calibration_errors import mean_over_classes
 from keras_calib.metrics.calibration_errors import top_label_errors
 from keras_calib.metrics.exact.events import Events
-from keras_calib.metrics.exact.predictions import read_predictions
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
+from keras_calib.inputs.rows import pick
 from keras_calib.metrics.base import CalibrationMetric
 from keras_calib.ops.confidence import top_label
-from keras_calib.ops.rows import pick
 
 
 class MeanOfRows(CalibrationMetric):

@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
+from keras_calib.inputs.rows import as_rows
 from keras_calib.metrics.per_class import PerClassMetric
 from keras_calib.metrics.per_class import per_class_error
-from keras_calib.ops.rows import as_rows
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")

@@ -6,11 +6,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_calib.data import as_array
 from keras_calib.data_index import INPUTS
 from keras_calib.data_index import is_loader
 from keras_calib.data_index import is_py_dataset
 from keras_calib.data_index import is_tf_data
+from keras_calib.inputs.arrays import as_array
 from keras_calib.losses.base import MEANS
 from keras_calib.losses.base import PenalizedLoss
 from keras_calib.losses.base import reduce

@@ -3,8 +3,8 @@
 from keras import ops
 
 from keras_calib.calibration.head import find_head
-from keras_calib.ops.rows import TINY
-from keras_calib.ops.rows import at_least_float32
+from keras_calib.inputs.arrays import TINY
+from keras_calib.inputs.rows import at_least_float32
 
 
 def check_networks(networks, from_logits=None):

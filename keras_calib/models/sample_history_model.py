@@ -5,6 +5,8 @@ import numpy as np
 from keras import ops
 
 from keras_calib import data_index
+from keras_calib.inputs.arrays import seen
+from keras_calib.inputs.rows import as_rows
 from keras_calib.losses.base import ClassificationLoss
 from keras_calib.losses.crl import CRL
 from keras_calib.losses.crl import BatchHistory
@@ -13,8 +15,6 @@ from keras_calib.losses.crl import check_one_row_per_sample
 from keras_calib.models.wrapped import WrappedModel
 from keras_calib.ops.confidence import top_label
 from keras_calib.ops.replicas import num_replicas
-from keras_calib.ops.rows import as_rows
-from keras_calib.ops.rows import seen
 
 LARGEST = 2**31 - 1
 

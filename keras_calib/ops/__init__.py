@@ -3,6 +3,5 @@
 from keras_calib.ops import binning
 from keras_calib.ops import confidence
 from keras_calib.ops import kinks
-from keras_calib.ops import rows
 
-__all__ = ["binning", "confidence", "kinks", "rows"]
+__all__ = ["binning", "confidence", "kinks"]

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from keras_calib.data import as_array
+from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.rows import as_rows
 from keras_calib.metrics import exact
 from keras_calib.ops.binning import bin_index
-from keras_calib.ops.rows import as_rows
 
 ACCURACY = "#4c78a8"
 GAP = "#e45756"

@@ -5,7 +5,7 @@ import keras_calib as kc
 from keras_calib.calibration.auto import choose
 from keras_calib.calibration.auto import losses_and_probabilities
 from keras_calib.calibration.methods import as_map
-from keras_calib.data import as_array
+from keras_calib.inputs.arrays import as_array
 from tests.calibration.networks import KERNEL
 from tests.calibration.networks import X
 from tests.calibration.networks import built

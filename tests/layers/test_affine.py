@@ -6,12 +6,12 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
+from keras_calib.inputs.arrays import log_softmax
 from keras_calib.layers.class_loss_scaling import class_weights
 from keras_calib.layers.objectives import Focal
 from keras_calib.layers.objectives import LabelSmoothing
 from keras_calib.layers.objectives import confidences
 from keras_calib.metrics import exact
-from keras_calib.ops.arrays import log_softmax
 from tests.helpers import compiled
 from tests.helpers import read_predictions
 from tests.helpers import to_numpy

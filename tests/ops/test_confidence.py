@@ -2,13 +2,13 @@ import keras
 import numpy as np
 import pytest
 
+from keras_calib.inputs.rows import NARROW
+from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.rows import pick
+from keras_calib.inputs.rows import predicted_class
 from keras_calib.ops.confidence import confidence_to_train
 from keras_calib.ops.confidence import entropy
 from keras_calib.ops.confidence import top_label
-from keras_calib.ops.rows import NARROW
-from keras_calib.ops.rows import as_rows
-from keras_calib.ops.rows import pick
-from keras_calib.ops.rows import predicted_class
 from tests.helpers import value_and_gradient
 
 WIDTHS = pytest.mark.parametrize("num_classes", [4, NARROW + 36])

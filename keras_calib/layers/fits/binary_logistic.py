@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_calib.ops.arrays import sigmoid
+from keras_calib.inputs.arrays import sigmoid
 
 
 def fit_logistic(features, targets, start, weight=None, fixed=()):

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from keras_calib.inputs import arrays
 from keras_calib.layers.fits.small_network import by_blocks
-from keras_calib.ops import arrays
 
 # Log-probabilities below are not told apart when knots are chosen.
 LIMIT = 100.0

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_calib.ops.rows import LOWEST
+from keras_calib.inputs.arrays import LOWEST
 
 # Nodes of the table, in `u = -log T`, on both sides of a middle.
 NODES = 33

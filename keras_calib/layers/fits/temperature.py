@@ -13,7 +13,7 @@ import os
 
 import numpy as np
 
-from keras_calib.ops.rows import LOWEST
+from keras_calib.inputs.arrays import LOWEST
 
 # Temperatures outside are returned as the bound, with a flag.
 BOUNDS = (0.01, 100.0)

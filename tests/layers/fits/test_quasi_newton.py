@@ -1,10 +1,10 @@
 import numpy as np
 
+from keras_calib.inputs.arrays import sigmoid
 from keras_calib.layers.fits.quasi_newton import minimize
 from keras_calib.layers.fits.small_network import SmallNetwork
 from keras_calib.layers.fits.small_network import inverse_softplus
 from keras_calib.layers.fits.small_network import softplus
-from keras_calib.ops.arrays import sigmoid
 
 
 def test_rosenbrock():

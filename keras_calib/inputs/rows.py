@@ -11,10 +11,9 @@ import functools
 import keras
 from keras import ops
 
-# The smallest normal float32: the floor of a probability before its logarithm.
-TINY = 1.1754944e-38
-# As good as minus infinity, and 0 times it is 0.
-LOWEST = -1e30
+from keras_calib.inputs.arrays import TINY
+from keras_calib.inputs.arrays import seen
+
 # Up to here JAX compiles `argmax` to faster code than two reductions.
 NARROW = 64
 
@@ -172,26 +171,6 @@ def pick(scores, index):
     return ops.squeeze(
         ops.take_along_axis(scores, index[:, None], axis=-1), axis=-1
     )
-
-
-def seen(tensor):
-    """The value of a tensor as a NumPy array, or `None` in compiled code.
-
-    No backend-neutral question "is this concrete?" exists, but each backend
-    refuses to convert a symbolic tensor. Only torch is asked first: its
-    compiler would break the graph instead of refusing, and Keras works out
-    shapes on it with tensors of ones, which are nobody's predictions.
-    """
-    if keras.backend.backend() == "torch":
-        import torch
-        from keras.src.backend.common.symbolic_scope import in_symbolic_scope
-
-        if torch.compiler.is_compiling() or in_symbolic_scope():
-            return None
-    try:
-        return ops.convert_to_numpy(tensor)
-    except Exception:
-        return None
 
 
 def at_least_float32(values):

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_calib.inputs.arrays import seen
+from keras_calib.inputs.rows import as_rows
 from keras_calib.ops.confidence import top_label
-from keras_calib.ops.rows import as_rows
-from keras_calib.ops.rows import seen
 from tests.helpers import compiled
 from tests.helpers import to_numpy
 

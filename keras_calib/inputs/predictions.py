@@ -1,6 +1,6 @@
 """Labels and predictions as NumPy arrays, read once and checked.
 
-`ops.rows` reads the same for compiled code; here the digits matter: a backend
+`inputs.rows` reads the same for compiled code; here the digits matter: a backend
 may cut float64 to float32.
 """
 
@@ -9,8 +9,8 @@ import functools
 
 import numpy as np
 
-from keras_calib.data import as_array
-from keras_calib.ops import arrays
+from keras_calib.inputs import arrays
+from keras_calib.inputs.arrays import as_array
 
 TINY = np.finfo("float32").tiny
 

@@ -1,0 +1,1 @@
+"""What users pass in, read once: labels, predictions, weights and masks."""

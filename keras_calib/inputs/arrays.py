@@ -1,0 +1,62 @@
+"""Any framework's tensors as NumPy arrays, and formulas on rows of them."""
+
+import keras
+import numpy as np
+from keras import ops
+
+# The smallest normal float32: the floor of a probability before its logarithm.
+TINY = 1.1754944e-38
+# As good as minus infinity, and 0 times it is 0.
+LOWEST = -1e30
+
+
+def as_array(values):
+    """A NumPy view of an array or of any framework's tensor."""
+    if isinstance(values, np.ndarray):
+        return values
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    array = seen(values) if keras.ops.is_tensor(values) else None
+    return np.asarray(values if array is None else array)
+
+
+def seen(tensor):
+    """The value of a tensor as a NumPy array, or `None` in compiled code.
+
+    No backend-neutral question "is this concrete?" exists, but each backend
+    refuses to convert a symbolic tensor. Only torch is asked first: its
+    compiler would break the graph instead of refusing, and Keras works out
+    shapes on it with tensors of ones, which are nobody's predictions.
+    """
+    if keras.backend.backend() == "torch":
+        import torch
+        from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+
+        if torch.compiler.is_compiling() or in_symbolic_scope():
+            return None
+    try:
+        return ops.convert_to_numpy(tensor)
+    except Exception:
+        return None
+
+
+def two_classes(logits):
+    """One sigmoid unit, `(n, 1)`, as the logits `(0, z)` of two classes."""
+    return np.concatenate([np.zeros_like(logits), logits], axis=-1)
+
+
+def log_softmax(scores, dtype=None):
+    """Log-probabilities; a class at minus infinity has probability 0."""
+    scores = np.asarray(scores, dtype)
+    # A ruled-out class must not turn a mean over classes into infinity.
+    shifted = scores - scores.max(axis=-1, keepdims=True)
+    np.maximum(shifted, LOWEST, out=shifted)
+    total = np.exp(shifted).sum(axis=-1, keepdims=True, dtype="float64")
+    shifted -= np.log(total).astype(shifted.dtype)
+    return shifted
+
+
+def sigmoid(x):
+    """`1 / (1 + exp(-x))`, without overflow on either side."""
+    small = np.exp(-np.abs(x))
+    return np.where(x < 0, small, 1.0) / (1 + small)
