@@ -1,7 +1,7 @@
 """Labels and predictions as NumPy arrays, read once and checked.
 
-`inputs.rows` reads the same for compiled code; here the digits matter: a backend
-may cut float64 to float32.
+`inputs.rows` reads the same for compiled code; here the digits matter: a
+backend may cut float64 to float32.
 """
 
 import dataclasses
