@@ -136,6 +136,9 @@ def run_all(arguments, rows):
             left = datetime.timedelta(seconds=int(each * (total - done)))
             state = "done" if process.returncode == 0 else "FAILED"
             print(f"[{done}/{total}] {name}: {state}, {left} left", flush=True)
+            if failed == done and done >= 3:
+                rows.clear()
+                print(f"the first {done} rows failed; see {arguments.work}")
         if late(arguments, begin) and not running:
             print(f"time is over, {len(rows)} rows left", flush=True)
             break

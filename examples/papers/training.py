@@ -66,25 +66,20 @@ class Augment(layers.Layer):
 
     Args:
         shift: int, pixels at most; the border is black.
-        seed: int. With the counter, which is a weight and so is saved in
-            checkpoints, it decides the draws.
+        seed: int. The generator's state is saved in checkpoints.
         **kwargs: `name`, as in Keras.
     """
 
     def __init__(self, shift=4, seed=0, **kwargs):
         super().__init__(**kwargs)
         self.shift, self.seed = shift, seed
-
-    def build(self, input_shape):
-        self.draws = self.add_weight((), "zeros", "int32", trainable=False)
+        self.generator = keras.random.SeedGenerator(seed)
 
     def call(self, x, training=False):
         if training:
-            self.draws.assign(self.draws + 1)
-            seed = ops.cast(ops.stack([self.seed, self.draws]), "uint32")
             count, side = ops.shape(x)[:2]
             draw = keras.random.uniform(
-                (3, count, 1), dtype="float32", seed=seed
+                (3, count, 1), dtype="float32", seed=self.generator
             )
             corner = ops.cast(draw[:2] * (2 * self.shift + 1), "int32")
             line = ops.arange(side, dtype="int32")
@@ -97,6 +92,13 @@ class Augment(layers.Layer):
             x = ops.take_along_axis(x, column[:, None, :, None], axis=2)
         x = (ops.cast(x, "float32") - ops.array(MEAN)) / ops.array(DEVIATION)
         return ops.cast(x, self.compute_dtype)
+
+    # Keras does not save the state of generators with the weights.
+    def save_own_variables(self, store):
+        store["state"] = ops.convert_to_numpy(self.generator.state)
+
+    def load_own_variables(self, store):
+        self.generator.state.assign(store["state"])
 
     def get_config(self):
         return {**super().get_config(), "shift": self.shift, "seed": self.seed}
