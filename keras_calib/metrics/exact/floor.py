@@ -98,7 +98,9 @@ def binned_floor(bins, norm=1, num_draws=10000, seed=0, level=0.95):
     means = np.sqrt(2 / np.pi * variances)
     sizes = np.abs(rng.standard_normal((num_draws, len(variances))))
     sizes *= np.sqrt(variances)
-    small = (variances < NORMAL_FROM) & (variances > 0)
+    # In units of a typical squared weight, so that the scale has no say.
+    typical = divide(bins.square, bins.weight) ** 2
+    small = (variances < NORMAL_FROM * typical) & (variances > 0)
     for b in np.flatnonzero(small):
         means[b], sizes[:, b] = _small_bin(bins, b, num_draws, rng)
     total, weight = bins.total, bins.weight
