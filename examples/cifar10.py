@@ -1,80 +1,39 @@
 """CIFAR-10 as arrays, and residual networks for it: what examples share."""
 
-import io
-import itertools
-import os
-import pathlib
-
 import keras
 import numpy as np
 from keras import layers
+
+import keras_calib as kc
 
 MEAN = (0.4914, 0.4822, 0.4465)
 DEVIATION = (0.2470, 0.2435, 0.2616)
 
 
-def load(train=None, test=None):
-    """Standardised images and labels.
-
-    Reads `cifar10_jpeg.npz` in the folder `KERAS_CALIB_DATA`, else the
-    prepared TensorFlow dataset in `TFDS_DATA_DIR`, else what
-    `keras.datasets.cifar10` downloads.
+def load(train=None, test=None, *, download=False):
+    """Standardised images and labels, in the order of the files.
 
     Args:
         train: how many training images, all by default. The order of the
             files is random, so the first ones are a fair sample.
         test: how many test images, all by default.
+        download: whether to download what `kc.datasets.load` does not find.
 
     Returns:
         `(x, y), (x_test, y_test)`: float32 `(n, 32, 32, 3)`, int32 `(n,)`.
     """
-    folder = pathlib.Path(os.environ.get("KERAS_CALIB_DATA", ""))
-    if "KERAS_CALIB_DATA" in os.environ:
-        parts = _from_jpeg(folder / "cifar10_jpeg.npz", train, test)
-    elif "TFDS_DATA_DIR" in os.environ:
-        parts = _from_tfds(train, test)
-    else:
-        parts = keras.datasets.cifar10.load_data()
+    first, _, second = kc.datasets.load(
+        "cifar10", validation=0, download=download
+    )
     return [
-        (standardise(x[:count]), y[:count].reshape(-1).astype("int32"))
-        for (x, y), count in zip(parts, (train, test), strict=True)
+        (standardise(x[:count]), y[:count].astype("int32"))
+        for (x, y), count in ((first, train), (second, test))
     ]
 
 
 def standardise(images):
     """Bytes to float32 with zero mean and unit deviation per channel."""
     return ((images / 255 - MEAN) / DEVIATION).astype("float32")
-
-
-def _from_jpeg(path, *counts):
-    from PIL import Image
-
-    parts = []
-    with np.load(path) as file:
-        for part, count in zip(("train", "test"), counts, strict=True):
-            data = file[f"bytes_{part}"]
-            edges = file[f"offsets_{part}"]
-            count = count or len(edges) - 1
-            images = [
-                np.asarray(Image.open(io.BytesIO(data[a:b].tobytes())))
-                for a, b in itertools.pairwise(edges[: count + 1])
-            ]
-            parts.append((np.stack(images), file[f"y_{part}"][:count]))
-    return parts
-
-
-def _from_tfds(train, test):
-    import tensorflow_datasets as tfds
-
-    parts = []
-    for part, count in (("train", train), ("test", test)):
-        data = tfds.load("cifar10", split=f"{part}[:{count or '100%'}]")
-        data = tfds.as_numpy(data)
-        images, labels = zip(
-            *((row["image"], row["label"]) for row in data), strict=True
-        )
-        parts.append((np.stack(images), np.asarray(labels)))
-    return parts
 
 
 class Augmented(keras.utils.PyDataset):

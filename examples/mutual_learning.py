@@ -219,6 +219,9 @@ def main(arguments=None):
         help=f"some of {[*METHODS, *ABLATIONS]}",
     )
     parser.add_argument("--output", default="mutual_learning")
+    parser.add_argument(
+        "--download", action="store_true", help="CIFAR-10, where it is missing"
+    )
     parser.add_argument("--verbose", action="store_true", help="epoch by epoch")
     for field in ("images", "test_images", "epochs"):
         parser.add_argument(f"--{field.replace('_', '-')}", type=int)
@@ -240,7 +243,9 @@ def main(arguments=None):
     results = read(path, settings)
     done = {(found["method"], found["seed"]) for found in results}
     print(f"{platform.machine()}, {settings}")
-    data, test = cifar10.load(size.images, size.test_images)
+    data, test = cifar10.load(
+        size.images, size.test_images, download=arguments.download
+    )
     for seed in range(arguments.seeds):
         for method in arguments.methods:
             if (method, seed) in done:
