@@ -15,10 +15,15 @@ import keras_calib as kc
 
 FORMS = {
     'reference="zero" (released code, default)': {},
-    'reference="min" (paper, gradient of eq. 12)': {"reference": "min"},
-    'reference="min", stop_gradient=False (gradient of eq. 13)': {
+    'reference="min" (eq. 13, its own gradient)': {"reference": "min"},
+    # Eq. 12 gives the gradient without the factor 2 of the squares, and sums
+    # over the other classes.
+    'reference="min", eq. 12 to the letter': {
         "reference": "min",
-        "stop_gradient": False,
+        "stop_gradient": True,
+        "negatives": "sum",
+        "positive_weight": 0.05,
+        "negative_weight": 0.005,
     },
 }
 OPTIMIZERS = {

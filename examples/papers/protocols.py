@@ -126,9 +126,7 @@ METHODS = {
     "MMCE-w": single(of("MMCE", weighted=True)),
     "DCA": single(of("DCA")),
     "CPC": single(of("CPC")),
-    "ACLS, min": single(
-        of("ACLS", margin=6.0, reference="min", stop_gradient=False)
-    ),
+    "ACLS, min": single(of("ACLS", margin=6.0, reference="min")),
     "ACLS, AR only": single(of("ACLS", margin=6.0, conditional=False)),
     "ACLS, CR only": single(of("ACLS", margin=6.0, adaptive=False)),
     "AvUC": single(of("AvUC")),

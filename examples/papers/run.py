@@ -4,6 +4,7 @@
     python examples/papers/run.py S --only ACLS --seeds 1
     python examples/papers/run.py G30 --jobs 2 --seconds 540
     python examples/papers/run.py --check S/ACLS/0      # run a row again
+    python examples/papers/run.py S --measure           # from stored logits
 
 A finished row is one JSON line in `examples/results/<table>.jsonl`; the
 logits of validation, calibration and test images go to `--work`, outside git.
@@ -36,6 +37,8 @@ def main(arguments=None):
         return check(arguments)
     if arguments.row:
         return run_row(arguments, *arguments.row)
+    if arguments.measure:
+        return measure_again(arguments)
     rows = missing(arguments)
     print(f"{arguments.table}: {len(rows)} rows to run", flush=True)
     return run_all(arguments, rows)
@@ -55,6 +58,7 @@ def parse(arguments):
     add("--results", type=pathlib.Path, default=RESULTS)
     add("--work", type=pathlib.Path, default=pathlib.Path("papers_work"))
     add("--check", metavar="TABLE/METHOD/SEED", help="run a stored row again")
+    add("--measure", action="store_true", help="measure stored logits again")
     add("--row", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args(arguments)
     if not (arguments.table or arguments.check):
@@ -218,6 +222,26 @@ def run_row(arguments, method, seed):
     }
     append(arguments.results / f"{arguments.table}.jsonl", row)
     print(json.dumps(row["test"]), flush=True)
+    return 0
+
+
+def measure_again(arguments):
+    """Measure the stored logits of all rows with today's code."""
+    import work
+
+    path = arguments.results / f"{arguments.table}.jsonl"
+    rows = read_rows(path)
+    for (method, seed), row in rows.items():
+        name = slug(method, seed)
+        logits = arguments.work / arguments.table / f"{name}.npz"
+        if logits.exists():
+            row.update(work.results(logits))
+        else:
+            print(f"{method}, seed {seed}: no logits in {logits}")
+    lines = [json.dumps(row) + "\n" for row in rows.values()]
+    part = path.with_suffix(".part")
+    part.write_text("".join(lines))
+    os.replace(part, path)
     return 0
 
 

@@ -16,6 +16,8 @@ import protocols
 import training
 
 import keras_calib as kc
+from keras_calib.metrics.exact.events import sort_events
+from keras_calib.metrics.exact.floor import binned_floor
 
 
 def settings(table, method):
@@ -145,17 +147,33 @@ def run(table, method, seed, path, cache, deadline=None):
         **{f"{part}_logits": logits[part].astype("float16") for part in parts},
         **{f"{part}_labels": labels[part].astype("uint8") for part in parts},
     )
-    temperature = fit_temperature(logits["calibration"], labels["calibration"])
-    scaled = logits["test"] / temperature
     return {
-        "test": measure(logits["test"], labels["test"]),
-        "test_scaled": {
-            "temperature": temperature,
-            **measure(scaled, labels["test"]),
-        },
-        "validation": measure(logits["validation"], labels["validation"]),
+        **results(f"{path}.npz"),
         "seconds": round(time.time() - begin, 1),
         **extra,
+    }
+
+
+def results(path):
+    """What a row says of its stored logits, as trained and with temperature.
+
+    From the file, not from memory, so that a measure that comes later is made
+    of the same numbers.
+    """
+    with np.load(path, allow_pickle=False) as file:
+        logits, labels = (
+            {
+                part: file[f"{part}_{kind}"].astype(dtype)
+                for part in ("validation", "calibration", "test")
+            }
+            for kind, dtype in (("logits", "float64"), ("labels", "int64"))
+        )
+    temperature = fit_temperature(logits["calibration"], labels["calibration"])
+    scaled = measure(logits["test"] / temperature, labels["test"])
+    return {
+        "test": measure(logits["test"], labels["test"]),
+        "test_scaled": {"temperature": temperature, **scaled},
+        "validation": measure(logits["validation"], labels["validation"]),
     }
 
 
@@ -258,8 +276,12 @@ def measure(logits, labels):
         labels, probabilities, metrics=list(SHOWN), verbose=0
     )
     accuracy = float((logits.argmax(axis=-1) == labels).mean())
+    events = sort_events(probabilities.max(axis=-1), np.ones(len(labels)))
+    floor = binned_floor(events.bins(events.width_cuts(15)))
     return {
         "accuracy": accuracy,
+        "ece_floor": round(floor.mean, 6),
+        "ece_floor_high": round(floor.high, 6),
         **{short: round(found[name], 6) for name, short in SHOWN.items()},
         "num": len(labels),
     }

@@ -20,7 +20,7 @@ def acls(
     negatives="mean",
     adaptive=True,
     conditional=True,
-    stop_gradient=True,
+    stop_gradient=None,
 ):
     """The ACLS regulariser, one value per sample.
 
@@ -35,8 +35,8 @@ def acls(
     keeps all logits from falling together, and training diverges, as
     `examples/acls_stability.py` shows. The released code measures from zero,
     which anchors the logits; the published results are its. It is the default
-    here. To train with the paper's `r`, set `stop_gradient=False`, which takes
-    the gradient of eq. 13 itself.
+    here. With the paper's `r`, the default is the gradient of eq. 13 itself,
+    `stop_gradient=False`, which trains.
 
     Args:
         labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
@@ -54,7 +54,9 @@ def acls(
         adaptive: square the distances, so that the smoothing grows with them.
             `False` is the paper's ablation "CR only".
         conditional: smooth only beyond the margin. `False` is "AR only".
-        stop_gradient: hold constant what `sg` marks; see above.
+        stop_gradient: bool, whether to hold constant what `sg` marks.
+            Defaults to `True` for `reference="zero"` (the released code) and
+            to `False` for `"min"`; `True` with `"min"` is eq. 12.
 
     Returns:
         One value per sample, shape `(...)`.
@@ -82,7 +84,7 @@ def acls(
         negatives,
         adaptive,
         conditional,
-        stop_gradient,
+        _stops_gradient(stop_gradient, reference),
     )
     return rows.restore(positive_weight * positive + negative_weight * negative)
 
@@ -115,6 +117,11 @@ def _distances(
     return positive, negative
 
 
+def _stops_gradient(given, reference):
+    """The default is what trains: eq. 12's gradient with `"min"` diverges."""
+    return reference == "zero" if given is None else given
+
+
 def _check(margin, reference, negatives, adaptive, conditional):
     check_margin(margin)
     if reference not in ("min", "zero"):
@@ -142,13 +149,14 @@ class ACLS(PenalizedLoss):
         margin: float >= 0. The authors use 10, and 6 for CIFAR-10.
         positive_weight: float, `lambda_1` of the paper.
         negative_weight: float, `lambda_2` of the paper.
-        reference: `"zero"` (the released code, stable) or `"min"` (the paper;
-            train with `stop_gradient=False`). See `acls`.
+        reference: `"zero"` (the released code) or `"min"` (the paper). See
+            `acls`.
         negatives: `"mean"` (the released code) or `"sum"` (eq. 13).
         adaptive: `False` for the ablation "CR only".
         conditional: `False` for the ablation "AR only".
-        stop_gradient: `False` to differentiate the smallest logit and, in the
-            negative term, the largest.
+        stop_gradient: whether the smallest logit and, in the negative term,
+            the largest are constants in the gradient. Defaults to `True` for
+            `reference="zero"` and to `False` for `"min"`.
         primary: the loss to regularise; see `PenalizedLoss`.
         weight: float, multiplies both weights.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
@@ -178,7 +186,7 @@ class ACLS(PenalizedLoss):
         negatives="mean",
         adaptive=True,
         conditional=True,
-        stop_gradient=True,
+        stop_gradient=None,
         primary="cross_entropy",
         weight=1.0,
         **kwargs,
@@ -200,7 +208,7 @@ class ACLS(PenalizedLoss):
                 '`ACLS(reference="zero")` measures from a logit of zero, and '
                 "probabilities do not tell where zero was. End the model "
                 "without softmax and pass `from_logits=True`, or use "
-                '`reference="min"` with `stop_gradient=False`.'
+                '`reference="min"`.'
             )
         positive, negative = _distances(
             rows.logits,
@@ -209,7 +217,7 @@ class ACLS(PenalizedLoss):
             self.negatives,
             self.adaptive,
             self.conditional,
-            self.stop_gradient,
+            _stops_gradient(self.stop_gradient, self.reference),
         )
         return self.positive_weight * positive + self.negative_weight * negative
 

@@ -49,7 +49,7 @@ def test_regulariser_with_two_classes():
 
 GRADIENTS = {
     "eq. 13 with the constants of eq. 12, mean of the negatives": (
-        {"reference": "min"},
+        {"reference": "min", "stop_gradient": True},
         [
             [0.13333333, -0.00166667, -0.00666667],
             [0.0, 0.06, -0.003],
@@ -57,7 +57,7 @@ GRADIENTS = {
         ],
     ),
     "eq. 12 times two, sum of the negatives": (
-        {"reference": "min", "negatives": "sum"},
+        {"reference": "min", "negatives": "sum", "stop_gradient": True},
         [
             [0.13333333, -0.00333333, -0.01333333],
             [0.0, 0.06, -0.006],
@@ -81,7 +81,7 @@ GRADIENTS = {
         ],
     ),
     "conditional only": (
-        {"reference": "min", "adaptive": False},
+        {"reference": "min", "adaptive": False, "stop_gradient": True},
         [
             [0.03333333, -0.00166667, -0.00166667],
             [0.0, 0.03333333, -0.00166667],
@@ -89,6 +89,22 @@ GRADIENTS = {
         ],
     ),
 }
+
+
+# The reference decides the gradient where nothing else is said.
+GRADIENTS["eq. 13, by default its own gradient"] = (
+    {"reference": "min", "negatives": "sum"},
+    GRADIENTS["eq. 13 without constants, sum of the negatives"][1],
+)
+# Eq. 12 to the letter: no factor 2.
+GRADIENTS["eq. 12"] = (
+    {
+        **GRADIENTS["eq. 12 times two, sum of the negatives"][0],
+        "positive_weight": 0.05,
+        "negative_weight": 0.005,
+    },
+    np.array(GRADIENTS["eq. 12 times two, sum of the negatives"][1]) / 2,
+)
 
 
 @pytest.mark.parametrize("case", GRADIENTS)

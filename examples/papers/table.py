@@ -1,0 +1,150 @@
+"""Prints a table of stored rows: what each method did, beside its paper.
+
+    python examples/papers/table.py S            # Markdown
+
+Mean and standard error over seeds; differences from cross-entropy are paired
+by seed, with the p-value of a paired t-test where there are three seeds or
+more. ECE (15 bins of equal width) stands beside its noise floor: what a
+perfectly calibrated network with these confidences would show.
+"""
+
+import argparse
+import math
+import pathlib
+import sys
+
+import numpy as np
+import protocols
+import run
+
+BASELINE = "CE"
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("table", choices=protocols.TABLES)
+    parser.add_argument("--results", type=pathlib.Path, default=run.RESULTS)
+    arguments = parser.parse_args(arguments)
+    rows = run.read_rows(arguments.results / f"{arguments.table}.jsonl")
+    if not rows:
+        raise SystemExit(
+            f"No rows yet: python examples/papers/run.py {arguments.table}"
+        )
+    print(made_by(rows.values()))
+    print()
+    print(trained(arguments.table, rows))
+    print()
+    print(against_baseline(arguments.table, rows))
+
+
+def made_by(rows):
+    """Machine kinds, versions, dates: one line."""
+    machines = sorted(
+        {
+            f"{row['machine']['device']}, {row['machine']['backend']}, "
+            f"Keras {row['machine']['keras']}"
+            for row in rows
+        }
+    )
+    dates = sorted({row["date"] for row in rows})
+    return f"{'; '.join(machines)}; {dates[0]} to {dates[-1]}"
+
+
+def of_method(table, rows):
+    """Rows of each method in the order of the table, by seed."""
+    for name in protocols.TABLES[table]:
+        found = [row for (method, _), row in sorted(rows.items(), key=str)]
+        found = [row for row in found if row["method"] == name]
+        if found:
+            yield name, sorted(found, key=lambda row: row["seed"])
+
+
+def cell(values, scale=1.0, digits=2):
+    """`mean ± standard error`; a single value has none."""
+    values = scale * np.asarray(values, "float64")
+    text = f"{values.mean():.{digits}f}"
+    if len(values) > 1:
+        error = values.std(ddof=1) / math.sqrt(len(values))
+        text += f" ± {error:.{digits}f}"
+    return text
+
+
+def markdown(header, lines):
+    rule = ["---"] * len(header)
+    return "\n".join(
+        "| " + " | ".join(line) + " |" for line in [header, rule, *lines]
+    )
+
+
+def trained(table, rows):
+    """Accuracy and calibration as trained, and after temperature scaling."""
+    header = ["method", "seeds", "accuracy %", "ECE %", "floor %", "NLL"]
+    header += ["Brier", "T", "ECE % after TS", "NLL after TS"]
+    lines = []
+    for name, found in of_method(table, rows):
+
+        def values(key, part="test", found=found):
+            return [row[part][key] for row in found]
+
+        scaled = "test_scaled"
+        lines.append(
+            [
+                name,
+                str(len(found)),
+                cell(values("accuracy"), 100),
+                cell(values("ece"), 100),
+                f"{100 * np.mean(values('ece_floor')):.2f}",
+                cell(values("nll"), digits=3),
+                cell(values("brier"), digits=3),
+                f"{np.mean(values('temperature', scaled)):.2f}",
+                cell(values("ece", scaled), 100),
+                cell(values("nll", scaled), digits=3),
+            ]
+        )
+    return markdown(header, lines)
+
+
+def against_baseline(table, rows):
+    """Differences from cross-entropy, seed by seed."""
+    base = {
+        row["seed"]: row for row in rows.values() if row["method"] == BASELINE
+    }
+    header = ["method - CE", "pairs", "accuracy, points", "ECE, points"]
+    header += ["NLL", "NLL after TS", "p (ECE)", "p (NLL after TS)"]
+    lines = []
+    for name, found in of_method(table, rows):
+        pairs = [(row, base.get(row["seed"])) for row in found]
+        pairs = [pair for pair in pairs if pair[1] is not None]
+        if name == BASELINE or not pairs:
+            continue
+
+        def differences(key, part="test", pairs=pairs):
+            return np.array([a[part][key] - b[part][key] for a, b in pairs])
+
+        after = differences("nll", "test_scaled")
+        lines.append(
+            [
+                name,
+                str(len(pairs)),
+                cell(differences("accuracy"), 100),
+                cell(differences("ece"), 100),
+                cell(differences("nll"), digits=3),
+                cell(after, digits=3),
+                p_value(differences("ece")),
+                p_value(after),
+            ]
+        )
+    return markdown(header, lines)
+
+
+def p_value(differences):
+    """Of a paired t-test; a dash below three pairs."""
+    if len(differences) < 3:
+        return "-"
+    from scipy import stats
+
+    return f"{stats.ttest_1samp(differences, 0.0).pvalue:.3g}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
