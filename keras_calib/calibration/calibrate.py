@@ -14,6 +14,7 @@ from keras_calib.calibration.model import CalibratedModel
 from keras_calib.calibration.samples import collect
 from keras_calib.data import batches
 from keras_calib.inputs.arrays import as_array
+from keras_calib.keras_private import flatten_layers
 from keras_calib.layers.base import CalibrationLayer
 from keras_calib.layers.log_probabilities import LogProbabilities
 from keras_calib.version import __version__
@@ -210,10 +211,9 @@ def calibration_record(model):
     fused = getattr(model, "_calibration_record", None)
     if fused is not None:
         return fused
-    layers = model._flatten_layers(include_self=False, recursive=True)
     records = [
         layer.record
-        for layer in layers
+        for layer in flatten_layers(model, include_self=False)
         if isinstance(layer, CalibrationLayer) and layer.record
     ]
     if not records:

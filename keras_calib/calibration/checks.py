@@ -7,6 +7,8 @@ import numpy as np
 from keras_calib.calibration.auto import is_affine
 from keras_calib.calibration.auto import samples_needed
 from keras_calib.calibration.methods import as_map
+from keras_calib.keras_private import called_symbolically
+from keras_calib.keras_private import flatten_layers
 from keras_calib.layers.base import CalibrationLayer
 
 
@@ -47,7 +49,7 @@ def check_name(method, network):
             "The map has the name of a layer of the model. Received: "
             f"name={method.name!r}. Give the map another `name`."
         )
-    if method._inbound_nodes:
+    if called_symbolically(method):
         raise ValueError(
             "The map is part of another model, which a new fit would change. "
             f"Received: {method.name!r}. Pass a new layer."
@@ -56,8 +58,7 @@ def check_name(method, network):
 
 def free_name(network, name):
     """The name, with a number if a layer of the network has it."""
-    layers = network._flatten_layers(include_self=True, recursive=True)
-    taken = {layer.name for layer in layers}
+    taken = {layer.name for layer in flatten_layers(network)}
     free, i = name, 1
     while free in taken:
         free, i = f"{name}_{i}", i + 1
@@ -66,7 +67,7 @@ def free_name(network, name):
 
 def refuse_the_same_data(model, fingerprint):
     """Refuse data that a map of the model was fitted to."""
-    for layer in model._flatten_layers(include_self=False, recursive=True):
+    for layer in flatten_layers(model, include_self=False):
         record = getattr(layer, "record", None)
         if isinstance(record, dict) and (
             record.get("fingerprint") == fingerprint

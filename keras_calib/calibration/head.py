@@ -5,6 +5,8 @@ import dataclasses
 import keras
 import numpy as np
 
+from keras_calib.keras_private import producer
+
 FUSABLE = (
     keras.layers.Dense,
     keras.layers.Conv1D,
@@ -58,7 +60,7 @@ def find_head(model, twin=False):
             f"Received: {len(model.outputs)} outputs. Pass "
             "`keras.Model(model.input, model.outputs[i])`."
         )
-    tensor, activation, layer = _logits(model.outputs[0], twin)
+    tensor, activation, layer = _logits(model, model.outputs[0], twin)
     return Head(_inputs(model), tensor, activation, layer)
 
 
@@ -91,19 +93,9 @@ def _inputs(model):
     return model.inputs[0] if single else model.input
 
 
-def _producer(tensor):
-    """The operation that made a symbolic tensor, and what it was given.
-
-    Keras has no public way to walk a graph upwards: `_keras_history` and the
-    nodes of an operation are what `Model` itself uses.
-    """
-    operation, node, _ = tensor._keras_history
-    return operation, operation._inbound_nodes[node].input_tensors
-
-
-def _logits(tensor, twin):
+def _logits(model, tensor, twin):
     """The tensor before the final activation, the activation, the layer."""
-    operation, arguments = _producer(tensor)
+    operation, arguments = producer(model, tensor)
     if isinstance(operation, keras.Model) and getattr(
         operation, "outputs", None
     ):
@@ -116,7 +108,7 @@ def _logits(tensor, twin):
         given = arguments[0] if len(arguments) == 1 else list(arguments)
         return inner(given), head.activation, head.layer
     if _passes_through(operation):
-        before, activation, layer = _logits(arguments[0], twin)
+        before, activation, layer = _logits(model, arguments[0], twin)
         found = activation or twin
         return (before, activation, layer) if found else (tensor, None, None)
     activation = _activation(operation)
@@ -125,7 +117,7 @@ def _logits(tensor, twin):
     )
     if activation is not None and separate:
         if twin:
-            before, _, layer = _logits(arguments[0], twin)
+            before, _, layer = _logits(model, arguments[0], twin)
             return before, activation, layer
         return arguments[0], activation, None
     if twin:

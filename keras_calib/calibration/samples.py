@@ -16,7 +16,8 @@ import numpy as np
 
 from keras_calib import data
 from keras_calib.inputs.arrays import as_array
-from keras_calib.layers.base import as_samples
+from keras_calib.inputs.predictions import as_samples
+from keras_calib.inputs.predictions import relative_weights
 
 # Bytes of network outputs above which they go to a temporary file.
 SPILL = 1 << 30
@@ -99,7 +100,7 @@ def collect(network, source, total, ignore_class=None, verbose=0, spill=None):
         yield Samples(
             store.rows(),
             np.concatenate(labels),
-            None if (weight == 1).all() else weight,
+            relative_weights(weight),
             one_hot,
             f"{int(np.concatenate(prints).sum()):016x}",
             example,

@@ -74,7 +74,6 @@ class ValidationCallback(keras.callbacks.Callback):
             weight,
             from_logits=self.from_logits,
             ignore_class=self.ignore_class,
-            binary=True,
         )
         used = as_array(rows.weights)
         keep = used > 0

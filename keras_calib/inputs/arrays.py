@@ -4,6 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib.keras_private import in_symbolic_scope
+
 # The smallest normal float32: the floor of a probability before its logarithm.
 TINY = 1.1754944e-38
 # As good as minus infinity, and 0 times it is 0.
@@ -11,16 +13,16 @@ LOWEST = -1e30
 
 
 def as_array(values):
-    """A NumPy view of an array or of any framework's tensor."""
+    """A NumPy view of an array, a list, or any framework's tensor."""
     if isinstance(values, np.ndarray):
         return values
     if hasattr(values, "detach"):
         values = values.detach().cpu()
-    array = seen(values) if keras.ops.is_tensor(values) else None
+    array = concrete_value(values) if keras.ops.is_tensor(values) else None
     return np.asarray(values if array is None else array)
 
 
-def seen(tensor):
+def concrete_value(tensor):
     """The value of a tensor as a NumPy array, or `None` in compiled code.
 
     No backend-neutral question "is this concrete?" exists, but each backend
@@ -30,7 +32,6 @@ def seen(tensor):
     """
     if keras.backend.backend() == "torch":
         import torch
-        from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
         if torch.compiler.is_compiling() or in_symbolic_scope():
             return None

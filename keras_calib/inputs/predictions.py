@@ -10,6 +10,8 @@ import functools
 import numpy as np
 
 from keras_calib.inputs import arrays
+from keras_calib.inputs import rules
+from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
 
 TINY = np.finfo("float32").tiny
@@ -24,7 +26,7 @@ class Predictions:
         probabilities: float32 or float64, `(n, num_classes)`.
         logits: `(n, num_classes)`, or `None` where probabilities came.
         targets: soft labels, `(n, num_classes)`, or `None`.
-        weight: `None` for ones, else `(n,)`, positive.
+        weight: `None` for ones, else `(n,)`, positive, with sum `n`.
         unit: the index on the first axis that each row came from, `(n,)`; an
             image has many rows. `None` where each row is its own.
         units: how many indices there are.
@@ -92,9 +94,13 @@ class Predictions:
         """Negative log-likelihood of each row in nats, float64."""
         if self.targets is not None:
             log_p = np.where(self.targets > 0, self.log_probabilities, 0.0)
-            return -(log_p * self.targets).sum(axis=1).astype("float64")
+            log_p = np.where(log_p > LOWEST / 2, log_p, -np.inf)
+            with np.errstate(invalid="ignore"):
+                terms = np.where(self.targets > 0, log_p * self.targets, 0.0)
+            return -terms.sum(axis=1).astype("float64")
         if self.logits is not None:
-            return -self.of_label(self.log_probabilities)
+            log_p = self.of_label(self.log_probabilities)
+            return -np.where(log_p > LOWEST / 2, log_p, -np.inf)
         with np.errstate(divide="ignore"):
             return -np.log(self.of_label(self.probabilities))
 
@@ -113,6 +119,8 @@ def read_predictions(
     from_logits=False,
     axis=-1,
     ignore_class=None,
+    mask=None,
+    relative=True,
 ):
     """Read arrays or tensors of any rank as `Predictions`.
 
@@ -124,152 +132,202 @@ def read_predictions(
         from_logits: whether `predictions` are logits.
         axis: the class axis.
         ignore_class: rows with this label do not count.
+        mask: `None`, or false where a row does not count; as `sample_weight`.
+        relative: bring weights to a sum of the number of rows that count.
 
     Raises:
         ValueError: for bad input, with what to do.
     """
-    scores = np.asarray(as_array(predictions))
+    rows = _read(labels, predictions, sample_weight, axis, ignore_class, mask)
+    scores, weight = rows.scores, rows.weight
+    single = scores.shape[-1] == 1
+    logits, targets = None, rows.targets
+    if from_logits:
+        rules.check_logits(scores)
+        logits = arrays.two_classes(scores) if single else scores
+        probabilities = np.exp(arrays.log_softmax(logits))
+    else:
+        rules.check_probabilities(scores)
+        probabilities = np.clip(scores, 0.0, 1.0)
+        if single:
+            probabilities = np.concatenate(
+                [1.0 - probabilities, probabilities], axis=-1
+            )
+    if targets is not None and is_one_hot(targets):
+        targets = None
+    if relative:
+        weight = relative_weights(weight)
+    elif weight is not None and (weight == 1).all():
+        weight = None
+    return Predictions(
+        rows.labels,
+        probabilities,
+        logits,
+        targets,
+        weight,
+        rows.unit,
+        rows.units,
+    )
+
+
+def as_samples(
+    logits, labels, sample_weight=None, ignore_class=None, mask=None
+):
+    """Read calibration data, a batch of it or all; see `calibration_data`.
+
+    Scores are not looked at, and weights stay as they are.
+
+    Returns:
+        logits: float32 or float64, `(n, num_classes)`; one column for one
+            sigmoid unit.
+        labels: int32, `(n,)`.
+        weight: `None` or float64, `(n,)`.
+
+    Raises:
+        ValueError: for bad input, soft labels, or if no sample is left.
+    """
+    rows = _samples(logits, labels, sample_weight, ignore_class, mask)
+    if rows.targets is not None and not is_one_hot(rows.targets):
+        soft = rows.targets[(rows.targets.max(axis=-1) < 1).argmax()]
+        raise ValueError(
+            "Soft labels are fitted by a map alone. Received: a label of "
+            f"{soft}. Pass them to the map's `adapt`, or pass class ids."
+        )
+    return rows.scores, rows.labels.astype("int32"), rows.weight
+
+
+def calibration_data(
+    logits, labels, sample_weight=None, ignore_class=None, mask=None
+):
+    """Read and check what a map is fitted to.
+
+    A soft label becomes a row per class that it holds, with a share of the
+    sample's weight: a weighted mean of losses is then the expected one.
+
+    Returns:
+        logits: float32 or float64, `(n, num_classes)`; one column for one
+            sigmoid unit.
+        labels: int32, `(n,)`.
+        weight: `None` or float64, `(n,)`, with the sum `num_samples`.
+        num_samples: how many samples count.
+
+    Raises:
+        ValueError: for bad input, or if no sample is left.
+    """
+    rows = _samples(logits, labels, sample_weight, ignore_class, mask)
+    logits, labels = rows.scores, rows.labels.astype("int32")
+    rules.check_logits(logits)
+    number = len(labels)
+    weight, targets = relative_weights(rows.weight), rows.targets
+    if targets is not None and not is_one_hot(targets):
+        targets = targets / targets.sum(axis=-1, keepdims=True)
+        index, labels = np.nonzero(targets)
+        share = targets[index, labels].astype("float64")
+        logits, labels = logits[index], labels.astype("int32")
+        weight = share if weight is None else share * weight[index]
+    return logits, labels, weight, number
+
+
+def _samples(logits, labels, sample_weight, ignore_class, mask):
+    rows = _read(labels, logits, sample_weight, -1, ignore_class, mask)
+    if not len(rows.labels):
+        raise ValueError(
+            "There is no calibration sample to fit to. Received: 0 samples "
+            "with a weight above 0 and a label that counts. Pass data that the "
+            "network never trained on."
+        )
+    return rows
+
+
+def relative_weights(weight):
+    """Weights times the factor that makes their sum their number.
+
+    So a constant factor of all weights changes nothing, also where a number of
+    samples enters a formula. `None` where all are equal.
+    """
+    if weight is None or not len(weight) or weight.min() == weight.max():
+        return None
+    # The largest first: a sum could be infinite, or lose its digits.
+    weight = weight / weight.max()
+    return weight * (len(weight) / weight.sum())
+
+
+def is_one_hot(targets):
+    """Whether each row holds a single value."""
+    return np.array_equal(targets.sum(axis=-1), targets.max(axis=-1))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Read:
+    """Rows that count: what all readers of arrays share.
+
+    Attributes:
+        scores: float32 or float64, `(n, width)`.
+        labels: int64 class ids, `(n,)`.
+        targets: rows of labels as they came, `(n, num_classes)`, or `None`.
+        weight: `None` or float64, `(n,)`.
+        unit: see `Predictions`.
+        units: see `Predictions`.
+    """
+
+    scores: np.ndarray
+    labels: np.ndarray
+    targets: np.ndarray | None
+    weight: np.ndarray | None
+    unit: np.ndarray | None
+    units: int
+
+
+def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
+    scores = as_array(predictions)
     if scores.dtype not in ("float32", "float64"):
         scores = scores.astype("float32")
-    labels = np.asarray(as_array(labels))
-    if scores.ndim == 0:
-        raise ValueError(
-            "Predictions need a class axis: shape `(n, num_classes)`. "
-            f"Received: a single number, {scores}."
-        )
-    if scores.ndim == 1:
-        scores, axis = scores[:, None], -1
-    rank = scores.ndim
-    if axis not in (-1, rank - 1):
+    labels = as_array(labels)
+    rules.check_numbers(labels)
+    layout = rules.layout(labels.shape, scores.shape, axis)
+    lead = layout.lead
+    if scores.ndim > 1 and axis not in (-1, scores.ndim - 1):
         scores = np.moveaxis(scores, axis, -1)
-        if labels.ndim == rank:
+        if layout.one_hot:
             labels = np.moveaxis(labels, axis, -1)
-    lead, num_classes = scores.shape[:-1], scores.shape[-1]
-    one_hot = num_classes > 1 and labels.shape == scores.shape
-    if labels.shape == (*lead, 1):
-        labels = labels[..., 0]
-    if not one_hot and labels.shape != lead:
-        raise ValueError(
-            "Labels and predictions do not fit. Labels are class ids of shape "
-            f"{lead} or one-hot rows of shape {scores.shape}. Received: labels "
-            f"of shape {labels.shape}, predictions of shape {scores.shape}."
-        )
-    scores = scores.reshape(-1, num_classes)
-    weight = _weights(sample_weight, lead)
+    scores = scores.reshape(-1, layout.width)
     targets = None
-    if one_hot:
-        targets = labels.reshape(-1, num_classes)
+    if layout.one_hot:
+        targets = labels.reshape(-1, layout.num_classes)
         labels = targets.argmax(axis=-1)
-        _check_rows(targets)
-        if np.array_equal(targets.sum(axis=-1), targets.max(axis=-1)):
-            targets = None
     else:
         labels = labels.reshape(-1)
     unit = None
     if len(lead) > 1:
         unit = np.repeat(np.arange(lead[0]), len(scores) // max(lead[0], 1))
 
-    keep = None
+    # What does not count may hold anything, weights included.
+    keep = np.ones(len(labels), bool)
     if ignore_class is not None:
-        keep = labels != ignore_class
-    if weight is not None and (weight == 0).any():
-        keep = (weight > 0) if keep is None else keep & (weight > 0)
-    if keep is not None and not keep.all():
+        keep &= labels != ignore_class
+    if mask is not None:
+        keep &= _per_row(mask, lead, "A mask").astype(bool)
+    weight = None
+    if sample_weight is not None:
+        weight = _per_row(sample_weight, lead).astype("float64")
+        keep &= weight != 0
+    if not keep.all():
         scores, labels, targets, weight, unit = (
             part if part is None else part[keep]
             for part in (scores, labels, targets, weight, unit)
         )
         if unit is None:
             unit = np.flatnonzero(keep)
-    if weight is not None and (weight == 1).all():
-        weight = None
-    labels = _class_ids(labels, max(2, num_classes))
-    logits = None
-    if from_logits:
-        if not np.isfinite(scores).all():
-            raise ValueError(
-                "Logits must be finite. Received: "
-                f"{(~np.isfinite(scores)).sum()} values that are not."
-            )
-        logits = scores
-        if num_classes == 1:
-            logits = arrays.two_classes(logits)
-        probabilities = np.exp(arrays.log_softmax(logits))
+    if weight is not None:
+        rules.check_weights(weight)
+    if targets is None:
+        rules.check_ids(labels, layout.num_classes)
     else:
-        _check_probabilities(scores)
-        probabilities = np.clip(scores, 0.0, 1.0)
-        if num_classes == 1:
-            probabilities = np.concatenate(
-                [1.0 - probabilities, probabilities], axis=-1
-            )
-    return Predictions(
-        labels, probabilities, logits, targets, weight, unit, lead[0]
-    )
+        rules.check_rows(targets)
+    return _Read(scores, labels.astype("int64"), targets, weight, unit, lead[0])
 
 
-def _weights(sample_weight, lead):
-    if sample_weight is None:
-        return None
-    weight = np.asarray(as_array(sample_weight), "float64")
-    if weight.size and not weight.min() >= 0:
-        raise ValueError(
-            "Sample weights cannot be negative, or NaN. Received: a smallest "
-            f"weight of {weight.min()}. Use 0 to leave a sample out."
-        )
-    while weight.ndim > len(lead) and weight.shape[-1] == 1:
-        weight = weight[..., 0]
-    given = weight.shape
-    weight = weight.reshape(*given, *[1] * (len(lead) - weight.ndim))
-    try:
-        return np.broadcast_to(weight, lead).reshape(-1)
-    except ValueError as error:
-        raise ValueError(
-            f"Sample weights must broadcast to {lead} from the left. "
-            f"Received: weights of shape {given}."
-        ) from error
-
-
-def _check_rows(targets):
-    wrong = np.abs(targets.sum(axis=-1) - 1.0) > 1e-3
-    wrong |= targets.min(axis=-1, initial=0) < 0
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise ValueError(
-            "One-hot or soft labels must be rows that sum to one. Received: "
-            f"{targets[row]} in row {row}. For labels that do not exclude "
-            "each other, use `MultilabelCalibrationError`."
-        )
-
-
-def _class_ids(labels, num_classes):
-    ids = labels.astype("int64")
-    if ids.size and (
-        ids.min() < 0 or ids.max() >= num_classes or (ids != labels).any()
-    ):
-        raise ValueError(
-            f"A label is not one of the {num_classes} classes 0 to "
-            f"{num_classes - 1}. Received: labels from {labels.min()} to "
-            f"{labels.max()}. Pass `ignore_class=` for a void label, or shift "
-            "the ids to start at 0."
-        )
-    return ids
-
-
-def _check_probabilities(scores):
-    if not scores.size:
-        return
-    low, high = scores.min(), scores.max()
-    sums = np.ones(1)
-    if scores.shape[-1] > 1:
-        sums = scores.sum(axis=-1)
-    off = np.abs(sums - 1.0)
-    # Written so that NaN fails.
-    if low >= -1e-3 and high <= 1.001 and off.max() <= 1e-2:
-        return
-    row = int(np.nanargmax(np.where(np.isnan(off), np.inf, off)))
-    raise ValueError(
-        "With `from_logits=False` each prediction must be a probability "
-        f"vector. Received: values from {low:.6g} to {high:.6g}, and a row "
-        f"({row}) that sums to {sums[row]:.6g} (off by {sums[row] - 1:.3g}). "
-        "If the model ends without a softmax, pass `from_logits=True`."
-    )
+def _per_row(values, lead, what="Sample weights"):
+    values = as_array(values)
+    shape = rules.shape_per_row(values.shape, lead, what)
+    return np.broadcast_to(values.reshape(shape), lead).reshape(-1)

@@ -1,8 +1,8 @@
-"""From what Keras hands over to rows: the one file that reads labels and masks.
+"""From what Keras hands over to rows: what losses and metrics read.
 
-Losses, metrics and maps see a batch of any rank as `n` rows of class scores.
-Shapes, sparse or one-hot labels, `ignore_class`, masks, weights, half precision
-and bad input are settled here, so that no formula has to.
+They see a batch of any rank as `n` rows of class scores. Shapes, sparse or
+one-hot labels, `ignore_class`, masks, weights, half precision and bad input
+are settled here, by `inputs.rules`, so that no formula has to.
 """
 
 import dataclasses
@@ -11,8 +11,13 @@ import functools
 import keras
 from keras import ops
 
+from keras_calib.inputs import rules
+from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import TINY
-from keras_calib.inputs.arrays import seen
+from keras_calib.inputs.arrays import concrete_value
+from keras_calib.inputs.predictions import read_predictions
+from keras_calib.keras_private import carried_logits
+from keras_calib.keras_private import keras_mask
 
 # Up to here JAX compiles `argmax` to faster code than two reductions.
 NARROW = 64
@@ -29,14 +34,17 @@ class Rows:
             labels came as class ids.
         weights: sample weight, 0 where a row does not count, `(n,)`.
         counts: 1.0 where a row counts, 0.0 where it is ignored or masked,
-            `(n,)`.
-        faulty: true where the label or the probabilities are impossible,
+            `(n,)`. A weight of 0 does not change it, as in Keras.
+        faulty: true where label, probabilities or weight are impossible,
             `(n,)`. Compiled code cannot raise, so such rows become NaN.
-        from_logits: whether `logits` are the network's own.
+        from_logits: whether `logits` are the network's own, with its zero.
         checked: whether the values could be seen, and were found possible.
         shape: the shape of one value per row as the caller knows it.
         given: the probabilities as they came, `(n, num_classes)`; `None` when
             logits came.
+        single: whether predictions were those of one sigmoid unit; they are
+            two classes here, with logits `(0, z)`.
+        weighted: whether there were sample weights.
     """
 
     labels: object
@@ -49,6 +57,8 @@ class Rows:
     checked: bool
     shape: tuple
     given: object = None
+    single: bool = False
+    weighted: bool = False
 
     @property
     def num_classes(self):
@@ -101,7 +111,8 @@ class Rows:
 
     @functools.cached_property
     def log_probabilities(self):
-        return self.shifted - self.log_total[:, None]
+        """`log p`, finite: 0 times that of a class that is ruled out is 0."""
+        return floored(self.shifted) - self.log_total[:, None]
 
     def log_probability(self, index):
         """Of the class `index[i]` in each row, `(n,)`.
@@ -130,6 +141,18 @@ class Rows:
         """
         total = ops.sum(self.weights)
         return ops.where(total > 0, total, 1.0)
+
+    @functools.cached_property
+    def relative_weights(self):
+        """Weights brought to the sum of the rows with a weight above 0.
+
+        For the statistic of a batch into which a number of samples enters: a
+        constant factor of all weights must change nothing.
+        """
+        if not self.weighted:
+            return self.weights
+        number = ops.sum(ops.cast(self.weights > 0, self.weights.dtype))
+        return self.weights * (number / self.total_weight)
 
     def mean(self, values):
         """Weighted mean over rows; 0 for a batch in which no row counts."""
@@ -173,6 +196,11 @@ def pick(scores, index):
     )
 
 
+def floored(values):
+    """Minus infinity as the lowest number that counts, float32 or wider."""
+    return ops.where(values > LOWEST, values, LOWEST)
+
+
 def at_least_float32(values):
     """Cast integers and half precision up; leave float32 and float64 alone."""
     values = ops.convert_to_tensor(values)
@@ -188,116 +216,110 @@ def as_rows(
     from_logits=True,
     axis=-1,
     ignore_class=None,
-    binary=False,
     check=True,
+    mask=None,
+    use_carried=True,
 ):
     """Read labels and predictions of any rank as `Rows`.
+
+    Rows that do not count, for a mask, `ignore_class` or a weight of 0, may
+    hold anything: values and gradients are as if they were not there.
 
     Args:
         y_true: class ids, shape `(...)` or `(..., 1)`, or one-hot or soft
             labels, shape `(..., num_classes)`; told apart by rank.
-        y_pred: logits or probabilities, shape `(..., num_classes)`.
+        y_pred: logits or probabilities, shape `(..., num_classes)`; `(..., 1)`
+            or `(n,)` for one sigmoid unit, which is two classes.
         sample_weight: `None`, or weights that broadcast to `(...)` from the
             left: `(batch,)` weighs whole images.
-        from_logits: whether `y_pred` holds logits. If not, the logits that
-            Keras keeps on a softmax output are used, else `log(y_pred)`.
+        from_logits: whether `y_pred` holds logits. If not, `log(y_pred)`.
         axis: the class axis of `y_pred`.
         ignore_class: rows with this label do not count.
-        binary: read a last axis of size 1 as one sigmoid unit, and give it a
-            second class. Without it, one class is an error.
         check: raise for impossible values where they can be seen.
+        mask: `None` for the mask that Keras keeps on `y_pred`, or false where
+            a row does not count; aligned as `sample_weight`.
+        use_carried: with `from_logits=False`, use the logits that Keras keeps
+            on a softmax output where it does: `log(y_pred)` without rounding.
 
     Returns:
         `Rows`.
 
     Raises:
-        ValueError: if shapes do not fit; and, where the values can be seen, if
-            labels are out of range, probabilities are impossible, or a weight
-            is negative.
+        ValueError: if shapes do not fit; if `y_pred` is known to be a softmax
+            and `from_logits=True`; and, where the values can be seen, for
+            what `inputs.rules` refuses.
     """
-    mask = getattr(y_pred, "_keras_mask", None)
-    carried = None if from_logits else getattr(y_pred, "_keras_logits", None)
-    scores = at_least_float32(y_pred if carried is None else carried)
-    y_true = ops.convert_to_tensor(y_true)
-    rank = len(scores.shape)
-    if rank < 2:
-        raise ValueError(
-            "Predictions need a class axis: shape `(batch, num_classes)`. "
-            f"Received: predictions of shape {tuple(scores.shape)}."
-        )
-    one_hot = len(y_true.shape) == rank and not (
-        y_true.shape[axis] == 1 and scores.shape[axis] != 1
-    )
-    if axis not in (-1, rank - 1):
+    given, carried = y_pred, None
+    if ops.is_tensor(y_pred):
+        mask = keras_mask(y_pred) if mask is None else mask
+        carried = carried_logits(y_pred)
+    if carried is not None and from_logits:
+        rules.raise_for_probabilities("the output of a softmax or sigmoid")
+    if carried is not None and use_carried:
+        given = carried
+    else:
+        carried = None
+    scores = at_least_float32(given)
+    labels = ops.convert_to_tensor(y_true)
+    layout = rules.layout(labels.shape, scores.shape, axis)
+    if len(scores.shape) > 1 and axis not in (-1, len(scores.shape) - 1):
         scores = ops.moveaxis(scores, axis, -1)
-        if len(y_true.shape) == rank:
-            y_true = ops.moveaxis(y_true, axis, -1)
-    num_classes = scores.shape[-1]
-    single = num_classes == 1
-    if num_classes is None or (single and not binary):
-        raise ValueError(
-            "Predictions need a static class axis with at least 2 classes. "
-            f"Received: predictions of shape {tuple(scores.shape)}. For one "
-            "sigmoid unit train with `keras.losses.BinaryCrossentropy`, or "
-            "give the network two softmax units."
-        )
-    _check_shapes(y_true, scores, one_hot)
-    lead = tuple(scores.shape[:-1])
+        if layout.one_hot:
+            labels = ops.moveaxis(labels, axis, -1)
+    lead = layout.lead
+    # As a tensor where compiled code knows no more.
+    batch = ops.shape(scores)[: len(lead)]
     shape = (-1,) if len(lead) == 1 else (-1, *lead[1:])
     if None in shape:
-        shape = ops.shape(scores)[:-1]
+        shape = batch
+    scores = ops.reshape(scores, (-1, layout.width))
+    labels, targets, wrong = _labels(labels, layout, scores.dtype)
 
-    given = ops.reshape(scores, (-1, num_classes))
-    impossible, probabilities = None, None
-    if from_logits or carried is not None:
-        logits = given
-    else:
-        impossible = _impossible_probabilities(given, single)
-        logits = ops.log(ops.maximum(given, TINY))
-        probabilities = given
-        if single:
-            probabilities = ops.concatenate([1.0 - given, given], axis=-1)
-    if single:
-        logits = _two_classes(given, logits, from_logits or carried is not None)
-        num_classes = 2
-
-    targets = None
-    if one_hot and not single:
-        targets = ops.reshape(ops.cast(y_true, logits.dtype), (-1, num_classes))
-        labels = ops.cast(ops.argmax(targets, axis=-1), "int32")
-        wrong = ops.logical_or(
-            ops.any(targets < 0, axis=-1),
-            ops.abs(ops.sum(targets, axis=-1) - 1.0) > 1e-3,
-        )
-    else:
-        labels = ops.cast(ops.reshape(y_true, (-1,)), "int32")
-        wrong = ops.logical_or(labels < 0, labels >= num_classes)
-
-    weights = ops.ones_like(logits[:, 0])
-    counts = weights
-    if ignore_class is not None:
-        keep = ops.not_equal(labels, ignore_class)
-        counts = ops.cast(keep, logits.dtype)
-        wrong = ops.logical_and(wrong, keep)
-        labels = ops.where(keep, labels, 0)
-        if targets is not None:
-            targets = targets * counts[:, None]
-    if mask is not None:
-        counts = counts * _per_row(mask, scores, logits.dtype)
-    weights = counts
+    counts, used = _counting_rows(labels, mask, ignore_class, batch, lead)
+    weights = None
     if sample_weight is not None:
-        weights = weights * _per_row(sample_weight, scores, logits.dtype)
+        weights = ops.cast(ops.convert_to_tensor(sample_weight), scores.dtype)
+        weights = _per_row(weights, batch, lead)
+        used = _both(used, ops.not_equal(weights, 0.0))
+    is_logits = from_logits or carried is not None
+    if used is not None:
+        # Not by a product: 0 times NaN is NaN, in the gradient too.
+        neutral = 0.0 if is_logits else 1.0 / layout.num_classes
+        scores = ops.where(used[:, None], scores, neutral)
+        if targets is not None:
+            targets = ops.where(used[:, None], targets, 0.0)
 
     faulty = wrong
-    if impossible is not None:
-        faulty = ops.logical_or(wrong, impossible)
-    faulty = ops.logical_and(faulty, counts > 0)
-    checked = False
-    if check:
-        checked = _raise_if_seen(faulty, wrong, given, y_true, num_classes)
-        _raise_if_negative(sample_weight)
-    # A label that is out of range must not reach a gather or a one-hot.
-    labels = ops.clip(labels, 0, num_classes - 1)
+    if not is_logits:
+        faulty = ops.logical_or(faulty, rules.wrong_probabilities(scores, ops))
+    if weights is not None:
+        bad = rules.wrong_weights(weights, ops)
+        faulty = ops.logical_or(faulty, bad)
+    if used is not None:
+        faulty = ops.logical_and(faulty, used)
+    checked = check and _raise_if_seen(
+        faulty,
+        scores,
+        used,
+        is_logits,
+        (y_true, y_pred, sample_weight, from_logits, axis, ignore_class, mask),
+    )
+
+    # What is out of range must not reach a gather or a one-hot.
+    wrong = (
+        wrong if used is None else ops.logical_or(wrong, ops.logical_not(used))
+    )
+    labels = ops.where(wrong, 0, ops.cast(labels, "int32"))
+    ones = ops.ones_like(scores[:, 0])
+    counts = ones if counts is None else ops.cast(counts, ones.dtype)
+    if weights is None:
+        weights = counts
+    else:
+        bad = (
+            bad if used is None else ops.logical_or(bad, ops.logical_not(used))
+        )
+        weights = ops.where(bad, 0.0, weights)
+    logits, probabilities = _scores(scores, is_logits)
     return Rows(
         labels=labels,
         logits=logits,
@@ -305,92 +327,97 @@ def as_rows(
         weights=weights,
         counts=counts,
         faulty=faulty,
-        from_logits=from_logits or carried is not None,
+        from_logits=is_logits or layout.single,
         checked=checked,
         shape=shape,
         given=probabilities,
+        single=layout.single,
+        weighted=sample_weight is not None,
     )
 
 
-def _check_shapes(y_true, scores, one_hot):
-    expected = tuple(scores.shape) if one_hot else tuple(scores.shape[:-1])
-    labels = tuple(y_true.shape)
-    if not one_hot and len(labels) == len(scores.shape):
-        labels = labels[:-1]
-    fits = len(labels) == len(expected) and all(
-        a == b or a is None or b is None
-        for a, b in zip(labels, expected, strict=True)
-    )
-    if not fits:
-        raise ValueError(
-            "Labels and predictions do not fit. Labels are class ids of shape "
-            f"{tuple(scores.shape[:-1])} or one-hot rows of shape "
-            f"{tuple(scores.shape)}. Received: labels of shape "
-            f"{tuple(y_true.shape)}, predictions of shape "
-            f"{tuple(scores.shape)}."
-        )
+def _labels(labels, layout, dtype):
+    """Class ids `(n,)`, rows or `None`, and which of them are none."""
+    if not layout.one_hot:
+        labels = ops.reshape(labels, (-1,))
+        if not rules.is_float(labels):
+            # Small integers cannot be compared with large numbers.
+            labels = ops.cast(labels, "int32")
+        return labels, None, rules.wrong_ids(labels, layout.num_classes, ops)
+    targets = ops.cast(labels, dtype)
+    targets = ops.reshape(targets, (-1, layout.num_classes))
+    labels = ops.cast(ops.argmax(targets, axis=-1), "int32")
+    return labels, targets, rules.wrong_rows(targets, ops)
 
 
-def _per_row(values, scores, dtype):
-    """Weights or a mask, broadcast from the left, as one value per row."""
-    values = ops.cast(ops.convert_to_tensor(values), dtype)
-    lead = ops.shape(scores)[:-1]
-    while len(values.shape) > len(lead):
+def _counting_rows(labels, mask, ignore_class, batch, lead):
+    """Which rows count, twice; `None` where all do."""
+    counts = None
+    if ignore_class is not None:
+        counts = ops.not_equal(labels, ignore_class)
+    if mask is not None:
+        mask = ops.cast(ops.convert_to_tensor(mask), "bool")
+        counts = _both(counts, _per_row(mask, batch, lead, "A mask"))
+    return counts, counts
+
+
+def _both(a, b):
+    return b if a is None else ops.logical_and(a, b)
+
+
+def _per_row(values, batch, lead, what="Sample weights"):
+    """Weights or a mask as one value per row, `(n,)`."""
+    rank = len(rules.shape_per_row(values.shape, lead, what))
+    while len(values.shape) > rank:
         values = ops.squeeze(values, axis=-1)
-    while len(values.shape) < len(lead):
+    while len(values.shape) < rank:
         values = ops.expand_dims(values, axis=-1)
-    return ops.reshape(ops.broadcast_to(values, lead), (-1,))
+    return ops.reshape(ops.broadcast_to(values, batch), (-1,))
 
 
-def _impossible_probabilities(given, single):
-    """True for rows that no softmax (or sigmoid) can have produced."""
-    outside = ops.logical_or(
-        ops.any(given < -1e-3, axis=-1), ops.any(given > 1.001, axis=-1)
-    )
-    if single:
-        return outside
-    off = ops.abs(ops.sum(given, axis=-1) - 1.0)
-    return ops.logical_or(outside, off > 1e-2)
+def _scores(scores, is_logits):
+    """Logits, and probabilities if they came, of two classes or more."""
+    if scores.shape[-1] > 1:
+        if is_logits:
+            return scores, None
+        return ops.log(ops.maximum(scores, TINY)), scores
+    # One sigmoid unit: its logit is known from its probability.
+    z, given = scores, None
+    if not is_logits:
+        other = 1.0 - scores
+        given = ops.concatenate([other, scores], axis=-1)
+        z = ops.log(ops.maximum(scores, TINY))
+        z = z - ops.log(ops.maximum(other, TINY))
+    return ops.concatenate([ops.zeros_like(z), z], axis=-1), given
 
 
-def _two_classes(given, scores, from_logits):
-    """Two class scores for one sigmoid unit: `(0, z)` or `log (1 - p, p)`."""
-    if from_logits:
-        return ops.concatenate([ops.zeros_like(given), given], axis=-1)
-    other = ops.log(ops.maximum(1.0 - given, TINY))
-    return ops.concatenate([other, scores], axis=-1)
-
-
-def _raise_if_seen(faulty, wrong, given, y_true, num_classes):
-    faulty = seen(faulty)
-    if faulty is None or not faulty.any():
-        return faulty is not None
-    row = int(faulty.argmax())
-    if seen(wrong)[row]:
-        labels = seen(y_true)
-        raise ValueError(
-            f"A label is not one of the {num_classes} classes 0 to "
-            f"{num_classes - 1}, nor a row that sums to one. Received: labels "
-            f"from {labels.min()} to {labels.max()} (first at row {row}). "
-            "Pass `ignore_class=` for a void label, or shift the ids to start "
-            "at 0."
+def _raise_if_seen(faulty, scores, used, is_logits, arguments):
+    """Whether the values could be seen; raises for impossible ones."""
+    found = concrete_value(faulty)
+    if found is None:
+        return False
+    suspect = found.any()
+    if is_logits and not suspect:
+        suspect = concrete_value(_suspect_logits(scores, used))
+    if suspect:
+        y_true, y_pred, weight, from_logits, axis, ignore_class, mask = (
+            arguments
         )
-    values = seen(given)[row]
-    raise ValueError(
-        "With `from_logits=False` each prediction must be a probability "
-        f"vector. Received: values from {values.min():.6g} to "
-        f"{values.max():.6g} that sum to {values.sum():.6g} in row {row} "
-        f"(off by {values.sum() - 1:.3g}). If the model ends without a "
-        "softmax, pass `from_logits=True`."
-    )
-
-
-def _raise_if_negative(sample_weight):
-    if sample_weight is None:
-        return
-    values = seen(sample_weight)
-    if values is not None and values.size and values.min() < 0:
-        raise ValueError(
-            "Sample weights cannot be negative. Received: a smallest weight "
-            f"of {values.min()}. Use 0 to leave a sample out."
+        # In NumPy, by the same rules, for what to say.
+        read_predictions(
+            y_true, y_pred, weight, from_logits, axis, ignore_class, mask
         )
+    return True
+
+
+def _suspect_logits(scores, used):
+    """Whether `rules.check_logits` may find something, a scalar."""
+    wrong = ops.any(rules.wrong_logits(scores, ops))
+    if scores.shape[-1] == 1:
+        return wrong
+    possible, soft = rules.rows_of_probabilities(scores, ops)
+    if used is not None:
+        possible = ops.logical_or(possible, ops.logical_not(used))
+    return ops.logical_or(
+        wrong, ops.logical_and(ops.all(possible), ops.any(soft))
+    )

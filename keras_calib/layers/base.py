@@ -5,6 +5,7 @@ import numpy as np
 
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import two_classes
+from keras_calib.inputs.predictions import calibration_data
 from keras_calib.layers.class_loss_scaling import fit_with_scaling
 from keras_calib.layers.class_loss_scaling import resolve_scaling
 from keras_calib.layers.objectives import resolve_objective
@@ -65,7 +66,8 @@ class CalibrationLayer(keras.layers.Layer):
         Args:
             logits: float array, `(n, num_classes)`, one row per sample.
             labels: int32 class ids, `(n,)`.
-            weight: `None`, or float64 weights, `(n,)`, with any sum.
+            weight: `None`, or float64 weights, `(n,)`, whose sum is the number
+                of samples; soft labels make more rows than samples.
             objective: an `Objective`, one of those in `objectives`; its
                 `is_plain_nll` says whether it is the NLL.
 
@@ -88,9 +90,13 @@ class CalibrationLayer(keras.layers.Layer):
 
         Args:
             logits: network outputs before softmax, `(..., num_classes)`; or
-                `(..., 1)` before one sigmoid. Arrays, tensors, memory maps.
-            labels: class ids, `(...)`, or one-hot rows.
-            sample_weight: `None`, or weights >= 0, `(...)`.
+                `(..., 1)` or `(n,)` before one sigmoid. Arrays, tensors,
+                memory maps.
+            labels: class ids, `(...)` or `(..., 1)`, or rows, `(...,
+                num_classes)`: one-hot, or soft, for which the expected
+                objective is minimised.
+            sample_weight: `None`, or weights >= 0, which broadcast to `(...)`
+                from the left. A constant factor changes nothing.
             objective: what to minimise: `"nll"`, `"label_smoothing"`,
                 `"focal"`, `"soft_binned_ece"`, `"ece"`, or a
                 `keras.losses.Loss`; `objectives` lists what this map can.
@@ -111,10 +117,10 @@ class CalibrationLayer(keras.layers.Layer):
         """
         objective = resolve_objective(objective, self)
         scaling = resolve_scaling(class_loss_scaling, self, objective)
-        logits, labels, weight = as_samples(
+        logits, labels, weight, num_samples = calibration_data(
             logits, labels, sample_weight, ignore_class
         )
-        check_finite(logits, labels)
+        check_possible(logits, labels)
         if self.binary_only and logits.shape[-1] > 2:
             raise ValueError(
                 f"{type(self).__name__} is for two classes. Received: logits "
@@ -140,7 +146,7 @@ class CalibrationLayer(keras.layers.Layer):
             scaling = scaling.normalization
         self._assign(weights)
         self.record = {
-            "num_samples": len(labels),
+            "num_samples": num_samples,
             "objective": objective.title,
             "objective_arguments": objective.arguments(),
             "class_loss_scaling": scaling,
@@ -186,120 +192,14 @@ class CalibrationLayer(keras.layers.Layer):
         return {**super().get_config(), "record": self.record}
 
 
-def as_samples(logits, labels, sample_weight=None, ignore_class=None):
-    """Flatten and check calibration data.
-
-    Returns:
-        logits: float32 or float64, `(n, num_classes)`.
-        labels: int32, `(n,)`.
-        weight: `None` or float64, `(n,)`.
-
-    Raises:
-        ValueError: if shapes do not fit, labels are out of range, weights are
-            negative, or no sample is left.
-    """
-    logits, labels = as_array(logits), as_array(labels)
-    if logits.dtype not in (np.float32, np.float64):
-        logits = logits.astype("float32")
-    if logits.ndim < 2:
-        raise ValueError(
-            "Logits need a class axis: shape `(n, num_classes)`. "
-            f"Received: logits of shape {logits.shape}."
-        )
-    num_classes = logits.shape[-1]
-    shape = logits.shape[:-1]
-    if labels.shape == logits.shape and num_classes > 1:
-        labels = _from_one_hot(labels)
-    elif labels.shape == (*shape, 1):
-        labels = labels[..., 0]
-    if labels.shape != shape:
-        raise ValueError(
-            f"Labels are class ids of shape {shape} or one-hot rows of shape "
-            f"{logits.shape}. Received: labels of shape {labels.shape}, "
-            f"logits of shape {logits.shape}."
-        )
-    logits = logits.reshape(-1, num_classes)
-    labels = _as_ids(labels.reshape(-1))
-    weight = None
-    if sample_weight is not None:
-        weight = as_array(sample_weight).astype("float64")
-        while weight.ndim < len(shape):
-            weight = weight[..., None]
-        weight = np.broadcast_to(weight, shape).reshape(-1)
-        if not (weight >= 0).all():
-            raise ValueError(
-                "Sample weights must be numbers >= 0. "
-                f"Received: a smallest weight of {weight.min()}."
-            )
-    keep = None
-    if ignore_class is not None:
-        keep = labels != ignore_class
-    if weight is not None and not weight.all():
-        keep = weight > 0 if keep is None else keep & (weight > 0)
-    if keep is not None and not keep.all():
-        logits, labels = logits[keep], labels[keep]
-        weight = None if weight is None else weight[keep]
-    if not len(labels):
-        raise ValueError(
-            "There is no calibration sample to fit to. Received: 0 samples "
-            "with a weight above 0 and a label that counts."
-        )
-    if labels.min() < 0 or labels.max() >= max(num_classes, 2):
-        raise ValueError(
-            f"Labels must be class ids from 0 to {max(num_classes, 2) - 1}. "
-            f"Received: labels from {labels.min()} to {labels.max()}. Pass "
-            "`ignore_class=` for a void label, or shift the ids to start at 0."
-        )
-    return logits, labels.astype("int32"), weight
-
-
-def check_finite(logits, labels):
-    """Raise for NaN and infinity; minus infinity rules a class out."""
-    finite = np.isfinite(logits.max(axis=1))
-    if finite.all():
-        if logits.shape[1] > 1:
-            _check_possible(logits[np.arange(len(labels)), labels])
+def check_possible(logits, labels):
+    """Raise where the network rules out the class of a label."""
+    if logits.shape[1] == 1:
         return
-    raise ValueError(
-        "Logits must be finite, or minus infinity for a class that is ruled "
-        f"out. Received: NaN or infinity in {(~finite).sum()} of "
-        f"{len(finite)} samples, first in {finite.argmin()}. Look for "
-        "overflow in the network, or leave these samples out."
-    )
-
-
-def _check_possible(chosen):
-    impossible = np.isneginf(chosen)
+    impossible = np.isneginf(logits[np.arange(len(labels)), labels])
     if impossible.any():
         raise ValueError(
             "The network rules out the class of a label: its logit is minus "
             f"infinity. Received: {impossible.sum()} such samples, first in "
             f"{impossible.argmax()}. Leave these samples out."
         )
-
-
-def _as_ids(labels):
-    """Labels as int64; ids that came as floats must be whole numbers."""
-    if labels.dtype.kind == "f":
-        whole = np.isfinite(labels) & (labels == np.floor(labels))
-        if not whole.all():
-            raise ValueError(
-                "Labels must be class ids, whole numbers. Received: "
-                f"{labels[~whole][0]}. Soft labels have the shape of the "
-                "logits."
-            )
-    return labels.astype("int64")
-
-
-def _from_one_hot(labels):
-    if not (((labels == 0) | (labels == 1)).all() and _rows_sum_to_one(labels)):
-        raise ValueError(
-            "Rows of labels must be one-hot: a single 1 and otherwise 0. "
-            f"Received: values from {labels.min()} to {labels.max()}. For soft "
-            "labels, fit to the most probable class."
-        )
-    return labels.argmax(axis=-1)
-
-
-def _rows_sum_to_one(labels):
-    return (labels.sum(axis=-1) == 1).all()

@@ -4,8 +4,16 @@ import keras
 from keras import ops
 
 from keras_calib.inputs.rows import as_rows
+from keras_calib.keras_private import lower_is_better
 
 MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
+# Losses of Keras that want a column per class, also where there are two.
+CATEGORICAL = (
+    keras.losses.CategoricalCrossentropy,
+    keras.losses.CategoricalFocalCrossentropy,
+    keras.losses.KLDivergence,
+    keras.losses.SparseCategoricalCrossentropy,
+)
 
 
 def cross_entropy(rows):
@@ -88,7 +96,7 @@ class ClassificationLoss(keras.losses.Loss):
         """One value per row, not reduced, in the shape of the labels."""
         rows = self.rows(y_true, y_pred)
         per_row, batch = self.terms(rows)
-        return rows.restore(_poison(rows, per_row + batch))
+        return rows.restore(nan_where_invalid(rows, per_row + batch))
 
     def get_config(self):
         return {
@@ -166,10 +174,14 @@ class PenalizedLoss(ClassificationLoss):
     def _foreign_terms(self, rows):
         """Values of a loss that knows nothing of rows, one per row."""
         labels = rows.labels if rows.targets is None else rows.targets
-        scores = rows.logits
+        scores, activation = rows.logits, keras.activations.softmax
+        if rows.single and not isinstance(self.primary, CATEGORICAL):
+            # A loss for one sigmoid unit sees it as it is.
+            labels, scores = rows.soft_labels[:, 1:], scores[:, 1:]
+            activation = keras.activations.sigmoid
         if not self.from_logits:
-            # This softmax carries its logits, so a Keras loss stays exact.
-            scores = keras.activations.softmax(rows.logits)
+            # It carries its logits, so that a Keras loss stays exact.
+            scores = activation(scores)
         values = self.primary.call(labels, scores)
         return ops.cast(ops.reshape(values, (-1,)), rows.logits.dtype)
 
@@ -220,6 +232,7 @@ class PenalizedLoss(ClassificationLoss):
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
+@lower_is_better
 class LossPart(keras.metrics.Mean):
     """One part of a `PenalizedLoss` as a metric, for `component_metrics`.
 
@@ -234,7 +247,6 @@ class LossPart(keras.metrics.Mean):
         super().__init__(name=name or part, dtype=dtype)
         self.loss = loss
         self.part = part
-        self._direction = "down"
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         rows = self.loss.rows(y_true, y_pred, sample_weight)
@@ -265,7 +277,7 @@ class LossPart(keras.metrics.Mean):
 
 def reduce(rows, per_row, batch, reduction):
     """Weigh and reduce loss terms: the meaning of `reduction` is Keras'."""
-    per_row = _poison(rows, per_row)
+    per_row = nan_where_invalid(rows, per_row)
     if reduction in (None, "none"):
         return rows.restore(per_row * rows.weights + batch * rows.counts)
     total = ops.sum(per_row * rows.weights)
@@ -284,7 +296,7 @@ class _Final(keras.losses.Loss):
         return y_pred
 
 
-def _poison(rows, values):
+def nan_where_invalid(rows, values):
     """NaN where label or probabilities are impossible: never a silent number.
 
     Compiled code cannot raise. A NaN is seen in the progress bar, and its

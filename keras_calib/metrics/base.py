@@ -6,9 +6,12 @@ from keras import ops
 
 from keras_calib.inputs.predictions import read_predictions
 from keras_calib.inputs.rows import as_rows
+from keras_calib.keras_private import keras_mask
+from keras_calib.keras_private import lower_is_better
 from keras_calib.ops.confidence import top_label
 
 
+@lower_is_better
 class CalibrationMetric(keras.metrics.Metric):
     """Base of the metrics: fixed-size sums over rows.
 
@@ -23,9 +26,6 @@ class CalibrationMetric(keras.metrics.Metric):
         name: name in the logs.
         dtype: as in Keras; sums are float32 at least.
     """
-
-    # Read by `mode="auto"` of EarlyStopping and ModelCheckpoint.
-    _direction = "down"
 
     def __init__(
         self,
@@ -92,8 +92,8 @@ class CalibrationMetric(keras.metrics.Metric):
             from_logits=self.from_logits,
             axis=self.axis,
             ignore_class=self.ignore_class,
-            binary=True,
             check=not self._checked,
+            use_carried=False,
         )
         self._checked = self._checked or rows.checked
         return rows
@@ -123,6 +123,9 @@ class CalibrationMetric(keras.metrics.Metric):
                 self.from_logits,
                 self.axis,
                 self.ignore_class,
+                keras_mask(y_pred),
+                # Of one batch among many.
+                relative=False,
             )
         except ValueError:
             return None
@@ -155,7 +158,5 @@ def on_host(y_pred):
     return (
         isinstance(y_pred, torch.Tensor)
         and y_pred.device.type == "cpu"
-        and y_pred.ndim > 1
-        and getattr(y_pred, "_keras_mask", None) is None
         and not torch.compiler.is_compiling()
     )

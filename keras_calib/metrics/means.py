@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_calib.inputs.rows import pick
+from keras_calib.keras_private import without_direction
 from keras_calib.metrics.base import CalibrationMetric
 from keras_calib.ops.confidence import top_label
 
@@ -21,8 +22,7 @@ class MeanOfRows(CalibrationMetric):
     def update_state(self, y_true, y_pred, sample_weight=None):
         rows = self.rows(y_true, y_pred, sample_weight)
         values = ops.where(rows.faulty, float("nan"), self.per_row(rows))
-        # A row of weight 0 must not bring in an infinity.
-        values = ops.where(rows.weights > 0, values, 0.0) * rows.weights
+        values = values * rows.weights
         self.add_to("sums", ops.stack([ops.sum(rows.weights), ops.sum(values)]))
 
     def result(self):
@@ -30,13 +30,9 @@ class MeanOfRows(CalibrationMetric):
         return ops.divide_no_nan(total, weight)
 
 
+@without_direction
 class Undirected(MeanOfRows):
     """A mean of which neither more nor less is better."""
-
-    @property
-    def _direction(self):
-        # `mode="auto"` asks whether this is there, and must not find it.
-        raise AttributeError("Pass `mode=`: neither way is better.")
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")

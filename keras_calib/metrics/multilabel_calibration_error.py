@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_calib.inputs.rows import as_rows
+from keras_calib.keras_private import keras_mask
 from keras_calib.metrics.per_class import PerClassMetric
 from keras_calib.metrics.per_class import per_class_error
 
@@ -79,7 +80,8 @@ class MultilabelCalibrationError(PerClassMetric):
         self.average = average
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        mask = getattr(y_pred, "_keras_mask", None)
+        # A tensor of a new shape does not carry the mask on.
+        mask = keras_mask(y_pred) if ops.is_tensor(y_pred) else None
         y_true = ops.convert_to_tensor(y_true)
         y_pred = ops.convert_to_tensor(y_pred)
         if len(y_pred.shape) < 2 or y_true.shape[1:] != y_pred.shape[1:]:
@@ -93,19 +95,15 @@ class MultilabelCalibrationError(PerClassMetric):
             y_pred = ops.moveaxis(y_pred, self.axis, -1)
         self.create_for(y_pred.shape[-1])
         y_pred = ops.expand_dims(y_pred, axis=-1)
-        if mask is not None:
-            # A tensor of a new shape does not carry the mask on.
-            mask = ops.cast(mask, "float32")
-            sample_weight = 1.0 if sample_weight is None else sample_weight
-            sample_weight = mask * sample_weight
         rows = as_rows(
             y_true,
             y_pred,
             sample_weight,
             from_logits=self.from_logits,
             ignore_class=self.ignore_class,
-            binary=True,
             check=not self._checked,
+            mask=mask,
+            use_carried=False,
         )
         self._checked = self._checked or rows.checked
         p = ops.where(rows.faulty, float("nan"), rows.probabilities[:, 1])

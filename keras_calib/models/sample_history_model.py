@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib import data_index
-from keras_calib.inputs.arrays import seen
+from keras_calib.inputs.arrays import concrete_value
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses.base import ClassificationLoss
 from keras_calib.losses.crl import CRL
@@ -148,9 +148,9 @@ class SampleHistoryModel(WrappedModel):
             )
         index = ops.cast(ops.reshape(index, (-1,)), "int32")
         valid = ops.logical_and(index >= 0, index < self.num_samples)
-        values = seen(valid)
+        values = concrete_value(valid)
         if values is not None and not values.all():
-            raise ValueError(self._wrong_length(seen(index)))
+            raise ValueError(self._wrong_length(concrete_value(index)))
         return ops.clip(index, 0, self.num_samples - 1), valid
 
     def _wrong_length(self, index):

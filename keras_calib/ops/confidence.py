@@ -6,6 +6,7 @@ differs between backends, the entry at the first largest index does not.
 
 from keras import ops
 
+from keras_calib.inputs.rows import floored
 from keras_calib.inputs.rows import pick
 
 
@@ -35,7 +36,7 @@ def confidence_to_train(rows):
 
 
 def entropy(rows):
-    """Entropy of each row's probabilities in nats, `(n,)`; of finite logits.
+    """Entropy of each row's probabilities in nats, `(n,)`.
 
     The logarithm comes from the logits, so p = 0 gives 0. The gradient has its
     closed form, `-p (log p + H)`: in that of the chain rule, where one class
@@ -49,6 +50,8 @@ def _entropy(shifted):
     """The same, of `Rows.shifted`."""
     exponentials = ops.exp(shifted)
     total = ops.sum(exponentials, axis=-1)
+    # 0 log 0 is 0, for a class that is ruled out too.
+    shifted = floored(shifted)
     mean = ops.sum(exponentials * shifted, axis=-1) / total
 
     def gradient(*arguments, upstream=None):

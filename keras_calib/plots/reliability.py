@@ -65,7 +65,6 @@ def reliability_diagram(
         sample_weight,
         from_logits=from_logits,
         ignore_class=ignore_class,
-        binary=True,
     )
     weight = as_array(rows.weights).astype(float)
     keep = weight > 0

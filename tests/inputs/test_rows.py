@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_calib.inputs.arrays import seen
+from keras_calib.inputs.arrays import concrete_value
 from keras_calib.inputs.rows import as_rows
 from keras_calib.ops.confidence import top_label
 from tests.helpers import compiled
@@ -23,7 +23,7 @@ def test_one_sigmoid_unit_becomes_two_classes():
     expected = np.concatenate([1 - probability, probability], axis=1)
     for given, from_logits in ((logit, True), (probability, False)):
         for labels in ([0, 1, 1], [[0], [1], [1]]):
-            rows = as_rows(labels, given, from_logits=from_logits, binary=True)
+            rows = as_rows(labels, given, from_logits=from_logits)
             np.testing.assert_allclose(
                 to_numpy(rows.probabilities), expected, rtol=1e-6
             )
@@ -42,11 +42,11 @@ def test_weights_broadcast_from_the_left():
 
 
 def test_a_constant_is_seen_and_a_symbol_is_not():
-    assert seen(ops.ones(2)) is not None
+    assert concrete_value(ops.ones(2)) is not None
     found = []
 
     def function(x):
-        found.append(seen(x))
+        found.append(concrete_value(x))
         return x
 
     compiled(function)(ops.ones(2))
@@ -62,5 +62,8 @@ def test_an_empty_batch_has_mean_zero():
 def test_a_float64_batch_keeps_its_digits():
     rows = as_rows(np.zeros(1, "int32"), np.zeros((1, 3)))
     assert rows.logits.shape == (1, 3)
-    with pytest.raises(ValueError, match="static class axis"):
-        as_rows(np.zeros(1), np.zeros((1, 1)))
+
+
+def test_an_empty_class_axis():
+    with pytest.raises(ValueError, match="class axis of known size"):
+        as_rows(np.zeros(1), np.zeros((1, 0)))

@@ -192,7 +192,7 @@ def test_a_failed_fit_leaves_the_layer_as_it_was(name):
     out_of_range[5] = 7
     for arguments, message in (
         ((spoiled, labels), "finite"),
-        ((logits, out_of_range), "class ids from"),
+        ((logits, out_of_range), "not one of the"),
         ((logits, labels[:-1]), "Received: labels of shape"),
         ((logits[:0], labels[:0]), "no calibration sample"),
     ):

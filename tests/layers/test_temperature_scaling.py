@@ -201,8 +201,9 @@ BAD_INPUT = {
     "negative label": (LOGITS, [0, 1, -1, 0], "from -1 to 1"),
     "no sample": (np.zeros((0, 3)), np.zeros(0), "no calibration sample"),
     "shapes": (LOGITS, [0, 1], "Received: labels of shape"),
-    "no class axis": (LOGITS[:, 0], [0, 1, 0, 1], "class axis"),
-    "soft labels": (LOGITS, np.full((4, 2), 0.5), "one-hot"),
+    "no class axis": (np.float32(1.0), 0, "class axis"),
+    "rows that sum to two": (LOGITS, np.ones((4, 2)), "sum to one"),
+    "probabilities": (np.full((4, 2), 0.5), [0, 0, 1, 1], "sum to one"),
 }
 
 
@@ -217,7 +218,7 @@ def test_bad_input_leaves_the_layer_as_it_was(case):
 
 
 def test_negative_weights():
-    with pytest.raises(ValueError, match="numbers >= 0"):
+    with pytest.raises(ValueError, match="cannot be negative"):
         kc.layers.TemperatureScaling().adapt(
             LOGITS, [0, 0, 1, 1], sample_weight=[1, 1, 1, -1]
         )

@@ -347,11 +347,11 @@ BAD_INPUT = {
     "rows that are not one-hot": (
         np.ones((3, 3)),
         np.full((3, 3), 1 / 3),
-        "sums to one",
+        "sum to one",
     ),
     "too few labels": (LABELS_A[:2], A, "do not fit"),
-    "one class": (LABELS_A, A[:, :1], "at least 2 classes"),
-    "no class axis": (LABELS_A, A[:, 0], "class axis"),
+    "no class": (LABELS_A, A[:, :0], "class axis of known size"),
+    "no class axis": (0, A[0, 0], "class axis"),
     "probabilities that do not sum to one": (
         LABELS_A,
         np.full((3, 3), 0.3),

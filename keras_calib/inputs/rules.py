@@ -1,0 +1,324 @@
+"""What every reader agrees on: shapes, label kinds, weights, and all messages.
+
+`inputs.rows` reads tensors, also in compiled code, and `inputs.predictions`
+whole arrays. A rule on values takes `xp`, the module to compute with:
+`keras.ops` or `numpy`.
+"""
+
+import dataclasses
+
+import numpy as np
+
+# How far outside [0, 1] a probability may be, and how far from one their sum.
+OUTSIDE = 1e-3
+OFF = 1e-2
+# The same for labels that are rows, and for logits that are suspected to be
+# probabilities: a softmax is more exact than a rounded table.
+EXACT = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How labels and predictions are laid out.
+
+    Attributes:
+        lead: shape of one value per row; `None` where a size is not known.
+        width: size of the class axis, 1 for one sigmoid unit.
+        one_hot: whether labels are rows, one-hot or soft.
+    """
+
+    lead: tuple
+    width: int
+    one_hot: bool
+
+    @property
+    def single(self):
+        """Whether predictions are those of one sigmoid unit."""
+        return self.width == 1
+
+    @property
+    def num_classes(self):
+        return max(self.width, 2)
+
+
+def layout(labels, predictions, axis=-1):
+    """Tell from shapes how labels and predictions are laid out.
+
+    Args:
+        labels: shape of the labels: class ids, `(...)` or `(..., 1)`, or rows,
+            `(..., num_classes)`.
+        predictions: shape of the predictions: `(..., num_classes)`, or
+            `(..., 1)` or `(n,)` for one sigmoid unit.
+        axis: the class axis.
+
+    Returns:
+        `Layout`.
+
+    Raises:
+        ValueError: if shapes do not fit.
+    """
+    labels, predictions = tuple(labels), tuple(predictions)
+    rank = len(predictions)
+    if rank == 0:
+        raise ValueError(
+            "Predictions need a class axis: shape `(n, num_classes)`, or `(n, "
+            "1)` or `(n,)` for one sigmoid unit. Received: a single number. "
+            "For one sample pass a batch of one."
+        )
+    if rank == 1:
+        lead, width, place = predictions, 1, 1
+    else:
+        if not -rank <= axis < rank:
+            raise ValueError(
+                "`axis` is the class axis of the predictions. Received: "
+                f"axis={axis}, predictions of shape {predictions}. Pass an "
+                "axis that they have; -1 is the last."
+            )
+        place = axis % rank
+        width = predictions[place]
+        lead = predictions[:place] + predictions[place + 1 :]
+    if not width:
+        raise ValueError(
+            "Predictions need a class axis of known size, at least 1. "
+            f"Received: predictions of shape {predictions}, axis={axis}. Give "
+            "the last layer a fixed number of units."
+        )
+    num_classes = max(width, 2)
+    rows = (*lead[:place], num_classes, *lead[place:])
+    if _fits(labels, lead):
+        return Layout(lead, width, False)
+    ones = (*lead, 1), (*lead[:place], 1, *lead[place:])
+    if _fits(labels, ones[0]) or _fits(labels, ones[1]):
+        # A last axis of unknown size is that of the classes, if there are any.
+        if width == 1 or labels[place] is not None:
+            return Layout(lead, width, False)
+    if _fits(labels, rows):
+        return Layout(lead, width, True)
+    raise ValueError(
+        "Labels and predictions do not fit. Received: labels of shape "
+        f"{labels}, predictions of shape {predictions}. Pass class ids of "
+        f"shape {lead}, or one-hot rows of shape {rows}."
+    )
+
+
+def _fits(shape, expected):
+    return len(shape) == len(expected) and all(
+        a == b or a is None or b is None
+        for a, b in zip(shape, expected, strict=True)
+    )
+
+
+def shape_per_row(shape, lead, what="Sample weights"):
+    """The shape in which weights or a mask broadcast to `lead`.
+
+    They are aligned from the left: `(batch,)` weighs whole images. A last axis
+    of size 1 that the rows do not have is dropped.
+
+    Args:
+        shape: as they came.
+        lead: shape of one value per row.
+        what: how they are called in the message.
+
+    Returns:
+        A shape as long as `lead`.
+
+    Raises:
+        ValueError: if they do not fit.
+    """
+    given = tuple(shape)
+    shape = given
+    while len(shape) > len(lead) and shape[-1] == 1:
+        shape = shape[:-1]
+    shape = (*shape, *[1] * (len(lead) - len(shape)))
+    if len(shape) != len(lead) or not all(
+        a == 1 or a is None or b is None or a == b
+        for a, b in zip(shape, lead, strict=True)
+    ):
+        raise ValueError(
+            f"{what} do not fit the predictions. Received: shape {given} for "
+            f"rows of shape {tuple(lead)}. Pass one value per row, or one per "
+            "sample, `(n,)` or `(n, 1)`: they are aligned from the left."
+        )
+    return shape
+
+
+def is_float(values):
+    """Whether an array or tensor holds floats."""
+    return "float" in str(values.dtype)
+
+
+def wrong_ids(ids, num_classes, xp):
+    """True where a class id is none: out of range, not whole, or NaN."""
+    right = xp.logical_and(ids >= 0, ids < num_classes)
+    if is_float(ids):
+        right = xp.logical_and(right, xp.floor(ids) == ids)
+    return xp.logical_not(right)
+
+
+def wrong_rows(targets, xp):
+    """True where a row of labels is no distribution."""
+    right = xp.logical_and(
+        xp.all(targets >= 0, axis=-1),
+        xp.abs(xp.sum(targets, axis=-1) - 1.0) <= EXACT,
+    )
+    return xp.logical_not(right)
+
+
+def wrong_weights(weight, xp):
+    """True where a weight is negative, infinite or NaN."""
+    return xp.logical_not(xp.logical_and(weight >= 0, weight < float("inf")))
+
+
+def wrong_probabilities(given, xp):
+    """True for rows `(n, width)` that no softmax or sigmoid can have given."""
+    right = xp.logical_and(
+        xp.all(given >= -OUTSIDE, axis=-1),
+        xp.all(given <= 1 + OUTSIDE, axis=-1),
+    )
+    if given.shape[-1] > 1:
+        off = xp.abs(xp.sum(given, axis=-1) - 1.0)
+        right = xp.logical_and(right, off <= OFF)
+    return xp.logical_not(right)
+
+
+def wrong_logits(given, xp):
+    """True for rows with NaN or infinity, or without a class.
+
+    Minus infinity rules a class out, which is allowed.
+    """
+    infinity = float("inf")
+    right = xp.logical_and(
+        xp.all(given < infinity, axis=-1), xp.any(given > -infinity, axis=-1)
+    )
+    return xp.logical_not(right)
+
+
+def rows_of_probabilities(given, xp):
+    """Two masks, `(n,)`: rows that a softmax could have given, and soft ones.
+
+    The first are non-negative and sum to one. Of these the second have an
+    entry between 0 and 1: a row of zeros and a one may well be logits.
+    """
+    possible = xp.logical_and(
+        xp.all(given >= 0, axis=-1),
+        xp.abs(xp.sum(given, axis=-1) - 1.0) <= EXACT,
+    )
+    inside = xp.logical_and(given > 0, given < 1)
+    return possible, xp.logical_and(possible, xp.any(inside, axis=-1))
+
+
+def check_weights(weight):
+    """Raise for weights that are not finite and non-negative, `(n,)`."""
+    wrong = wrong_weights(weight, np)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            "Sample weights cannot be negative, infinite or NaN. Received: a "
+            f"weight of {weight[row]} in row {row}. Use 0 to leave a sample "
+            "out."
+        )
+
+
+def check_numbers(labels):
+    """Raise for labels that are strings or objects."""
+    if labels.dtype.kind not in "biuf" and "float" not in str(labels.dtype):
+        raise ValueError(
+            "Labels must be numbers: class ids, or one-hot rows. Received: "
+            f"labels of dtype {labels.dtype}. Number the classes from 0."
+        )
+
+
+def check_ids(ids, num_classes):
+    """Raise for class ids `(n,)` that are none."""
+    wrong = wrong_ids(ids, num_classes, np)
+    if not wrong.any():
+        return
+    row = int(wrong.argmax())
+    if is_float(ids) and not np.floor(ids[row]) == ids[row]:
+        raise ValueError(
+            "Labels must be class ids, whole numbers. Received: a label of "
+            f"{ids[row]} in row {row}. Soft labels are rows with one value per "
+            "class."
+        )
+    raise ValueError(
+        f"A label is not one of the {num_classes} classes 0 to "
+        f"{num_classes - 1}. Received: labels from {ids.min()} to {ids.max()}, "
+        f"first in row {row}. Pass `ignore_class=` for a void label, or shift "
+        "the ids to start at 0."
+    )
+
+
+def check_rows(targets):
+    """Raise for rows of labels `(n, num_classes)` that are no distributions."""
+    wrong = wrong_rows(targets, np)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            "One-hot or soft labels must be rows that sum to one. Received: "
+            f"{targets[row]} in row {row}. For labels that do not exclude "
+            "each other, use `MultilabelCalibrationError`."
+        )
+
+
+def check_probabilities(given):
+    """Raise for rows `(n, width)` that cannot be probabilities."""
+    # A pass over all is faster than one per row, which is left for the wrong.
+    if not given.size or (given.min() >= 0 and _sums_are_one(given)):
+        return
+    wrong = wrong_probabilities(given, np)
+    if not wrong.any():
+        return
+    row = int(wrong.argmax())
+    values, total = given[row], given[row].sum()
+    detail = (
+        ""
+        if len(values) == 1
+        else (f", and a row that sums to {total:.6g} (off by {total - 1:.3g})")
+    )
+    raise ValueError(
+        "With `from_logits=False` each prediction must be a probability "
+        f"vector. Received: values from {values.min():.6g} to "
+        f"{values.max():.6g}{detail} in row {row}. If the model ends without a "
+        "softmax or sigmoid, pass `from_logits=True`."
+    )
+
+
+def _sums_are_one(given):
+    if given.shape[-1] == 1:
+        return given.max() <= 1
+    return bool((np.abs(given.sum(axis=-1) - 1.0) <= OFF).all())
+
+
+def check_logits(given):
+    """Raise for rows `(n, width)` that cannot be logits.
+
+    Rows that are non-negative and sum to one are probabilities. That is said
+    only of two rows or more, of which not all hold nothing but zeros and a
+    one, and never of one sigmoid unit: there values cannot tell.
+    """
+    if not given.size:
+        return
+    low, high = given.min(), given.max()
+    if not (np.isfinite(low) and np.isfinite(high)):
+        wrong = wrong_logits(given, np)
+        if wrong.any():
+            raise ValueError(
+                "Logits must be finite, or minus infinity for a class that is "
+                f"ruled out. Received: NaN or infinity in {wrong.sum()} of "
+                f"{len(wrong)} rows, first in row {wrong.argmax()}. Look for "
+                "overflow in the network, or leave these samples out."
+            )
+    if given.shape[-1] > 1 and len(given) > 1 and low >= 0 and high <= 1.001:
+        possible, soft = rows_of_probabilities(given, np)
+        if possible.all() and soft.any():
+            raise_for_probabilities(f"{len(given)} rows that do")
+
+
+def raise_for_probabilities(received):
+    """The error for probabilities that are passed as logits."""
+    raise ValueError(
+        "Logits are scores before softmax, and rows that are non-negative and "
+        f"sum to one are probabilities. Received: {received}. If the model "
+        "ends with a softmax, pass `from_logits=False`; where logits are "
+        "wanted, pass the logarithm."
+    )
