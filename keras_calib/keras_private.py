@@ -7,6 +7,7 @@ when a new version of Keras changes the name.
 """
 
 import types
+import weakref
 
 import keras
 from keras import ops
@@ -50,6 +51,43 @@ class _MaskReader(keras.layers.Layer):
     def call(self, inputs, mask=None):
         self.found.mask = mask
         return inputs
+
+
+def pass_mask_on(labels, mask):
+    """Remember a mask beside the labels of the same batch, for the metrics.
+
+    Keras' JAX trainer differentiates the loss of a step and hands its metrics
+    a copy of the predictions, which has lost its mask; the labels are the same
+    objects. Only labels inside compiled code are asked, and the memory ends
+    with them. On other backends the predictions keep their mask.
+
+    Args:
+        labels: what the loss was called with.
+        mask: what `keras_mask` found on its predictions, not `None`.
+    """
+    if _is_traced_by_jax(labels):
+        key = id(labels)
+        if key not in _passed_on:
+            weakref.finalize(labels, _passed_on.pop, key, None)
+        _passed_on[key] = mask
+
+
+def mask_passed_on(labels):
+    """The mask that `pass_mask_on` remembered, or `None`."""
+    if _is_traced_by_jax(labels):
+        return _passed_on.get(id(labels))
+    return None
+
+
+_passed_on = {}
+
+
+def _is_traced_by_jax(tensor):
+    if keras.backend.backend() != "jax":
+        return False
+    import jax
+
+    return isinstance(tensor, jax.core.Tracer)
 
 
 def carried_logits(tensor):

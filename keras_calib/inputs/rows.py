@@ -18,6 +18,7 @@ from keras_calib.inputs.arrays import concrete_value
 from keras_calib.inputs.predictions import read_predictions
 from keras_calib.keras_private import carried_logits
 from keras_calib.keras_private import keras_mask
+from keras_calib.keras_private import mask_passed_on
 
 # Up to here JAX compiles `argmax` to faster code than two reductions.
 NARROW = 64
@@ -209,6 +210,17 @@ def at_least_float32(values):
     return ops.cast(values, "float32")
 
 
+def mask_of(y_true, y_pred):
+    """Keras' mask of the predictions that a metric sees, or `None`.
+
+    On JAX that is the one which a loss of this package saw in `fit`; there,
+    beside other losses, the metrics of `fit` see none, as those of Keras.
+    `evaluate` and validation are right with any loss.
+    """
+    mask = keras_mask(y_pred)
+    return mask_passed_on(y_true) if mask is None else mask
+
+
 def as_rows(
     y_true,
     y_pred,
@@ -249,10 +261,8 @@ def as_rows(
             and `from_logits=True`; and, where the values can be seen, for
             what `inputs.rules` refuses.
     """
-    given, carried = y_pred, None
-    if ops.is_tensor(y_pred):
-        mask = keras_mask(y_pred) if mask is None else mask
-        carried = carried_logits(y_pred)
+    mask = keras_mask(y_pred) if mask is None else mask
+    given, carried = y_pred, carried_logits(y_pred)
     if carried is not None and from_logits:
         rules.raise_for_probabilities("the output of a softmax or sigmoid")
     if carried is not None and use_carried:

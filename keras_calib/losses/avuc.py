@@ -62,7 +62,11 @@ def _avuc(rows, threshold, stop_gradient):
     uncertain = ops.cast(h > threshold, h.dtype)
     importance = correct * confidence + (1.0 - correct) * (1.0 - confidence)
     return accuracy_versus_uncertainty(
-        importance * rows.weights, correct, uncertain, 1.0 - uncertain, h
+        importance * rows.relative_weights,
+        correct,
+        uncertain,
+        1.0 - uncertain,
+        h,
     )
 
 

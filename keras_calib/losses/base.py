@@ -4,7 +4,10 @@ import keras
 from keras import ops
 
 from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.rows import mask_of
+from keras_calib.keras_private import keras_mask
 from keras_calib.keras_private import lower_is_better
+from keras_calib.keras_private import pass_mask_on
 
 MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 # Losses of Keras that want a column per class, also where there are two.
@@ -68,7 +71,7 @@ class ClassificationLoss(keras.losses.Loss):
         """
         raise NotImplementedError
 
-    def rows(self, y_true, y_pred, sample_weight=None):
+    def rows(self, y_true, y_pred, sample_weight=None, mask=None):
         """Read a batch as `Rows`; the first one that can be seen is checked."""
         rows = as_rows(
             y_true,
@@ -78,13 +81,17 @@ class ClassificationLoss(keras.losses.Loss):
             axis=self.axis,
             ignore_class=self.ignore_class,
             check=not self._checked,
+            mask=mask,
         )
         self._checked = self._checked or rows.checked
         return rows
 
     def __call__(self, y_true, y_pred, sample_weight=None):
+        mask = keras_mask(y_pred)
+        if mask is not None:
+            pass_mask_on(y_true, mask)
         with keras.name_scope(self.name):
-            rows = self.rows(y_true, y_pred, sample_weight)
+            rows = self.rows(y_true, y_pred, sample_weight, mask)
             value = reduce(rows, *self.terms(rows), self.reduction)
             if self.reduction in MEANS:
                 # Keras' own reduction adds the scaling that a distribution
@@ -249,7 +256,9 @@ class LossPart(keras.metrics.Mean):
         self.part = part
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        rows = self.loss.rows(y_true, y_pred, sample_weight)
+        rows = self.loss.rows(
+            y_true, y_pred, sample_weight, mask_of(y_true, y_pred)
+        )
         if self.part == "primary_loss":
             terms = self.loss.primary_terms(rows)
         else:

@@ -74,7 +74,8 @@ def _mmce(rows, weighted, width, squared, double_normalized):
         value = quadratic_form(s, confidence, width)
         return value if squared else root(value)
 
-    right, wrong = rows.weights * correct, rows.weights * (1.0 - correct)
+    weights = rows.relative_weights
+    right, wrong = weights * correct, weights * (1.0 - correct)
     n_right, n_wrong = ops.sum(right), ops.sum(wrong)
     both = ops.logical_and(n_right > 0, n_wrong > 0)
     n_right, n_wrong = (ops.where(both, n, 1.0) for n in (n_right, n_wrong))

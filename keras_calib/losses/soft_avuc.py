@@ -63,7 +63,7 @@ def _soft_avuc(rows, kappa, temperature):
     logit = ops.log(share) - ops.log1p(-share)
     step = (logit - math.log(kappa / (1.0 - kappa))) / temperature
     return accuracy_versus_uncertainty(
-        rows.weights, correct, ops.sigmoid(step), ops.sigmoid(-step), h
+        rows.relative_weights, correct, ops.sigmoid(step), ops.sigmoid(-step), h
     )
 
 

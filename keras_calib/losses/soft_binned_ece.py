@@ -82,14 +82,16 @@ def _soft_binned_ece(
     def bin_mean(values):
         return ops.sum(weighted * values[:, None], axis=0) / size
 
-    weighted = rows.weights[:, None] * share
+    weights = rows.relative_weights
+    weighted = weights[:, None] * share
     # The floor moves nothing but bins that are as good as empty.
     size = ops.sum(weighted, axis=0)
     size = ops.where(size > 1e-12, size, 1e-12)
     accuracy = bin_mean(correct)
     if form == "bin":
         gap = size * _power(accuracy - bin_mean(confidence), norm)
-        error = ops.sum(gap) / rows.total_weight
+        total = ops.sum(weights)
+        error = ops.sum(gap) / ops.where(total > 0, total, 1.0)
     else:
         gap = _power(accuracy - confidence[:, None], norm)
         error = rows.mean(ops.sum(share * gap, axis=-1))

@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_calib.inputs.predictions import read_predictions
 from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.rows import mask_of
 from keras_calib.keras_private import keras_mask
 from keras_calib.keras_private import lower_is_better
 from keras_calib.ops.confidence import top_label
@@ -93,6 +94,7 @@ class CalibrationMetric(keras.metrics.Metric):
             axis=self.axis,
             ignore_class=self.ignore_class,
             check=not self._checked,
+            mask=mask_of(y_true, y_pred),
             use_carried=False,
         )
         self._checked = self._checked or rows.checked

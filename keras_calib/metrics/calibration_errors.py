@@ -110,7 +110,7 @@ def calibration_errors(
     of an image, or tokens of a text, go together. Binned errors are biased
     upwards, and those of a resample once more, so that a percentile interval
     lies too high; `interval="basic"` reflects it at the value, which takes
-    that bias out again, and cuts it at 0 for what cannot be negative.
+    that bias out again, and keeps it in the range of the statistic.
 
     Args:
         labels: class ids, `(...)`, or one-hot rows, `(..., num_classes)`.
@@ -187,7 +187,9 @@ def calibration_errors(
     if not num_resamples:
         return {name: float(found[name][0]) for name in wanted}
     return {
-        name: _estimate(found[name], confidence_level, interval, name)
+        name: _estimate(
+            found[name], confidence_level, interval, name, data.num_classes
+        )
         for name in wanted
     }
 
@@ -427,14 +429,25 @@ class ProgressBar:
             self.bar.update(self.total, finalize=True)
 
 
-def _estimate(values, level, interval, name):
+def _estimate(values, level, interval, name, num_classes):
     value, drawn = float(values[0]), values[1:]
     low, high = _quantiles(drawn, level)
-    if interval == "basic":
-        low, high = 2 * value - high, 2 * value - low
-        if name != "confidence_gap" and not name.startswith("debiased"):
-            low = max(low, 0.0)
+    if interval == "basic" and np.isfinite(value):
+        least, most = statistic_range(name, num_classes)
+        low, high = np.clip([2 * value - high, 2 * value - low], least, most)
     return Estimate(value, float(low), float(high))
+
+
+def statistic_range(name, num_classes):
+    """The least and the largest value that a statistic can have."""
+    if name in ("confidence_gap", "debiased_calibration_error_l1"):
+        return -1.0, 1.0
+    most = {
+        "brier_score": 2.0,
+        "mean_entropy": np.log(num_classes),
+        "negative_log_likelihood": np.inf,
+    }
+    return 0.0, most.get(name, 1.0)
 
 
 def _quantiles(values, level):

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.rows import pick
 from keras_calib.keras_private import without_direction
 from keras_calib.metrics.base import CalibrationMetric
@@ -182,7 +183,8 @@ class NegativeLogLikelihood(MeanOfRows):
     """Mean `-log p_y`, in nats, streaming, exact.
 
     A label to which the model gave probability 0 makes the value infinite;
-    `impossible()` tells how many there were. With logits this cannot happen.
+    `impossible()` tells how many there were. Of logits only minus infinity
+    does that.
 
     Args:
         epsilon: float, a floor of the probability, to cap that; 0 by default.
@@ -233,30 +235,35 @@ class NegativeLogLikelihood(MeanOfRows):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         rows = self.rows(y_true, y_pred, sample_weight)
-        if rows.given is None:
-            log_p = rows.log_probabilities
-            if self.epsilon:
-                log_p = ops.maximum(log_p, ops.log(self.epsilon))
-            possible = ops.ones_like(rows.weights)
-        else:
-            p = ops.maximum(rows.given, self.epsilon)
+        hard = rows.targets is None
+        if rows.given is not None:
+            p = pick(rows.given, rows.labels) if hard else rows.given
+            p = ops.maximum(p, self.epsilon)
             zero = p <= 0
             log_p = ops.log(ops.where(zero, 1.0, p))
-            if rows.targets is None:
-                lost = pick(ops.cast(zero, log_p.dtype), rows.labels)
-            else:
-                lost = ops.any(ops.logical_and(zero, rows.targets > 0), axis=-1)
-            possible = 1.0 - ops.cast(lost, log_p.dtype)
-        if rows.targets is None:
-            values = -pick(log_p, rows.labels)
+        else:
+            log_p = (
+                rows.log_probability(rows.labels)
+                if hard
+                else rows.log_probabilities
+            )
+            if self.epsilon:
+                log_p = ops.maximum(log_p, ops.log(self.epsilon))
+            # Logits of minus infinity.
+            zero = log_p < LOWEST / 2
+            log_p = ops.where(zero, 0.0, log_p)
+        if hard:
+            values, lost = -log_p, zero
         else:
             values = -ops.sum(rows.targets * log_p, axis=-1)
+            lost = ops.any(ops.logical_and(zero, rows.targets > 0), axis=-1)
         values = ops.where(rows.faulty, float("nan"), values)
         self.add_to(
             "sums",
             ops.stack([ops.sum(rows.weights), ops.sum(values * rows.weights)]),
         )
-        self.add_to("impossible", ops.sum((1.0 - possible) * rows.weights))
+        lost = ops.cast(lost, rows.weights.dtype)
+        self.add_to("impossible", ops.sum(lost * rows.weights))
 
     def impossible(self):
         """Weight of the labels to which the model gave probability 0."""

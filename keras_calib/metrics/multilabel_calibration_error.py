@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_calib.inputs.rows import as_rows
-from keras_calib.keras_private import keras_mask
+from keras_calib.inputs.rows import mask_of
 from keras_calib.metrics.per_class import PerClassMetric
 from keras_calib.metrics.per_class import per_class_error
 
@@ -81,7 +81,7 @@ class MultilabelCalibrationError(PerClassMetric):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         # A tensor of a new shape does not carry the mask on.
-        mask = keras_mask(y_pred) if ops.is_tensor(y_pred) else None
+        mask = mask_of(y_true, y_pred)
         y_true = ops.convert_to_tensor(y_true)
         y_pred = ops.convert_to_tensor(y_pred)
         if len(y_pred.shape) < 2 or y_true.shape[1:] != y_pred.shape[1:]:

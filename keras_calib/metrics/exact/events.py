@@ -176,8 +176,8 @@ class Events:
         Args:
             num_bins: int.
             rule: `"group"`, or `"split"` for the ranks of `np.array_split`,
-                whose first bins take the remainder. With weights that are not
-                whole numbers there is no remainder, and both are one.
+                whose first bins take the remainder. Weights that do not count
+                repetitions have no remainder, and both rules are one.
             ties: keep equal values together.
 
         Returns:
@@ -192,11 +192,10 @@ class Events:
         else:
             total = np.asarray(self.total)[..., None]
             rank = share * total
-            if rule == "split":
+            if rule == "split" and self.square is None:
                 j = np.arange(1, num_bins)
                 whole = j * (total // num_bins)
-                whole = whole + np.minimum(j, total % num_bins)
-                rank = np.where(total == np.rint(total), whole, rank)
+                rank = whole + np.minimum(j, total % num_bins)
             # A rank is reached although the division was rounded up.
             rank = rank - 1e-9 * total
             position = np.stack(
