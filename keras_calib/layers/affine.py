@@ -12,6 +12,7 @@ from keras_calib.layers.fits import regression
 from keras_calib.layers.fits.regression import RIDGE
 from keras_calib.layers.fits.temperature import BOUNDS
 from keras_calib.layers.fits.temperature import fit_temperature
+from keras_calib.layers.fits.weights import number_of_samples
 from keras_calib.layers.objectives import NegativeLogLikelihood
 from keras_calib.layers.score_maps import on_pairs
 
@@ -47,8 +48,7 @@ class AffineCalibration(CalibrationLayer):
         self.shift_invariant = normalize_logits is not None
 
     def build(self, input_shape):
-        self._num_classes = max(2, input_shape[-1])
-        self._add_weights(self._num_classes)
+        self._add_weights(max(2, input_shape[-1]))
         self.built = True
 
     def _add_weights(self, num_classes):
@@ -63,7 +63,7 @@ class AffineCalibration(CalibrationLayer):
         """The parameters as NumPy: a scalar, a diagonal or a matrix; bias."""
         raise NotImplementedError
 
-    def _problem(self, x, labels, share, smoothing, temperature, free):
+    def _problem(self, x, labels, share, smoothing, temperature, free, samples):
         """The regression to solve, and where it starts."""
         raise NotImplementedError
 
@@ -99,12 +99,6 @@ class AffineCalibration(CalibrationLayer):
                 f"{type(self).__name__} learns several numbers and needs at "
                 "least 2 samples. Received: 1. Use `TemperatureScaling`."
             )
-        if num_classes != self._num_classes:
-            raise ValueError(
-                f"{type(self).__name__} was built for {self._num_classes} "
-                f"classes. Received: logits of {num_classes}. Adapt a new "
-                "layer."
-            )
         likelihood = NegativeLogLikelihood()
         if isinstance(objective, NegativeLogLikelihood):
             likelihood = objective
@@ -125,6 +119,7 @@ class AffineCalibration(CalibrationLayer):
             likelihood.smoothing,
             temperature,
             1.0 - absent,
+            number_of_samples(labels, weight),
         )
         scale = float(np.sqrt(np.mean(np.square(x[:1000]))))
         scale = min(max(scale, 1.0), 100.0)

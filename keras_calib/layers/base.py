@@ -3,19 +3,30 @@
 import keras
 import numpy as np
 
+from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import two_classes
 from keras_calib.inputs.predictions import calibration_data
 from keras_calib.layers.class_loss_scaling import fit_with_scaling
 from keras_calib.layers.class_loss_scaling import resolve_scaling
+from keras_calib.layers.objectives import NegativeLogLikelihood
 from keras_calib.layers.objectives import resolve_objective
+
+# Elements of the logits that are worked on at once.
+BLOCK = 1 << 20
+# What float32 may take from a likelihood without a word.
+ROUNDING = 1e-6
 
 
 class CalibrationLayer(keras.layers.Layer):
     """Base of the maps: logits in, calibrated logits out.
 
     A subclass starts as the identity, and implements `fit`, which returns new
-    weights instead of setting them: a failed fit leaves the layer as it was.
+    weights instead of setting them: a failed fit leaves the layer as it was,
+    and not built if it was not.
+
+    A Keras mask goes through: it says which samples or tokens count, and a map
+    changes none of that.
 
     Maps run in float32 also behind a network of half precision.
 
@@ -40,11 +51,15 @@ class CalibrationLayer(keras.layers.Layer):
     binary_only = False
     objectives = ("nll",)
     parametric = True
+    # Whether float32 can take the output far from what the fit saw: then the
+    # record tells the output.
+    _rounds = False
 
     def __init__(self, record=None, **kwargs):
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
         self.record = record
+        self.supports_masking = True
 
     def degrees_of_freedom(self, num_classes):
         """How many numbers the map learns, for the rule on sample size."""
@@ -62,6 +77,8 @@ class CalibrationLayer(keras.layers.Layer):
 
     def fit(self, logits, labels, weight, objective):
         """Find the best weights without setting them.
+
+        The layer may not be built yet.
 
         Args:
             logits: float array, `(n, num_classes)`, one row per sample.
@@ -120,20 +137,23 @@ class CalibrationLayer(keras.layers.Layer):
         logits, labels, weight, num_samples = calibration_data(
             logits, labels, sample_weight, ignore_class
         )
+        logits = ruled_out(logits)
         check_possible(logits, labels)
+        check_size(logits)
+        check_objective(logits, objective)
         if self.binary_only and logits.shape[-1] > 2:
             raise ValueError(
                 f"{type(self).__name__} is for two classes. Received: logits "
                 f"of {logits.shape[-1]} classes."
             )
-        if not self.built:
-            self.build((None, logits.shape[-1]))
         given = logits
         if given.shape[-1] == 1:
             logits = two_classes(given)
         if scaling is None:
             weights, record = self.fit(logits, labels, weight, objective)
         else:
+            # Scores of weights that this layer may never have.
+            twin = type(self).from_config(self.get_config())
             weights, record = fit_with_scaling(
                 self,
                 logits,
@@ -141,10 +161,14 @@ class CalibrationLayer(keras.layers.Layer):
                 weight,
                 objective,
                 scaling,
-                lambda weights, rows: self._scores(weights, given[rows]),
+                lambda weights, rows: twin._scores(weights, given[rows]),
             )
             scaling = scaling.normalization
-        self._assign(weights)
+        self._assign(weights, given.shape[-1])
+        if self._rounds and scaling is None and "nll_after" in record:
+            found = self._nll(given, labels, weight)
+            if abs(found - record["nll_after"]) > ROUNDING:
+                record["nll_after"] = found
         self.record = {
             "num_samples": num_samples,
             "objective": objective.title,
@@ -155,20 +179,35 @@ class CalibrationLayer(keras.layers.Layer):
         return self
 
     def _scores(self, weights, logits):
-        """The map's output under weights that it does not keep."""
-        before = {
-            name: np.array(as_array(getattr(self, name).value))
-            for name in weights
-        }
-        try:
-            self._assign(weights)
-            scores = as_array(self(logits))
-        finally:
-            self._assign(before)
+        """The map's output under other weights, which it keeps."""
+        self._assign(weights, logits.shape[-1])
+        scores = as_array(self(logits))
         return two_classes(scores) if scores.shape[-1] == 1 else scores
 
-    def _assign(self, weights):
+    def _nll(self, logits, labels, weight):
+        """Mean negative log-likelihood of the map's own output."""
+        likelihood = NegativeLogLikelihood()
+        rows = max(1, BLOCK // logits.shape[1])
+        losses = []
+        for start in range(0, len(labels), rows):
+            scores = as_array(self(logits[start : start + rows]))
+            if scores.shape[1] == 1:
+                scores = two_classes(scores)
+            part = labels[start : start + rows]
+            losses.append(likelihood.losses(scores, part))
+        return float(np.average(np.concatenate(losses), weights=weight))
+
+    def _assign(self, weights, num_units):
         """Set weights by name: all of them, or none where one does not fit."""
+        for name, value in weights.items():
+            if not np.isfinite(np.asarray(value, "float32")).all():
+                raise ValueError(
+                    f"The fit of {type(self).__name__} failed: its weight "
+                    f"`{name}` is not a finite number. Check the calibration "
+                    "data."
+                )
+        if not self.built:
+            self.build((None, num_units))
         for name, value in weights.items():
             shape = tuple(getattr(self, name).shape)
             if np.shape(value) != shape:
@@ -176,11 +215,6 @@ class CalibrationLayer(keras.layers.Layer):
                     f"{type(self).__name__} was built for other logits: its "
                     f"weight `{name}` has shape {shape}. Received: "
                     f"{np.shape(value)}. Adapt a new layer."
-                )
-            if np.isnan(value).any():
-                raise ValueError(
-                    f"The fit of {type(self).__name__} failed: its weight "
-                    f"`{name}` is not a number. Check the calibration data."
                 )
         for name, value in weights.items():
             getattr(self, name).assign(value)
@@ -202,4 +236,34 @@ def check_possible(logits, labels):
             "The network rules out the class of a label: its logit is minus "
             f"infinity. Received: {impossible.sum()} such samples, first in "
             f"{impossible.argmax()}. Leave these samples out."
+        )
+
+
+def check_size(logits):
+    """Raise for numbers whose differences a float32 layer cannot hold."""
+    if logits.max() >= -LOWEST:
+        raise ValueError(
+            f"Logits must be below {-LOWEST:.0e}. Received: a logit of "
+            f"{logits.max():.3g}. Look for overflow in the network."
+        )
+
+
+def ruled_out(logits):
+    """Logits with minus infinity in the place of what is as good as that.
+
+    Masks are often written with the smallest float instead.
+    """
+    if not logits.min() < LOWEST:
+        return logits
+    return np.where(logits < LOWEST, -np.inf, logits)
+
+
+def check_objective(logits, objective):
+    """Raise where a class that is ruled out is given a share of a label."""
+    if getattr(objective, "smoothing", 0) and np.isneginf(logits.min()):
+        raise ValueError(
+            "Smoothed labels give every class a share, also one that the "
+            "network rules out: no map has a finite loss. Received: a logit "
+            f'of minus infinity, objective="{objective.name}". Use '
+            'objective="nll", or give such classes a finite logit.'
         )

@@ -59,7 +59,7 @@ class BetaCalibration(BinaryMap):
         return len(self.parameters)
 
     def fit(self, logits, labels, weight, objective):
-        log_odds, targets = log_odds_of(logits, labels, weight)
+        log_odds, targets = log_odds_of(logits, labels)
         features = np.stack(
             [
                 -np.logaddexp(0.0, -log_odds),  # log p

@@ -61,7 +61,7 @@ class BiasCorrectedTemperatureScaling(AffineCalibration):
         bias = ops.convert_to_numpy(self.bias)
         return np.array(1 / self.temperature), bias
 
-    def _problem(self, x, labels, share, smoothing, temperature, free):
+    def _problem(self, x, labels, share, smoothing, temperature, free, samples):
         start = self._start(np.full(x.shape[1], 1 / temperature))
         problem = DiagonalProblem(
             x,

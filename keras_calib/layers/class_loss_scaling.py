@@ -248,7 +248,11 @@ class _ClassLosses:
         self.objective = objective
         self.num_classes = num_classes
         count = len(labels)
-        self.weight = np.ones(count) if weight is None else weight
+        self.weight = np.ones(count)
+        if weight is not None:
+            # Rounds without a fixed point multiply rounding errors; to these
+            # digits a constant factor changes nothing.
+            self.weight = weight.astype("float32").astype("float64")
         mass = np.bincount(labels, self.weight, num_classes)
         # A class loss divided by `mass` is what the reduction says; one
         # multiplied by `share` is a part of the mean over samples.
@@ -276,4 +280,5 @@ class _ClassLosses:
         return float(np.nansum(self.share * losses))
 
     def sample_weight(self, factor):
-        return self.weight * ((1 + factor) / self.mass)[self.labels]
+        weight = self.weight * ((1 + factor) / self.mass)[self.labels]
+        return weight * (self.weight.sum() / weight.sum())

@@ -62,7 +62,7 @@ class ClassTemperatureScaling(AffineCalibration):
         scale = 1 / self.temperatures
         return scale, np.zeros_like(scale)
 
-    def _problem(self, x, labels, share, smoothing, temperature, free):
+    def _problem(self, x, labels, share, smoothing, temperature, free, samples):
         start = self._start(np.full(x.shape[1], 1 / temperature))
         problem = DiagonalProblem(
             x,

@@ -73,14 +73,14 @@ class DirichletScaling(MatrixScaling):
     def _inputs(self, logits):
         return np.maximum(super()._inputs(logits), np.log(TINY))
 
-    def _problem(self, x, labels, share, smoothing, temperature, free):
-        n, num_classes = x.shape
+    def _problem(self, x, labels, share, smoothing, temperature, free, samples):
+        num_classes = x.shape[1]
         start = self._start(np.full(num_classes, 1 / temperature))
         pairs = num_classes * (num_classes - 1)
         strength = self.strength
         if strength is None:
             strength = (
-                100 * pairs / n if self.regularization == "odir" else 0.01
+                100 * pairs / samples if self.regularization == "odir" else 0.01
             )
         ridge = np.full(start.shape, strength)
         if self.regularization == "odir":

@@ -9,6 +9,7 @@ from keras_calib.layers.base import CalibrationLayer
 from keras_calib.layers.fits.isotonic import without_certainty
 from keras_calib.layers.lookup import UNUSED
 from keras_calib.layers.lookup import count_below
+from keras_calib.layers.lookup import table_size
 from keras_calib.layers.lookup import take_rows
 from keras_calib.layers.score_maps import log_softmax
 from keras_calib.layers.score_maps import on_pairs
@@ -26,8 +27,8 @@ class HistogramBinning(CalibrationLayer):
 
     Args:
         num_bins: int.
-        equal_mass: bool, whether bins hold equally many samples rather than
-            have equal widths.
+        equal_mass: bool, whether bins hold equally many samples, or equal
+            sums of their weights, rather than have equal widths.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Raises:
@@ -61,7 +62,7 @@ class HistogramBinning(CalibrationLayer):
 
     def build(self, input_shape):
         num_classes = max(2, input_shape[-1])
-        size = 2 ** int(np.ceil(np.log2(self.num_bins + 1))) - 1
+        size = table_size(self.num_bins)
         self.edges = self.add_weight(
             (num_classes, size),
             keras.initializers.Constant(UNUSED),
@@ -79,7 +80,7 @@ class HistogramBinning(CalibrationLayer):
 
     def fit(self, logits, labels, weight, objective):
         p = np.exp(arrays.log_softmax(logits, "float64"))
-        num_classes, size = self.edges.shape
+        num_classes, size = p.shape[1], table_size(self.num_bins)
         edges = np.full((num_classes, size), UNUSED, "float32")
         values = np.zeros((num_classes, size + 1), "float32")
         binned = np.zeros(num_classes, "float32")
@@ -126,15 +127,15 @@ def histogram(scores, events, num_bins, equal_mass=False, weight=None):
         scores: in `[0, 1]`, `(n,)`.
         events: bool or 0 and 1, `(n,)`.
         num_bins: int.
-        equal_mass: bool; edges are then midpoints between samples, and bins
-            that no edge can part are one.
-        weight: `None`, or weights >= 0, `(n,)`.
+        equal_mass: bool; edges are then midpoints between different scores,
+            and bins that no edge can part are one.
+        weight: `None`, or weights > 0, `(n,)`.
 
     Returns:
         edges, counts, events: at most `num_bins - 1`, `num_bins` numbers.
     """
     if equal_mass:
-        edges = equal_mass_edges(scores, num_bins)
+        edges = equal_mass_edges(scores, num_bins, weight)
     else:
         edges = np.arange(1, num_bins) / num_bins
     index = np.searchsorted(edges, scores, "left")
@@ -145,14 +146,15 @@ def histogram(scores, events, num_bins, equal_mass=False, weight=None):
     return edges, counts, found
 
 
-def equal_mass_edges(scores, num_bins):
-    """Midpoints between the samples at the quantiles, without repetitions."""
-    ordered = np.sort(scores)
-    n = len(ordered)
-    ranks = [-(-j * n // num_bins) for j in range(1, num_bins)]
-    return np.unique(
-        [(ordered[r - 1] + ordered[min(r, n - 1)]) / 2 for r in ranks]
-    )
+def equal_mass_edges(scores, num_bins, weight=None):
+    """Midpoints between the scores at the quantiles, without repetitions."""
+    values, index = np.unique(scores, return_inverse=True)
+    mass = np.cumsum(np.bincount(index, weight))
+    # A sum of weights may miss its bin's share by a rounding error.
+    shares = np.arange(1, num_bins) / num_bins * (1 - 1e-9)
+    low = np.searchsorted(mass, shares * mass[-1])
+    high = np.minimum(low + 1, len(values) - 1)
+    return np.unique((values[low] + values[high]) / 2)
 
 
 def centres(edges):

@@ -13,6 +13,7 @@ from keras_calib.layers.fits.quasi_newton import minimize
 from keras_calib.layers.fits.small_network import SmallNetwork
 from keras_calib.layers.fits.small_network import by_blocks
 from keras_calib.layers.fits.small_network import inverse_softplus
+from keras_calib.layers.fits.small_network import mean_and_deviation
 from keras_calib.layers.fits.small_network import softplus
 from keras_calib.layers.lookup import count_below
 from keras_calib.layers.lookup import take_rows
@@ -75,6 +76,7 @@ class IntraOrderPreserving(CalibrationLayer):
     preserves_accuracy = True
     shift_invariant = True
     objectives = ("nll", "label_smoothing", "focal", "loss")
+    _rounds = True
 
     def __init__(
         self,
@@ -121,15 +123,13 @@ class IntraOrderPreserving(CalibrationLayer):
                 (1, self.num_segments), "ones", name="slopes"
             )
         else:
-            self._network = SmallNetwork(
-                (num_classes, *self.hidden, num_classes)
-            )
+            shapes = self._network(num_classes).shapes
             self.mean = self.add_weight((num_classes,), "zeros", name="mean")
             self.deviation = self.add_weight(
                 (num_classes,), "ones", name="deviation"
             )
-            for number, (a, b) in enumerate(self._network.shapes):
-                last = number == len(self._network.shapes) - 1
+            for number, (a, b) in enumerate(shapes):
+                last = number == len(shapes) - 1
                 glorot = keras.initializers.GlorotUniform(number)
                 one = keras.initializers.Constant(inverse_softplus(1.0))
                 kernel = self.add_weight(
@@ -147,7 +147,10 @@ class IntraOrderPreserving(CalibrationLayer):
     def degrees_of_freedom(self, num_classes):
         if self.family == "diagonal":
             return self.num_segments
-        return SmallNetwork((num_classes, *self.hidden, num_classes)).size
+        return self._network(num_classes).size
+
+    def _network(self, num_classes):
+        return SmallNetwork((num_classes, *self.hidden, num_classes))
 
     def fit(self, logits, labels, weight, objective):
         tempered, known = TemperatureScaling().fit(
@@ -174,7 +177,7 @@ class IntraOrderPreserving(CalibrationLayer):
             weight,
             objective,
             knots,
-            self.penalty / len(labels),
+            self.penalty / weight.sum(),
         )
         start = np.full(self.num_segments, max(slope, LEAST_SLOPE))
         slopes, value = projected_newton(
@@ -188,17 +191,15 @@ class IntraOrderPreserving(CalibrationLayer):
         )
 
     def _fit_network(self, logits, labels, weight, objective, slope):
-        penalty = self.penalty / len(labels)
-        network = self._network
+        penalty = self.penalty / weight.sum()
+        network = self._network(logits.shape[1])
         log_p = arrays.log_softmax(logits, "float64")
         order = np.argsort(-log_p, axis=1, kind="stable")
         sorted_log_p = np.take_along_axis(log_p, order, axis=1)
         ranks = (order == np.asarray(labels)[:, None]).argmax(axis=1)
-        # A class that is ruled out stays so at any gap.
-        gaps = np.minimum(sorted_log_p[:, :-1] - sorted_log_p[:, 1:], 1e4)
+        gaps = sorted_log_p[:, :-1] - sorted_log_p[:, 1:]
         x = np.clip(sorted_log_p, -LIMIT, 0.0)
-        mean, deviation = x.mean(axis=0), x.std(axis=0)
-        deviation = np.where(deviation > 1e-6, deviation, 1.0)
+        mean, deviation = mean_and_deviation(x, weight)
         x = (x - mean) / deviation
 
         def function(theta):
@@ -255,7 +256,7 @@ class IntraOrderPreserving(CalibrationLayer):
         order = ops.argsort(-log_p, axis=-1)
         sorted_log_p = ops.take_along_axis(log_p, order, axis=-1)
         x = (ops.clip(sorted_log_p, -LIMIT, 0.0) - self.mean) / self.deviation
-        count = len(self._network.shapes)
+        count = len(self.hidden) + 1
         for number in range(count):
             x = ops.matmul(x, getattr(self, f"kernel_{number}"))
             x = x + getattr(self, f"bias_{number}")

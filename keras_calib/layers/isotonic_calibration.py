@@ -11,6 +11,7 @@ from keras_calib.layers.fits.isotonic import isotonic_regression
 from keras_calib.layers.fits.isotonic import without_certainty
 from keras_calib.layers.lookup import interpolate
 from keras_calib.layers.lookup import padded
+from keras_calib.layers.lookup import table_size
 from keras_calib.layers.score_maps import keep_prediction
 from keras_calib.layers.score_maps import log_softmax
 from keras_calib.layers.score_maps import on_pairs
@@ -77,8 +78,8 @@ class IsotonicCalibration(CalibrationLayer):
 
     def build(self, input_shape):
         rows = max(2, input_shape[-1]) if self.per_class else 1
-        # Two knots for each level; a binary search wants 2**m - 1.
-        size = 2 ** int(np.ceil(np.log2(2 * self.num_levels + 1))) - 1
+        # Two knots for each level.
+        size = table_size(2 * self.num_levels)
         start = np.full((rows, size), 2.0, "float32")
         start[:, :2] = 0.0, 1.0
         self.knots = self.add_weight(
@@ -117,7 +118,7 @@ class IsotonicCalibration(CalibrationLayer):
 
     def _table(self, p, targets, weight):
         """Knots, heights and the number of levels of one function."""
-        size = self.knots.shape[1]
+        size = table_size(2 * self.num_levels)
         if not targets.any():
             return *padded(np.array([0.0, 1.0]), np.array([0.0, 1.0]), size), 1
         blocks = isotonic_regression(p, targets, weight)

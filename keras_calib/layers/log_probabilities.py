@@ -26,6 +26,7 @@ class LogProbabilities(keras.layers.Layer):
     def __init__(self, **kwargs):
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
+        self.supports_masking = True
 
     def call(self, probabilities):
         logits = ops.log(ops.maximum(probabilities, TINY))

@@ -56,6 +56,11 @@ def interpolate(knots, heights, values):
     return y0 + (y1 - y0) * ops.clip(part, 0.0, 1.0)
 
 
+def table_size(count):
+    """The least `2**m - 1` that is at least `count`, for `count_below`."""
+    return 2 ** int(np.ceil(np.log2(count + 1))) - 1
+
+
 def padded(knots, heights, size):
     """Fill up to `size` with knots that no value reaches, float32."""
     missing = size - len(knots)

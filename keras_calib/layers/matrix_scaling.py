@@ -45,6 +45,8 @@ class MatrixScaling(AffineCalibration):
         Section 4.2. The structured penalty: "SMS" of the package probmetrics.
     """
 
+    _rounds = True
+
     def __init__(
         self, regularization="structured", normalize_logits=None, **kwargs
     ):
@@ -76,13 +78,14 @@ class MatrixScaling(AffineCalibration):
             self._refuse_ruled_out(logits)
         return super()._inputs(logits)
 
-    def _problem(self, x, labels, share, smoothing, temperature, free):
-        n, num_classes = x.shape
+    def _problem(self, x, labels, share, smoothing, temperature, free, samples):
+        num_classes = x.shape[1]
         start = self._start(np.full(num_classes, 1 / temperature))
         strength = self.regularization or 0.0
         off = strength
         if strength == "structured":
-            strength, off = num_classes / n, num_classes * (num_classes - 1) / n
+            strength = num_classes / samples
+            off = (num_classes - 1) * strength
         ridge = np.full(start.shape, off * temperature**2)
         np.fill_diagonal(ridge, strength * temperature**2)
         ridge[-1] = strength

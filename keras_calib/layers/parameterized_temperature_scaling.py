@@ -10,6 +10,7 @@ from keras_calib.layers.fits.loss_curves import LossCurves
 from keras_calib.layers.fits.quasi_newton import minimize
 from keras_calib.layers.fits.small_network import SmallNetwork
 from keras_calib.layers.fits.small_network import inverse_softplus
+from keras_calib.layers.fits.small_network import mean_and_deviation
 from keras_calib.layers.fits.small_network import softplus
 from keras_calib.layers.score_maps import keep_prediction
 from keras_calib.layers.score_maps import log_softmax
@@ -69,6 +70,7 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
 
     preserves_accuracy = True
     objectives = ("nll", "label_smoothing", "focal", "loss")
+    _rounds = True
 
     def __init__(
         self,
@@ -95,11 +97,8 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
         self.shift_invariant = normalize_logits is not None
 
     def build(self, input_shape):
-        num_classes = max(2, input_shape[-1])
-        self._network = SmallNetwork(
-            (min(self.num_scores, num_classes), *self.hidden, 1)
-        )
-        size = self._network.shapes[0][0]
+        shapes = self._network(max(2, input_shape[-1])).shapes
+        size = shapes[0][0]
         self.mean = self.add_weight(
             (size,), "zeros", trainable=False, name="mean"
         )
@@ -107,8 +106,8 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
             (size,), "ones", trainable=False, name="deviation"
         )
         start = inverse_softplus(1 - LEAST)
-        for number, (a, b) in enumerate(self._network.shapes):
-            last = number == len(self._network.shapes) - 1
+        for number, (a, b) in enumerate(shapes):
+            last = number == len(shapes) - 1
             kernel = self.add_weight(
                 (a, b),
                 "zeros" if last else keras.initializers.GlorotUniform(number),
@@ -124,8 +123,12 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
         self.built = True
 
     def degrees_of_freedom(self, num_classes):
-        sizes = (min(self.num_scores, num_classes), *self.hidden, 1)
-        return SmallNetwork(sizes).size
+        return self._network(num_classes).size
+
+    def _network(self, num_classes):
+        return SmallNetwork(
+            (min(self.num_scores, num_classes), *self.hidden, 1)
+        )
 
     def fit(self, logits, labels, weight, objective):
         if not objective.per_sample:
@@ -137,20 +140,20 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
             logits, labels, weight, objective
         )
         u = -float(tempered["log_temperature"])
-        network = self._network
+        network = self._network(logits.shape[1])
         x = self._largest(logits)
-        mean, deviation = x.mean(axis=0), x.std(axis=0)
-        deviation = np.where(deviation > 1e-6, deviation, 1.0)
+        mean, deviation = mean_and_deviation(x, weight)
         x = (x - mean) / deviation
         start = network.start(
             self.seed, inverse_softplus(max(np.exp(-u) - LEAST, LEAST))
         )
         step = 1 + len(labels) // MOST_SAMPLES
-        share = np.ones(len(labels)) if weight is None else np.array(weight)
+        every = np.ones(len(labels)) if weight is None else weight
         theta = self._train(
+            network,
             LossCurves(logits[::step], labels[::step], objective, u),
             x[::step],
-            share[::step] / share[::step].sum(),
+            every[::step],
             start,
         )
 
@@ -182,10 +185,10 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
             weights[f"bias_{number}"] = bias
         return weights, record
 
-    def _train(self, curves, x, share, start):
+    def _train(self, network, curves, x, weight, start):
         """The weights of the network that minimise loss and penalty."""
-        network = self._network
-        pull = self.penalty / len(x) * network.is_kernel
+        pull = self.penalty / weight.sum() * network.is_kernel
+        share = weight / weight.sum()
 
         def function(theta):
             out, inputs = network.forward(theta, x)
@@ -203,7 +206,7 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
 
     def _largest(self, logits):
         """What the network sees, `(n, num_scores)`, NumPy."""
-        size = self._network.shapes[0][0]
+        size = min(self.num_scores, logits.shape[1])
         z = np.asarray(logits, "float64")
         if self.normalize_logits is not None:
             z = arrays.log_softmax(z, "float64")
@@ -225,7 +228,7 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
         )
         x, _ = ops.top_k(scores, self.mean.shape[0], sorted=True)
         x = (ops.clip(x, -LIMIT, LIMIT) - self.mean) / self.deviation
-        count = len(self._network.shapes)
+        count = len(self.hidden) + 1
         for number in range(count):
             x = ops.matmul(x, getattr(self, f"kernel_{number}"))
             x = x + getattr(self, f"bias_{number}")

@@ -4,6 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.rows import at_least_float32
 from keras_calib.layers.base import CalibrationLayer
 from keras_calib.layers.fits.binary_logistic import fit_logistic
 from keras_calib.layers.fits.binary_logistic import platt_targets
@@ -29,13 +31,17 @@ class BinaryMap(CalibrationLayer):
         self.built = True
 
     def call(self, logits):
+        logits = at_least_float32(logits)
+        # A class that is ruled out; infinity minus infinity is no number.
+        logits = ops.maximum(logits, LOWEST)
         if logits.shape[-1] == 1:
             return self.bend(logits)
-        first, second = logits[..., :1], logits[..., 1:]
-        return ops.concatenate([first, first + self.bend(second - first)], -1)
+        half = self.bend(logits[..., 1:] - logits[..., :1]) / 2
+        # Around 0: next to a large logit the digits would be lost.
+        return ops.concatenate([-half, half], axis=-1)
 
 
-def log_odds_of(logits, labels, weight):
+def log_odds_of(logits, labels):
     """Log-odds of both classes' rows, and labels as float64.
 
     Raises:
@@ -47,8 +53,8 @@ def log_odds_of(logits, labels, weight):
             f"Received: {len(labels)} samples of class {labels[0]} only."
         )
     # Minus infinity rules a class out; float64 keeps what is left apart.
-    log_odds = np.asarray(logits[:, 1], "float64") - logits[:, 0]
-    return np.clip(log_odds, -1e30, 1e30), labels.astype("float64")
+    logits = np.maximum(np.asarray(logits, "float64"), LOWEST)
+    return logits[:, 1] - logits[:, 0], labels.astype("float64")
 
 
 def binary_nll(log_odds, targets, weight):
@@ -104,11 +110,11 @@ class PlattScaling(BinaryMap):
         )
         if num_classes == 1:
             return np.array(slope), np.array([intercept])
-        matrix = np.array([[1.0, 1.0 - slope], [0.0, slope]])
-        return matrix, np.array([0.0, intercept])
+        half = np.array([-0.5, 0.5])
+        return slope * np.outer([-1.0, 1.0], half), intercept * half
 
     def fit(self, logits, labels, weight, objective):
-        log_odds, targets = log_odds_of(logits, labels, weight)
+        log_odds, targets = log_odds_of(logits, labels)
         features = np.stack([log_odds, np.ones_like(log_odds)], axis=1)
         smooth = self.smooth_targets
         while True:

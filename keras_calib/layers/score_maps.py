@@ -4,6 +4,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.rows import at_least_float32
 
 # Twice the spacing of float32 numbers around 1.
 STEP = 2.0**-22
@@ -16,6 +17,7 @@ def on_pairs(call, logits):
         call: function of logits, `(..., num_classes)`.
         logits: `(..., num_classes)`; or `(..., 1)`, the log-odds.
     """
+    logits = at_least_float32(logits)
     if logits.shape[-1] > 1:
         return call(logits)
     pair = call(ops.concatenate([ops.zeros_like(logits), logits], axis=-1))

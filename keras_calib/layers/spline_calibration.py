@@ -8,9 +8,11 @@ from keras_calib.inputs import arrays
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.layers.base import CalibrationLayer
 from keras_calib.layers.fits.isotonic import isotonic_regression
+from keras_calib.layers.fits.weights import number_of_samples
 from keras_calib.layers.lookup import UNUSED
 from keras_calib.layers.lookup import interpolate
 from keras_calib.layers.lookup import padded
+from keras_calib.layers.lookup import table_size
 from keras_calib.layers.score_maps import keep_prediction
 from keras_calib.layers.score_maps import log_softmax
 from keras_calib.layers.score_maps import on_pairs
@@ -81,7 +83,7 @@ class SplineCalibration(CalibrationLayer):
         self.monotone = monotone
 
     def build(self, input_shape):
-        size = 2 ** int(np.ceil(np.log2(self.num_points + 1))) - 1
+        size = table_size(self.num_points)
         self.points = self.add_weight(
             (1, size), keras.initializers.Constant(UNUSED), name="points"
         )
@@ -114,9 +116,9 @@ class SplineCalibration(CalibrationLayer):
         points = np.concatenate([[0.0], points, [1.0]])
         calibrated = calibrated[[0, *range(len(calibrated)), -1]]
         points, corrections = padded(
-            points, calibrated - points, self.points.shape[1]
+            points, calibrated - points, table_size(self.num_points)
         )
-        margin = 1 / (len(labels) + 1)
+        margin = 1 / (number_of_samples(labels, weight) + 1)
         weights = {
             "points": points[None],
             "corrections": corrections[None],

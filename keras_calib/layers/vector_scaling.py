@@ -61,11 +61,11 @@ class VectorScaling(AffineCalibration):
             keras.ops.convert_to_numpy(self.bias),
         )
 
-    def _problem(self, x, labels, share, smoothing, temperature, free):
-        n, num_classes = x.shape
+    def _problem(self, x, labels, share, smoothing, temperature, free, samples):
+        num_classes = x.shape[1]
         strength = self.regularization or 0.0
         if strength == "structured":
-            strength = num_classes / n
+            strength = num_classes / samples
         ridge = np.full((2, num_classes), RIDGE + strength)
         ridge[0] = RIDGE + strength * temperature**2
         start = self._start(np.full(num_classes, 1 / temperature))

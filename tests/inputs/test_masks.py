@@ -1,4 +1,4 @@
-"""Masks of Keras in `fit` and `evaluate`, against NumPy on what is not masked."""
+"""Masks of Keras in `fit` and `evaluate`, against NumPy on rows that count."""
 
 import keras
 import numpy as np

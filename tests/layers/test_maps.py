@@ -161,11 +161,9 @@ def test_weights_of_zero_leave_samples_out_and_scale_means_nothing(name):
     )
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["ensemble", "diagonal", "isotonic", "isotonic per class", "beta"],
-)
+@pytest.mark.parametrize("name", ["ensemble", "diagonal", "beta"])
 def test_a_weight_of_two_is_a_repeated_sample(name):
+    # Where the number of samples does not enter: see `test_weights.py`.
     logits, labels = generated() if name in MAPS else binary()
     make = {**MAPS, **BINARY}[name]
     if name == "diagonal":  # its prior weighs less against more samples

@@ -23,13 +23,17 @@ def fit_logistic(features, targets, start, weight=None, fixed=()):
     """
     share = np.ones(len(targets)) if weight is None else np.array(weight)
     share = share / share.sum()
-    theta = np.array(start, "float64")
-    free = [i for i in range(len(theta)) if i not in fixed]
+    free = [i for i in range(len(start)) if i not in fixed]
 
     def value(theta):
         s = features @ theta
         return float(share @ (np.logaddexp(0.0, s) - targets * s))
 
+    # Where large features make every row certain, there is no curvature to
+    # follow: then from nothing.
+    flat = np.array(start, "float64")
+    flat[free] = 0.0
+    theta = min(np.array(start, "float64"), flat, key=value)
     best = value(theta)
     for _ in range(100):
         q = sigmoid(features @ theta)
@@ -38,8 +42,13 @@ def fit_logistic(features, targets, start, weight=None, fixed=()):
         if np.abs(gradient).max() < 1e-14:
             break
         hessian = (x * (share * q * (1 - q))[:, None]).T @ x
+        # In units of each feature's own curvature.
+        unit = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
+        hessian = hessian / unit / unit[:, None]
         step = np.zeros_like(theta)
-        step[free] = np.linalg.lstsq(hessian, gradient, rcond=1e-12)[0]
+        step[free] = (
+            np.linalg.lstsq(hessian, gradient / unit, rcond=1e-12)[0] / unit
+        )
         length = 1.0
         while value(theta - length * step) > best and length > 1e-9:
             length /= 2

@@ -64,6 +64,14 @@ class SmallNetwork:
         return np.concatenate([part.reshape(-1) for part in reversed(parts)])
 
 
+def mean_and_deviation(x, weight=None):
+    """Of each column, to standardize by; a constant one is only shifted."""
+    mean = np.average(x, axis=0, weights=weight)
+    variance = np.average((x - mean) ** 2, axis=0, weights=weight)
+    deviation = np.sqrt(variance)
+    return mean, np.where(deviation > 1e-6, deviation, 1.0)
+
+
 def softplus(x):
     """`log(1 + exp(x))`."""
     return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
