@@ -90,6 +90,15 @@ def _dataset_batches(data, sample_weight, batch_size):
             total = float("inf")
             return (_unpack(data[i]) for i in _count()), total
         return (_unpack(data[i]) for i in range(total)), total
+    if not hasattr(data, "__iter__"):
+        remedy = ""
+        if callable(data):
+            remedy = " Call it, if it makes a generator: pass `data()`."
+        raise ValueError(
+            "Data must be arrays `x` and `y`, or a dataset, generator or list "
+            "of `(x, y)` or `(x, y, sample_weight)`. Received: x of type "
+            f"{type(data).__name__}.{remedy}"
+        )
     total = _length(data)
     return (_unpack(batch) for batch in data), total
 
