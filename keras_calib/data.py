@@ -8,6 +8,7 @@ import types
 import keras
 import numpy as np
 
+from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import as_array
 from keras_calib.keras_private import flatten_layers
 from keras_calib.keras_private import keras_mask
@@ -268,19 +269,10 @@ def masked_weights(sample_weight, mask, shape):
         return weight
     if weight is None:
         weight = np.ones(mask.shape)
-    while weight.ndim > len(shape) and weight.shape[-1] == 1:
-        weight = weight[..., 0]
-    weight, mask = (
-        part.reshape(*part.shape, *[1] * (len(shape) - part.ndim))
-        for part in (weight, mask)
+    weight = np.broadcast_to(
+        weight.reshape(rules.shape_per_row(weight.shape, shape)), shape
     )
-    try:
-        weight = np.broadcast_to(weight, shape)
-    except ValueError as error:
-        raise ValueError(
-            f"Sample weights must broadcast to {shape} from the left. "
-            f"Received: weights of shape {as_array(sample_weight).shape}."
-        ) from error
+    mask = mask.reshape(rules.shape_per_row(mask.shape, shape, "A mask"))
     # Whatever the weight of padding is, it does not count.
     return np.where(mask, weight.astype("float64"), 0.0)
 

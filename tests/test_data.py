@@ -201,7 +201,7 @@ def test_masked_weights_of_padding_do_not_matter():
 
 
 def test_masked_weights_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="broadcast"):
+    with pytest.raises(ValueError, match="do not fit"):
         data.masked_weights(np.ones(4), np.ones((2, 3), bool), (2, 3))
 
 
