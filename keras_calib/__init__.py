@@ -10,6 +10,7 @@ from keras_calib import ops
 from keras_calib import plots
 from keras_calib.calibration import calibrate
 from keras_calib.calibration import calibration_record
+from keras_calib.checking import check
 from keras_calib.data_index import add_sample_index
 from keras_calib.version import __version__
 
@@ -19,6 +20,7 @@ __all__ = [
     "calibrate",
     "calibration_record",
     "callbacks",
+    "check",
     "datasets",
     "layers",
     "losses",

@@ -61,11 +61,21 @@ def choose(
             cross-validated NLL and the standard error of its difference to
             that of temperature scaling; `{"skipped": reason}` for maps that
             were not tried.
+
+    Raises:
+        ValueError: if there are fewer samples than folds, or temperature
+            scaling cannot be fitted.
     """
     scores, labels, weight = _subsample(scores, labels, weight, seed)
     num_classes = max(2, scores.shape[-1])
     fold = _folds(labels, seed)
     trials, losses = {}, {}
+    if len(labels) < NUM_FOLDS:
+        raise ValueError(
+            f'`method="auto"` needs a sample for each of {NUM_FOLDS} folds. '
+            f"Received: {len(labels)} calibration samples. Use more, or name a "
+            "method."
+        )
     for name in CANDIDATES[scores.shape[-1] == 1]:
         if affine and not is_affine(as_map(name)):
             continue
@@ -76,6 +86,8 @@ def choose(
                     name, scores, labels, weight, fold, class_loss_scaling
                 )
             except ValueError as error:
+                if name == "temperature":
+                    raise  # all others are compared with it
                 reason = str(error)
         if reason is not None:
             trials[name] = {"skipped": reason}
@@ -163,8 +175,15 @@ def samples_needed(layer, num_classes):
 
 
 def is_affine(layer):
-    """Whether a map can be fused into a head."""
-    return type(layer).as_affine is not CalibrationLayer.as_affine
+    """Whether a map can be fused into a head, as its arguments are."""
+    if type(layer).as_affine is CalibrationLayer.as_affine:
+        return False
+    try:
+        fresh = type(layer).from_config(layer.get_config())
+        fresh.build((None, 2))
+    except (TypeError, ValueError, NotImplementedError):
+        return True  # it will be asked again after the fit
+    return fresh.as_affine(2) is not None
 
 
 def losses_and_probabilities(logits, labels):

@@ -1,25 +1,33 @@
 """`kc.calibrate`: trained model + calibration data -> calibrated model."""
 
+import contextlib
+import itertools
 import warnings
 
 import keras
+import numpy as np
 
 from keras_calib.calibration import checks
 from keras_calib.calibration.auto import choose
+from keras_calib.calibration.checks import LOG_OF_PROBABILITIES
 from keras_calib.calibration.fit import BLOCK
 from keras_calib.calibration.fit import fit
 from keras_calib.calibration.head import find_head
+from keras_calib.calibration.head import free_name
 from keras_calib.calibration.head import fuse as fuse_into
+from keras_calib.calibration.head import has_graph
+from keras_calib.calibration.head import inputs_of
+from keras_calib.calibration.head import output_kind
 from keras_calib.calibration.model import CalibratedModel
 from keras_calib.calibration.samples import collect
 from keras_calib.data import batches
+from keras_calib.data import for_model
+from keras_calib.inputs import arrays
 from keras_calib.inputs.arrays import as_array
 from keras_calib.keras_private import flatten_layers
 from keras_calib.layers.base import CalibrationLayer
 from keras_calib.layers.log_probabilities import LogProbabilities
 from keras_calib.version import __version__
-
-LOG_OF_PROBABILITIES = "log of probabilities"
 
 
 def calibrate(
@@ -43,9 +51,15 @@ def calibrate(
 
     Runs the model once over calibration data, fits a calibration map to its
     logits, and returns a new model: network, map, softmax. A final softmax (or
-    sigmoid) of the network is taken off first; where none is found in front of
-    probabilities, their logarithm is used, and a warning says so. `model`
-    itself is not changed; the new model shares its weights.
+    sigmoid) of the network is taken off first, and a few samples prove that
+    what is left computes the same; otherwise the logarithm of the
+    probabilities is used, and a warning says so. Elements that Keras masks are
+    left out, and the new model keeps the mask.
+
+    `model` itself is not changed. The new model has the same weights, not
+    copies of them: if `model` is trained further, the new model changes, too,
+    and has to be calibrated again. With `fuse=True` its last layer alone is a
+    copy.
 
     The new model is never worse than `model` on the calibration data: a map
     that does harm is rejected, with a warning, and the new model then is
@@ -83,12 +97,14 @@ def calibrate(
         fuse: put an affine map (temperature, class temperature, bias-corrected
             temperature, vector, matrix) into the weights of the model's last
             layer: inference costs nothing more, and the file needs nothing but
-            Keras. Such a file carries no record.
+            Keras. Such a file carries no record; the model's name ends in the
+            fingerprint of the calibration data.
         output: `"probabilities"` or `"logits"`, what the new model gives.
-        from_logits: whether `model` gives logits. By default a final softmax
-            in the model's graph decides; without one, the outputs are taken
-            for probabilities if every row of them is non-negative and sums to
-            one, and for logits otherwise.
+        from_logits: whether `model` gives logits. By default the end of the
+            model's graph decides. Where it does not tell (subclassed models,
+            custom layers, `Lambda`, recurrent layers), rows that are
+            non-negative and sum to one are probabilities, rows with negative
+            values are logits, and anything else raises.
         ignore_class: samples with this label do not count.
         batch_size: for arrays; 32 by default.
         steps: how many batches of a dataset to take.
@@ -100,8 +116,10 @@ def calibrate(
         what was fitted.
 
     Raises:
-        ValueError: for bad input, or if the model has already been calibrated
-            on these very samples; nothing is changed then.
+        ValueError: for bad input; if the model has several sigmoid units
+            (multi-label) or several outputs; if its outputs contradict
+            `from_logits`, or do not tell what they are; if it has already been
+            calibrated on these very samples. Nothing is changed then.
 
     Warns:
         UserWarning: if there are fewer than ten calibration samples per number
@@ -130,55 +148,73 @@ def calibrate(
         )
     checks.check_model(model)
     checks.check_method(method, objective, fuse)
-    network, head, logits_source = _up_to_logits(model, from_logits, fuse)
-    checks.check_name(method, network)
-    source = batches(x, y, sample_weight, batch_size, steps)
-    with collect(network, *source, ignore_class, verbose) as samples:
-        checks.refuse_the_same_data(model, samples.fingerprint)
-        logits_source = logits_source or _source_of(samples.scores)
-        before, scores = [], samples.scores
-        if logits_source == LOG_OF_PROBABILITIES:
-            checks.check_probabilities(scores, fuse)
-            before = [LogProbabilities(name="log_probabilities")]
-            scores = _in_blocks(before[0], scores)
-            warnings.warn(
-                "No final softmax was found in the model's graph: the map is "
-                "fitted to the logarithm of its probabilities.",
-                stacklevel=2,
+    source, total = batches(x, y, sample_weight, batch_size, steps)
+    source, example = _with_example(model, source)
+    with _states_kept(model):
+        if isinstance(model, keras.Sequential) and not has_graph(model):
+            model(example)  # which builds its graph
+        checks.check_ending(model, from_logits)
+        network, head, logits_source = _up_to_logits(
+            model, from_logits, fuse, example
+        )
+        checks.check_name(method, network)
+        with collect(network, source, total, ignore_class, verbose) as samples:
+            checks.refuse_the_same_data(model, samples.fingerprint)
+            before, scores = [], samples.scores
+            if logits_source is None:
+                logits_source = checks.source_of(scores)
+            if logits_source == LOG_OF_PROBABILITIES:
+                checks.check_probabilities(scores, fuse)
+                warnings.warn(
+                    "No final softmax was found in the model's graph: the map "
+                    "is fitted to the logarithm of its probabilities.",
+                    stacklevel=2,
+                )
+                before = [LogProbabilities(name="log_probabilities")]
+                scores = _in_blocks(before[0], scores)
+            elif logits_source == "logits":
+                checks.refuse_probabilities(scores, from_logits)
+            data = scores, samples.labels, samples.weight
+            if method == "auto":
+                method, trials = choose(*data, class_loss_scaling, seed, fuse)
+            else:
+                trials = None
+            layer, found = fit(
+                method, network, data, objective, class_loss_scaling
             )
-        data = scores, samples.labels, samples.weight
-        if method == "auto":
-            method, trials = choose(*data, class_loss_scaling, seed, fuse)
+            checks.warn_if_known(
+                model, found.pop("accuracy"), len(samples.labels)
+            )
+        layer.record = {
+            **layer.record,
+            "logits_source": logits_source,
+            **found,
+            **({} if trials is None else {"trials": trials}),
+            "fingerprint": samples.fingerprint,
+            "keras_calib_version": __version__,
+        }
+        num_units = scores.shape[-1]
+        after = []
+        if output == "probabilities":
+            after = [
+                keras.layers.Activation(
+                    "sigmoid" if num_units == 1 else "softmax",
+                    dtype="float32",
+                    name=free_name(network, "probabilities"),
+                )
+            ]
+        name = f"{model.name}_calibrated"
+        if fuse:
+            fuse_into(head.layer, layer.as_affine(max(2, num_units)))
+            # See `refuse_the_same_data`.
+            name = f"{name}_{samples.fingerprint}"
+            calibrated = _assemble(model, network, head, after, name)
+            calibrated._calibration_record = layer.record
         else:
-            trials = None
-        layer, found = fit(method, network, data, objective, class_loss_scaling)
-        checks.warn_if_known(model, found.pop("accuracy"), len(samples.labels))
-    layer.record = {
-        **layer.record,
-        "logits_source": logits_source,
-        **found,
-        **({} if trials is None else {"trials": trials}),
-        "fingerprint": samples.fingerprint,
-        "keras_calib_version": __version__,
-    }
-    num_units = scores.shape[-1]
-    after = []
-    if output == "probabilities":
-        after = [
-            keras.layers.Activation(
-                "sigmoid" if num_units == 1 else "softmax",
-                dtype="float32",
-                name=checks.free_name(network, "probabilities"),
-            )
-        ]
-    if fuse:
-        fuse_into(head.layer, layer.as_affine(max(2, num_units)))
-        calibrated = _assemble(model, network, head, after)
-        calibrated._calibration_record = layer.record
-    else:
-        calibrated = _assemble(model, network, head, [*before, layer, *after])
-    # Once, so that it is built, and can be saved and exported.
-    calibrated(samples.example)
+            layers = [*before, layer, *after]
+            calibrated = _assemble(model, network, head, layers, name)
+        # Once, so that it is built, and can be saved and exported.
+        calibrated(example)
     _compile(calibrated, samples.one_hot, num_units, ignore_class, not after)
     return calibrated
 
@@ -235,48 +271,122 @@ def _in_blocks(layer, scores):
     return scores
 
 
-def _up_to_logits(model, from_logits, fuse):
-    """The network to run, its head where it has a graph, and what it gives."""
-    if getattr(model, "outputs", None):
-        if fuse and from_logits is not False:
-            head = find_head(model, twin=True)
-            source = f"before {head.activation}" if head.activation else None
-            if from_logits:
-                source = "logits"
-            return keras.Model(head.inputs, head.tensor), head, source
-        head = find_head(model)
-        if head.activation is not None and from_logits is not True:
-            network = keras.Model(head.inputs, head.tensor)
-            return network, head, f"before {head.activation}"
-    elif fuse:
-        raise ValueError(
-            "`fuse=True` needs a Functional or Sequential model, whose last "
-            f"layer can be found. Received: {type(model).__name__}. Leave out "
-            "`fuse`."
-        )
-    sources = {None: None, True: "logits", False: LOG_OF_PROBABILITIES}
-    return model, None, sources[from_logits]
+def _with_example(model, source):
+    """The batches again, and a few inputs of the first one."""
+    source = iter(source)
+    first = next(source, None)
+    if first is None:
+        raise ValueError("The calibration data is empty: 0 batches.")
+    inputs = for_model(first[0])
+    if not _has_fixed_batch(model):
+        inputs = keras.tree.map_structure(lambda leaf: leaf[:4], inputs)
+    return itertools.chain([first], source), inputs
 
 
-def _source_of(scores):
-    return (
-        LOG_OF_PROBABILITIES if checks.are_probabilities(scores) else "logits"
+def _has_fixed_batch(model):
+    if _stateful_layers(model):
+        return True
+    given = keras.tree.flatten(getattr(model, "inputs", None) or [])
+    return any(tensor.shape[:1] != (None,) for tensor in given)
+
+
+def _stateful_layers(model):
+    return [
+        layer
+        for layer in flatten_layers(model)
+        if isinstance(layer, keras.layers.RNN) and layer.stateful
+    ]
+
+
+@contextlib.contextmanager
+def _states_kept(model):
+    """Put the states of recurrent layers back when the block ends."""
+    # Keras does not track them as variables of the layer.
+    variables = keras.tree.flatten(
+        [layer.states for layer in _stateful_layers(model) if layer.states]
     )
+    before = [np.array(as_array(variable.value)) for variable in variables]
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)
 
 
-def _assemble(model, network, head, layers):
-    name = f"{model.name}_calibrated"
-    if not getattr(model, "outputs", None):
+def _up_to_logits(model, from_logits, fuse, example):
+    """The network to run, its head where it has a graph, and what it gives."""
+    if not has_graph(model):
+        if fuse:
+            raise ValueError(
+                "`fuse=True` needs a Functional or Sequential model, whose "
+                f"last layer can be found. Received: {type(model).__name__}. "
+                "Leave out `fuse`."
+            )
+    elif fuse and from_logits is not False:
+        head = find_head(model, twin=True)
+        network = keras.Model(head.inputs, head.tensor)
+        if not _computes_the_same(model, network, head.activation, example):
+            raise ValueError(
+                "`fuse=True` needs the logits, and what was found in the "
+                f"graph of {model.name!r} does not compute its outputs. "
+                "Received: a model whose layers change their `call`. Leave "
+                "out `fuse`."
+            )
+        found = f"before {head.activation}" if head.activation else "logits"
+        return network, head, found
+    else:
+        head = find_head(model)
+        if head.activation is not None:
+            network = keras.Model(head.inputs, head.tensor)
+            if _computes_the_same(model, network, head.activation, example):
+                return network, head, f"before {head.activation}"
+            warnings.warn(
+                f"What precedes the final {head.activation} in the model's "
+                "graph does not compute the model's outputs: layers change "
+                "their `call`, or differ from call to call.",
+                stacklevel=3,
+            )
+            return model, None, LOG_OF_PROBABILITIES
+    kinds = {"logits": False, "probabilities": True}
+    probabilities = kinds.get(output_kind(model))
+    if from_logits is not None:
+        probabilities = not from_logits
+    sources = {None: None, False: "logits", True: LOG_OF_PROBABILITIES}
+    return model, None, sources[probabilities]
+
+
+def _computes_the_same(model, network, activation, example):
+    """Whether a network's logits give the model's outputs on real data."""
+    with _states_kept(model):
+        expected = as_array(model(example, training=False))
+    with _states_kept(model):
+        logits = as_array(network(example, training=False))
+    # Digits of half precision, or of a GPU's fast float32.
+    tolerance = 2e-2 if expected.dtype.itemsize < 4 else 1e-3
+    if logits.dtype.itemsize < 4:
+        tolerance = 2e-2
+    expected, logits = (part.astype("float64") for part in (expected, logits))
+    if activation == "softmax":
+        logits = np.exp(arrays.log_softmax(logits))
+    elif activation == "sigmoid":
+        logits = arrays.sigmoid(logits)
+    else:
+        tolerance *= max(1.0, np.abs(expected).max(initial=0))
+    if logits.shape != expected.shape:
+        return False
+    # NaN has a message of its own, later.
+    difference = np.abs(logits - expected)
+    return bool(np.nan_to_num(difference).max(initial=0) <= tolerance)
+
+
+def _assemble(model, network, head, layers, name):
+    if not has_graph(model):
         top = keras.Sequential(layers, name="calibrated_head")
         return CalibratedModel(model, top, name=name)
-    if head is None:
-        head = find_head(model)
-        tensor = model.outputs[0]
-    else:
-        tensor = network.outputs[0]
+    tensor = model.outputs[0] if head is None else network.outputs[0]
     for layer in layers:
         tensor = layer(tensor)
-    return keras.Model(head.inputs, tensor, name=name)
+    return keras.Model(inputs_of(model), tensor, name=name)
 
 
 def _compile(model, one_hot, num_units, ignore_class, from_logits):

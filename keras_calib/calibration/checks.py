@@ -2,18 +2,35 @@
 
 import warnings
 
+import keras
 import numpy as np
 
 from keras_calib.calibration.auto import is_affine
 from keras_calib.calibration.auto import samples_needed
+from keras_calib.calibration.head import check_one_output
+from keras_calib.calibration.head import find_head
+from keras_calib.calibration.head import free_name
+from keras_calib.calibration.head import has_graph
+from keras_calib.calibration.head import output_kind
+from keras_calib.calibration.head import refuse_several_sigmoids
 from keras_calib.calibration.methods import as_map
 from keras_calib.keras_private import called_symbolically
 from keras_calib.keras_private import flatten_layers
 from keras_calib.layers.base import CalibrationLayer
 
+LOG_OF_PROBABILITIES = "log of probabilities"
+
 
 def check_model(model):
-    """Refuse a model whose inputs are not what its graph takes."""
+    """Refuse what is no model, or whose inputs are not what its graph takes."""
+    if not isinstance(model, keras.Model):
+        remedy = "Pass a `keras.Model` that gives class scores."
+        if isinstance(model, keras.layers.Layer):
+            remedy = "Put it into a model: `keras.Sequential([layer])`."
+        raise ValueError(
+            "`model` must be a Keras model. Received: model of type "
+            f"{type(model).__name__}. {remedy}"
+        )
     if getattr(model, "preprocessor", None) is not None:
         raise ValueError(
             "The model preprocesses its inputs in `predict`, and a calibrated "
@@ -21,6 +38,41 @@ def check_model(model):
             "`model.preprocessor = None`, and calibrate then. Received: "
             f"preprocessor={model.preprocessor}."
         )
+
+
+def check_ending(model, from_logits):
+    """Refuse a graph that cannot be read, or that contradicts the caller."""
+    if not has_graph(model):
+        return
+    check_one_output(model)
+    shape = tuple(model.outputs[0].shape)
+    if len(shape) < 2:
+        raise ValueError(one_number(shape))
+    refuse_several_sigmoids(model)
+    if output_kind(model) != "probabilities":
+        return
+    if shape[-1] == 1 and find_head(model).activation == "softmax":
+        raise ValueError(
+            "A softmax over a single unit gives 1 for every input. Received: "
+            f"model {model.name!r} with an output of shape {shape}. Use a "
+            "sigmoid, or two units."
+        )
+    if from_logits:
+        raise ValueError(
+            "`from_logits=True` says that the model gives logits, and its "
+            "graph ends in a softmax or sigmoid. Received: model "
+            f"{model.name!r}. Leave out `from_logits`."
+        )
+
+
+def one_number(shape):
+    """The message for outputs without a class axis."""
+    return (
+        "The model must give class scores, `(..., num_classes)`, or `(..., 1)` "
+        f"for one sigmoid unit. Received: outputs of shape {tuple(shape)}, one "
+        "number per sample. Take off what removes the last axis (`Flatten`, "
+        "`Reshape`, `squeeze`), or add `keras.layers.Reshape((1,))`."
+    )
 
 
 def check_method(method, objective, fuse):
@@ -32,11 +84,15 @@ def check_method(method, objective, fuse):
                 f"objective={objective!r}. Name a method for another objective."
             )
         return
-    if fuse and not is_affine(as_map(method)):
+    layer = as_map(method)
+    if fuse and not is_affine(layer):
+        given = f"method={method!r}"
+        normalize_logits = getattr(layer, "normalize_logits", None)
+        if normalize_logits is not None:
+            given += f" with normalize_logits={normalize_logits!r}"
         raise ValueError(
             "`fuse=True` puts a map into the weights of the last layer, and "
-            f"this map is not affine. Received: method={method!r}. Leave out "
-            "`fuse`."
+            f"this map is not affine. Received: {given}. Leave out `fuse`."
         )
 
 
@@ -56,25 +112,24 @@ def check_name(method, network):
         )
 
 
-def free_name(network, name):
-    """The name, with a number if a layer of the network has it."""
-    taken = {layer.name for layer in flatten_layers(network)}
-    free, i = name, 1
-    while free in taken:
-        free, i = f"{name}_{i}", i + 1
-    return free
-
-
 def refuse_the_same_data(model, fingerprint):
-    """Refuse data that a map of the model was fitted to."""
-    for layer in flatten_layers(model, include_self=False):
+    """Refuse data that a map of the model was fitted to.
+
+    A map's layer has the fingerprint in its record. A fused model has it in
+    its record, and in its name, which a plain Keras file carries.
+    """
+    for layer in flatten_layers(model):
         record = getattr(layer, "record", None)
-        if isinstance(record, dict) and (
+        if not isinstance(record, dict):
+            record = getattr(layer, "_calibration_record", None)
+        known = isinstance(record, dict) and (
             record.get("fingerprint") == fingerprint
-        ):
+        )
+        if known or fingerprint in layer.name:
             raise ValueError(
                 "The model has already been calibrated on these very samples. "
-                "Pass the model as it was before, or other data."
+                f"Received: model {model.name!r}. Pass the model as it was "
+                "before, or other data."
             )
 
 
@@ -110,13 +165,28 @@ def warn_if_known(model, accuracy, num_samples):
             )
 
 
-def are_probabilities(scores):
+def are_probabilities(scores, tolerance=1e-2):
     """Whether every row could be a distribution, and not one row could not."""
     if scores.min() < 0 or scores.max() > 1.001:
         return False
     if scores.shape[-1] == 1:
         return True
-    return bool(np.abs(scores.sum(axis=-1) - 1).max() < 1e-2)
+    return bool(np.abs(scores.sum(axis=-1) - 1).max() < tolerance)
+
+
+def refuse_probabilities(scores, from_logits):
+    """Refuse rows that are said to be logits and can be none."""
+    # One sigmoid unit may have logits between 0 and 1.
+    if scores.shape[-1] == 1 or not are_probabilities(scores, 2e-3):
+        return
+    said = "its graph ends without a softmax"
+    if from_logits:
+        said = "`from_logits=True` says that it gives logits"
+    raise ValueError(
+        f"The model gives probabilities, and {said}. Received: outputs from "
+        f"{scores.min():.6g} to {scores.max():.6g}, in rows that sum to 1. "
+        "Pass `from_logits=False`."
+    )
 
 
 def check_probabilities(scores, fuse):
@@ -126,11 +196,44 @@ def check_probabilities(scores, fuse):
             "`fuse=True` needs the logits, and the model gives probabilities "
             "without a final softmax in its graph. Leave out `fuse`."
         )
+    if are_probabilities(scores):
+        return
+    sums = scores.sum(axis=-1)
+    remedy = "Pass `from_logits=True`, or nothing."
+    if scores.min() >= 0 and scores.max() <= 1.001:
+        remedy = (
+            "Several sigmoid units are multi-label, and no softmax: calibrate "
+            "one label at a time."
+        )
+    raise ValueError(
+        "With `from_logits=False` the model must give probabilities. "
+        f"Received: outputs from {scores.min():.6g} to {scores.max():.6g}, "
+        f"rows that sum to {sums.min():.6g} up to {sums.max():.6g}. {remedy}"
+    )
+
+
+def source_of(scores):
+    """Whether scores are logits or probabilities, where no graph tells.
+
+    Raises:
+        ValueError: where the values do not tell, either.
+    """
     if not are_probabilities(scores):
+        if scores.min() < 0:
+            return "logits"
         sums = scores.sum(axis=-1)
         raise ValueError(
-            "With `from_logits=False` the model must give probabilities. "
-            f"Received: outputs from {scores.min():.6g} to {scores.max():.6g}, "
+            "It is not known what the model gives: its graph does not show it, "
+            "and no value is negative, but the rows do not sum to 1. Received: "
             f"rows that sum to {sums.min():.6g} up to {sums.max():.6g}. Pass "
-            "`from_logits=True`, or nothing."
+            "`from_logits=True` if these are logits. Several sigmoid units are "
+            "multi-label: calibrate one label at a time."
         )
+    if scores.shape[-1] == 1:
+        raise ValueError(
+            "It is not known whether the model gives logits or probabilities: "
+            "its graph does not show it, and all values of its one unit are "
+            f"between 0 and 1. Received: values from {scores.min():.6g} to "
+            f"{scores.max():.6g}. Pass `from_logits=`."
+        )
+    return LOG_OF_PROBABILITIES

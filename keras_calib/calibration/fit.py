@@ -5,8 +5,8 @@ import warnings
 import numpy as np
 
 from keras_calib.calibration.auto import losses_and_probabilities
-from keras_calib.calibration.checks import free_name
 from keras_calib.calibration.checks import warn_if_few
+from keras_calib.calibration.head import free_name
 from keras_calib.calibration.identity import NoCalibration
 from keras_calib.calibration.methods import as_map
 from keras_calib.inputs.arrays import as_array

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 
 from keras_calib import data
+from keras_calib.calibration.checks import one_number
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.predictions import as_samples
 from keras_calib.inputs.predictions import relative_weights
@@ -35,7 +36,6 @@ class Samples:
         weight: `None`, or float64, `(n,)`.
         one_hot: whether the labels came as one-hot rows.
         fingerprint: a hash of the inputs that does not depend on their order.
-        example: the first input, a batch of one.
     """
 
     scores: object
@@ -43,12 +43,13 @@ class Samples:
     weight: object
     one_hot: bool
     fingerprint: str
-    example: object
 
 
 @contextlib.contextmanager
 def collect(network, source, total, ignore_class=None, verbose=0, spill=None):
     """Run a network once over batches, and keep the rows that count.
+
+    Elements that Keras masks do not count.
 
     Args:
         network: a `keras.Model` with one output.
@@ -68,13 +69,15 @@ def collect(network, source, total, ignore_class=None, verbose=0, spill=None):
     """
     bar = keras.utils.Progbar(total, unit_name="batch") if verbose else None
     labels, weights, prints = [], [], []
-    example, one_hot, step = None, False, 0
+    one_hot, step = False, 0
     with _Store(SPILL if spill is None else spill) as store:
         for step, (x, y, weight) in enumerate(source, start=1):
             x = data.for_model(x)
-            if example is None:
-                example = keras.tree.map_structure(lambda leaf: leaf[:1], x)
-            scores, y = data.outputs_of(network, x), as_array(y)
+            scores, mask = data.outputs_and_mask(network, x)
+            y = as_array(y)
+            if scores.ndim < 2:
+                raise ValueError(one_number(scores.shape))
+            weight = data.masked_weights(weight, mask, scores.shape[:-1])
             prints.append(_hashes(x, len(y)))
             one_hot = scores.ndim == y.ndim and y.shape[-1] > 1
             if _counts(y, weight, ignore_class):
@@ -103,7 +106,6 @@ def collect(network, source, total, ignore_class=None, verbose=0, spill=None):
             relative_weights(weight),
             one_hot,
             f"{int(np.concatenate(prints).sum()):016x}",
-            example,
         )
 
 

@@ -1,0 +1,374 @@
+"""`kc.check` finds what does not fit, and nothing where all fits."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+from keras import ops
+
+import keras_calib as kc
+from tests.helpers import Pieces
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(40, 5)).astype("float32")
+Y = RNG.integers(0, 3, 40)
+TOKENS = np.array([[1, 2, 3, 0], [4, 1, 0, 0]])
+TAGS = np.array([[0, 1, 2, 9], [2, 1, 9, 9]])
+Sparse = keras.losses.SparseCategoricalCrossentropy
+
+
+def network(activation=None, units=3, loss=None, metrics=None, **kwargs):
+    model = keras.Sequential(
+        [keras.Input((5,)), layers.Dense(units, activation, **kwargs)]
+    )
+    if loss is not None:
+        model.compile("sgd", loss, metrics=metrics)
+    return model
+
+
+def tagger(*stages):
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32"),
+            layers.Embedding(5, 4, mask_zero=True),
+            *stages,
+            layers.Dense(3),
+        ]
+    )
+    model.compile("sgd", Sparse(True))
+    return model
+
+
+FITS = {
+    "softmax": lambda: (network("softmax", loss=Sparse()), X, Y),
+    "string": lambda: (
+        network("softmax", loss="sparse_categorical_crossentropy"),
+        X,
+        Y,
+    ),
+    "logits": lambda: (network(loss=kc.losses.ACLS(from_logits=True)), X, Y),
+    "one-hot": lambda: (
+        network("softmax", loss="categorical_crossentropy"),
+        X,
+        np.eye(3)[Y],
+    ),
+    "sigmoid": lambda: (
+        network("sigmoid", 1, "binary_crossentropy", ["accuracy"]),
+        X,
+        Y > 0,
+    ),
+    "sigmoid, our loss and metric": lambda: (
+        network(
+            "sigmoid",
+            1,
+            "binary_crossentropy",
+            [kc.metrics.ExpectedCalibrationError()],
+        ),
+        X,
+        Y > 0,
+    ),
+    "not compiled": lambda: (network("softmax"), X, Y),
+    "masked labels of any kind": lambda: (
+        compiled(tagger(), kc.losses.FocalLoss(from_logits=True)),
+        TOKENS,
+        TAGS,
+    ),
+    "void": lambda: (
+        network(loss=Sparse(True, ignore_class=255)),
+        X,
+        np.where(np.arange(40) % 4, Y, 255),
+    ),
+    "weights": lambda: (
+        network(loss=Sparse(True)),
+        X,
+        Y,
+        RNG.uniform(size=(40, 1)),
+    ),
+    "one unit of logits": lambda: (
+        network(None, 1, keras.losses.BinaryCrossentropy(True)),
+        X,
+        Y > 0,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FITS)
+def test_nothing_is_found_where_all_fits(case, capsys):
+    assert kc.check(*FITS[case]()) == []
+    assert capsys.readouterr().out == "Nothing found.\n"
+
+
+class Subclassed(keras.Model):
+    def __init__(self, activation=None, units=3):
+        super().__init__()
+        self.dense = layers.Dense(units, activation)
+
+    def call(self, x):
+        return self.dense(x)
+
+
+class Broken(keras.Model):
+    def call(self, x):
+        raise RuntimeError("no such layer")
+
+
+def pooled_without_mask():
+    return tagger(layers.Conv1D(4, 1))
+
+
+ECE = kc.metrics.ExpectedCalibrationError
+FOUND = {
+    "softmax, logits expected": (
+        lambda: (network("softmax", loss=Sparse(True)), X, Y),
+        "has `from_logits=True`, but the model gives probabilities",
+    ),
+    "softmax, our loss": (
+        lambda: (
+            network("softmax", loss=kc.losses.FocalLoss(from_logits=True)),
+            X,
+            Y,
+        ),
+        "FocalLoss has `from_logits=True`, but the model gives probabilities",
+    ),
+    "logits, string": (
+        lambda: (network(loss="sparse_categorical_crossentropy"), X, Y),
+        "`sparse_categorical_crossentropy` has `from_logits=False`, but",
+    ),
+    "metric": (
+        lambda: (
+            network("softmax", 3, Sparse(), [ECE(from_logits=True)]),
+            X,
+            Y,
+        ),
+        "the metric 'expected_calibration_error' has `from_logits=True`",
+    ),
+    "subclassed softmax, logits expected": (
+        lambda: (compiled(Subclassed("softmax"), Sparse(True)), X, Y),
+        "has `from_logits=True`, but the model gives probabilities",
+    ),
+    "one unit, logits expected": (
+        lambda: (
+            network("sigmoid", 1, keras.losses.BinaryCrossentropy(True)),
+            X,
+            Y > 0,
+        ),
+        "BinaryCrossentropy has `from_logits=True`",
+    ),
+    "several sigmoids": (
+        lambda: (network("sigmoid", loss="binary_crossentropy"), X, Y),
+        "Several sigmoid units are a multi-label model",
+    ),
+    "labels from 1": (
+        lambda: (network(loss=Sparse(True)), X, np.resize([1, 2, 3], 40)),
+        "seem to start at 1",
+    ),
+    "labels out of range": (
+        lambda: (network(loss=Sparse(True)), X, Y * 10),
+        "Labels must be the class ids 0 to 2",
+    ),
+    "labels that are not whole": (
+        lambda: (network(loss=Sparse(True)), X, Y + 0.5),
+        "Labels must be the class ids 0 to 2",
+    ),
+    "void": (
+        lambda: (
+            network(
+                loss=Sparse(True, ignore_class=255),
+                metrics=[ECE(from_logits=True)],
+            ),
+            X,
+            np.where(np.arange(40) % 4, Y, 255),
+        ),
+        "`ignore_class=255` to the metric 'expected_calibration_error'.",
+    ),
+    "soft rows that do not sum": (
+        lambda: (
+            network("softmax", loss="categorical_crossentropy"),
+            X,
+            np.eye(3)[Y] * 2,
+        ),
+        "sum to one",
+    ),
+    "ids for rows": (
+        lambda: (network("softmax", loss="categorical_crossentropy"), X, Y),
+        "takes one-hot rows, and the labels are class ids",
+    ),
+    "rows for ids": (
+        lambda: (network("softmax", loss=Sparse()), X, np.eye(3)[Y]),
+        "takes class ids, and the labels are rows",
+    ),
+    "binary for classes": (
+        lambda: (
+            network("softmax", loss="binary_crossentropy"),
+            X,
+            np.eye(3)[Y],
+        ),
+        "takes each of the 3 classes as a label of its own",
+    ),
+    "one unit of softmax": (
+        lambda: (network("softmax", 1, "binary_crossentropy"), X, Y > 0),
+        "a softmax over a single unit",
+    ),
+    "sparse for one unit": (
+        lambda: (network("sigmoid", 1, Sparse()), X, Y > 0),
+        "is constant",
+    ),
+    "accuracy of logits": (
+        lambda: (
+            network(
+                None,
+                1,
+                keras.losses.BinaryCrossentropy(True),
+                [keras.metrics.BinaryAccuracy()],
+            ),
+            X,
+            Y > 0,
+        ),
+        "`threshold=0.0`",
+    ),
+    "NaN": (
+        lambda: (network(loss=Sparse(True)), X * np.nan, Y),
+        "outputs are NaN or infinite",
+    ),
+    "shapes": (
+        lambda: (network(loss=Sparse(True)), X, np.eye(4)[Y]),
+        "Labels and predictions do not fit",
+    ),
+    "weights": (
+        lambda: (network(loss=Sparse(True)), X, Y, np.full(40, -1.0)),
+        "weights cannot be negative",
+    ),
+    "shape of weights": (
+        lambda: (network(loss=Sparse(True)), X, Y, np.ones((40, 3))),
+        "Sample weights do not fit",
+    ),
+    "weights of zero": (
+        lambda: (network(loss=Sparse(True)), X, Y, np.zeros(40)),
+        "All weights are 0",
+    ),
+    "unknown": (
+        lambda: (compiled(Subclassed(), Sparse(True)), X, Y),
+        "a subclassed model has no graph",
+    ),
+    "unknown layer": (
+        lambda: (
+            keras.Sequential(
+                [
+                    keras.Input((5,)),
+                    layers.Dense(3),
+                    layers.Lambda(lambda t: ops.softmax(t)),
+                ]
+            ),
+            X,
+            Y,
+        ),
+        "is not one that proves it",
+    ),
+    "lost mask": (
+        lambda: (pooled_without_mask(), TOKENS, np.minimum(TAGS, 2)),
+        "A layer makes a mask, and the outputs have none",
+    ),
+    "all masked": (
+        lambda: (tagger(), TOKENS * 0, TAGS),
+        "mask is false everywhere",
+    ),
+    "cannot run": (lambda: (Broken(), X, Y), "cannot run.*no such layer"),
+    "wrong width of input": (
+        lambda: (network(), X[:, :3], Y),
+        "The model cannot run on the batch",
+    ),
+    "several outputs": (
+        lambda: (two_outputs(), X, Y),
+        "a model with one output",
+    ),
+    "infinite loss": (
+        lambda: (compiled(network(), infinite), X, Y),
+        "`infinite` is NaN or infinite on the batch",
+    ),
+    "loss that fails": (
+        lambda: (compiled(network(), fails), X, Y),
+        "`fails` fails on the batch: a shape",
+    ),
+}
+
+
+def compiled(model, loss):
+    model.compile("sgd", loss)
+    return model
+
+
+def infinite(y_true, y_pred):
+    return ops.mean(y_pred, axis=-1) * np.inf
+
+
+def fails(y_true, y_pred):
+    raise ValueError("a shape")
+
+
+def two_outputs():
+    inputs = keras.Input((5,))
+    return keras.Model(inputs, [layers.Dense(3)(inputs)] * 2)
+
+
+@pytest.mark.parametrize("case", FOUND)
+def test_what_does_not_fit_is_found(case, capsys):
+    make, message = FOUND[case]
+    findings = kc.check(*make())
+    matching = [one for one in findings if message in one]
+    if ".*" in message:
+        before, after = message.split(".*")
+        matching = [one for one in findings if before in one and after in one]
+    assert matching, findings
+    printed = capsys.readouterr().out
+    assert all(f"- {one}\n" in printed for one in findings)
+
+
+@pytest.mark.parametrize("loss", [Sparse, kc.losses.FocalLoss])
+def test_a_wrong_from_logits_is_the_only_finding(loss):
+    model = network("softmax", loss=loss(from_logits=True))
+    (finding,) = kc.check(model, X, Y)
+    assert finding.endswith("pass `from_logits=False`.")
+
+
+def test_datasets_and_generators_give_their_first_batch():
+    model = network("softmax", loss=Sparse(True))
+    taken = []
+
+    def pairs():
+        while True:
+            taken.append(0)
+            yield X, Y
+
+    for source in (Pieces(X, Y), pairs(), [(X, Y, np.ones(40))]):
+        assert len(kc.check(model, source)) == 1
+    assert len(taken) == 1
+
+
+def test_nothing_is_changed():
+    model = network("softmax", loss=Sparse(), metrics=["accuracy"])
+    before = [np.array(ops.convert_to_numpy(w)) for w in model.weights]
+    kc.check(model, X, Y)
+    for weight, old in zip(model.weights, before, strict=True):
+        np.testing.assert_array_equal(ops.convert_to_numpy(weight), old)
+    history = model.fit(X, Y, epochs=1, verbose=0).history
+    assert set(history) == {"accuracy", "loss"}
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="must be a Keras model"):
+        kc.check(layers.Dense(3), X, Y)
+    with pytest.raises(ValueError, match="no batch"):
+        kc.check(network(), [])
+    with pytest.raises(ValueError, match="same length"):
+        kc.check(network(), X, Y[:3])
+
+
+def test_channels_first():
+    model = keras.Sequential([keras.Input((3, 4, 4)), layers.Softmax(axis=1)])
+    model.compile("sgd", kc.losses.FocalLoss(axis=1))
+    x = RNG.normal(size=(2, 3, 4, 4)).astype("float32")
+    findings = kc.check(model, x, RNG.integers(0, 3, (2, 4, 4)))
+    assert len(findings) == 1 and "cannot be told" in findings[0]
+    model.compile("sgd", kc.losses.FocalLoss(axis=1, from_logits=True))
+    findings = kc.check(model, x, RNG.integers(0, 3, (2, 4, 4)))
+    assert any("gives probabilities" in finding for finding in findings)
