@@ -1,9 +1,16 @@
 """Whatever `fit` accepts as data -> batches -> one pass of a network."""
 
+import collections
+import contextlib
+import itertools
+import types
+
 import keras
 import numpy as np
 
 from keras_calib.inputs.arrays import as_array
+from keras_calib.keras_private import flatten_layers
+from keras_calib.keras_private import keras_mask
 from keras_calib.ops.replicas import num_replicas
 
 
@@ -40,14 +47,7 @@ def batches(x, y=None, sample_weight=None, batch_size=None, steps=None):
             )
     if steps is not None:
         total = steps if total is None else min(steps, total)
-    return _take(source, steps), total
-
-
-def _take(source, steps):
-    for step, batch in enumerate(source):
-        if steps is not None and step >= steps:
-            return
-        yield batch
+    return itertools.islice(source, steps), total
 
 
 def _array_batches(x, y, sample_weight, batch_size):
@@ -131,15 +131,156 @@ def for_model(x):
     )
 
 
-def outputs_of(network, x):
-    """What a network with one output gives for one batch, as an array."""
-    outputs = as_array(network.predict_on_batch(x))
+def outputs_and_mask(network, x):
+    """Output of a network for one batch, and Keras' mask of this output.
+
+    `predict_on_batch` loses the mask. Where a layer can make one (see
+    `may_mask`), a second model that returns it, too, is compiled instead; it
+    shares the network's layers, and is kept with the network for the next
+    call. Otherwise this is `network.predict_on_batch(x)`.
+
+    Args:
+        network: a built `keras.Model` with one output.
+        x: inputs of one batch, NumPy arrays or tensors of the backend.
+
+    Returns:
+        outputs: array, `(batch, ..., num_classes)`.
+        mask: boolean array, `(batch, ...)`, false where an element is padding;
+            `None` where Keras has no mask.
+
+    Raises:
+        ValueError: if the network has several outputs, or its mask does not
+            fit its output.
+    """
+    runner = _with_mask(network) if may_mask(network) else network
+    found = runner.predict_on_batch(x)
+    outputs, mask = found if isinstance(found, _Masked) else (found, None)
+    if isinstance(outputs, dict | list | tuple):
+        raise ValueError(
+            "Calibration needs a model with one output, the class scores. "
+            f"Received: a {type(outputs).__name__} of {len(outputs)} outputs. "
+            "Pass a model that returns a single one of them."
+        )
     # Each replica of a strategy is given the whole batch.
-    return outputs[: len(outputs) // num_replicas(network)]
+    length = len(outputs) // num_replicas(network)
+    outputs = as_array(outputs)[:length]
+    return outputs, _fitting(mask, outputs, length)
+
+
+def _fitting(mask, outputs, length):
+    if mask is None:
+        return None
+    mask = as_array(mask)[:length].astype(bool)
+    if mask.shape == (*outputs.shape[:-1], 1):
+        mask = mask[..., 0]
+    if mask.shape != outputs.shape[: mask.ndim] or mask.ndim == outputs.ndim:
+        raise ValueError(
+            "The mask of the model's output does not fit the output. Received: "
+            f"a mask of shape {mask.shape}, an output of shape "
+            f"{outputs.shape}. A layer that removes the time axis must not "
+            "pass its mask on: return `None` from its `compute_mask`."
+        )
+    return mask
+
+
+def may_mask(network):
+    """Whether any layer of a network can make a mask.
+
+    Such layers are `Masking`, embeddings with `mask_zero=True`, and layers
+    from outside Keras with a `compute_mask` of their own.
+    """
+    return any(map(_makes_mask, flatten_layers(network)))
+
+
+def _makes_mask(layer):
+    if isinstance(layer, keras.layers.Masking):
+        return True
+    if getattr(layer, "mask_zero", False):
+        return True
+    module = getattr(type(layer).compute_mask, "__module__", "")
+    return module.split(".")[0] != "keras"
+
+
+class _WithMask(keras.Model):
+    """A network that returns its output, and its mask where it has one."""
+
+    def __init__(self, network):
+        super().__init__(name="with_mask", autocast=False)
+        self.network = network
+        self.run_eagerly = network.run_eagerly
+        self.jit_compile = network.jit_compile
+        self.built = True
+
+    def call(self, inputs):
+        outputs = self.network(inputs, training=False)
+        if isinstance(outputs, dict | list | tuple):
+            return outputs
+        mask = keras_mask(outputs)
+        return outputs if mask is None else _Masked(outputs, mask)
+
+
+_Masked = collections.namedtuple("_Masked", ["outputs", "mask"])
+# The attribute of a network that holds its `_WithMask`.
+_RUNNER = "_keras_calib_runner"
+
+
+def _with_mask(network):
+    holder = vars(network).get(_RUNNER)
+    settings = network.run_eagerly, network.jit_compile
+    if holder is None or holder.settings != settings:
+        strategy = getattr(network, "distribute_strategy", None)
+        scope = strategy.scope if strategy else contextlib.nullcontext
+        with scope():
+            model = _WithMask(network)
+        # Past Keras, which would track the model as a part of the network.
+        holder = types.SimpleNamespace(model=model, settings=settings)
+        object.__setattr__(network, _RUNNER, holder)
+    return holder.model
+
+
+def masked_weights(sample_weight, mask, shape):
+    """Weights with 0 where a mask is false; broadcast from the left.
+
+    Args:
+        sample_weight: `None`, or weights of shape `(batch,)` up to `shape`, or
+            with a last axis of size 1 more.
+        mask: `None`, or a boolean array, `(batch, ...)`.
+        shape: of the outputs without their class axis.
+
+    Returns:
+        `sample_weight` as an array or `None` where there is no mask, otherwise
+        float64 weights of shape `shape`.
+
+    Raises:
+        ValueError: if the weights do not fit.
+    """
+    weight = None if sample_weight is None else as_array(sample_weight)
+    if mask is None:
+        return weight
+    if weight is None:
+        weight = np.ones(mask.shape)
+    while weight.ndim > len(shape) and weight.shape[-1] == 1:
+        weight = weight[..., 0]
+    weight, mask = (
+        part.reshape(*part.shape, *[1] * (len(shape) - part.ndim))
+        for part in (weight, mask)
+    )
+    try:
+        weight = np.broadcast_to(weight, shape)
+    except ValueError as error:
+        raise ValueError(
+            f"Sample weights must broadcast to {shape} from the left. "
+            f"Received: weights of shape {as_array(sample_weight).shape}."
+        ) from error
+    # Whatever the weight of padding is, it does not count.
+    return np.where(mask, weight.astype("float64"), 0.0)
 
 
 def predict_once(network, source, total, verbose=0):
     """Run a network once over batches, and keep the labels that went with it.
+
+    Elements that Keras masks get the weight 0. Batches that differ in length
+    (or in any axis but the first) are padded to the largest one, with weight 0.
 
     Args:
         network: a `keras.Model` with one output.
@@ -160,23 +301,60 @@ def predict_once(network, source, total, verbose=0):
         bar = keras.utils.Progbar(total, unit_name="batch")
     scores, labels, weights = [], [], []
     for step, (x, y, weight) in enumerate(source, start=1):
-        out = outputs_of(network, for_model(x))
+        out, mask = outputs_and_mask(network, for_model(x))
         # Half precision has no digits left for a softmax.
         scores.append(out if out.dtype == "float64" else out.astype("float32"))
         labels.append(as_array(y))
-        weights.append(None if weight is None else as_array(weight))
+        weights.append(masked_weights(weight, mask, out.shape[:-1]))
         if bar is not None:
             bar.update(step)
     if not scores:
         raise ValueError("The calibration data is empty: 0 batches.")
     if bar is not None:
         bar.update(len(scores), finalize=True)
-    weighted = weights[0] is not None
+    _pad(scores, labels, weights)
+    weighted = any(weight is not None for weight in weights)
+    if weighted and len({np.ndim(weight) for weight in weights}) > 1:
+        weights = [
+            _full(weight, part)
+            for weight, part in zip(weights, scores, strict=True)
+        ]
     return (
         concatenate(scores),
         concatenate(labels),
         concatenate(weights) if weighted else None,
     )
+
+
+def _full(weight, scores):
+    """One weight per element of the output, float64."""
+    lead = scores.shape[:-1]
+    return masked_weights(weight, np.ones(lead, bool), lead)
+
+
+def _pad(scores, labels, weights):
+    """Pad batches to one size, in place, where they differ in size."""
+    sizes = [part.shape[1:-1] for part in scores]
+    if len(set(sizes)) == 1:
+        return
+    fits = len({(part.ndim, part.shape[-1]) for part in scores}) == 1
+    for part, ids in zip(scores, labels, strict=True):
+        fits = fits and ids.shape[: part.ndim - 1] == part.shape[:-1]
+    if not fits:
+        shapes = sorted({part.shape for part in scores})
+        raise ValueError(
+            "Batches of different sizes need the class axis last, and a label "
+            f"per element. Received: outputs of shape {shapes[0]} and "
+            f"{shapes[-1]}, labels of shape {labels[0].shape}."
+        )
+    size = np.max(sizes, axis=0)
+    for i, part in enumerate(scores):
+        missing = [(0, 0), *((0, n) for n in size - part.shape[1:-1])]
+        weights[i] = np.pad(_full(weights[i], part), missing)
+        scores[i] = np.pad(part, [*missing, (0, 0)])
+        # Class 0, or a row of zeros: the weight says that it does not count.
+        rest = [(0, 0)] * (labels[i].ndim - len(missing))
+        labels[i] = np.pad(labels[i], [*missing, *rest])
 
 
 def concatenate(parts):

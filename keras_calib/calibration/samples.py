@@ -50,6 +50,8 @@ class Samples:
 def collect(network, source, total, ignore_class=None, verbose=0, spill=None):
     """Run a network once over batches, and keep the rows that count.
 
+    Elements that Keras masks do not count.
+
     Args:
         network: a `keras.Model` with one output.
         source: an iterator of `(x, y, sample_weight)`; see `data.batches`.
@@ -74,7 +76,9 @@ def collect(network, source, total, ignore_class=None, verbose=0, spill=None):
             x = data.for_model(x)
             if example is None:
                 example = keras.tree.map_structure(lambda leaf: leaf[:1], x)
-            scores, y = data.outputs_of(network, x), as_array(y)
+            scores, mask = data.outputs_and_mask(network, x)
+            y = as_array(y)
+            weight = data.masked_weights(weight, mask, scores.shape[:-1])
             prints.append(_hashes(x, len(y)))
             one_hot = scores.ndim == y.ndim and y.shape[-1] > 1
             if _counts(y, weight, ignore_class):
