@@ -288,3 +288,54 @@ def dataset_inputs(dataset):
     """
     inputs = getattr(dataset, "_inputs", None)
     return [] if inputs is None else list(inputs())
+
+
+# What models of several networks need.
+
+
+def forward_losses(model):
+    """Penalties that JAX's training step collected in the forward pass.
+
+    JAX's trainer runs the forward pass apart from `compute_loss`, and keeps
+    the `losses` of the model in `_losses_override`. Other backends keep none,
+    and neither does code outside of a step: an empty list. There is no public
+    twin for a model that says itself what its `losses` are.
+
+    Args:
+        model: a `keras.Model`.
+    """
+    return list(getattr(model, "_losses_override", None) or [])
+
+
+def copy_weight_decay_exclusions(source, target):
+    """Exclude from weight decay what another optimizer excludes.
+
+    `Optimizer.exclude_from_weight_decay` keeps its arguments in two attributes
+    and leaves them out of the config; there is no public way to read them.
+    Without these attributes nothing is copied.
+
+    Args:
+        source: a `keras.optimizers.Optimizer`.
+        target: another one, not built yet; it is changed.
+    """
+    for name in (
+        "_exclude_from_weight_decay",
+        "_exclude_from_weight_decay_pattern",
+    ):
+        if getattr(source, name, None):
+            setattr(target, name, getattr(source, name))
+
+
+def moving_averages(optimizer):
+    """The averages of the weights that an optimizer with `use_ema` keeps.
+
+    `_model_variables_moving_average`, which `SwapEMAWeights` reads, has no
+    public twin.
+
+    Args:
+        optimizer: a built `keras.optimizers.Optimizer`.
+
+    Raises:
+        AttributeError: if it keeps none.
+    """
+    return optimizer._model_variables_moving_average

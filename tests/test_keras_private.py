@@ -282,10 +282,6 @@ WAITING = {
     "callbacks/adafocal_schedule.py",
     "callbacks/validation_pass.py",
     "data_index.py",
-    "models/monte_carlo_dropout.py",
-    "models/mutual_learning.py",
-    "models/networks.py",
-    "models/wrapped.py",
 }
 PACKAGE = pathlib.Path(keras_calib.__file__).parent
 

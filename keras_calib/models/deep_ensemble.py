@@ -1,10 +1,10 @@
 """The average of networks that were trained apart."""
 
 import keras
-from keras import ops
 
+from keras_calib.models.averages import MeanProbabilities
+from keras_calib.models.networks import ask_from_logits
 from keras_calib.models.networks import check_networks
-from keras_calib.models.networks import log_probabilities
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -12,22 +12,28 @@ class DeepEnsemble(keras.Model):
     """Average the probabilities of networks that were trained apart.
 
     A model like any other: `compile` it for `evaluate`, or hand it to
-    `kc.calibrate`. It gives probabilities whatever its members give, so losses
-    and metrics take `from_logits=False`. Train the members one by one, each
-    from its own initial weights; `fit` of the ensemble would train the average,
-    which is another method.
+    `kc.calibrate`. It gives probabilities whatever its members give, in the
+    shape that they have, with their mask; so losses and metrics take
+    `from_logits=False`. Train the members one by one, each from its own
+    initial weights; `fit` of the ensemble would train the average, which is
+    another method.
 
     Args:
         members: list of `keras.Model` with one output of shape
-            `(..., num_classes)`, over the same classes.
+            `(..., num_classes)`, over the same classes; or `(..., 1)`, one
+            sigmoid unit.
+        multi_label: whether units are labels of their own, each with a
+            sigmoid: they are averaged one by one.
         from_logits: whether the members give logits. By default the end of
-            each member's graph tells; a subclassed member has none.
+            each member's graph tells, where it is a layer with a known
+            activation; a subclassed member has no graph.
         **kwargs: `name`, as in Keras.
 
     Raises:
-        ValueError: if there is no member, if members share weights, differ in
-            the number of classes or in what they give, or if none of them has
-            a graph and `from_logits` is not given.
+        ValueError: if there is no member; if members share trainable weights,
+            differ in the number of classes or in what they give; if one of
+            them does not show what it gives, and `from_logits` is not given;
+            for several sigmoid units without `multi_label`.
 
     Example:
         >>> import numpy as np, keras, keras_calib as kc
@@ -44,18 +50,26 @@ class DeepEnsemble(keras.Model):
         Uncertainty Estimation using Deep Ensembles", NeurIPS 2017.
     """
 
-    def __init__(self, members, from_logits=None, **kwargs):
+    def __init__(
+        self, members, *, multi_label=False, from_logits=None, **kwargs
+    ):
+        if not isinstance(members, list | tuple) or not members:
+            raise ValueError(
+                "An ensemble needs a list of members. Received: "
+                f"members={members or 'none'}."
+            )
         members = list(members)
-        if not members:
-            raise ValueError("An ensemble needs members. Received: none.")
-        found = check_networks(
+        kinds = check_networks(
             {f"member {i}": member for i, member in enumerate(members)},
-            from_logits,
+            multi_label,
         )
         kwargs = {"dtype": members[0].dtype_policy, "autocast": False, **kwargs}
         super().__init__(**kwargs)
+        self.multi_label = multi_label
         self.from_logits = from_logits
-        self._logits = known(found, from_logits)
+        self._mean = MeanProbabilities(
+            ask_from_logits(kinds, from_logits), multi_label
+        )
         # See `MutualLearning`: an attribute each, for PyTorch.
         self.num_members = len(members)
         for i, member in enumerate(members):
@@ -68,11 +82,9 @@ class DeepEnsemble(keras.Model):
         return [getattr(self, f"member_{i}") for i in range(self.num_members)]
 
     def call(self, inputs, training=None):
-        logs = [
-            log_probabilities(member(inputs, training=training), self._logits)
-            for member in self.members
-        ]
-        return mean_probabilities(ops.stack(logs), axis=0)
+        return self._mean(
+            [member(inputs, training=training) for member in self.members]
+        )
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
@@ -80,6 +92,7 @@ class DeepEnsemble(keras.Model):
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "members": [serialize(member) for member in self.members],
+            "multi_label": self.multi_label,
             "from_logits": self.from_logits,
         }
 
@@ -92,23 +105,3 @@ class DeepEnsemble(keras.Model):
             for member in config["members"]
         ]
         return cls(**{**config, "members": members})
-
-
-def known(found, from_logits):
-    """Whether networks give logits: as told, or as their graphs say."""
-    if from_logits is None and found is None:
-        raise ValueError(
-            "A subclassed network does not show whether it gives logits or "
-            "probabilities. Pass `from_logits=`."
-        )
-    return bool(found if from_logits is None else from_logits)
-
-
-def mean_probabilities(logs, axis):
-    """Mean of probabilities, given their logarithms; its own log is kept.
-
-    The softmax of `log mean p` is `mean p`, and Keras keeps what went into a
-    softmax (not in compiled code on JAX): losses then see the tail that a
-    float32 loses.
-    """
-    return keras.activations.softmax(ops.logsumexp(logs, axis=axis))

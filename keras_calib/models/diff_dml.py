@@ -1,15 +1,19 @@
 """Differentiated deep mutual learning: auxiliaries that keep their distance."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_calib.models.mutual_learning import MutualLearning
-from keras_calib.models.mutual_learning import _is_mutual
-from keras_calib.models.mutual_optimizer import MutualOptimizer
 from keras_calib.models.mutual_optimizer import at_fixed_rate
+from keras_calib.models.mutual_optimizer import is_mutual
+from keras_calib.models.wrapped import arguments_of_fit
+from keras_calib.models.wrapped import with_callback
 
 # The paper gives no value: a fixed rate, lower than the primary's first one.
 AUXILIARY_RATE = 0.1
+# A number of steps that nobody has counted yet.
+UNKNOWN = -1
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -28,6 +32,21 @@ class DiffDML(MutualLearning):
     Proposition 1 learning from `g` is learning from the ensemble
     `(1 - b) f + b g` with `weight = b`.
 
+    **What is known, and what is assumed.** The paper itself was not at hand;
+    its supplement has Proposition 1, the tables and the names of the two
+    ideas, but gives no training objective. That the primary minimises
+    `KL(g || f)`, that auxiliaries see no label at any time, and that
+    `weight` is 1 is how we read Proposition 1 together with one
+    re-implementation. The auxiliaries' rate is nowhere given; a tenth of the
+    primary's first one is ours.
+
+    **The auxiliaries' rate** decides how good a teacher they are, and it acts
+    through rate times steps. Without labels they lag behind the primary, and
+    in a short training a low rate leaves them weak: the primary then loses
+    accuracy and becomes underconfident, also against plain cross-entropy. Look
+    at `auxiliary_accuracy` in the logs: where it stays well below `accuracy`,
+    raise the rate of `auxiliary_optimizer` first, then try `label_warmup`.
+
     Only the primary is used afterwards; see `MutualLearning` for logs, and
     for what `evaluate`, `predict` and saving do.
 
@@ -43,15 +62,16 @@ class DiffDML(MutualLearning):
             several auxiliaries; equal for one.
         differentiated_training: `False` trains all networks by one optimizer,
             with one schedule: an ablation.
-        label_warmup: the auxiliaries learn labels too for so many of the first
-            steps (int), or for that fraction of all steps (float below 1),
-            and never again. Not from the paper, which reports nothing of the
-            kind: without labels the auxiliaries of a short training stay weak
-            teachers, and the primary's accuracy falls below that of
-            `MutualLearning`.
         diversity_preserving: `False` gives the auxiliaries the objective of
             `MutualLearning`, labels included: an ablation. With both `False`
             this is `MutualLearning`.
+        label_warmup: the auxiliaries learn labels too for so many of the first
+            steps (int), or for that fraction of all steps of the first `fit`
+            (float below 1), and never again. Not from the paper, which reports
+            nothing of the kind. A dial from Diff-DML towards `MutualLearning`:
+            in short trainings that memorise their data, a tenth to two fifths
+            brought the accuracy of `MutualLearning` back and kept most of the
+            calibration; in one that underfits it changed little.
         from_logits: see `MutualLearning`.
         **kwargs: `name`, as in Keras.
 
@@ -84,12 +104,13 @@ class DiffDML(MutualLearning):
         self,
         primary,
         auxiliaries,
+        *,
         weight=1.0,
         peers="primary",
         differentiated_training=True,
         diversity_preserving=True,
-        from_logits=None,
         label_warmup=0,
+        from_logits=None,
         **kwargs,
     ):
         if peers not in ("primary", "all"):
@@ -97,23 +118,27 @@ class DiffDML(MutualLearning):
                 '`peers` must be "primary" or "all". '
                 f"Received: peers={peers!r}."
             )
-        fraction = isinstance(label_warmup, float)
-        if label_warmup < 0 or (fraction and label_warmup >= 1):
-            raise ValueError(
-                "`label_warmup` is a number of steps (int >= 0) or a fraction "
-                "of all steps (float in [0, 1)). "
-                f"Received: label_warmup={label_warmup!r}."
-            )
-        super().__init__(primary, auxiliaries, weight, from_logits, **kwargs)
-        self.label_warmup = label_warmup
-        if label_warmup:
-            # Weights, because a compiled step does not see other changes, and
-            # because a training that is resumed has to know where it is.
-            self._steps_done = self._counter("steps_done")
-            self._label_steps = self._counter("label_steps")
+        _check_warmup(label_warmup)
+        super().__init__(
+            primary,
+            auxiliaries,
+            weight=weight,
+            from_logits=from_logits,
+            **kwargs,
+        )
         self.peers = peers
         self.differentiated_training = differentiated_training
         self.diversity_preserving = diversity_preserving
+        # A number that JSON knows, also where it came from NumPy.
+        kind = int if _is_int(label_warmup) else float
+        self.label_warmup = kind(label_warmup)
+        if label_warmup:
+            # Weights, because a compiled step does not see other changes, and
+            # because a training that is resumed has to know where it is.
+            self._steps_done = self._counter("steps_done", 0)
+            # How many a fraction is, `fit` knows.
+            first = label_warmup if _is_int(label_warmup) else UNKNOWN
+            self._label_steps = self._counter("label_steps", first)
 
     def compile(
         self,
@@ -152,32 +177,50 @@ class DiffDML(MutualLearning):
                     "out."
                 )
             return optimizer
-        if _is_mutual(optimizer):
-            return optimizer
-        if auxiliary is None:
+        if auxiliary is None and not is_mutual(optimizer):
             auxiliary = at_fixed_rate(optimizer, AUXILIARY_RATE)
-        return MutualOptimizer(optimizer, auxiliary)
+        return super()._optimizer(optimizer, auxiliary)
 
-    def _counter(self, name):
+    def _counter(self, name, value):
         return self.add_weight(
             shape=(),
-            initializer="zeros",
+            initializer=keras.initializers.Constant(value),
             dtype="int32",
             name=name,
             trainable=False,
+            # Replicas of a strategy count the same steps.
+            aggregation="only_first_replica",
         )
 
-    def fit(self, *args, callbacks=None, **kwargs):
-        if self.label_warmup:
-            start = _LabelWarmup()
-            if isinstance(callbacks, keras.callbacks.CallbackList):
-                callbacks.append(start)
-            else:
-                callbacks = [start, *_as_list(callbacks)]
-        return super().fit(*args, callbacks=callbacks, **kwargs)
+    def fit(self, *args, **kwargs):
+        if not self._waits_for_length():
+            return super().fit(*args, **kwargs)
+        arguments = arguments_of_fit(self, args, kwargs)
+        arguments["callbacks"] = with_callback(
+            _LabelWarmup(), arguments.get("callbacks")
+        )
+        return super().fit(**arguments)
 
-    def compute_loss(self, *args, training=True, **kwargs):
-        loss = super().compute_loss(*args, training=training, **kwargs)
+    def train_on_batch(self, *args, **kwargs):
+        if self._waits_for_length():
+            raise ValueError(
+                "`label_warmup` as a fraction needs to know how many steps "
+                f"there are. Received: label_warmup={self.label_warmup} in "
+                "`train_on_batch`. Pass a number of steps, or use `fit`."
+            )
+        return super().train_on_batch(*args, **kwargs)
+
+    def _waits_for_length(self):
+        """Whether the warm-up is a fraction of steps not counted yet."""
+        return (
+            self.label_warmup
+            and int(ops.convert_to_numpy(self._label_steps)) == UNKNOWN
+        )
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         if training and self.label_warmup:
             self._steps_done.assign_add(1)
         return loss
@@ -207,23 +250,36 @@ class DiffDML(MutualLearning):
 
 
 class _LabelWarmup(keras.callbacks.Callback):
-    """Tells the model how many of the steps of this `fit` are warm-up."""
+    """Tells the model how many of the steps of this `fit` are warm-up.
+
+    The first `fit` says it: a later one must not bring the labels back.
+    """
 
     def on_train_begin(self, logs=None):
-        steps = self.model.label_warmup
-        if isinstance(steps, float):
-            per_epoch = self.params["steps"]
-            if per_epoch is None:
-                raise ValueError(
-                    "`label_warmup` as a fraction needs data of known length. "
-                    f"Received: label_warmup={steps}. Pass a number of steps, "
-                    "or `steps_per_epoch=` to `fit`."
-                )
-            steps = round(steps * per_epoch * self.params["epochs"])
-        self.model._label_steps.assign(steps)
+        per_epoch = self.params["steps"]
+        if per_epoch is None:
+            raise ValueError(
+                "`label_warmup` as a fraction needs data of known length. "
+                f"Received: label_warmup={self.model.label_warmup}. Pass a "
+                "number of steps, or `steps_per_epoch=` to `fit`."
+            )
+        steps = self.model.label_warmup * per_epoch * self.params["epochs"]
+        self.model._label_steps.assign(round(steps))
 
 
-def _as_list(callbacks):
-    if callbacks is None:
-        return []
-    return callbacks if isinstance(callbacks, list | tuple) else [callbacks]
+def _is_int(value):
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _check_warmup(label_warmup):
+    fraction = isinstance(label_warmup, float | np.floating)
+    if (
+        not (fraction or _is_int(label_warmup))
+        or not label_warmup >= 0
+        or (fraction and label_warmup >= 1)
+    ):
+        raise ValueError(
+            "`label_warmup` is a number of steps (int >= 0) or a fraction "
+            "of all steps (float in [0, 1)). "
+            f"Received: label_warmup={label_warmup!r}."
+        )

@@ -71,6 +71,7 @@ class InterleavedTraining(WrappedModel):
     def __init__(
         self,
         model,
+        *,
         penalty_split=0.1,
         seed=0,
         name="interleaved_training",
@@ -160,11 +161,20 @@ class InterleavedTraining(WrappedModel):
         y=None,
         batch_size=None,
         epochs=1,
+        verbose="auto",
+        callbacks=None,
+        validation_split=0.0,
+        validation_data=None,
+        shuffle=True,
+        class_weight=None,
+        sample_weight=None,
+        initial_epoch=0,
+        steps_per_epoch=None,
+        validation_steps=None,
+        validation_batch_size=None,
+        validation_freq=1,
         *,
         penalty_data=None,
-        sample_weight=None,
-        shuffle=True,
-        **kwargs,
     ):
         """As in Keras; see the class for how the data is taken.
 
@@ -175,36 +185,73 @@ class InterleavedTraining(WrappedModel):
             y: labels of arrays.
             batch_size: for arrays; 32 by default.
             epochs: as in Keras.
+            verbose: as in Keras.
+            callbacks: as in Keras.
+            validation_split: for arrays: the share at their end that is for
+                validation. It is taken first.
+            validation_data: as in Keras.
+            shuffle: for arrays: whether each part is shuffled in each epoch.
+            class_weight: as in Keras.
+            sample_weight: for arrays.
+            initial_epoch: as in Keras.
+            steps_per_epoch: `None`: an epoch has both parts, whole.
+            validation_steps: as in Keras.
+            validation_batch_size: as in Keras.
+            validation_freq: as in Keras.
             penalty_data: what the penalty learns from instead of a share of the
                 arrays: `(x, y)` or `(x, y, sample_weight)` arrays, or a dataset
                 of the kind of `x`.
-            sample_weight: for arrays.
-            shuffle: for arrays: whether each part is shuffled in each epoch.
-            **kwargs: as in Keras.
 
         Returns:
             The `History` of Keras.
 
         Raises:
-            ValueError: if the data cannot be split, or the two parts are of
-                different kinds.
+            ValueError: if the data cannot be split, the two parts are of
+                different kinds, arrays differ in length, or
+                `steps_per_epoch` is given.
         """
+        if steps_per_epoch is not None:
+            raise ValueError(
+                "Each epoch takes both parts, one after the other and whole. "
+                f"Received: steps_per_epoch={steps_per_epoch}. Leave it out; "
+                "for shorter epochs pass less data and more `epochs`."
+            )
         if y is not None:
-            majority, held_out = self._split(x, y, sample_weight, penalty_data)
+            whole = _arrays("the training data", x, y, sample_weight)
+            if validation_split and validation_data is None:
+                whole, validation_data = _last_share(whole, validation_split)
+            majority, held_out = self._split(whole, penalty_data)
             data = _Arrays(majority, held_out, batch_size, shuffle, self.seed)
+        elif validation_split or sample_weight is not None:
+            raise ValueError(
+                "`validation_split` and `sample_weight` are for arrays. "
+                f"Received: x of type {type(x).__name__}, without y."
+            )
         else:
             data = _chained(x, penalty_data)
-        # The two parts stay in their order.
-        return super().fit(data, epochs=epochs, shuffle=False, **kwargs)
+        return super().fit(
+            data,
+            epochs=epochs,
+            verbose=verbose,
+            callbacks=callbacks,
+            validation_data=validation_data,
+            shuffle=False,  # the two parts stay in their order
+            class_weight=class_weight,
+            initial_epoch=initial_epoch,
+            validation_steps=validation_steps,
+            validation_batch_size=validation_batch_size or batch_size,
+            validation_freq=validation_freq,
+        )
 
-    def _split(self, x, y, sample_weight, penalty_data):
-        whole = keras.tree.map_structure(as_array, (x, y))
-        if sample_weight is not None:
-            whole = (*whole, as_array(sample_weight))
+    def _split(self, whole, penalty_data):
         if penalty_data is not None:
-            return whole, keras.tree.map_structure(
-                as_array, tuple(penalty_data)
-            )
+            if not isinstance(penalty_data, list | tuple):
+                raise ValueError(
+                    "With arrays `penalty_data` is `(x, y)` or `(x, y, "
+                    "sample_weight)`, arrays too. Received: penalty_data of "
+                    f"type {type(penalty_data).__name__}."
+                )
+            return whole, _arrays("`penalty_data`", *penalty_data)
         size = len(whole[1])
         number = max(round(size * self.penalty_split), 1)
         if number >= size:
@@ -213,12 +260,7 @@ class InterleavedTraining(WrappedModel):
                 f"{size} samples, penalty_split={self.penalty_split}."
             )
         order = np.random.default_rng(self.seed).permutation(size)
-
-        def cut(part):
-            chosen = np.sort(part)
-            return keras.tree.map_structure(lambda leaf: leaf[chosen], whole)
-
-        return cut(order[number:]), cut(order[:number])
+        return _chosen(whole, order[number:]), _chosen(whole, order[:number])
 
     def get_config(self):
         return {
@@ -263,6 +305,43 @@ def _flagged(batch, held_out):
     size = int(keras.tree.flatten(batch)[0].shape[0])
     flags = np.full((size,), held_out, "uint8")
     return ({INPUTS: batch[0], HELD_OUT: flags}, *batch[1:])
+
+
+def _arrays(name, x, y, sample_weight=None):
+    """`(x, y)` or `(x, y, sample_weight)` of NumPy arrays of one length."""
+    whole = (x, y) if sample_weight is None else (x, y, sample_weight)
+    whole = keras.tree.map_structure(as_array, whole)
+    lengths = [len(leaf) for leaf in keras.tree.flatten(whole)]
+    if len(set(lengths)) > 1:
+        raise ValueError(
+            "Arrays must have one entry per sample. Received: arrays of "
+            f"lengths {lengths} in {name}."
+        )
+    return whole
+
+
+def _chosen(arrays, index):
+    """Some of the samples, in the order that they have."""
+    index = np.sort(index)
+    return keras.tree.map_structure(lambda leaf: leaf[index], arrays)
+
+
+def _last_share(whole, share):
+    """The samples before the last ones, and the last ones, as Keras does."""
+    if not 0 < share < 1:
+        raise ValueError(
+            "`validation_split` must be between 0 and 1. "
+            f"Received: validation_split={share}."
+        )
+    size = len(whole[1])
+    first = int(size * (1 - share))
+    if not 0 < first < size:
+        raise ValueError(
+            "Training and validation both need samples. Received: "
+            f"{size} samples, validation_split={share}."
+        )
+    index = np.arange(size)
+    return _chosen(whole, index[:first]), _chosen(whole, index[first:])
 
 
 class _Arrays(keras.utils.PyDataset):

@@ -1,16 +1,32 @@
 """Networks that learn from one another, in one `fit`."""
 
+import inspect
+
 import keras
 from keras import ops
 
-from keras_calib.models.mutual_optimizer import MutualOptimizer
+from keras_calib.inputs.rows import as_rows
+from keras_calib.keras_private import additional_loss
+from keras_calib.keras_private import compile_loss
+from keras_calib.keras_private import forward_losses
+from keras_calib.keras_private import keras_mask
+from keras_calib.models.mutual_optimizer import combined
+from keras_calib.models.mutual_optimizer import is_mutual
 from keras_calib.models.mutual_optimizer import mark
 from keras_calib.models.networks import check_class_counts
+from keras_calib.models.networks import check_distinct
 from keras_calib.models.networks import check_networks
+from keras_calib.models.networks import from_the_left
+from keras_calib.models.networks import gives_logits
 from keras_calib.models.networks import log_probabilities
 from keras_calib.ops.replicas import num_replicas
 
-TRAINING_ONLY = ("supervised_loss", "peer_divergence", "auxiliary_loss")
+TRAINING_ONLY = (
+    "supervised_loss",
+    "peer_divergence",
+    "auxiliary_loss",
+    "auxiliary_accuracy",
+)
 
 
 def kl_divergence(peer, own):
@@ -36,13 +52,6 @@ def kl_divergence(peer, own):
     return ops.sum(ops.exp(peer) * (peer - own), axis=-1)
 
 
-class _Divergence(keras.losses.Loss):
-    """`kl_divergence`, weighted and reduced as `compile`'s loss is."""
-
-    def call(self, y_true, y_pred):
-        return kl_divergence(y_true, y_pred)
-
-
 @keras.saving.register_keras_serializable(package="keras_calib")
 class MutualLearning(keras.Model):
     r"""Deep mutual learning (DML): networks that teach one another.
@@ -57,23 +66,29 @@ class MutualLearning(keras.Model):
     The pair is its primary: `predict`, `evaluate`, `export`, validation and
     metrics run the primary only, and `pair.primary` is the network to keep.
     The logs of `fit` add `supervised_loss` (the primary's), `peer_divergence`
-    (the mean KL from its peers) and `auxiliary_loss` (summed over auxiliaries);
-    `loss` is the primary's objective.
+    (the mean KL from its peers), `auxiliary_loss` (summed over auxiliaries)
+    and `auxiliary_accuracy` (the mean over auxiliaries, of the predictions
+    that the step trains on); `loss` is the primary's objective.
+
+    Sample weights and masks act in every part, aligned from the left:
+    `(batch,)` weighs whole sequences and images. `axis` and `reduction` are
+    those of the loss. A label that it ignores is a row without a label: the
+    divergence, which needs none, counts it.
 
     Args:
         primary: a `keras.Model`, a classifier with one output of shape
-            `(..., num_classes)`.
-        auxiliaries: one such network, or a list of them, built apart from the
-            primary. Architectures may differ.
+            `(..., num_classes)`, or `(..., 1)` for one sigmoid unit.
+        auxiliaries: one such network, or a list of them. Architectures may
+            differ. Layers without trainable weights may be shared, others not.
         weight: float, what the divergence from the peers is multiplied by.
         from_logits: whether the networks give logits. By default the loss
-            knows, or the last layer of the networks tells. Given, it is
-            trusted and the networks are not looked at.
+            knows, or the last layer of the networks tells.
         **kwargs: `name`, as in Keras.
 
     Raises:
-        ValueError: if networks share weights, differ in the number of classes,
-            or if one gives logits and another probabilities.
+        ValueError: if networks share trainable weights, differ in the number
+            of classes, if one gives logits and another probabilities, or if
+            one has several sigmoid units.
 
     Example:
         >>> import numpy as np, keras, keras_calib as kc
@@ -96,7 +111,7 @@ class MutualLearning(keras.Model):
     """
 
     def __init__(
-        self, primary, auxiliaries, weight=1.0, from_logits=None, **kwargs
+        self, primary, auxiliaries, *, weight=1.0, from_logits=None, **kwargs
     ):
         if not isinstance(auxiliaries, list | tuple):
             auxiliaries = [auxiliaries]
@@ -107,13 +122,13 @@ class MutualLearning(keras.Model):
                 f"`weight` >= 0. Received: {len(auxiliaries)} auxiliaries, "
                 f"weight={weight}."
             )
-        found = check_networks(networks, from_logits)
         # Inputs reach each network as they are, whatever its policy.
         kwargs = {"dtype": primary.dtype_policy, "autocast": False, **kwargs}
+        kinds = check_networks(networks)
         super().__init__(**kwargs)
         self.weight = weight
         self.from_logits = from_logits
-        self._found_logits = found
+        self._kinds = kinds
         self.primary = primary
         # An attribute each: in a list, PyTorch would find only one of several
         # equally named weights, and not reset the gradients of the others.
@@ -144,7 +159,7 @@ class MutualLearning(keras.Model):
         for network in self.networks:
             if not network.built:
                 network(_symbolic(input_shape, network.input_dtype))
-        check_networks(_named(self.primary, self.auxiliaries), self.from_logits)
+        check_distinct(_named(self.primary, self.auxiliaries))
         self._mark()
         self.built = True
 
@@ -171,8 +186,9 @@ class MutualLearning(keras.Model):
             **kwargs: `metrics` and the rest, as in Keras.
 
         Raises:
-            ValueError: if there is not exactly one loss, or the loss and the
-                networks differ in `from_logits`.
+            ValueError: if there is not exactly one loss; if the loss and the
+                networks differ in `from_logits`, or neither shows it; if
+                networks share trainable weights.
         """
         if loss is None or isinstance(loss, list | tuple | dict):
             raise ValueError(
@@ -180,26 +196,30 @@ class MutualLearning(keras.Model):
                 f"Received: loss={loss}."
             )
         loss = keras.losses.get(loss)
+        # Layers may have been unfrozen since the networks were given.
+        check_distinct(_named(self.primary, self.auxiliaries))
         self._logits = self._resolve_from_logits(loss)
-        reduction = getattr(loss, "reduction", None) or "sum_over_batch_size"
-        self._divergence = _Divergence(
-            name="peer_divergence", reduction=reduction
-        )
+        self._axis = _setting(loss, "axis", -1)
+        self._ignore_class = _setting(loss, "ignore_class")
+        self._reduction = getattr(loss, "reduction", None)
         super().compile(
             self._optimizer(optimizer, auxiliary_optimizer), loss, **kwargs
         )
 
     def _optimizer(self, optimizer, auxiliary):
         optimizer = keras.optimizers.get(optimizer)
-        if auxiliary is None or _is_mutual(optimizer):
+        if auxiliary is None:
             return optimizer
-        return MutualOptimizer(optimizer, auxiliary)
+        if is_mutual(optimizer):
+            raise ValueError(
+                "A `MutualOptimizer` is the optimizer of the auxiliaries too. "
+                "Received: an `auxiliary_optimizer` beside it. Leave it out."
+            )
+        return combined(optimizer, auxiliary)
 
     def _resolve_from_logits(self, loss):
-        declared = getattr(loss, "from_logits", None)
-        if declared is None and hasattr(loss, "get_config"):
-            declared = loss.get_config().get("from_logits")
-        known = self._found_logits
+        declared = _setting(loss, "from_logits")
+        known = gives_logits(self._kinds)
         if self.from_logits is not None:
             known = self.from_logits
         if None not in (declared, known) and bool(declared) != known:
@@ -208,6 +228,12 @@ class MutualLearning(keras.Model):
                 f"The networks give {given}. Received: a loss with "
                 f"from_logits={declared}. Pass `from_logits={known}` to the "
                 "loss, or, if the networks were misread, "
+                "`from_logits=` to the constructor."
+            )
+        if declared is None and known is None:
+            raise ValueError(
+                "Neither the loss nor the networks show whether these give "
+                f"logits or probabilities. Received: loss={loss}. Pass "
                 "`from_logits=` to the constructor."
             )
         return bool(declared if known is None else known)
@@ -229,37 +255,44 @@ class MutualLearning(keras.Model):
         """Which networks network `i` learns from."""
         return [j for j in range(len(self.networks)) if j != i]
 
+    @property
+    def losses(self):
+        """Penalties of the primary: regularizers and `add_loss`."""
+        return forward_losses(self) or self.primary.losses
+
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
-        # Weight penalties of the auxiliaries are in `self.losses` too.
-        penalty = self._total(self.losses) - sum(
-            self._total(network.losses) for network in self.auxiliaries
-        )
+        sample_weight = self._aligned(sample_weight, y_pred)
+        penalties = [self._total(self.losses)]
         if not training:
-            return self._compile_loss(y, y_pred, sample_weight) + penalty
+            loss = compile_loss(self, y, y_pred, sample_weight)
+            return loss + penalties[0]
         outputs = [y_pred]
-        outputs += [network(x, training=True) for network in self.auxiliaries]
-        penalties = [penalty]
-        penalties += [
-            self._total(network.losses) for network in self.auxiliaries
-        ]
+        for network in self.auxiliaries:
+            output, losses = _train(network, x)
+            outputs.append(output)
+            penalties.append(self._total(losses))
         check_class_counts(
-            _named(outputs[0].shape, [o.shape for o in outputs[1:]])
+            _named(outputs[0].shape, [o.shape for o in outputs[1:]]), self._axis
         )
-        logs = [log_probabilities(o, self._logits) for o in outputs]
+        self._check_units(y_pred)
+        logs = [log_probabilities(o, self._logits, self._axis) for o in outputs]
+        masks = [keras_mask(output) for output in outputs]
         supervised, divergences, objectives = [], [], []
         for i, output in enumerate(outputs):
             supervised.append(0.0)
             factor = self._label_weight(i)
             # A tensor may be 0 now and 1 later; the number 0.0 stays 0.
             if not (isinstance(factor, float) and factor == 0):
-                loss = self._compile_loss(y, output, sample_weight)
+                loss = compile_loss(self, y, output, sample_weight)
                 supervised[i] = factor * loss
             peers = self._peers_of(i)
             divergences.append(
                 sum(
-                    self._divergence(logs[j], logs[i], sample_weight)
+                    self._divergence(
+                        logs[j], logs[i], sample_weight, (masks[j], masks[i])
+                    )
                     for j in peers
                 )
                 / len(peers)
@@ -271,6 +304,7 @@ class MutualLearning(keras.Model):
             )
         auxiliary = sum(objectives[1:])
         self._track(y_pred, supervised[0], divergences[0], auxiliary)
+        self._track_accuracy(y, outputs[1:], sample_weight)
         # The value is the primary's objective, the gradient everyone's.
         return objectives[0] + (auxiliary - ops.stop_gradient(auxiliary))
 
@@ -279,14 +313,85 @@ class MutualLearning(keras.Model):
 
     def _total(self, losses):
         """Sum of penalties, scaled as Keras does it for replicas."""
-        return sum(map(self._aggregate_additional_loss, losses))
+        return sum(additional_loss(self, loss) for loss in losses)
+
+    def _aligned(self, sample_weight, y_pred):
+        """Weights from the left, one for each row of class scores.
+
+        Keras' losses would take `(batch,)` for a row of the last axis. A loss
+        that is no classification loss may give what it likes: its weights stay
+        as they are, unless the shape of the outputs leaves no choice.
+        """
+        if sample_weight is None or not ops.is_tensor(y_pred):
+            return sample_weight
+        shape = list(ops.shape(y_pred))
+        del shape[self._axis]
+        return from_the_left(sample_weight, tuple(shape))
+
+    def _check_units(self, y_pred):
+        binary = keras.losses.BinaryCrossentropy
+        binary = (binary, keras.losses.BinaryFocalCrossentropy)
+        units = y_pred.shape[self._axis]
+        if isinstance(self.loss, binary) and units > 1:
+            raise ValueError(
+                "Networks that learn together give a distribution over "
+                f"classes. Received: {units} outputs with "
+                f"{type(self.loss).__name__}, a label each. Use a softmax and "
+                "a categorical loss, or one sigmoid unit."
+            )
+
+    def _divergence(self, peer, own, sample_weight, masks):
+        """`kl_divergence`, weighted and reduced as the loss of `compile` is."""
+        values = kl_divergence(peer, own)
+        counts = ops.ones_like(values)
+        for mask in masks:
+            if mask is not None:
+                mask = from_the_left(mask, ops.shape(values))
+                counts = counts * ops.cast(mask, values.dtype)
+        weights = counts
+        if sample_weight is not None:
+            weights = counts * ops.cast(sample_weight, values.dtype)
+        # What does not count may be NaN.
+        total = ops.sum(ops.where(weights == 0, 0.0, values * weights))
+        if self._reduction == "sum":
+            return total
+        if self._reduction == "mean_with_sample_weight":
+            counts = weights
+        mean = ops.divide_no_nan(total, ops.sum(counts))
+        # As Keras does: replicas add their losses up.
+        return mean / num_replicas()
 
     def _track(self, y_pred, *values):
         batch = ops.shape(y_pred)[0]
-        # Keras divides losses by the replicas of a strategy: undo it.
-        replicas = num_replicas()
-        for tracker, value in zip(self._trackers.values(), values, strict=True):
+        # Keras divides means by the replicas of a strategy: undo it.
+        replicas = 1 if self._reduction == "sum" else num_replicas()
+        trackers = list(self._trackers.values())[: len(values)]
+        for tracker, value in zip(trackers, values, strict=True):
             tracker.update_state(value * replicas, sample_weight=batch)
+
+    def _track_accuracy(self, y, outputs, sample_weight):
+        for output in outputs:
+            mask, weight = keras_mask(output), sample_weight
+            if mask is not None:
+                weight = ops.cast(mask, "float32")
+                if sample_weight is not None:
+                    weight = weight * ops.cast(sample_weight, "float32")
+            rows = as_rows(
+                y,
+                output,
+                weight,
+                from_logits=self._logits,
+                axis=self._axis,
+                ignore_class=self._ignore_class,
+                binary=True,
+                check=False,
+            )
+            correct = ops.cast(
+                ops.equal(rows.predicted, rows.labels), "float32"
+            )
+            self._trackers["auxiliary_accuracy"].update_state(
+                correct, sample_weight=rows.weights
+            )
 
     # What exists in training only must not appear as `val_...: 0`. `evaluate`
     # reads the results twice, inside the step and at the end: a flag reaches
@@ -360,6 +465,32 @@ def _symbolic(shape, dtype):
     return keras.KerasTensor(shape, dtype=dtype)
 
 
-def _is_mutual(optimizer):
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    return isinstance(inner, MutualOptimizer)
+def _setting(loss, name, default=None):
+    """An argument of a loss object, or the default of a loss function's."""
+    if hasattr(loss, name):
+        return getattr(loss, name)
+    if hasattr(loss, "get_config"):
+        return loss.get_config().get(name, default)
+    parameter = inspect.signature(loss).parameters.get(name)
+    if parameter is None or parameter.default is parameter.empty:
+        return default
+    return parameter.default
+
+
+def _train(network, x):
+    """Outputs of a network in training, and its penalties.
+
+    Where Keras computes a step without side effects, as on JAX, a scope must
+    ask for what layers add by `add_loss`, or it is dropped.
+    """
+    if keras.backend.backend() != "jax":
+        return network(x, training=True), network.losses
+    before = [(variable, variable.value) for variable in network.variables]
+    with keras.StatelessScope(before, collect_losses=True) as scope:
+        output = network(x, training=True)
+        losses = network.losses
+    for variable, value in before:
+        after = scope.get_current_value(variable)
+        if after is not value:
+            variable.assign(after)
+    return output, losses

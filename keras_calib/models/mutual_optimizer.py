@@ -2,6 +2,9 @@
 
 import keras
 
+from keras_calib.keras_private import copy_weight_decay_exclusions
+from keras_calib.keras_private import moving_averages
+
 # Which network a weight belongs to. Not its path: two networks of the same
 # architecture have equal paths.
 OWNER = "_keras_calib_owner"
@@ -26,12 +29,15 @@ class MutualOptimizer(keras.optimizers.MultiOptimizer):
     `compile(optimizer, auxiliary_optimizer=...)` of `MutualLearning` and
     `DiffDML` makes one. `learning_rate` is the primary's: schedules,
     `LearningRateScheduler` and `ReduceLROnPlateau` leave the auxiliaries
-    alone. Each of the two clips and averages the weights of its own networks.
+    alone, and `SwapEMAWeights` swaps the primary's weights alone. Each of the
+    two clips and averages the weights of its own networks.
 
     Args:
         primary: optimizer of the primary network.
         auxiliary: optimizer of the auxiliary networks.
-        loss_scale_factor: as in Keras, for both.
+        loss_scale_factor: as in Keras, for both: they share one loss. By
+            default the factor of the primary's, or of the auxiliaries',
+            optimizer.
         name: as in Keras.
 
     Example:
@@ -46,6 +52,7 @@ class MutualOptimizer(keras.optimizers.MultiOptimizer):
         self,
         primary,
         auxiliary,
+        *,
         loss_scale_factor=None,
         name="mutual_optimizer",
     ):
@@ -55,6 +62,10 @@ class MutualOptimizer(keras.optimizers.MultiOptimizer):
             raise ValueError(
                 "The primary and its auxiliaries need an optimizer each. "
                 "Received: the same object twice."
+            )
+        if loss_scale_factor is None:
+            loss_scale_factor = (
+                primary.loss_scale_factor or auxiliary.loss_scale_factor
             )
         super().__init__(
             _ByOwner(primary, {"auxiliary": auxiliary}),
@@ -77,6 +88,17 @@ class MutualOptimizer(keras.optimizers.MultiOptimizer):
         # Callbacks that find this would drive the auxiliaries as well.
         raise AttributeError("Use `primary` and `auxiliary`.")
 
+    @property
+    def _model_variables_moving_average(self):
+        # `SwapEMAWeights` pairs these with the variables of this optimizer,
+        # of which the primary's are the first.
+        return moving_averages(self.primary)
+
+    def exclude_from_weight_decay(self, var_list=None, var_names=None):
+        """As in Keras, for both optimizers."""
+        for optimizer in (self.primary, self.auxiliary):
+            optimizer.exclude_from_weight_decay(var_list, var_names)
+
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
         return {
@@ -96,20 +118,54 @@ class MutualOptimizer(keras.optimizers.MultiOptimizer):
         return cls(**config)
 
 
+def is_mutual(optimizer):
+    """Whether it is a `MutualOptimizer`, or scales the loss of one."""
+    return isinstance(_inside(optimizer), MutualOptimizer)
+
+
+def combined(primary, auxiliary):
+    """Both optimizers as one; a `LossScaleOptimizer` goes around it.
+
+    The networks share one loss, so they share its scale as well: the
+    primary's, where both optimizers bring one.
+    """
+    primary = keras.optimizers.get(primary)
+    auxiliary = keras.optimizers.get(auxiliary)
+    both = MutualOptimizer(_inside(primary), _inside(auxiliary))
+    for optimizer in (primary, auxiliary):
+        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            return keras.optimizers.LossScaleOptimizer(
+                both,
+                initial_scale=optimizer.initial_scale,
+                dynamic_growth_steps=optimizer.dynamic_growth_steps,
+                name=optimizer.name,
+            )
+    return both
+
+
+def _inside(optimizer):
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return optimizer.inner_optimizer
+    return optimizer
+
+
 def at_fixed_rate(optimizer, ratio):
     """A copy of an optimizer whose learning rate stays at `ratio` of it.
 
     Args:
         optimizer: a `keras.optimizers.Optimizer`, with a schedule or without.
-        ratio: float, of the learning rate that `optimizer` starts with.
+        ratio: float, of the learning rate that a schedule starts with, or that
+            the optimizer has now.
 
     Returns:
-        A new optimizer of the same class.
+        A new optimizer of the same class. It leaves the same weights out of
+        weight decay.
 
     Raises:
-        ValueError: if the schedule starts at zero.
+        ValueError: if that learning rate is zero.
     """
-    start = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+    optimizer = _inside(optimizer)
+    start = _first_rate(optimizer)
     if not start > 0:
         raise ValueError(
             "The auxiliaries' learning rate is by default a part of the one "
@@ -119,4 +175,15 @@ def at_fixed_rate(optimizer, ratio):
     config = optimizer.get_config()
     config["learning_rate"] = ratio * start
     config["name"] = "auxiliary_optimizer"
-    return type(optimizer).from_config(config)
+    copy = type(optimizer).from_config(config)
+    copy_weight_decay_exclusions(optimizer, copy)
+    return copy
+
+
+def _first_rate(optimizer):
+    """The rate of step 0: an optimizer that has trained is further on."""
+    try:
+        optimizer = type(optimizer).from_config(optimizer.get_config())
+    except (TypeError, ValueError):
+        pass  # a schedule that is not registered: the rate of now
+    return float(keras.ops.convert_to_numpy(optimizer.learning_rate))

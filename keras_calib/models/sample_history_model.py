@@ -13,6 +13,8 @@ from keras_calib.losses.crl import BatchHistory
 from keras_calib.losses.crl import batch_history
 from keras_calib.losses.crl import check_one_row_per_sample
 from keras_calib.models.wrapped import WrappedModel
+from keras_calib.models.wrapped import arguments_of_fit
+from keras_calib.models.wrapped import with_callback
 from keras_calib.ops.confidence import top_label
 from keras_calib.ops.replicas import num_replicas
 
@@ -75,7 +77,7 @@ class SampleHistoryModel(WrappedModel):
     """
 
     def __init__(
-        self, model, num_samples, name="sample_history_model", **kwargs
+        self, model, num_samples, *, name="sample_history_model", **kwargs
     ):
         super().__init__(model, name=name, **kwargs)
         if not isinstance(num_samples, int | np.integer) or not (
@@ -180,17 +182,19 @@ class SampleHistoryModel(WrappedModel):
         # saw is a sum.
         replicas = num_replicas()
 
-        def add(variable, values):
+        def by_sample(values):
             nothing = ops.zeros((self.num_samples,), "float32")
-            change = ops.scatter_update(
-                nothing, index[:, None], replicas * values, "add"
-            )
-            variable.assign_add(change)
+            return ops.scatter_update(nothing, index[:, None], values, "add")
 
-        add(self.seen, used)
-        add(self.correct, used * ops.cast(correct, "float32"))
+        visits = by_sample(used)
+        self.seen.assign_add(replicas * visits)
+        correct = by_sample(used * ops.cast(correct, "float32"))
+        self.correct.assign_add(replicas * correct)
+        # A sample may stand twice in a batch: then the mean is its last one.
         before = ops.take(self.confidence, index, axis=0)
-        add(self.confidence, used * (confidence - before))
+        change = ops.where(used > 0, confidence - before, 0.0)
+        change = by_sample(change)
+        self.confidence.assign_add(replicas * change / ops.maximum(visits, 1.0))
         strays = ops.cast(ops.logical_not(valid), "float32")
         self.strays.assign_add(replicas * ops.sum(strays))
 
@@ -206,12 +210,11 @@ class SampleHistoryModel(WrappedModel):
         for part, value in history.parts.items():
             self.show(part, value, ops.shape(y_pred)[0])
 
-    def fit(self, x=None, *args, **kwargs):
+    def fit(self, *args, **kwargs):
         """As in Keras, for data with sample numbers: see `kc.add_sample_index`.
 
         Args:
-            x: training data with numbers.
-            *args: as in Keras.
+            *args: as in Keras; the first, `x`, is training data with numbers.
             **kwargs: as in Keras.
 
         Returns:
@@ -221,18 +224,18 @@ class SampleHistoryModel(WrappedModel):
             ValueError: if samples have no numbers, or numbers that this
                 history has no room for.
         """
+        arguments = arguments_of_fit(self, args, kwargs)
+        x = arguments.get("x")
         if isinstance(x, dict) and data_index.SAMPLE_INDEX in x:
             index = np.asarray(x[data_index.SAMPLE_INDEX])
             if index.size and not (
                 index.min() >= 0 and index.max() < self.num_samples
             ):
                 raise ValueError(self._wrong_length(index))
-        callbacks = kwargs.get("callbacks") or []
-        if isinstance(callbacks, keras.callbacks.Callback):
-            callbacks = [callbacks]
-        if isinstance(callbacks, list | tuple):
-            kwargs["callbacks"] = [_RaiseForStrays(), *callbacks]
-        return super().fit(x, *args, **kwargs)
+        arguments["callbacks"] = with_callback(
+            _RaiseForStrays(), arguments.get("callbacks")
+        )
+        return super().fit(**arguments)
 
     def sample_history(self):
         """The history as arrays.

@@ -1,8 +1,11 @@
 """A model around a model: trains it in another way, predicts as it does."""
 
+import inspect
+
 import keras
 
 from keras_calib.data_index import INPUTS
+from keras_calib.keras_private import additional_loss
 
 
 class WrappedModel(keras.Model):
@@ -13,6 +16,7 @@ class WrappedModel(keras.Model):
     """
 
     def __init__(self, model, **kwargs):
+        check_trains_by_its_loss(model)
         # Inputs reach the model as they are, whatever its policy.
         kwargs = {"dtype": model.dtype_policy, "autocast": False, **kwargs}
         super().__init__(**kwargs)
@@ -56,10 +60,7 @@ class WrappedModel(keras.Model):
 
     def additional_losses(self):
         """Weight penalties of the layers, as Keras would add them."""
-        total = 0.0
-        for loss in self.losses:
-            total = total + self._aggregate_additional_loss(loss)
-        return total
+        return sum(additional_loss(self, loss) for loss in self.losses)
 
     def get_config(self):
         return {
@@ -71,3 +72,37 @@ class WrappedModel(keras.Model):
     def from_config(cls, config):
         model = keras.saving.deserialize_keras_object(config["model"])
         return cls(**{**config, "model": model})
+
+
+def check_trains_by_its_loss(model):
+    """Raise `ValueError` for a model that another one cannot train.
+
+    A model around it calls it and computes the loss itself. What a model does
+    in a training step of its own, like a second network, would be left out.
+    """
+    for name in ("train_step", "compute_loss"):
+        if getattr(type(model), name, None) is not getattr(keras.Model, name):
+            raise ValueError(
+                "A model that is trained inside another one is trained by its "
+                "predictions and the loss of `compile`. Received: a "
+                f"{type(model).__name__}, which has a `{name}` of its own that "
+                "would not run. Train it by itself."
+            )
+
+
+def arguments_of_fit(model, args, kwargs):
+    """The arguments of `keras.Model.fit` by name, however they were passed."""
+    bound = inspect.signature(keras.Model.fit).bind(model, *args, **kwargs)
+    arguments = dict(bound.arguments)
+    arguments.pop("self")
+    return arguments
+
+
+def with_callback(callback, callbacks):
+    """`callbacks` of `fit` in any form, with one more that comes first."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.append(callback)
+        return callbacks
+    if callbacks is None:
+        return [callback]
+    return [callback, *keras.tree.flatten(callbacks)]

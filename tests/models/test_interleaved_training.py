@@ -125,13 +125,13 @@ def test_arrays_are_split_once_and_for_all(parts):
     x = np.concatenate([part[0] for part in parts])
     y = np.concatenate([part[1] for part in parts])
     model = build(penalty_split=0.2, seed=5)
-    (a, _), (b, _) = model._split(x, y, None, None)
+    (a, _), (b, _) = model._split((x, y), None)
     assert (len(a), len(b)) == (120, 30)
     both = np.concatenate([a, b])
     np.testing.assert_array_equal(np.sort(both, axis=0), np.sort(x, axis=0))
     again = build(penalty_split=0.2, seed=5)
-    np.testing.assert_array_equal(again._split(x, y, None, None)[1][0], b)
-    _, penalty = parts_of(model, *model._split(x, y, None, None)[1])
+    np.testing.assert_array_equal(again._split((x, y), None)[1][0], b)
+    _, penalty = parts_of(model, *model._split((x, y), None)[1])
     logs = model.fit(x, y, epochs=2, verbose=0).history
     assert logs["penalty"] == pytest.approx([penalty] * 2, rel=1e-5)
 
@@ -182,7 +182,7 @@ def test_ignored_pixels():
     y[:, 0, 0] = 255
     loss = MeanConfidence(from_logits=True, ignore_class=255)
     model = build(loss, network=network, penalty_split=0.5)
-    _, (x_rest, _) = model._split(x, y, None, None)
+    _, (x_rest, _) = model._split((x, y), None)
     p = np.asarray(keras.ops.softmax(model.predict(x_rest, verbose=0)))
     confidence = p.max(-1).reshape(10, 4)[:, 1:].mean()
     logs = model.fit(x, y, batch_size=10, verbose=0).history

@@ -194,7 +194,9 @@ class TestEquations:
     def test_one_step_of_each_network_is_its_own_gradient(self, weight):
         # d CE / d z = (p - y) / N,  d KL(p_j || p) / d z = (p - p_j) / N.
         f, g1, g2 = (np.exp(log_softmax(z)) for z in (F, G1, G2))
-        model = kc.models.DiffDML(table(F), [table(G1), table(G2)], weight)
+        model = kc.models.DiffDML(
+            table(F), [table(G1), table(G2)], weight=weight
+        )
         model.compile(sgd(0.5), cross_entropy(), auxiliary_optimizer=sgd(0.2))
         model.train_on_batch(np.eye(3), LABELS)
         gradient = f - np.eye(3)[LABELS] + weight * (f - (g1 + g2) / 2)
@@ -391,6 +393,7 @@ class TestPrimaryOnly:
             "supervised_loss",
             "peer_divergence",
             "auxiliary_loss",
+            "auxiliary_accuracy",
             "val_accuracy",
             "val_loss",
         }
