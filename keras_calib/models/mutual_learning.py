@@ -430,6 +430,7 @@ class MutualLearning(keras.Model):
             "auxiliaries": [serialize(part) for part in self.auxiliaries],
             "weight": self.weight,
             "from_logits": self.from_logits,
+            "shared": _shared_layers(self.networks),
         }
 
     @classmethod
@@ -440,11 +441,64 @@ class MutualLearning(keras.Model):
             )
 
         config = dict(config)
-        config["primary"] = deserialize(config["primary"])
-        config["auxiliaries"] = [
-            deserialize(part) for part in config["auxiliaries"]
-        ]
+        config["primary"], *config["auxiliaries"] = _sharing(
+            [
+                deserialize(part)
+                for part in (config["primary"], *config["auxiliaries"])
+            ],
+            config.pop("shared", []),
+        )
         return cls(**config)
+
+
+def _shared_layers(networks):
+    """Layers with a state that networks share, for the config.
+
+    Returns:
+        A list of `[i, j, name]`: network `i` has a layer of network `j < i`.
+
+    Raises:
+        ValueError: if a layer is shared that a file cannot share again.
+    """
+    found, owner, covered = [], {}, set()
+    for i, network in enumerate(networks):
+        for layer in network.layers:
+            if id(layer) in owner and getattr(network, "outputs", None):
+                found.append([i, owner[id(layer)], layer.name])
+                covered |= {id(variable) for variable in layer.variables}
+            elif layer.variables:
+                owner[id(layer)] = i
+    seen = {}
+    for i, network in enumerate(networks):
+        for variable in network.variables:
+            first = seen.setdefault(id(variable), i)
+            if first != i and id(variable) not in covered:
+                raise ValueError(
+                    "Networks that are saved together can share layers of "
+                    "Functional and Sequential models, not layers deeper "
+                    f"inside. Received: the shared state {variable.path!r}. "
+                    "Save `pair.primary`, or share the outermost layer."
+                )
+    return found
+
+
+def _sharing(networks, shared):
+    """Networks read from a file, which share layers again."""
+    networks = list(networks)
+    for i in sorted({entry[0] for entry in shared}):
+        layers = {
+            name: networks[j].get_layer(name)
+            for owner, j, name in shared
+            if owner == i
+        }
+
+        def again(layer, layers=layers):
+            return layers.get(layer.name, layer)
+
+        networks[i] = keras.models.clone_model(
+            networks[i], clone_function=again
+        )
+    return networks
 
 
 def _named(primary, auxiliaries):

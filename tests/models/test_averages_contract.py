@@ -132,7 +132,7 @@ class TestEnds:
 
     def test_one_unknown_member_is_enough(self):
         unknown = dense(0, 3, None, layers.Rescaling(1.0))
-        with pytest.raises(ValueError, match="Received: member 1. Pass"):
+        with pytest.raises(ValueError, match=r"Received: member 1\. Pass"):
             kc.models.DeepEnsemble([dense(), unknown])
 
     def test_monte_carlo_dropout_asks_too(self):
@@ -182,7 +182,7 @@ class TestEnds:
             kc.models.DeepEnsemble([keras.Model(inputs, parts)])
         with pytest.raises(ValueError, match="as a tensor"):
             kc.models.DeepEnsemble([keras.Model(inputs, {"a": parts[0]})])
-        with pytest.raises(ValueError, match="`keras.Model` objects"):
+        with pytest.raises(ValueError, match=r"`keras\.Model` objects"):
             kc.models.DeepEnsemble([dense(), "resnet.keras"])
         with pytest.raises(ValueError, match="list of members"):
             kc.models.DeepEnsemble(dense())
