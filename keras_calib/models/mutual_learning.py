@@ -371,26 +371,18 @@ class MutualLearning(keras.Model):
 
     def _track_accuracy(self, y, outputs, sample_weight):
         for output in outputs:
-            mask, weight = keras_mask(output), sample_weight
-            if mask is not None:
-                weight = ops.cast(mask, "float32")
-                if sample_weight is not None:
-                    weight = weight * ops.cast(sample_weight, "float32")
             rows = as_rows(
                 y,
                 output,
-                weight,
+                sample_weight,
                 from_logits=self._logits,
                 axis=self._axis,
                 ignore_class=self._ignore_class,
-                binary=True,
                 check=False,
             )
-            correct = ops.cast(
-                ops.equal(rows.predicted, rows.labels), "float32"
-            )
+            correct = ops.equal(rows.predicted, rows.labels)
             self._trackers["auxiliary_accuracy"].update_state(
-                correct, sample_weight=rows.weights
+                ops.cast(correct, "float32"), sample_weight=rows.weights
             )
 
     # What exists in training only must not appear as `val_...: 0`. `evaluate`
