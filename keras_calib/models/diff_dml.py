@@ -256,7 +256,7 @@ class _LabelWarmup(keras.callbacks.Callback):
     """
 
     def on_train_begin(self, logs=None):
-        per_epoch = self.params["steps"]
+        per_epoch = self.params.get("steps")
         if per_epoch is None:
             raise ValueError(
                 "`label_warmup` as a fraction needs data of known length. "

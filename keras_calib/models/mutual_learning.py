@@ -285,8 +285,9 @@ class MutualLearning(keras.Model):
             factor = self._label_weight(i)
             # A tensor may be 0 now and 1 later; the number 0.0 stays 0.
             if not (isinstance(factor, float) and factor == 0):
+                # Keras gives no number for an empty batch, but none at all.
                 loss = compile_loss(self, y, output, sample_weight)
-                supervised[i] = factor * loss
+                supervised[i] = factor * ops.sum(loss)
             peers = self._peers_of(i)
             divergences.append(
                 sum(

@@ -101,7 +101,13 @@ def arguments_of_fit(model, args, kwargs):
 def with_callback(callback, callbacks):
     """`callbacks` of `fit` in any form, with one more that comes first."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
-        callbacks.append(callback)
+        # One that is ready for use; an earlier `fit` may have added to it.
+        callback.set_model(callbacks.model)
+        callback.set_params(callbacks.params)
+        others = [
+            c for c in callbacks.callbacks if type(c) is not type(callback)
+        ]
+        callbacks.callbacks = [callback, *others]
         return callbacks
     if callbacks is None:
         return [callback]
