@@ -239,6 +239,8 @@ def _readable(validation_data):
                 f"{type(validation_data).__name__} of {len(validation_data)}."
             )
         x, *labels = validation_data
+        if not any(hasattr(leaf, "shape") for leaf in keras.tree.flatten(x)):
+            x = np.asarray(x)
         return x, *(
             np.asarray(part) if isinstance(part, list | tuple) else part
             for part in labels

@@ -203,10 +203,17 @@ class SampleHistoryModel(WrappedModel):
     def _rows(self, y, y_pred, sample_weight):
         if isinstance(self.loss, ClassificationLoss):
             return self.loss.rows(y, y_pred, sample_weight)
-        from_logits = getattr(self.loss, "from_logits", False)
+        settings = {"from_logits": getattr(self.loss, "from_logits", False)}
         if isinstance(self.loss, keras.losses.Loss):
-            from_logits = self.loss.get_config().get("from_logits", False)
-        return as_rows(y, y_pred, sample_weight, from_logits=from_logits)
+            settings |= self.loss.get_config()
+        return as_rows(
+            y,
+            y_pred,
+            sample_weight,
+            from_logits=settings["from_logits"],
+            axis=settings.get("axis", -1),
+            ignore_class=settings.get("ignore_class"),
+        )
 
     def _show(self, history, y_pred):
         for part, value in history.parts.items():

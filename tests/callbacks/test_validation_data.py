@@ -105,6 +105,14 @@ def test_batches_without_a_sample(data):
         )
 
 
+def test_lists_of_numbers(data):
+    (x, y), (x_val, y_val) = data
+    model = compiled(small_network())
+    lists = x_val.tolist(), y_val.tolist(), [1.0] * 99 + [0.0]
+    logs = model.fit(x, y, callbacks=[monitor(lists)], verbose=0).history
+    check(logs, y_val[:99], model.predict(x_val[:99], verbose=0))
+
+
 @pytest.mark.parametrize("own", [False, True], ids=["validation", "own"])
 def test_nested_inputs(own, data):
     (x, y), (x_val, y_val) = data
