@@ -5,11 +5,13 @@ number travels with the inputs: `{"inputs": x, "sample_index": i}`.
 """
 
 import sys
+import threading
 
 import keras
 import numpy as np
 
 from keras_calib.inputs.arrays import as_array
+from keras_calib.keras_private import dataset_inputs
 
 INPUTS = "inputs"
 SAMPLE_INDEX = "sample_index"
@@ -171,7 +173,7 @@ def _joined(element):
 def _steps(data):
     """Names of the steps of a `tf.data` pipeline, as far as it tells."""
     names = {type(data).__name__.strip("_")}
-    for parent in getattr(data, "_inputs", list)():
+    for parent in dataset_inputs(data):
         names |= _steps(parent)
     return names
 
@@ -290,7 +292,10 @@ class IndexedArrays(keras.utils.PyDataset):
 
     `kc.callbacks.DataPruning` and `EmpiricalTargets` make one; `fit` takes it.
     Each epoch has the samples that are kept when it begins, in an order of its
-    own.
+    own, which depends on the seed and the number of the epoch only. Keras
+    shuffles the batches of a `PyDataset` unless `fit` is told not to; here the
+    batch that it asks for first is the first one of the order, whatever its
+    number.
 
     Args:
         x: arrays, or a list or dict of them.
@@ -305,7 +310,7 @@ class IndexedArrays(keras.utils.PyDataset):
         kept: true for the samples that the next epoch has, `(num_samples,)`.
 
     Raises:
-        ValueError: if arrays differ in length.
+        ValueError: if arrays differ in length, or `batch_size` is below 1.
     """
 
     def __init__(
@@ -319,8 +324,17 @@ class IndexedArrays(keras.utils.PyDataset):
         index=True,
     ):
         super().__init__()
-        arrays = (x, y) if sample_weight is None else (x, y, sample_weight)
-        self.arrays = keras.tree.map_structure(as_array, arrays)
+        if batch_size < 1:
+            raise ValueError(
+                f"`batch_size` must be at least 1. Received: {batch_size}."
+            )
+        # Lists in `x` are several inputs; labels and weights are one array.
+        labels = [
+            np.asarray(part) if isinstance(part, list | tuple) else part
+            for part in (y, sample_weight)
+            if part is not None
+        ]
+        self.arrays = keras.tree.map_structure(as_array, (x, *labels))
         lengths = {len(leaf) for leaf in keras.tree.flatten(self.arrays)}
         if len(lengths) != 1:
             raise ValueError(
@@ -329,28 +343,76 @@ class IndexedArrays(keras.utils.PyDataset):
             )
         self.num_samples = lengths.pop()
         self.batch_size = batch_size
-        self.random = np.random.default_rng(seed) if shuffle else None
+        self.shuffle = shuffle
+        self.seed = seed
+        if seed is None:
+            self.seed = int(np.random.SeedSequence().generate_state(1)[0])
         self.index = index
         self.kept = np.ones(self.num_samples, bool)
+        self.epoch = 0
         self.order = np.arange(self.num_samples)
+        self.places = {}
+        self._lock = threading.Lock()
 
     @property
     def num_batches(self):
         return -(-int(self.kept.sum()) // self.batch_size)
 
+    def start(self, epoch):
+        """Say which epoch, counted from 0, comes next."""
+        self.epoch = epoch
+        self.places = {}
+
     def on_epoch_begin(self):
-        self.order = np.flatnonzero(self.kept)
-        if self.random is not None:
-            self.random.shuffle(self.order)
+        order = np.flatnonzero(self.kept)
+        if self.shuffle:
+            np.random.default_rng((self.seed, self.epoch)).shuffle(order)
+        self.order = order
+        self.places = {}
+        # Without a callback nobody counts.
+        self.epoch += 1
 
     def __getitem__(self, i):
-        part = slice(i * self.batch_size, (i + 1) * self.batch_size)
-        chosen = self.order[part]
+        part = self._place(i) * self.batch_size
+        chosen = self.order[part : part + self.batch_size]
         batch = keras.tree.map_structure(lambda leaf: leaf[chosen], self.arrays)
         if not self.index:
             return batch
         return _attach(batch, chosen.astype("int32"))
 
+    def _place(self, i):
+        """Which batch it is that was asked for as the `i`-th one.
+
+        A batch keeps its place in an epoch: what asks twice, as readers ahead
+        of time do, takes nothing away.
+        """
+        if i >= self.num_batches:
+            return i
+        with self._lock:
+            return self.places.setdefault(i, len(self.places))
+
     def relabel(self, labels):
         """Train on other labels from now on, of the same shape and dtype."""
         self.arrays = (self.arrays[0], labels, *self.arrays[2:])
+
+    def check_used(self, callback):
+        """Refuse an epoch that was trained on other data.
+
+        Raises:
+            ValueError: if no batch was taken in this epoch.
+        """
+        if not self.places:
+            name = type(callback).__name__
+            raise ValueError(
+                f"`fit` takes its data from {name}: `callback = {name}(x, y, "
+                "...)`, then `model.fit(callback.data, callbacks=[callback])`."
+                " Received: an epoch on other data."
+            )
+
+    def __getstate__(self):
+        # Keras copies a dataset to its workers.
+        return {k: v for k, v in vars(self).items() if k != "_lock"}
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+        self._lock = threading.Lock()

@@ -278,11 +278,7 @@ OURS = {
     "layers/matrix_scaling.py": {"_inputs"},
 }
 # Files that still have to move to `keras_private`.
-WAITING = {
-    "callbacks/adafocal_schedule.py",
-    "callbacks/validation_pass.py",
-    "data_index.py",
-}
+WAITING = set()
 PACKAGE = pathlib.Path(keras_calib.__file__).parent
 
 

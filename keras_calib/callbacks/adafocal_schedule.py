@@ -4,9 +4,9 @@ import keras
 import numpy as np
 
 from keras_calib.callbacks.validation import ValidationCallback
+from keras_calib.keras_private import metrics_of_compile
 from keras_calib.losses.ada_focal import AdaFocalLoss
 from keras_calib.losses.ada_focal import AdaFocalTable
-from keras_calib.metrics import exact
 
 
 def equal_mass_edges(confidence, num_bins):
@@ -57,8 +57,9 @@ class AdaFocalSchedule(ValidationCallback):
 
     Args:
         validation_data: what the gap is measured on: `(x, y)` or `(x, y,
-            sample_weight)` arrays, or a dataset as `fit` takes it. Training
-            data works too; published is validation data.
+            sample_weight)` arrays, or a dataset as `fit` takes it; `None` for
+            the predictions of `fit`'s own validation. Training data works too;
+            published is validation data.
         rate: float, `lambda` of the paper.
         gamma_min: float, the smallest gamma.
         gamma_max: float, the largest gamma.
@@ -97,7 +98,7 @@ class AdaFocalSchedule(ValidationCallback):
 
     def __init__(
         self,
-        validation_data,
+        validation_data=None,
         rate=1.0,
         gamma_min=-2.0,
         gamma_max=20.0,
@@ -137,6 +138,8 @@ class AdaFocalSchedule(ValidationCallback):
         # Predictions are read as the loss reads them.
         self.from_logits = self._loss.from_logits
         self.ignore_class = self._loss.ignore_class
+        self.axis = self._loss.axis
+        super().on_train_begin(logs)
         if not any(table is self._loss.table for table in tables):
             self._adopt(tables[0])
 
@@ -151,15 +154,17 @@ class AdaFocalSchedule(ValidationCallback):
         if (epoch + 1) % self.every:
             return
         table = self._loss.table
-        labels, _, probabilities, weight = self.predict()
-        if not len(labels):
+        read = self.predict()
+        if read is None:
+            return
+        if not len(read.labels):
             raise ValueError(
                 "AdaFocalSchedule has no sample to measure a gap on: none of "
                 "the validation data has a weight and a label that counts."
             )
-        confidence, correct = exact.top_label(labels, probabilities)
+        confidence, correct = read.top_label
         self.edges = equal_mass_edges(confidence, table.num_bins)
-        gaps = bin_gaps(confidence, correct, self.edges, weight)
+        gaps = bin_gaps(confidence, correct, self.edges, read.weight)
         gammas = updated_gammas(
             keras.ops.convert_to_numpy(table.gammas),
             gaps,
@@ -176,16 +181,10 @@ class AdaFocalSchedule(ValidationCallback):
 
 
 def _tables_of(model):
-    """The tables of gammas that `compile` was given as metrics.
-
-    `model.metrics` shows them only once they are built, which TensorFlow does
-    in the first step, later than training begins.
-    """
-    names = ("_user_metrics", "_user_weighted_metrics")
-    given = [getattr(group, n, None) for group in model.metrics for n in names]
+    """The tables of gammas that `compile` was given as metrics."""
     return [
         metric
-        for metric in keras.tree.flatten(given)
+        for metric in metrics_of_compile(model)
         if isinstance(metric, AdaFocalTable)
     ]
 

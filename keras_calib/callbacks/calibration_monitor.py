@@ -3,7 +3,6 @@
 import warnings
 
 from keras_calib.callbacks.validation import ValidationCallback
-from keras_calib.callbacks.validation_pass import ValidationPass
 from keras_calib.metrics.calibration_errors import METRICS
 from keras_calib.metrics.calibration_errors import calibration_errors
 
@@ -67,7 +66,7 @@ class CalibrationMonitor(ValidationCallback):
         axis=-1,
     ):
         super().__init__(
-            validation_data, from_logits, ignore_class, every, batch_size
+            validation_data, from_logits, ignore_class, every, batch_size, axis
         )
         if num_bins < 1:
             raise ValueError(
@@ -81,50 +80,32 @@ class CalibrationMonitor(ValidationCallback):
             )
         self.num_bins = num_bins
         self.metrics = metrics
-        self.axis = axis
-        self._epoch = None
-        self._pass = None
         self._measured = False
 
     def on_train_begin(self, logs=None):
+        super().on_train_begin(logs)
         self._measured = False
-        if self.validation_data is None:
-            self._pass = ValidationPass(self.model)
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self._epoch = epoch
-
-    def on_test_begin(self, logs=None):
-        # By itself, `evaluate` has no epoch.
-        watched = self._pass is not None and self._epoch is not None
-        if watched and self.is_due(self._epoch):
-            self._pass.start()
-
-    def on_test_end(self, logs=None):
-        if self._pass is not None:
-            self._pass.stop()
 
     def on_epoch_end(self, epoch, logs=None):
         if logs is None or not self.is_due(epoch):
             return
-        outputs = self._pass.outputs() if self._pass else self.outputs()
+        outputs = self.outputs()
         if outputs is None:
             return
-        scores, labels, weight = outputs
+        labels, scores, weight = outputs
         found = calibration_errors(
             labels,
             scores,
             weight,
             num_bins=self.num_bins,
             from_logits=self.from_logits,
-            axis=self.axis,
-            ignore_class=self.ignore_class,
             metrics=self.metrics,
         )
         self._measured = True
         logs.update({f"val_{name}": value for name, value in found.items()})
 
     def on_train_end(self, logs=None):
+        super().on_train_end(logs)
         if not self._measured:
             warnings.warn(
                 "CalibrationMonitor has seen no validation data: pass "

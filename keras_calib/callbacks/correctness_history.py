@@ -22,7 +22,8 @@ class CorrectnessHistory(keras.callbacks.Callback):
     Attributes:
         correctness: fraction of correct visits so far, `(num_samples,)`.
         seen: number of visits, `(num_samples,)`.
-        epochs: a list with `correctness` after each epoch, if `record`.
+        epochs: a list with `correctness` after each epoch, if
+            `save_every_epoch`.
 
     Raises:
         ValueError: when training begins, if the model is no

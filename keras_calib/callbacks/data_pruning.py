@@ -1,7 +1,5 @@
 """Dynamic train-time data pruning (DTDP): drop what the network doubts."""
 
-import warnings
-
 import keras
 import numpy as np
 
@@ -17,8 +15,8 @@ def smoothed(average, confidence, smoothing):
 
 def least_confident(average, kept, labels, fraction, min_per_class):
     """Which of the kept samples to drop: the lowest averages, at most."""
-    left = np.bincount(labels[kept])
     candidates = np.flatnonzero(kept)
+    left = dict(zip(*np.unique(labels[kept], return_counts=True), strict=True))
     number = int(fraction * len(candidates))
     dropped = []
     for i in candidates[np.argsort(average[candidates], kind="stable")]:
@@ -39,8 +37,10 @@ class DataPruning(keras.callbacks.Callback):
     epochs get shorter. `fit` takes the data from the callback.
 
     The model is a `kc.models.SampleHistoryModel`, which keeps averages and kept
-    samples in its weights: training resumes with what was left. Samples of a
-    schedule that counts steps get fewer steps per epoch.
+    samples in its weights: training resumes with what was left, wherever this
+    callback stands in the list. Samples of a schedule that counts steps get
+    fewer steps per epoch. Samples that training leaves out, void ones or those
+    of weight 0, have no confidence and are never dropped.
 
     Published are an average with `smoothing` 0.3 and a `fraction` of 0.1; how
     many epochs lie between is not, nor whether the confidence is that of the
@@ -55,16 +55,20 @@ class DataPruning(keras.callbacks.Callback):
         smoothing: float in `(0, 1]`, `kappa`.
         min_per_class: int, how many samples of a class are always kept.
         batch_size: int.
-        shuffle: whether each epoch has an order of its own.
-        seed: int or `None`, for the orders.
+        shuffle: whether each epoch has an order of its own. It is the
+            callback's: what `fit` is told about shuffling changes nothing.
+        seed: int or `None`, for the orders; a resumed run has those of one
+            that was not interrupted.
 
     Attributes:
         data: what `fit` takes.
-        dropped: the numbers of the samples dropped so far, in their order.
+        dropped: the numbers of the samples dropped so far, in their order; in
+            a resumed run those of the earlier one come first, by number.
 
     Raises:
         ValueError: if an argument is out of its range; when training begins,
-            if the model is no `SampleHistoryModel`, or one of another length.
+            if the model is no `SampleHistoryModel`, or one of another length;
+            in `fit`, if it trains on other data or with `steps_per_epoch`.
 
     Example:
         >>> import keras, numpy as np, keras_calib as kc
@@ -111,7 +115,7 @@ class DataPruning(keras.callbacks.Callback):
         labels = self.data.arrays[1]
         if labels.ndim == 2 and labels.shape[1] > 1:
             labels = labels.argmax(axis=-1)
-        self.labels = labels.reshape(-1).astype(int)
+        self.labels = labels.reshape(-1)
         if len(self.labels) != self.data.num_samples:
             raise ValueError(
                 "A sample has one label, a class id or a one-hot row. "
@@ -123,7 +127,9 @@ class DataPruning(keras.callbacks.Callback):
         self.min_per_class = min_per_class
         self.dropped = np.array([], int)
         self._seen = None
-        self._quiet = None
+
+    # `SampleHistoryModel` calls it before those that save the model.
+    changes_history = True
 
     def on_train_begin(self, logs=None):
         check_history(self)
@@ -134,20 +140,26 @@ class DataPruning(keras.callbacks.Callback):
                 f"{self.data.num_samples} samples to prune. Pass "
                 "`num_samples=len(x)` to `SampleHistoryModel`."
             )
+        steps = self.params.get("steps")
+        if steps not in (None, self.data.num_batches):
+            raise ValueError(
+                "An epoch has all samples that are kept: leave out "
+                "`steps_per_epoch`, and let `fit` take `pruning.data`. "
+                f"Received: {steps} steps, {self.data.num_batches} batches."
+            )
 
     def on_epoch_begin(self, epoch, logs=None):
         # From the model, which may just have been restored.
         history = self.model.sample_history()
         self.data.kept = history["kept"] > 0
         self._seen = history["seen"]
-        # Keras counts the batches of all epochs before the first one, and is
-        # surprised by a shorter epoch.
-        self._quiet = warnings.catch_warnings()
-        self._quiet.__enter__()
-        warnings.filterwarnings("ignore", message="Your input ran out of data")
+        self.data.start(epoch)
+        gone = np.flatnonzero(~self.data.kept)
+        known = self.dropped[np.isin(self.dropped, gone)]
+        self.dropped = np.append(np.setdiff1d(gone, known), known)
 
     def on_epoch_end(self, epoch, logs=None):
-        self._quiet.__exit__(None, None, None)
+        self.data.check_used(self)
         history = self.model.sample_history()
         average = np.where(
             history["seen"] > self._seen,
@@ -162,7 +174,11 @@ class DataPruning(keras.callbacks.Callback):
         if (epoch + 1) % self.every == 0:
             kept = self.data.kept.copy()
             drop = least_confident(
-                average, kept, self.labels, self.fraction, self.min_per_class
+                average,
+                kept & (history["seen"] > 0),
+                self.labels,
+                self.fraction,
+                self.min_per_class,
             )
             kept[drop] = False
             self.model.kept.assign(kept.astype("float32"))

@@ -6,6 +6,8 @@ import numpy as np
 
 from keras_calib.callbacks.validation import ValidationCallback
 from keras_calib.data_index import IndexedArrays
+from keras_calib.inputs import rules
+from keras_calib.inputs.arrays import as_array
 
 
 def empirical_targets(probabilities, labels, num_bins=10):
@@ -88,15 +90,19 @@ class EmpiricalTargets(ValidationCallback):
         from_logits: whether the model gives logits.
         sample_weight: weights, or `None`; they act in training.
         batch_size: int.
-        shuffle: whether each epoch has an order of its own.
-        seed: int or `None`, for the orders.
+        shuffle: whether each epoch has an order of its own. It is the
+            callback's: what `fit` is told about shuffling changes nothing.
+        seed: int or `None`, for the orders; a resumed run has those of one
+            that was not interrupted.
 
     Attributes:
         data: what `fit` takes.
         targets: the last targets, `(num_samples, num_classes)`.
 
     Raises:
-        ValueError: if an argument is out of its range.
+        ValueError: if an argument is out of its range; in `fit`, if the model
+            does not give `num_classes` values per sample, or trains on other
+            data.
 
     Example:
         >>> import keras, numpy as np, keras_calib as kc
@@ -127,17 +133,12 @@ class EmpiricalTargets(ValidationCallback):
         shuffle=True,
         seed=None,
     ):
-        labels = np.asarray(y).reshape(-1).astype(int)
+        labels = class_ids(y, num_classes)
         super().__init__((x, labels), from_logits=from_logits)
         if num_bins < 1 or cycle < 1:
             raise ValueError(
                 "`num_bins` and `cycle` must be at least 1. "
                 f"Received: num_bins={num_bins}, cycle={cycle}."
-            )
-        if len(labels) and not 0 <= labels.min() <= labels.max() < num_classes:
-            raise ValueError(
-                f"Labels must be class ids from 0 to {num_classes - 1}. "
-                f"Received: labels from {labels.min()} to {labels.max()}."
             )
         self.labels = labels
         self.one_hot = np.eye(num_classes, dtype="float32")[labels]
@@ -155,11 +156,54 @@ class EmpiricalTargets(ValidationCallback):
         )
 
     def on_epoch_begin(self, epoch, logs=None):
+        super().on_epoch_begin(epoch, logs)
+        self.data.start(epoch)
         if epoch % self.cycle:
             self.data.relabel(self.one_hot)
             return
-        _, _, probabilities, _ = self.predict()
         self.targets = empirical_targets(
-            probabilities, self.labels, self.num_bins
+            self._probabilities(), self.labels, self.num_bins
         )
         self.data.relabel(self.targets)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.data.check_used(self)
+
+    def _probabilities(self):
+        found = self.predict().probabilities
+        if found.shape != self.one_hot.shape:
+            raise ValueError(
+                "There is one target per sample and class: the model's output "
+                f"has shape {self.one_hot.shape}, without a mask. Received: "
+                f"predictions for {len(found)} samples and {found.shape[-1]} "
+                "classes."
+            )
+        return found
+
+    def _read(self, scores, labels, weight, mask):
+        if scores.shape[-1] == 1:
+            raise ValueError(
+                "Targets are rows of a probability per class. Received: "
+                f"predictions of shape {tuple(scores.shape)}, one sigmoid "
+                "unit. Give the network two softmax units."
+            )
+        return super()._read(scores, labels, weight, mask)
+
+
+def class_ids(y, num_classes):
+    """Labels of samples as int64 ids, `(n,)`.
+
+    Raises:
+        ValueError: if one is not a whole number from 0 to `num_classes - 1`,
+            or there is not one per sample.
+    """
+    labels = np.asarray(as_array(y))
+    if labels.shape[1:] not in ((), (1,)):
+        raise ValueError(
+            "A sample has one label, a class id. Received: labels of shape "
+            f"{labels.shape}. For one-hot rows pass `y.argmax(axis=-1)`."
+        )
+    labels = labels.reshape(-1)
+    rules.check_numbers(labels)
+    rules.check_ids(labels, num_classes)
+    return labels.astype("int64")

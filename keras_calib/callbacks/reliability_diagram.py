@@ -2,9 +2,12 @@
 
 import importlib.util
 import pathlib
+import re
 import sys
 
 from keras_calib.callbacks.validation import ValidationCallback
+
+EPOCH = re.compile(r"\{epoch(:[^{}]*)?\}")
 
 
 class ReliabilityDiagram(ValidationCallback):
@@ -17,7 +20,8 @@ class ReliabilityDiagram(ValidationCallback):
             is a folder: it gets `reliability_{epoch:03d}.png`, and events for
             TensorBoard.
         validation_data: `(x, y)` or `(x, y, sample_weight)` arrays, or a
-            dataset as `fit` takes it.
+            dataset as `fit` takes it, for a pass of its own; `None` for the
+            predictions of `fit`'s own validation.
         every: int, draw after each so many epochs, and after the last one.
         num_bins: int, how many bins.
         from_logits: whether the model gives logits.
@@ -27,15 +31,17 @@ class ReliabilityDiagram(ValidationCallback):
             `reliability`). This needs TensorFlow; by default images are
             written if the program has loaded it already, so that no other
             backend pays for its import.
+        axis: the class axis of the predictions.
 
     Raises:
-        ValueError: if `every` or `num_bins` is below 1.
+        ValueError: if `every` or `num_bins` is below 1, or data cannot be read
+            after each epoch; in `fit`, for bad input.
         ImportError: if matplotlib is missing, or TensorFlow with
             `tensorboard=True`: at once, not after an epoch.
 
     Example:
-        >>> import keras_calib as kc
-        >>> x, y = [[0.0], [1.0]], [0, 1]
+        >>> import numpy as np, keras_calib as kc
+        >>> x, y = np.array([[0.0], [1.0]]), np.array([0, 1])
         >>> diagram = kc.callbacks.ReliabilityDiagram("logs", (x, y), every=5)
         >>> model.fit(x, y, callbacks=[diagram])  # doctest: +SKIP
     """
@@ -43,16 +49,17 @@ class ReliabilityDiagram(ValidationCallback):
     def __init__(
         self,
         path_or_log_dir,
-        validation_data,
+        validation_data=None,
         every=1,
         num_bins=15,
         from_logits=False,
         ignore_class=None,
         batch_size=None,
         tensorboard=None,
+        axis=-1,
     ):
         super().__init__(
-            validation_data, from_logits, ignore_class, every, batch_size
+            validation_data, from_logits, ignore_class, every, batch_size, axis
         )
         if num_bins < 1:
             raise ValueError(
@@ -71,7 +78,7 @@ class ReliabilityDiagram(ValidationCallback):
         if tensorboard:
             _require("tensorflow", "tensorflow")
             _require("tensorboard", "tensorboard")
-        self.path = path if is_file else path / "reliability_{epoch:03d}.png"
+        self.path = path if is_file else None
         self.log_dir = path.parent if is_file else path
         self.num_bins = num_bins
         self.tensorboard = tensorboard
@@ -80,32 +87,46 @@ class ReliabilityDiagram(ValidationCallback):
     def on_epoch_end(self, epoch, logs=None):
         if not self.is_due(epoch):
             return
-        path = pathlib.Path(str(self.path).format(epoch=epoch + 1))
+        read = self.predict()
+        if read is None:
+            return
+        path = self._path(epoch + 1)
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._draw(path, epoch)
+        self._draw(read, path, epoch)
         if self.tensorboard:
             self._write_event(path, epoch)
 
     def on_train_end(self, logs=None):
+        super().on_train_end(logs)
         if self._writer is not None:
             self._writer.close()
             self._writer = None
 
-    def _draw(self, path, epoch):
+    def _path(self, number):
+        if self.path is None:
+            return self.log_dir / f"reliability_{number:03d}.png"
+        # Other braces belong to the name.
+        name = EPOCH.sub(
+            lambda field: field.group().format(epoch=number), str(self.path)
+        )
+        return pathlib.Path(name)
+
+    def _draw(self, read, path, epoch):
         from matplotlib import pyplot
 
         from keras_calib.plots import reliability_diagram
 
-        labels, _, probabilities, weight = self.predict()
         figure = reliability_diagram(
-            labels,
-            probabilities,
-            weight,
+            read.labels,
+            read.probabilities,
+            read.weight,
             num_bins=self.num_bins,
             title=f"Reliability after epoch {epoch + 1}",
         )
-        figure.savefig(path)
-        pyplot.close(figure)
+        try:
+            figure.savefig(path)
+        finally:
+            pyplot.close(figure)
 
     def _write_event(self, path, epoch):
         # The event format has no writer in Keras; TensorFlow's is the one

@@ -22,15 +22,18 @@ class TemperatureTracker(ValidationCallback):
 
     Args:
         validation_data: `(x, y)` or `(x, y, sample_weight)` arrays, or a
-            dataset as `fit` takes it.
+            dataset as `fit` takes it, for a pass of its own; `None` for the
+            predictions of `fit`'s own validation.
         num_bins: int, how many bins the calibration error has.
         from_logits: whether the model gives logits.
         ignore_class: samples with this label do not count.
         every: int, run after each so many epochs, and after the last one.
         batch_size: for arrays; 32 by default.
+        axis: the class axis of the predictions.
 
     Raises:
-        ValueError: if `every` or `num_bins` is below 1.
+        ValueError: if `every` or `num_bins` is below 1, or data cannot be read
+            after each epoch; in `fit`, for bad input.
 
     Example:
         >>> import numpy as np, keras, keras_calib as kc
@@ -50,15 +53,16 @@ class TemperatureTracker(ValidationCallback):
 
     def __init__(
         self,
-        validation_data,
+        validation_data=None,
         num_bins=15,
         from_logits=False,
         ignore_class=None,
         every=1,
         batch_size=None,
+        axis=-1,
     ):
         super().__init__(
-            validation_data, from_logits, ignore_class, every, batch_size
+            validation_data, from_logits, ignore_class, every, batch_size, axis
         )
         if num_bins < 1:
             raise ValueError(
@@ -69,7 +73,13 @@ class TemperatureTracker(ValidationCallback):
     def on_epoch_end(self, epoch, logs=None):
         if logs is None or not self.is_due(epoch):
             return
-        labels, logits, _, weight = self.predict()
+        read = self.predict()
+        if read is None:
+            return
+        labels, weight = read.labels, read.weight
+        logits = read.logits
+        if logits is None:
+            logits = np.log(np.maximum(read.probabilities, arrays.TINY))
         found = fit_temperature(logits, labels, weight)
         p = np.exp(arrays.log_softmax(logits / found.temperature))
         confidence, correct = exact.top_label(labels, p)

@@ -4,12 +4,11 @@ import contextlib
 import itertools
 
 import keras
-import numpy as np
-from keras import ops
 
-from keras_calib import data
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.rows import at_least_float32
+from keras_calib.keras_private import keras_mask
+from keras_calib.keras_private import validation_iterator
 from keras_calib.ops.replicas import num_replicas
 
 KEY = "_keras_calib_outputs"
@@ -18,10 +17,11 @@ KEY = "_keras_calib_outputs"
 class ValidationPass:
     """Collect labels and predictions from the test steps of a model.
 
-    Keras compiles the test step, and it returns metrics only. While validation
-    runs, a second test function stands in for it, which returns the outputs
-    too; they are taken out again before Keras sees the metrics. Use it from
-    `on_test_begin` and `on_test_end` of a callback.
+    Keras compiles the test step, and it returns metrics only. For each batch
+    of a validation a second test function stands in for it, which returns the
+    outputs too; they are taken out again before Keras sees the metrics. Use it
+    from `on_test_begin` and `on_test_batch_begin` of a callback. Several may
+    watch one validation.
 
     Args:
         model: a compiled `keras.Model` with one output.
@@ -30,7 +30,7 @@ class ValidationPass:
     def __init__(self, model):
         self.model = model
         self._function = None
-        self._plain = None
+        self._own = None
         self._batches = []
         self._started = False
 
@@ -41,41 +41,50 @@ class ValidationPass:
         return num_replicas(self.model) == 1
 
     def start(self):
-        """Let the collecting function stand in."""
+        """Begin anew: a validation starts."""
+        put_back(self.model)
         self._batches = []
         self._started = True
-        if not self.possible():
+
+    def arm(self):
+        """Let the collecting function stand in for the next batch.
+
+        For one batch only: no callback is told when an exception ends a
+        validation, and the model must be left as it was.
+        """
+        if not self._started or not self.possible():
             return
-        model = self.model
-        self._plain = model.test_function
-        if self._function is None:
-            self._function = self._build()
-        model.test_function = self._function
+        current = self.model.test_function
+        if not isinstance(current, _StandIn):
+            if self._own is not current:
+                self._function = _collecting_function(self.model)
+                self._own = current
+            current = _StandIn(self.model, current, self._function)
+            self.model.test_function = current
+        current.readers.append(self._batches)
 
-    def stop(self):
-        """Put the model's own function back."""
-        if self._plain is not None:
-            self.model.test_function = self._plain
-            self._plain = None
+    def outputs(self, predict):
+        """Predictions, labels, weights and mask of each batch.
 
-    def outputs(self):
-        """Predictions, labels and weights; `None` without a validation."""
+        Args:
+            predict: a function from an iterator of `(x, labels, weights)` to
+                one of `(predictions, labels, weights, mask)`, for where test
+                steps could not be watched.
+
+        Returns:
+            An iterator of tuples, or `None` without a validation.
+        """
         if not self._started:
             return None
         self._started = False
         batches, self._batches = self._batches, []
-        if not batches:
-            return self._predict()
-        return tuple(
-            None if parts[0] is None else np.concatenate(parts)
-            for parts in zip(*batches, strict=True)
-        )
+        return iter(batches) if batches else predict(self._data())
 
-    def _predict(self):
-        """The same from a pass of its own over `fit`'s validation data."""
-        # Keras keeps it for the next validation, under a private name.
-        iterator = getattr(self.model, "_eval_epoch_iterator", None)
-        if iterator is None:
+    def _data(self):
+        """`fit`'s validation data, which Keras keeps for the next one."""
+        iterator = validation_iterator(self.model)
+        # What a generator gave once is gone.
+        if iterator is None or hasattr(iterator.data_adapter, "generator"):
             raise ValueError(
                 "The outputs of `fit`'s validation cannot be had here: pass "
                 "`validation_data` to the callback, too."
@@ -87,57 +96,114 @@ class ValidationPass:
         )
         if iterator.steps_per_epoch is not None:
             source = itertools.islice(source, iterator.steps_per_epoch)
-        return data.predict_once(self.model, source, None)
+        return source
 
-    def _build(self):
-        model = self.model
-        step, plain = model.test_step, model.test_function
-        compute_metrics = model.compute_metrics
 
-        def collecting(x, y, y_pred, sample_weight=None):
-            found = compute_metrics(x, y, y_pred, sample_weight)
-            if not ops.is_tensor(y_pred):
-                raise ValueError(
-                    "Calibration is measured on one output. Received: "
-                    f"predictions of type {type(y_pred).__name__}. Pass "
-                    "`validation_data` and a model of one output."
-                )
-            # A tuple: TensorFlow cannot return a list from its step.
-            outputs = (at_least_float32(y_pred), y)
-            if sample_weight is not None:
-                outputs = (*outputs, sample_weight)
-            return {**found, KEY: outputs}
+def put_back(model):
+    """Give a model its own test function, if an exception has left another."""
+    if isinstance(model.test_function, _StandIn):
+        model.test_function = model.test_function.own
 
-        def test_step(*arguments):
-            # Looked up by the step while it runs, or is traced.
-            model.compute_metrics = collecting
-            try:
-                return step(*arguments)
-            finally:
-                del model.compute_metrics
 
-        @contextlib.contextmanager
-        def standing_in():
-            """Some backends look the step up once, torch at every call."""
-            model.test_step = test_step
-            try:
-                yield
-            finally:
-                del model.test_step
+class _StandIn:
+    """A test function for one batch: it puts the model's own one back.
 
-        with standing_in():
+    Args:
+        model: the model whose test function it stands in for.
+        own: that test function.
+        function: one that returns the outputs beside the metrics.
+    """
+
+    def __init__(self, model, own, function):
+        self.model = model
+        self.own = own
+        self.function = function
+        self.readers = []
+
+    def __call__(self, *arguments):
+        self.model.test_function = self.own
+        returned = self.function(*arguments)
+        # JAX returns its state with the logs.
+        logs = returned[0] if isinstance(returned, tuple) else returned
+        outputs = logs.pop(KEY, None)
+        if outputs is not None:
+            batch = tuple(
+                as_array(outputs[name]) if name in outputs else None
+                for name in ("predictions", "labels", "weight", "mask")
+            )
+            for batches in self.readers:
+                batches.append(batch)
+        return returned
+
+
+def _collecting_function(model):
+    """A test function that returns the outputs of its batch, too."""
+    step, own = model.test_step, model.test_function
+    compute_metrics = model.compute_metrics
+
+    def collecting(x, y, y_pred, sample_weight=None):
+        found = compute_metrics(x, y, y_pred, sample_weight)
+        outputs = {
+            "predictions": at_least_float32(the_one(y_pred, "output")),
+            "labels": the_one(y, "set of labels"),
+        }
+        if sample_weight is not None:
+            outputs["weight"] = the_one(sample_weight, "set of weights")
+        mask = keras_mask(the_one(y_pred, "output"))
+        if mask is not None:
+            outputs["mask"] = mask
+        return {**found, KEY: outputs}
+
+    def test_step(*arguments):
+        # Looked up by the step while it runs, or is traced.
+        with _attribute(model, "compute_metrics", collecting):
+            return step(*arguments)
+
+    # Some backends look the step up once, torch at every call.
+    with _attribute(model, "test_step", test_step):
+        try:
             model.make_test_function(force=True)
-        function, model.test_function = model.test_function, plain
+            function = model.test_function
+        finally:
+            model.test_function = own
 
-        def take_outputs_out(*arguments):
-            with standing_in():
-                returned = function(*arguments)
-            # JAX returns its state with the logs.
-            logs = returned[0] if isinstance(returned, tuple) else returned
-            outputs = logs.pop(KEY, None)
-            if outputs is not None:
-                outputs = [as_array(values) for values in outputs]
-                self._batches.append((*outputs, None)[:3])
-            return returned
+    def collect(*arguments):
+        with _attribute(model, "test_step", test_step):
+            return function(*arguments)
 
-        return take_outputs_out
+    return collect
+
+
+def the_one(values, what):
+    """The tensor in a structure of one.
+
+    Args:
+        values: a tensor, or lists and dicts of tensors.
+        what: the singular noun for it.
+
+    Raises:
+        ValueError: if there is none, or several.
+    """
+    leaves = [leaf for leaf in keras.tree.flatten(values) if leaf is not None]
+    if len(leaves) != 1:
+        names = f" ({', '.join(values)})" if isinstance(values, dict) else ""
+        raise ValueError(
+            f"Calibration is measured on one {what}. Received: {len(leaves)}"
+            f"{names}. `kc.metrics.calibration_errors` takes the predictions "
+            "of each output by themselves."
+        )
+    return leaves[0]
+
+
+@contextlib.contextmanager
+def _attribute(model, name, value):
+    """Give a model another method while a block runs."""
+    before = vars(model).get(name)
+    setattr(model, name, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            delattr(model, name)
+        else:
+            setattr(model, name, before)

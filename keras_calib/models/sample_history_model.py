@@ -1,5 +1,7 @@
 """A network that remembers each training sample: how often right, how sure."""
 
+import warnings
+
 import keras
 import numpy as np
 from keras import ops
@@ -201,10 +203,17 @@ class SampleHistoryModel(WrappedModel):
     def _rows(self, y, y_pred, sample_weight):
         if isinstance(self.loss, ClassificationLoss):
             return self.loss.rows(y, y_pred, sample_weight)
-        from_logits = getattr(self.loss, "from_logits", False)
+        settings = {"from_logits": getattr(self.loss, "from_logits", False)}
         if isinstance(self.loss, keras.losses.Loss):
-            from_logits = self.loss.get_config().get("from_logits", False)
-        return as_rows(y, y_pred, sample_weight, from_logits=from_logits)
+            settings |= self.loss.get_config()
+        return as_rows(
+            y,
+            y_pred,
+            sample_weight,
+            from_logits=settings["from_logits"],
+            axis=settings.get("axis", -1),
+            ignore_class=settings.get("ignore_class"),
+        )
 
     def _show(self, history, y_pred):
         for part, value in history.parts.items():
@@ -235,7 +244,15 @@ class SampleHistoryModel(WrappedModel):
         arguments["callbacks"] = with_callback(
             _RaiseForStrays(), arguments.get("callbacks")
         )
-        return super().fit(**arguments)
+        arguments["callbacks"] = history_first(arguments["callbacks"])
+        if not isinstance(x, data_index.IndexedArrays):
+            return super().fit(**arguments)
+        # It shuffles by itself, and its epochs get shorter: Keras counts the
+        # batches before the first one, and warns.
+        arguments["shuffle"] = False
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Your input ran out of data")
+            return super().fit(**arguments)
 
     def sample_history(self):
         """The history as arrays.
@@ -275,8 +292,33 @@ class SampleHistoryModel(WrappedModel):
         return {**super().get_config(), "num_samples": self.num_samples}
 
 
+def history_first(callbacks):
+    """Callbacks that change the history, then those that may save the model.
+
+    Otherwise `BackupAndRestore` would save an epoch half finished, depending
+    on its place in the list.
+
+    Args:
+        callbacks: a list, or a `keras.callbacks.CallbackList`.
+    """
+
+    def later(callback):
+        return not getattr(callback, "changes_history", False)
+
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.callbacks.sort(key=later)
+        return callbacks
+    return sorted(callbacks, key=later)
+
+
 class _RaiseForStrays(keras.callbacks.Callback):
     """Compiled code cannot raise: say after the epoch why the loss is NaN."""
+
+    changes_history = True
+
+    def on_train_begin(self, logs=None):
+        # An earlier `fit` may have ended with it.
+        self.model.strays.assign(0.0)
 
     def on_epoch_end(self, epoch, logs=None):
         strays = float(ops.convert_to_numpy(self.model.strays))

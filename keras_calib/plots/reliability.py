@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from keras_calib.inputs.arrays import as_array
-from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.predictions import read_predictions
 from keras_calib.metrics import exact
 from keras_calib.ops.binning import bin_index
 
@@ -21,6 +20,7 @@ def reliability_diagram(
     ignore_class=None,
     title=None,
     axes=None,
+    axis=-1,
 ):
     """Draw accuracy per bin of confidence, the gaps, and how many samples.
 
@@ -31,15 +31,16 @@ def reliability_diagram(
 
     Args:
         labels: class ids, `(...)`, or one-hot rows.
-        predictions: probabilities or logits, `(..., num_classes)`, or
-            `(..., 1)` for one sigmoid unit.
-        sample_weight: `None`, or weights, `(...)`.
+        predictions: probabilities or logits, `(..., num_classes)`, or `(...,
+            1)` or `(n,)` for one sigmoid unit.
+        sample_weight: `None`, or weights that broadcast from the left.
         num_bins: int, how many bins.
         from_logits: whether `predictions` are logits.
         ignore_class: samples with this label do not count.
         title: text above the diagram.
-        axes: two matplotlib axes to draw into, the diagram's and the
-            histogram's; by default a new figure.
+        axes: matplotlib axes to draw into: two, the diagram's and the
+            histogram's, or one for the diagram alone; by default a new figure.
+        axis: the class axis of the predictions.
 
     Returns:
         The matplotlib figure.
@@ -59,24 +60,21 @@ def reliability_diagram(
         Guo et al., "On Calibration of Modern Neural Networks", ICML 2017,
         Figure 1.
     """
-    rows = as_rows(
-        labels,
-        predictions,
-        sample_weight,
-        from_logits=from_logits,
-        ignore_class=ignore_class,
+    if num_bins < 1:
+        raise ValueError(
+            f"`num_bins` must be at least 1. Received: num_bins={num_bins}."
+        )
+    data = read_predictions(
+        labels, predictions, sample_weight, from_logits, axis, ignore_class
     )
-    weight = as_array(rows.weights).astype(float)
-    keep = weight > 0
-    if not keep.any():
+    number = len(data.labels)
+    if not number:
         raise ValueError(
             "There is nothing to draw. Received: 0 samples with a weight "
             "above 0 and a label that counts."
         )
-    weight = weight[keep]
-    confidence, correct = exact.top_label(
-        as_array(rows.labels)[keep], as_array(rows.probabilities)[keep]
-    )
+    weight = np.ones(number) if data.weight is None else data.weight
+    confidence, correct = data.top_label
     index = bin_index(confidence, num_bins)
     count, residual = exact.residual_sums(
         confidence, correct, index, num_bins, weight
@@ -97,25 +95,31 @@ def reliability_diagram(
     above.text(
         0.03,
         0.97,
-        f"ECE {error:.4f}  ({num_bins} bins)\nN {keep.sum():,}",
+        f"ECE {error:.4f}  ({num_bins} bins)\nN {number:,}",
         transform=above.transAxes,
         va="top",
         color=INK,
     )
-    overall = float(np.average(confidence.astype(float), weights=weight))
-    _draw_counts(
-        below,
-        left,
-        count / count.sum(),
-        overall,
-        float(np.average(correct, weights=weight)),
-    )
+    if below is not None:
+        _draw_counts(
+            below,
+            left,
+            count / count.sum(),
+            float(np.average(confidence.astype(float), weights=weight)),
+            float(np.average(correct, weights=weight)),
+        )
     return figure
 
 
 def _axes(axes):
     if axes is not None:
-        return axes[0].figure, axes
+        given = list(np.ravel(axes))
+        if len(given) > 2:
+            raise ValueError(
+                "A reliability diagram has one or two axes. Received: "
+                f"{len(given)} axes."
+            )
+        return given[0].figure, [*given, None][:2]
     try:
         from matplotlib import pyplot
     except ImportError as error:

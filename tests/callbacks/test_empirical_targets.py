@@ -58,5 +58,5 @@ def test_bad_arguments(digits):
     x, y = digits[0]
     with pytest.raises(ValueError, match="at least 1"):
         kc.callbacks.EmpiricalTargets(x, y, num_classes=10, num_bins=0)
-    with pytest.raises(ValueError, match="class ids from 0 to 8"):
+    with pytest.raises(ValueError, match="classes 0 to 8"):
         kc.callbacks.EmpiricalTargets(x, y, num_classes=9)

@@ -56,3 +56,63 @@ def test_logits_ignored_samples_and_given_axes():
 def test_nothing_to_draw():
     with pytest.raises(ValueError, match="nothing to draw"):
         kc.plots.reliability_diagram([0], [[0.9, 0.1]], sample_weight=[0.0])
+
+
+def test_one_axes_has_the_diagram_alone():
+    _, axes = pyplot.subplots()
+    figure = kc.plots.reliability_diagram([0], [[0.9, 0.1]], axes=axes)
+    assert figure.axes == [axes]
+    assert "ECE 0.1000" in axes.texts[0].get_text()
+    _, axes = pyplot.subplots(3)
+    with pytest.raises(ValueError, match="one or two axes"):
+        kc.plots.reliability_diagram([0], [[0.9, 0.1]], axes=axes)
+
+
+def test_weights_are_relative_and_what_does_not_count_may_be_anything():
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet([1, 1, 1], size=60).astype("float32")
+    labels = rng.integers(0, 3, 60)
+    weight = rng.uniform(0.5, 2, 60)
+
+    def drawn(labels, p, weight):
+        above, below = kc.plots.reliability_diagram(
+            labels, p, weight, ignore_class=255
+        ).axes
+        bars = above.patches + below.patches
+        return [bar.get_height() for bar in bars], above.texts[0].get_text()
+
+    heights, text = drawn(labels, p, weight)
+    again, same = drawn(labels, p, 1e-3 * weight[:, None])
+    assert again == pytest.approx(heights, rel=1e-9) and same == text
+    more = np.append(labels, [77, 255, 0])
+    others = np.concatenate([p, [[9, 9, 9], [0, 0, 0], [np.nan] * 3]])
+    weights = np.append(weight, [0.0, 1.0, 0.0])
+    again, same = drawn(more, others, weights)
+    assert again == pytest.approx(heights, rel=1e-9) and same == text
+
+
+def test_class_axis_and_one_sigmoid_unit():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(4, 3, 5))
+    labels = rng.integers(0, 3, (4, 5))
+    text = kc.plots.reliability_diagram(labels, z, from_logits=True, axis=1)
+    expected = kc.metrics.calibration_errors(
+        labels, z, from_logits=True, axis=1
+    )
+    error = expected["expected_calibration_error"]
+    assert f"ECE {error:.4f}" in text.axes[0].texts[0].get_text()
+    p, hits = rng.uniform(size=20), rng.integers(0, 2, 20)
+    texts = {
+        kc.plots.reliability_diagram(hits, q).axes[0].texts[0].get_text()
+        for q in (p, p[:, None], np.stack([1 - p, p], axis=-1))
+    }
+    assert len(texts) == 1
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="`num_bins` must be at least 1"):
+        kc.plots.reliability_diagram([0], [[0.9, 0.1]], num_bins=0)
+    with pytest.raises(ValueError, match="pass `from_logits=False`"):
+        kc.plots.reliability_diagram(
+            [0, 0], [[0.9, 0.1], [0.8, 0.2]], from_logits=True
+        )
