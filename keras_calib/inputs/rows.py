@@ -170,13 +170,13 @@ class Rows:
 def row_max(scores):
     """The largest of each row, `(n,)`.
 
-    Keras' own refuses an empty batch in eager code of TensorFlow.
+    `ops.max` refuses an empty batch, and `ops.amax` too on TensorFlow.
     """
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
         return tf.reduce_max(scores, axis=-1)
-    return ops.max(scores, axis=-1)
+    return ops.amax(scores, axis=-1)
 
 
 def row_min(scores):
@@ -185,7 +185,7 @@ def row_min(scores):
         import tensorflow as tf
 
         return tf.reduce_min(scores, axis=-1)
-    return ops.min(scores, axis=-1)
+    return ops.amin(scores, axis=-1)
 
 
 def predicted_class(logits):
