@@ -93,7 +93,7 @@ class Rows:
 
         The shift is a constant: no function of probabilities feels it.
         """
-        largest = ops.max(self.logits, axis=-1, keepdims=True)
+        largest = row_max(self.logits)[:, None]
         return self.logits - ops.stop_gradient(largest)
 
     @functools.cached_property
@@ -167,6 +167,27 @@ class Rows:
         return ops.reshape(values, self.shape)
 
 
+def row_max(scores):
+    """The largest of each row, `(n,)`.
+
+    `ops.max` refuses an empty batch, and `ops.amax` too on TensorFlow.
+    """
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.reduce_max(scores, axis=-1)
+    return ops.amax(scores, axis=-1)
+
+
+def row_min(scores):
+    """The smallest of each row, `(n,)`; see `row_max`."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.reduce_min(scores, axis=-1)
+    return ops.amin(scores, axis=-1)
+
+
 def predicted_class(logits):
     """Index of the largest score, the first one at a tie, int32, `(n,)`."""
     backend = keras.backend.backend()
@@ -181,8 +202,8 @@ def predicted_class(logits):
     logits = ops.stop_gradient(logits)
     last = logits.shape[-1] - 1
     index = ops.arange(last + 1, dtype="int32")
-    largest = ops.max(logits, axis=-1, keepdims=True)
-    return ops.min(ops.where(logits >= largest, index, last), axis=-1)
+    largest = row_max(logits)[:, None]
+    return row_min(ops.where(logits >= largest, index, last))
 
 
 def pick(scores, index):
@@ -390,10 +411,11 @@ def _scores(scores, is_logits):
     if scores.shape[-1] > 1:
         if is_logits:
             return scores, None
-        return ops.log(ops.maximum(scores, TINY)), scores
+        return ops.log(ops.maximum(scores, TINY)), ops.clip(scores, 0.0, 1.0)
     # One sigmoid unit: its logit is known from its probability.
     z, given = scores, None
     if not is_logits:
+        scores = ops.clip(scores, 0.0, 1.0)
         other = 1.0 - scores
         given = ops.concatenate([other, scores], axis=-1)
         z = ops.log(ops.maximum(scores, TINY))

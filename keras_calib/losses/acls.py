@@ -6,6 +6,7 @@ from keras import ops
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.rows import pick
 from keras_calib.inputs.rows import predicted_class
+from keras_calib.inputs.rows import row_min
 from keras_calib.losses.base import PenalizedLoss
 from keras_calib.losses.margin_label_smoothing import check_margin
 
@@ -103,7 +104,7 @@ def _distances(
 
     low = 0.0
     if reference == "min":
-        low = constant(ops.min(logits, axis=-1))
+        low = constant(row_min(logits))
     positive = smooth(largest - low - margin)
     distance = constant(largest)[:, None] - logits - margin
     distance = smooth(distance)

@@ -7,6 +7,7 @@ from keras import ops
 from keras_calib.inputs.predictions import read_predictions
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.rows import mask_of
+from keras_calib.keras_private import carried_logits
 from keras_calib.keras_private import keras_mask
 from keras_calib.keras_private import lower_is_better
 from keras_calib.ops.confidence import top_label
@@ -115,7 +116,10 @@ class CalibrationMetric(keras.metrics.Metric):
 
         Also where the input is bad: `events` tells.
         """
-        if not on_host(y_pred):
+        softmax_as_logits = (
+            self.from_logits and carried_logits(y_pred) is not None
+        )
+        if softmax_as_logits or not on_host(y_pred):
             return None
         try:
             found = read_predictions(

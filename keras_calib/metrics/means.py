@@ -270,7 +270,9 @@ class NegativeLogLikelihood(MeanOfRows):
         return self.sums("impossible")
 
     def result(self):
-        return ops.where(self.impossible() > 0, float("inf"), super().result())
+        # Added, not chosen: NaN stays NaN.
+        endless = ops.where(self.impossible() > 0, float("inf"), 0.0)
+        return super().result() + endless
 
     def get_config(self):
         return {**super().get_config(), "epsilon": self.epsilon}

@@ -1,4 +1,4 @@
-"""Masks of Keras in `fit` and `evaluate`, against NumPy on rows that count."""
+"""Masks of Keras in `fit` and `evaluate`, against NumPy on the real rows."""
 
 import keras
 import numpy as np
