@@ -42,15 +42,11 @@ CANDIDATES = {
 }
 
 
-def choose(
-    scores, labels, weight, class_loss_scaling=None, seed=0, affine=False
-):
+def choose(rows, class_loss_scaling=None, seed=0, affine=False):
     """Choose a map by cross-validation.
 
     Args:
-        scores: logits, `(n, num_classes)` or `(n, 1)`.
-        labels: int class ids, `(n,)`.
-        weight: `None`, or `(n,)`.
+        rows: `CalibrationRows`, each a sample.
         class_loss_scaling: see `CalibrationLayer.adapt`.
         seed: int, which samples make a fold.
         affine: try only maps that can be fused into a head.
@@ -66,7 +62,8 @@ def choose(
         ValueError: if there are fewer samples than folds, or temperature
             scaling cannot be fitted.
     """
-    scores, labels, weight = _subsample(scores, labels, weight, seed)
+    rows = _subsample(rows, seed)
+    scores, labels, weight = rows.logits, rows.labels, rows.weight
     num_classes = max(2, scores.shape[-1])
     fold = _folds(labels, seed)
     trials, losses = {}, {}
@@ -83,7 +80,7 @@ def choose(
         if reason is None:
             try:
                 losses[name] = _cross_validate(
-                    name, scores, labels, weight, fold, class_loss_scaling
+                    name, rows, fold, class_loss_scaling
                 )
             except ValueError as error:
                 if name == "temperature":
@@ -106,14 +103,13 @@ def choose(
     return best, trials
 
 
-def _subsample(scores, labels, weight, seed):
-    if len(labels) > MAX_SAMPLES:
-        rng = np.random.default_rng(seed)
-        keep = rng.choice(len(labels), MAX_SAMPLES, replace=False)
-        keep.sort()  # a memory map is read from front to back
-        scores, labels = np.asarray(scores[keep]), labels[keep]
-        weight = None if weight is None else weight[keep]
-    return scores, labels, weight
+def _subsample(rows, seed):
+    if len(rows.labels) <= MAX_SAMPLES:
+        return rows
+    rng = np.random.default_rng(seed)
+    keep = rng.choice(len(rows.labels), MAX_SAMPLES, replace=False)
+    keep.sort()  # a memory map is read from front to back
+    return rows.part(keep)
 
 
 def _folds(labels, seed):
@@ -137,23 +133,20 @@ def _reason_to_skip(name, num_samples, num_classes):
     return None
 
 
-def _cross_validate(name, scores, labels, weight, fold, class_loss_scaling):
+def _cross_validate(name, rows, fold, class_loss_scaling):
     """`-log p_y` of each sample under a map that has not seen it."""
-    losses = np.empty(len(labels))
+    losses = np.empty(len(rows.labels))
     for i in range(NUM_FOLDS):
-        inside, outside = fold != i, fold == i
+        outside = fold == i
         layer = as_map(name)
         with warnings.catch_warnings():
             # What matters of a fold is how it does on the others.
             warnings.simplefilter("ignore")
-            layer.adapt(
-                scores[inside],
-                labels[inside],
-                None if weight is None else weight[inside],
-                class_loss_scaling=class_loss_scaling,
+            layer.adapt_to_rows(
+                rows.part(~outside), class_loss_scaling=class_loss_scaling
             )
-        z = as_array(layer(scores[outside])).astype("float64")
-        losses[outside], _ = losses_and_probabilities(z, labels[outside])
+        z = as_array(layer(rows.logits[outside])).astype("float64")
+        losses[outside], _ = losses_and_probabilities(z, rows.labels[outside])
     return losses
 
 

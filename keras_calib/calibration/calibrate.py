@@ -26,6 +26,7 @@ from keras_calib.inputs import arrays
 from keras_calib.inputs.arrays import as_array
 from keras_calib.keras_private import flatten_layers
 from keras_calib.layers.base import CalibrationLayer
+from keras_calib.layers.base import read_rows
 from keras_calib.layers.log_probabilities import LogProbabilities
 from keras_calib.version import __version__
 
@@ -174,13 +175,13 @@ def calibrate(
                 scores = _in_blocks(before[0], scores)
             elif logits_source == "logits":
                 checks.refuse_probabilities(scores, from_logits)
-            data = scores, samples.labels, samples.weight
+            rows = read_rows(scores, samples.labels, samples.weight)
             if method == "auto":
-                method, trials = choose(*data, class_loss_scaling, seed, fuse)
+                method, trials = choose(rows, class_loss_scaling, seed, fuse)
             else:
                 trials = None
             layer, found = fit(
-                method, network, data, objective, class_loss_scaling
+                method, network, rows, objective, class_loss_scaling
             )
             checks.warn_if_known(
                 model, found.pop("accuracy"), len(samples.labels)

@@ -26,23 +26,26 @@ NOT_BY_LIKELIHOOD = (
 )
 
 
-def fit(method, network, data, objective, class_loss_scaling):
+def fit(method, network, rows, objective, class_loss_scaling):
     """A fitted layer, and NLL and ECE on its data before and after."""
     layer = as_map(method)
     if not isinstance(method, CalibrationLayer):
         layer = as_map(method, free_name(network, method))
-    scores, labels, weight = data
+    scores, labels, weight = rows.logits, rows.labels, rows.weight
     warn_if_few(layer, len(labels), max(2, scores.shape[-1]))
     old = layer.get_weights() if layer.built else None, layer.record
     try:
-        layer.adapt(
-            scores,
-            labels,
-            weight,
-            objective=objective,
-            class_loss_scaling=class_loss_scaling,
-        )
-        found = before_and_after(layer, *data)
+        if type(layer).adapt is CalibrationLayer.adapt:
+            layer.adapt_to_rows(rows, objective, class_loss_scaling)
+        else:  # a map of the user's
+            layer.adapt(
+                scores,
+                labels,
+                weight,
+                objective=objective,
+                class_loss_scaling=class_loss_scaling,
+            )
+        found = before_and_after(layer, scores, labels, weight)
     except BaseException:
         _restore(layer, old, scores.shape[-1])
         raise

@@ -20,6 +20,8 @@ class CalibratedModel(keras.Model):
         super().__init__(**kwargs)
         self.network = network
         self.head = head
+        # Its layers do; a Sequential would warn that the mask is lost.
+        head.supports_masking = True
 
     def call(self, inputs, training=False):
         return self.head(self.network(inputs, training=training))

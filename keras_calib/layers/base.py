@@ -1,5 +1,7 @@
 """What every calibration map shares: a layer on logits that adapts to data."""
 
+import dataclasses
+
 import keras
 import numpy as np
 
@@ -7,6 +9,7 @@ from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import two_classes
 from keras_calib.inputs.predictions import calibration_data
+from keras_calib.inputs.predictions import relative_weights
 from keras_calib.layers.class_loss_scaling import fit_with_scaling
 from keras_calib.layers.class_loss_scaling import resolve_scaling
 from keras_calib.layers.objectives import NegativeLogLikelihood
@@ -132,14 +135,26 @@ class CalibrationLayer(keras.layers.Layer):
             Class-wise loss scaling: Jung et al., "Scaling of Class-wise
             Training Losses for Post-hoc Calibration", ICML 2023.
         """
+        rows = read_rows(logits, labels, sample_weight, ignore_class)
+        return self.adapt_to_rows(rows, objective, class_loss_scaling)
+
+    def adapt_to_rows(self, rows, objective="nll", class_loss_scaling=None):
+        """`adapt` to data that has been read, once for several fits.
+
+        Args:
+            rows: `CalibrationRows`, see `read_rows`.
+            objective: see `adapt`.
+            class_loss_scaling: see `adapt`.
+
+        Returns:
+            The layer itself.
+
+        Raises:
+            ValueError: as `adapt`; the layer is then as it was.
+        """
         objective = resolve_objective(objective, self)
         scaling = resolve_scaling(class_loss_scaling, self, objective)
-        logits, labels, weight, num_samples = calibration_data(
-            logits, labels, sample_weight, ignore_class
-        )
-        logits = ruled_out(logits)
-        check_possible(logits, labels)
-        check_size(logits)
+        logits, labels, weight = rows.logits, rows.labels, rows.weight
         check_objective(logits, objective)
         if self.binary_only and logits.shape[-1] > 2:
             raise ValueError(
@@ -170,7 +185,7 @@ class CalibrationLayer(keras.layers.Layer):
             if abs(found - record["nll_after"]) > ROUNDING:
                 record["nll_after"] = found
         self.record = {
-            "num_samples": num_samples,
+            "num_samples": rows.num_samples,
             "objective": objective.title,
             "objective_arguments": objective.arguments(),
             "class_loss_scaling": scaling,
@@ -224,6 +239,56 @@ class CalibrationLayer(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "record": self.record}
+
+
+@dataclasses.dataclass(frozen=True)
+class CalibrationRows:
+    """Calibration data as a map is fitted to it, read and checked.
+
+    Attributes:
+        logits: float32 or float64, `(n, num_classes)`; one column for one
+            sigmoid unit; minus infinity for a class that is ruled out.
+        labels: int32 class ids, `(n,)`.
+        weight: `None` or float64, `(n,)`, with the sum `num_samples`.
+        num_samples: how many samples count; soft labels make more rows.
+    """
+
+    logits: np.ndarray
+    labels: np.ndarray
+    weight: np.ndarray | None
+    num_samples: int
+
+    def part(self, keep):
+        """Some of the rows, by a boolean array or sorted indices, `(n,)`.
+
+        Each row must be a sample.
+        """
+        weight = None if self.weight is None else self.weight[keep]
+        labels = self.labels[keep]
+        return CalibrationRows(
+            np.asarray(self.logits[keep]),
+            labels,
+            relative_weights(weight),
+            len(labels),
+        )
+
+
+def read_rows(logits, labels, sample_weight=None, ignore_class=None):
+    """Read and check what maps are fitted to; see `CalibrationLayer.adapt`.
+
+    Returns:
+        `CalibrationRows`.
+
+    Raises:
+        ValueError: for bad input, or if no sample is left.
+    """
+    logits, labels, weight, num_samples = calibration_data(
+        logits, labels, sample_weight, ignore_class
+    )
+    logits = ruled_out(logits)
+    check_possible(logits, labels)
+    check_size(logits)
+    return CalibrationRows(logits, labels, weight, num_samples)
 
 
 def check_possible(logits, labels):

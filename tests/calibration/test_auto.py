@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 
@@ -6,6 +8,8 @@ from keras_calib.calibration.auto import choose
 from keras_calib.calibration.auto import losses_and_probabilities
 from keras_calib.calibration.methods import as_map
 from keras_calib.inputs.arrays import as_array
+from keras_calib.layers import base
+from keras_calib.layers.base import read_rows
 from tests.calibration.networks import KERNEL
 from tests.calibration.networks import X
 from tests.calibration.networks import built
@@ -23,7 +27,7 @@ def generated(shift, num_samples=2000, seed=0):
 
 
 def test_temperature_unless_another_is_better():
-    name, trials = choose(*generated(0.0), None)
+    name, trials = choose(read_rows(*generated(0.0)))
     assert name == "temperature"
     assert set(trials) >= {"vector", "dirichlet", "isotonic"}
     gain = trials["temperature"]["nll"] - trials["vector"]["nll"]
@@ -32,7 +36,7 @@ def test_temperature_unless_another_is_better():
 
 def test_a_bias_is_found():
     logits, labels = generated([3.0, 0.0, -3.0])
-    name, trials = choose(logits, labels, None)
+    name, trials = choose(read_rows(logits, labels))
     gain = trials["temperature"]["nll"] - trials[name]["nll"]
     assert gain > 2 * trials[name]["standard_error"] > 0
     assert trials["bias_corrected_temperature"]["nll"] == pytest.approx(
@@ -43,25 +47,60 @@ def test_a_bias_is_found():
     )
 
 
-def test_the_choice_is_the_same_every_time_and_of_the_data():
+def test_choice_is_deterministic():
     logits, labels = generated([1.0, 0.0, -1.0], 300)
-    assert choose(logits, labels, None) == choose(logits, labels, None)
-    # A weight of 0 is a sample that is not there.
+    rows = read_rows(logits, labels)
+    assert choose(rows) == choose(rows)
+
+
+def test_choice_with_weights_of_zero_is_that_without_these_samples():
+    logits, labels = generated([1.0, 0.0, -1.0], 300)
     weight = np.ones(300)
     weight[200:] = 0
-    _, trials = choose(logits, labels, weight)
-    assert trials["temperature"]["nll"] != pytest.approx(
-        choose(logits, labels, None)[1]["temperature"]["nll"], rel=1e-3
-    )
+    found = choose(read_rows(logits, labels, weight))
+    assert found == choose(read_rows(logits[:200], labels[:200]))
+    assert found != choose(read_rows(logits, labels))
+
+
+def test_choice_does_not_depend_on_the_scale_of_weights():
+    logits, labels = generated([1.0, 0.0, -1.0], 300)
+    weight = np.random.default_rng(1).uniform(0.1, 2, 300)
+    name, trials = choose(read_rows(logits, labels, weight))
+    again, scaled = choose(read_rows(logits, labels, 1000 * weight))
+    assert name == again
+    assert set(scaled) == set(trials)
+    for method, trial in trials.items():
+        if "skipped" in trial:
+            assert scaled[method] == trial
+        else:
+            assert scaled[method] == pytest.approx(trial, rel=1e-6)
+
+
+@pytest.mark.parametrize("method", ["temperature", "auto"])
+def test_data_is_read_once(method, monkeypatch):
+    reads = []
+    read = read_rows
+
+    def counting(*arguments):
+        reads.append(0)
+        return read(*arguments)
+
+    for module in (base, sys.modules["keras_calib.calibration.calibrate"]):
+        monkeypatch.setattr(module, "read_rows", counting)
+    labels = (X @ KERNEL).argmax(-1)
+    labels[::3] = 0
+    model = built(functional(dense("softmax")))
+    kc.calibrate(model, X, labels, method=method, verbose=0)
+    assert len(reads) == 1
 
 
 def test_maps_too_rich_for_the_data_are_not_tried():
-    _, trials = choose(*generated(0.0, 60), None)
+    _, trials = choose(read_rows(*generated(0.0, 60)))
     assert trials["vector"] == {"skipped": "48 samples to fit, 60 wanted"}
 
 
 def test_only_affine_maps_fuse():
-    name, trials = choose(*generated([3.0, 0.0, -3.0]), None, affine=True)
+    name, trials = choose(read_rows(*generated([3.0, 0.0, -3.0])), affine=True)
     assert name in ("bias_corrected_temperature", "vector", "matrix")
     assert "isotonic" not in trials
 
@@ -86,7 +125,7 @@ def test_two_classes_from_one_unit():
     rng = np.random.default_rng(0)
     logit = rng.normal(size=(1000, 1)).astype("float32") * 4 + 2
     labels = (logit[:, 0] / 4 - 0.5 + rng.logistic(size=1000) > 0).astype(int)
-    name, trials = choose(logit, labels, None)
+    name, trials = choose(read_rows(logit, labels))
     assert name in ("platt", "beta")
     assert set(trials) == {"temperature", "platt", "beta"}
 
@@ -114,7 +153,7 @@ def test_never_worse_than_temperature(name, num_samples, data_folder):
             out = as_array(layer(logits[test])).astype("float64")
             return losses_and_probabilities(out, labels[test])[0]
 
-        chosen, _ = choose(logits[fit], labels[fit], None)
+        chosen, _ = choose(read_rows(logits[fit], labels[fit]))
         plain = losses("temperature")
         error = plain.std() / np.sqrt(len(plain))
         assert losses(chosen).mean() <= plain.mean() + error

@@ -7,6 +7,7 @@ from keras import layers
 from keras import ops
 
 import keras_calib as kc
+from keras_calib.data import outputs_and_mask
 from keras_calib.layers.fits.temperature import fit_temperature
 from tests.calibration.networks import EXPECTED
 from tests.calibration.networks import KERNEL
@@ -77,6 +78,36 @@ def test_masked_tokens_are_not_calibrated_on(kind):
     record = kc.calibration_record(calibrated)
     assert record["num_samples"] == REAL.sum()
     assert record["temperature"] == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.filterwarnings("error:.*destroy the mask")
+@pytest.mark.parametrize("kind", TAGGERS)
+@pytest.mark.parametrize("method", ["temperature", "vector", "isotonic"])
+def test_calibrated_model_keeps_the_mask(kind, method):
+    model = TAGGERS[kind]()
+    _, labels = tags(model)
+    calibrated = kc.calibrate(model, TOKENS, labels, method=method, verbose=0)
+    outputs, mask = outputs_and_mask(calibrated, TOKENS)
+    np.testing.assert_array_equal(mask, REAL)
+    # `evaluate` counts what the fit counted.
+    record = kc.calibration_record(calibrated)
+    right = (outputs.argmax(-1) == labels)[REAL].mean()
+    assert right > 2 * (outputs.argmax(-1) == labels)[~REAL].mean()
+    loss, accuracy = calibrated.evaluate(
+        TOKENS, labels, batch_size=64, verbose=0
+    )
+    assert accuracy == pytest.approx(right, rel=1e-5)
+    nll = -np.log(np.take_along_axis(outputs, labels[..., None], -1)[..., 0])
+    assert nll[REAL].mean() == pytest.approx(record["nll_after"], rel=1e-4)
+    assert loss == pytest.approx(record["nll_after"], rel=1e-4)
+
+
+def test_fused_model_keeps_the_mask():
+    model = tagger()
+    _, labels = tags(model)
+    fused = kc.calibrate(model, TOKENS, labels, fuse=True, verbose=0)
+    _, mask = outputs_and_mask(fused, TOKENS)
+    np.testing.assert_array_equal(mask, REAL)
 
 
 def test_masked_weights_multiply_the_mask():
