@@ -16,6 +16,7 @@ from keras_calib.models.mutual_optimizer import mark
 from keras_calib.models.networks import check_class_counts
 from keras_calib.models.networks import check_distinct
 from keras_calib.models.networks import check_networks
+from keras_calib.models.networks import check_told
 from keras_calib.models.networks import from_the_left
 from keras_calib.models.networks import gives_logits
 from keras_calib.models.networks import log_probabilities
@@ -221,14 +222,13 @@ class MutualLearning(keras.Model):
         declared = _setting(loss, "from_logits")
         known = gives_logits(self._kinds)
         if self.from_logits is not None:
-            known = self.from_logits
+            known = check_told(self._kinds, self.from_logits)
         if None not in (declared, known) and bool(declared) != known:
             given = "logits" if known else "probabilities"
             raise ValueError(
                 f"The networks give {given}. Received: a loss with "
                 f"from_logits={declared}. Pass `from_logits={known}` to the "
-                "loss, or, if the networks were misread, "
-                "`from_logits=` to the constructor."
+                "loss."
             )
         if declared is None and known is None:
             raise ValueError(

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.rows import at_least_float32
 from keras_calib.keras_private import carried_logits
@@ -82,7 +83,10 @@ def _kind(network, tensor):
         return output_kind(operation)
     if isinstance(operation, CalibrationLayer):
         return "logits"
-    name = type(operation).__name__
+    kind = type(operation)
+    # Operations of `keras.ops` have no public name. A subclass, or a class of
+    # the same name, may do what it likes.
+    name = kind.__name__ if kind.__module__.startswith("keras.") else None
     if name == "Softmax":
         # Over another axis than the last it may or may not be over classes.
         last = (-1, None, len(tensor.shape) - 1)
@@ -90,12 +94,12 @@ def _kind(network, tensor):
     if name == "Sigmoid":
         return "sigmoid"
     activation = getattr(operation, "activation", None)
-    separate = isinstance(operation, keras.layers.Activation)
-    if isinstance(operation, keras.layers.Identity) or (
+    separate = kind is keras.layers.Activation
+    if kind is keras.layers.Identity or (
         separate and activation is keras.activations.linear
     ):
         return _kind(network, inputs[0])
-    if not separate and not isinstance(operation, HEADS):
+    if not separate and kind not in HEADS:
         return None
     return {
         keras.activations.softmax: "softmax",
@@ -115,7 +119,7 @@ def gives_logits(kinds):
 def ask_from_logits(kinds, from_logits):
     """Whether networks give logits: as told, or as every graph says."""
     if from_logits is not None:
-        return bool(from_logits)
+        return check_told(kinds, from_logits)
     unknown = [name for name, kind in kinds.items() if kind is None]
     if unknown:
         raise ValueError(
@@ -124,6 +128,19 @@ def ask_from_logits(kinds, from_logits):
             f"one. Received: {', '.join(unknown)}. Pass `from_logits=`."
         )
     return gives_logits(kinds)
+
+
+def check_told(kinds, from_logits):
+    """`from_logits` as a bool; raise `ValueError` if a graph says otherwise."""
+    known = gives_logits(kinds)
+    if known is not None and known != bool(from_logits):
+        given = {name: kind for name, kind in kinds.items() if kind is not None}
+        raise ValueError(
+            "`from_logits` must say what the networks give. Received: "
+            f"from_logits={from_logits}, and as outputs {_listed(given)}. "
+            "Leave it out."
+        )
+    return bool(from_logits)
 
 
 def check_class_counts(shapes, axis=-1):
@@ -219,15 +236,11 @@ def log_probabilities(scores, from_logits, axis=-1):
     Returns:
         Tensor of shape `(..., max(2, num_classes))`.
     """
-    if not from_logits:
-        carried = carried_logits(scores)
-        if carried is not None:
-            scores, from_logits = carried, True
-    scores = at_least_float32(scores)
+    scores, from_logits = _exact(scores, from_logits)
     if axis not in (-1, len(scores.shape) - 1):
         scores = ops.moveaxis(scores, axis, -1)
     if scores.shape[-1] == 1:
-        return ops.stack(log_odds(scores[..., 0], from_logits)[::-1], axis=-1)
+        return ops.stack(_log_odds(scores[..., 0], from_logits)[::-1], axis=-1)
     if not from_logits:
         scores = ops.log(ops.maximum(scores, TINY))
     return ops.log_softmax(scores, axis=-1)
@@ -235,17 +248,26 @@ def log_probabilities(scores, from_logits, axis=-1):
 
 def log_odds(scores, from_logits):
     """`log p` and `log (1 - p)` of sigmoid units, in float32."""
-    if not from_logits:
-        carried = carried_logits(scores)
-        if carried is not None:
-            scores, from_logits = carried, True
-    scores = at_least_float32(scores)
+    return _log_odds(*_exact(scores, from_logits))
+
+
+def _log_odds(scores, from_logits):
     if from_logits:
         return ops.log_sigmoid(scores), ops.log_sigmoid(-scores)
     return (
         ops.log(ops.maximum(scores, TINY)),
         ops.log(ops.maximum(1.0 - scores, TINY)),
     )
+
+
+def _exact(scores, from_logits):
+    """Scores in float32, as the logits that Keras keeps where it does."""
+    carried = carried_logits(scores)
+    if carried is not None:
+        if from_logits:
+            rules.raise_for_probabilities("the output of a softmax or sigmoid")
+        scores, from_logits = carried, True
+    return at_least_float32(scores), from_logits
 
 
 def from_the_left(values, shape):

@@ -95,6 +95,20 @@ def test_a_row_counts_where_every_member_counts_it():
     np.testing.assert_array_equal(to_numpy(mask), expected)
 
 
+class Normalized(layers.Dense):
+    """A Dense layer that is no longer one."""
+
+    def call(self, inputs):
+        return keras.ops.softmax(super().call(inputs))
+
+
+class Softmax(layers.Layer):
+    """A name is not a class."""
+
+    def call(self, inputs):
+        return 2.0 * inputs
+
+
 class TestEnds:
     """A network whose end is not known is never guessed to give logits."""
 
@@ -169,11 +183,24 @@ class TestEnds:
                 layers.LSTM(3)(layers.Reshape((2, 2))(inputs)),
                 layers.SimpleRNN(3, "softmax")(layers.Reshape((2, 2))(inputs)),
                 layers.Reshape((3, 1))(logits),
+                Normalized(3)(inputs),
+                Softmax()(logits),
             ],
         }
         for expected, tensors in ends.items():
             found = [kind(keras.Model(inputs, tensor)) for tensor in tensors]
             assert found == [expected] * len(tensors)
+
+    @pytest.mark.parametrize("activation", [None, "softmax"])
+    def test_what_is_said_and_what_is_there(self, activation):
+        members = [dense(0, 3, activation), dense(1, 3, activation)]
+        wrong = activation is not None
+        with pytest.raises(ValueError, match=f"from_logits={wrong}, and as"):
+            kc.models.DeepEnsemble(members, from_logits=wrong)
+        pair = kc.models.DiffDML(*members, from_logits=wrong)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=wrong)
+        with pytest.raises(ValueError, match=f"from_logits={wrong}, and as"):
+            pair.compile("sgd", loss)
 
     def test_things_that_are_no_classifiers(self):
         inputs = keras.Input((4,))
