@@ -5,6 +5,7 @@ import inspect
 import keras
 from keras import ops
 
+from keras_calib.calibration.head import output_kind
 from keras_calib.inputs.rows import as_rows
 from keras_calib.keras_private import additional_loss
 from keras_calib.keras_private import compile_loss
@@ -143,6 +144,13 @@ class MutualLearning(keras.Model):
         if all(network.built for network in self.networks):
             self._mark()
             self.built = True
+
+    @property
+    def output_kind(self):
+        """What the primary gives, for `kc.calibrate`; `None` if unknown."""
+        if self.from_logits is not None:
+            return "logits" if self.from_logits else "probabilities"
+        return output_kind(self.primary)
 
     @property
     def auxiliaries(self):

@@ -3,24 +3,12 @@
 import keras
 from keras import ops
 
+from keras_calib.calibration.head import final_activation
+from keras_calib.calibration.head import output_kind
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.rows import at_least_float32
 from keras_calib.keras_private import carried_logits
-from keras_calib.keras_private import producer
-from keras_calib.layers.base import CalibrationLayer
-
-# Layers whose activation is all that happens to `kernel * x + bias`.
-HEADS = (
-    keras.layers.Dense,
-    keras.layers.EinsumDense,
-    keras.layers.Conv1D,
-    keras.layers.Conv2D,
-    keras.layers.Conv3D,
-    keras.layers.Conv1DTranspose,
-    keras.layers.Conv2DTranspose,
-    keras.layers.Conv3DTranspose,
-)
 
 
 def check_networks(networks, multi_label=False):
@@ -32,7 +20,8 @@ def check_networks(networks, multi_label=False):
 
     Returns:
         dict of name to what its outputs are: `"logits"`, `"softmax"`,
-        `"sigmoid"`, or `None` where the network does not show it.
+        `"sigmoid"`, `"probabilities"` of one or the other kind, or `None`
+        where the network does not show it.
 
     Raises:
         ValueError: if something is no network with one output; if two networks
@@ -49,7 +38,7 @@ def check_networks(networks, multi_label=False):
         if _has_graph(network)
     }
     check_class_counts(shapes)
-    kinds = {name: output_kind(network) for name, network in networks.items()}
+    kinds = {name: _kind(network) for name, network in networks.items()}
     for name, kind in kinds.items():
         _check_kind(name, kind, shapes.get(name), multi_label)
     given = {name: kind for name, kind in kinds.items() if kind is not None}
@@ -62,52 +51,11 @@ def check_networks(networks, multi_label=False):
     return kinds
 
 
-def output_kind(network):
-    """What the outputs of a network are, by the end of its graph.
-
-    Args:
-        network: a `keras.Model`.
-
-    Returns:
-        `"softmax"`, `"sigmoid"` or `"logits"`; `None` for a subclassed network,
-        and where the last operation may hide a softmax.
-    """
-    if not _has_graph(network) or len(network.outputs) != 1:
-        return None
-    return _kind(network, network.outputs[0])
-
-
-def _kind(network, tensor):
-    operation, inputs = producer(network, tensor)
-    if isinstance(operation, keras.Model):
-        return output_kind(operation)
-    if isinstance(operation, CalibrationLayer):
-        return "logits"
-    kind = type(operation)
-    # Operations of `keras.ops` have no public name. A subclass, or a class of
-    # the same name, may do what it likes.
-    name = kind.__name__ if kind.__module__.startswith("keras.") else None
-    if name == "Softmax":
-        # Over another axis than the last it may or may not be over classes.
-        last = (-1, None, len(tensor.shape) - 1)
-        return "softmax" if operation.axis in last else None
-    if name == "Sigmoid":
-        return "sigmoid"
-    activation = getattr(operation, "activation", None)
-    separate = kind is keras.layers.Activation
-    if kind is keras.layers.Identity or (
-        separate and activation is keras.activations.linear
-    ):
-        return _kind(network, inputs[0])
-    if not separate and kind not in HEADS:
-        return None
-    return {
-        keras.activations.softmax: "softmax",
-        keras.activations.sigmoid: "sigmoid",
-        keras.activations.linear: "logits",
-        # The softmax of `log p` is `p`.
-        keras.activations.log_softmax: "logits",
-    }.get(activation)
+def _kind(network):
+    activation = final_activation(network)
+    if activation in ("softmax", "sigmoid"):
+        return activation
+    return output_kind(network)
 
 
 def gives_logits(kinds):
