@@ -67,7 +67,7 @@ MUTUAL = """
 def found(strategy):
     keras.utils.set_random_seed(0)
     with strategy.scope():
-        pair = kc.models.DiffDML(network(), network())
+        pair = kc.models.DiffDML(network(), network(), label_warmup=3)
         pair.compile(
             keras.optimizers.SGD(0.1),
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -76,7 +76,9 @@ def found(strategy):
         x, y, batch_size=16, epochs=2, verbose=0, shuffle=False,
         validation_data=(x, y),
     ).history
-    return {**history, "weights": pair.get_weights()[0]}
+    assert pair._steps_done.numpy() == 8
+    return {**history, "weights": pair.get_weights()[0],
+            "auxiliary": pair.auxiliaries[0].get_weights()[0]}
 """
 
 

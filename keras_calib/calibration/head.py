@@ -125,6 +125,19 @@ def output_kind(model):
     return kinds.get(activation)
 
 
+def final_activation(model):
+    """The last function of a model's graph, as far as the graph proves it.
+
+    Args:
+        model: a `keras.Model`.
+
+    Returns:
+        `"softmax"`, `"sigmoid"`, `"linear"` (logits), or `None`; see
+        `output_kind`.
+    """
+    return _ending(model)[0]
+
+
 def refuse_several_sigmoids(model):
     """Refuse a model whose graph ends in more than one sigmoid unit.
 

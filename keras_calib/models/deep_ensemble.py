@@ -50,6 +50,9 @@ class DeepEnsemble(keras.Model):
         Uncertainty Estimation using Deep Ensembles", NeurIPS 2017.
     """
 
+    # What `kc.calibrate` asks of a model without a graph.
+    output_kind = "probabilities"
+
     def __init__(
         self, members, *, multi_label=False, from_logits=None, **kwargs
     ):

@@ -70,6 +70,9 @@ class MonteCarloDropout(keras.Model):
         Gal, Ghahramani, "Dropout as a Bayesian Approximation", ICML 2016.
     """
 
+    # What `kc.calibrate` asks of a model without a graph.
+    output_kind = "probabilities"
+
     def __init__(
         self,
         model,

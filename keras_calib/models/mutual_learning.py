@@ -5,6 +5,7 @@ import inspect
 import keras
 from keras import ops
 
+from keras_calib.calibration.head import output_kind
 from keras_calib.inputs.rows import as_rows
 from keras_calib.keras_private import additional_loss
 from keras_calib.keras_private import compile_loss
@@ -16,6 +17,7 @@ from keras_calib.models.mutual_optimizer import mark
 from keras_calib.models.networks import check_class_counts
 from keras_calib.models.networks import check_distinct
 from keras_calib.models.networks import check_networks
+from keras_calib.models.networks import check_told
 from keras_calib.models.networks import from_the_left
 from keras_calib.models.networks import gives_logits
 from keras_calib.models.networks import log_probabilities
@@ -144,6 +146,13 @@ class MutualLearning(keras.Model):
             self.built = True
 
     @property
+    def output_kind(self):
+        """What the primary gives, for `kc.calibrate`; `None` if unknown."""
+        if self.from_logits is not None:
+            return "logits" if self.from_logits else "probabilities"
+        return output_kind(self.primary)
+
+    @property
     def auxiliaries(self):
         """The auxiliary networks, a list."""
         return [
@@ -221,14 +230,13 @@ class MutualLearning(keras.Model):
         declared = _setting(loss, "from_logits")
         known = gives_logits(self._kinds)
         if self.from_logits is not None:
-            known = self.from_logits
+            known = check_told(self._kinds, self.from_logits)
         if None not in (declared, known) and bool(declared) != known:
             given = "logits" if known else "probabilities"
             raise ValueError(
                 f"The networks give {given}. Received: a loss with "
                 f"from_logits={declared}. Pass `from_logits={known}` to the "
-                "loss, or, if the networks were misread, "
-                "`from_logits=` to the constructor."
+                "loss."
             )
         if declared is None and known is None:
             raise ValueError(

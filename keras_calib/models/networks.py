@@ -3,23 +3,12 @@
 import keras
 from keras import ops
 
+from keras_calib.calibration.head import final_activation
+from keras_calib.calibration.head import output_kind
+from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.rows import at_least_float32
 from keras_calib.keras_private import carried_logits
-from keras_calib.keras_private import producer
-from keras_calib.layers.base import CalibrationLayer
-
-# Layers whose activation is all that happens to `kernel * x + bias`.
-HEADS = (
-    keras.layers.Dense,
-    keras.layers.EinsumDense,
-    keras.layers.Conv1D,
-    keras.layers.Conv2D,
-    keras.layers.Conv3D,
-    keras.layers.Conv1DTranspose,
-    keras.layers.Conv2DTranspose,
-    keras.layers.Conv3DTranspose,
-)
 
 
 def check_networks(networks, multi_label=False):
@@ -31,7 +20,8 @@ def check_networks(networks, multi_label=False):
 
     Returns:
         dict of name to what its outputs are: `"logits"`, `"softmax"`,
-        `"sigmoid"`, or `None` where the network does not show it.
+        `"sigmoid"`, `"probabilities"` of one or the other kind, or `None`
+        where the network does not show it.
 
     Raises:
         ValueError: if something is no network with one output; if two networks
@@ -48,7 +38,7 @@ def check_networks(networks, multi_label=False):
         if _has_graph(network)
     }
     check_class_counts(shapes)
-    kinds = {name: output_kind(network) for name, network in networks.items()}
+    kinds = {name: _kind(network) for name, network in networks.items()}
     for name, kind in kinds.items():
         _check_kind(name, kind, shapes.get(name), multi_label)
     given = {name: kind for name, kind in kinds.items() if kind is not None}
@@ -61,49 +51,11 @@ def check_networks(networks, multi_label=False):
     return kinds
 
 
-def output_kind(network):
-    """What the outputs of a network are, by the end of its graph.
-
-    Args:
-        network: a `keras.Model`.
-
-    Returns:
-        `"softmax"`, `"sigmoid"` or `"logits"`; `None` for a subclassed network,
-        and where the last operation may hide a softmax.
-    """
-    if not _has_graph(network) or len(network.outputs) != 1:
-        return None
-    return _kind(network, network.outputs[0])
-
-
-def _kind(network, tensor):
-    operation, inputs = producer(network, tensor)
-    if isinstance(operation, keras.Model):
-        return output_kind(operation)
-    if isinstance(operation, CalibrationLayer):
-        return "logits"
-    name = type(operation).__name__
-    if name == "Softmax":
-        # Over another axis than the last it may or may not be over classes.
-        last = (-1, None, len(tensor.shape) - 1)
-        return "softmax" if operation.axis in last else None
-    if name == "Sigmoid":
-        return "sigmoid"
-    activation = getattr(operation, "activation", None)
-    separate = isinstance(operation, keras.layers.Activation)
-    if isinstance(operation, keras.layers.Identity) or (
-        separate and activation is keras.activations.linear
-    ):
-        return _kind(network, inputs[0])
-    if not separate and not isinstance(operation, HEADS):
-        return None
-    return {
-        keras.activations.softmax: "softmax",
-        keras.activations.sigmoid: "sigmoid",
-        keras.activations.linear: "logits",
-        # The softmax of `log p` is `p`.
-        keras.activations.log_softmax: "logits",
-    }.get(activation)
+def _kind(network):
+    activation = final_activation(network)
+    if activation in ("softmax", "sigmoid"):
+        return activation
+    return output_kind(network)
 
 
 def gives_logits(kinds):
@@ -115,7 +67,7 @@ def gives_logits(kinds):
 def ask_from_logits(kinds, from_logits):
     """Whether networks give logits: as told, or as every graph says."""
     if from_logits is not None:
-        return bool(from_logits)
+        return check_told(kinds, from_logits)
     unknown = [name for name, kind in kinds.items() if kind is None]
     if unknown:
         raise ValueError(
@@ -124,6 +76,19 @@ def ask_from_logits(kinds, from_logits):
             f"one. Received: {', '.join(unknown)}. Pass `from_logits=`."
         )
     return gives_logits(kinds)
+
+
+def check_told(kinds, from_logits):
+    """`from_logits` as a bool; raise `ValueError` if a graph says otherwise."""
+    known = gives_logits(kinds)
+    if known is not None and known != bool(from_logits):
+        given = {name: kind for name, kind in kinds.items() if kind is not None}
+        raise ValueError(
+            "`from_logits` must say what the networks give. Received: "
+            f"from_logits={from_logits}, and as outputs {_listed(given)}. "
+            "Leave it out."
+        )
+    return bool(from_logits)
 
 
 def check_class_counts(shapes, axis=-1):
@@ -219,15 +184,11 @@ def log_probabilities(scores, from_logits, axis=-1):
     Returns:
         Tensor of shape `(..., max(2, num_classes))`.
     """
-    if not from_logits:
-        carried = carried_logits(scores)
-        if carried is not None:
-            scores, from_logits = carried, True
-    scores = at_least_float32(scores)
+    scores, from_logits = _exact(scores, from_logits)
     if axis not in (-1, len(scores.shape) - 1):
         scores = ops.moveaxis(scores, axis, -1)
     if scores.shape[-1] == 1:
-        return ops.stack(log_odds(scores[..., 0], from_logits)[::-1], axis=-1)
+        return ops.stack(_log_odds(scores[..., 0], from_logits)[::-1], axis=-1)
     if not from_logits:
         scores = ops.log(ops.maximum(scores, TINY))
     return ops.log_softmax(scores, axis=-1)
@@ -235,17 +196,26 @@ def log_probabilities(scores, from_logits, axis=-1):
 
 def log_odds(scores, from_logits):
     """`log p` and `log (1 - p)` of sigmoid units, in float32."""
-    if not from_logits:
-        carried = carried_logits(scores)
-        if carried is not None:
-            scores, from_logits = carried, True
-    scores = at_least_float32(scores)
+    return _log_odds(*_exact(scores, from_logits))
+
+
+def _log_odds(scores, from_logits):
     if from_logits:
         return ops.log_sigmoid(scores), ops.log_sigmoid(-scores)
     return (
         ops.log(ops.maximum(scores, TINY)),
         ops.log(ops.maximum(1.0 - scores, TINY)),
     )
+
+
+def _exact(scores, from_logits):
+    """Scores in float32, as the logits that Keras keeps where it does."""
+    carried = carried_logits(scores)
+    if carried is not None:
+        if from_logits:
+            rules.raise_for_probabilities("the output of a softmax or sigmoid")
+        scores, from_logits = carried, True
+    return at_least_float32(scores), from_logits
 
 
 def from_the_left(values, shape):

@@ -4,6 +4,7 @@ import inspect
 
 import keras
 
+from keras_calib.calibration.head import output_kind
 from keras_calib.data_index import INPUTS
 from keras_calib.keras_private import additional_loss
 
@@ -26,6 +27,11 @@ class WrappedModel(keras.Model):
             for part in ("primary_loss", "penalty")
         }
         self.built = model.built
+
+    @property
+    def output_kind(self):
+        """What the model gives, for `kc.calibrate`; `None` if unknown."""
+        return output_kind(self.model)
 
     def unpack(self, inputs):
         """What the model takes, and what else was packed with it."""

@@ -211,8 +211,9 @@ class TestMonteCarloDropout:
         )
         after = measured(calibrated, digits[1])
         assert after["loss"] < before["loss"] + 0.02
-        losses = sampled.fit(*digits[0], epochs=2, verbose=0).history["loss"]
-        assert losses[1] < losses[0]
+        # Dropout makes one epoch as good as the next: five are better.
+        losses = sampled.fit(*digits[0], epochs=6, verbose=0).history["loss"]
+        assert losses[-1] < losses[0]
         sampled.save(tmp_path / "model.keras")
         again = keras.saving.load_model(tmp_path / "model.keras")
         assert again.num_masks == 30

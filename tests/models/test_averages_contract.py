@@ -95,12 +95,25 @@ def test_a_row_counts_where_every_member_counts_it():
     np.testing.assert_array_equal(to_numpy(mask), expected)
 
 
+class Normalized(layers.Dense):
+    """A Dense layer that is no longer one."""
+
+    def call(self, inputs):
+        return keras.ops.softmax(super().call(inputs))
+
+
+class Softmax(layers.Layer):
+    """A name is not a class."""
+
+    def call(self, inputs):
+        return 2.0 * inputs
+
+
 class TestEnds:
     """A network whose end is not known is never guessed to give logits."""
 
     HIDDEN = {
         "reshape": (layers.Reshape((3, 1)), layers.Reshape((3,))),
-        "dropout": (layers.Dropout(0.1),),
         "rescaling": (layers.Rescaling(1.0),),
         "lambda": (layers.Lambda(lambda x: x, output_shape=(3,)),),
     }
@@ -119,16 +132,47 @@ class TestEnds:
             ensemble.predict(x, verbose=0), expected, atol=1e-6
         )
 
-    def test_time_distributed_and_averages_of_softmaxes(self):
-        inputs = keras.Input((4, 3))
-        outputs = layers.TimeDistributed(layers.Dense(3, "softmax"))(inputs)
-        distributed = keras.Model(inputs, outputs)
+    def test_ends_that_are_known_through_other_layers(self):
+        x = np.random.default_rng(0).normal(size=(6, 4)).astype("float32")
         inputs = keras.Input((4,))
         parts = [layers.Dense(3, "softmax")(inputs) for _ in range(2)]
         mixture = keras.Model(inputs, layers.Average()(parts))
-        for model in (distributed, mixture):
-            with pytest.raises(ValueError, match="Pass `from_logits=`"):
-                kc.models.DeepEnsemble([model])
+        quiet = dense(0, 3, "softmax", layers.Dropout(0.5))
+        for model in (mixture, quiet):
+            found = kc.models.DeepEnsemble([model]).predict(x, verbose=0)
+            expected = model.predict(x, verbose=0)
+            np.testing.assert_allclose(found, expected, atol=1e-6)
+        inputs = keras.Input((4, 1))
+        outputs = layers.TimeDistributed(layers.Dense(3, "softmax"))(inputs)
+        model = keras.Model(inputs, outputs)
+        found = kc.models.DeepEnsemble([model]).predict(x[..., None], verbose=0)
+        expected = model.predict(x[..., None], verbose=0)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+    def test_averages_and_pairs_say_what_they_give(self):
+        kind = kc.calibration.head.output_kind
+        ensemble = kc.models.DeepEnsemble([dense(), dense(1)])
+        assert kind(ensemble) == "probabilities"
+        # So an ensemble of ensembles needs no word, nor does `kc.calibrate`.
+        other = kc.models.DeepEnsemble([dense(2)])
+        both = kc.models.DeepEnsemble([ensemble, other])
+        x = np.random.default_rng(0).normal(size=(60, 4)).astype("float32")
+        expected = np.mean(
+            [m.predict(x, verbose=0) for m in (ensemble, other)], axis=0
+        )
+        np.testing.assert_allclose(
+            both.predict(x, verbose=0), expected, atol=1e-6
+        )
+        y = np.arange(60) % 3
+        told = kc.calibrate(ensemble, x, y, from_logits=False, verbose=0)
+        found = kc.calibrate(ensemble, x, y, verbose=0)
+        np.testing.assert_allclose(
+            found.predict(x, verbose=0), told.predict(x, verbose=0), atol=1e-6
+        )
+        assert kind(kc.models.DiffDML(dense(), dense(1))) == "logits"
+        softmaxes = [dense(i, 3, "softmax") for i in range(2)]
+        assert kind(kc.models.DiffDML(*softmaxes)) == "probabilities"
+        assert kind(kc.models.InterleavedTraining(dense())) == "logits"
 
     def test_one_unknown_member_is_enough(self):
         unknown = dense(0, 3, None, layers.Rescaling(1.0))
@@ -136,12 +180,14 @@ class TestEnds:
             kc.models.DeepEnsemble([dense(), unknown])
 
     def test_monte_carlo_dropout_asks_too(self):
-        model = dense(0, 3, "softmax", layers.Dropout(0.5))
+        model = dense(
+            0, 3, "softmax", layers.Rescaling(1.0), layers.Dropout(0.5)
+        )
         with pytest.raises(ValueError, match="Pass `from_logits=`"):
             kc.models.MonteCarloDropout(model)
 
     def test_known_ends(self):
-        kind = kc.models.networks.output_kind
+        kind = kc.models.networks._kind
         inputs = keras.Input((4,))
         logits = layers.Dense(3)(inputs)
         ends = {
@@ -169,11 +215,24 @@ class TestEnds:
                 layers.LSTM(3)(layers.Reshape((2, 2))(inputs)),
                 layers.SimpleRNN(3, "softmax")(layers.Reshape((2, 2))(inputs)),
                 layers.Reshape((3, 1))(logits),
+                Normalized(3)(inputs),
+                Softmax()(logits),
             ],
         }
         for expected, tensors in ends.items():
             found = [kind(keras.Model(inputs, tensor)) for tensor in tensors]
             assert found == [expected] * len(tensors)
+
+    @pytest.mark.parametrize("activation", [None, "softmax"])
+    def test_what_is_said_and_what_is_there(self, activation):
+        members = [dense(0, 3, activation), dense(1, 3, activation)]
+        wrong = activation is not None
+        with pytest.raises(ValueError, match=f"from_logits={wrong}, and as"):
+            kc.models.DeepEnsemble(members, from_logits=wrong)
+        pair = kc.models.DiffDML(*members, from_logits=wrong)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=wrong)
+        with pytest.raises(ValueError, match=f"from_logits={wrong}, and as"):
+            pair.compile("sgd", loss)
 
     def test_things_that_are_no_classifiers(self):
         inputs = keras.Input((4,))

@@ -262,7 +262,12 @@ def test_callbacks_in_every_form(data):
         Count(),
         [Count()],
         keras.callbacks.CallbackList(
-            [Count()], model=build(), epochs=1, steps=STEPS, verbose=0
+            [Count()],
+            add_history=True,
+            model=build(),
+            epochs=1,
+            steps=STEPS,
+            verbose=0,
         ),
     ):
         model = build(0.5)
