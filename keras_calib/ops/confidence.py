@@ -7,6 +7,7 @@ differs between backends, the entry at the first largest index does not.
 from keras import ops
 
 from keras_calib.inputs.rows import pick
+from keras_calib.ops.gradients import closed_gradient
 
 
 def top_label(rows):
@@ -44,17 +45,15 @@ def entropy(rows):
     return _entropy(rows.shifted)
 
 
-@ops.custom_gradient
+@closed_gradient
 def _entropy(shifted):
     """The same, of `Rows.shifted`."""
     exponentials = ops.exp(shifted)
     total = ops.sum(exponentials, axis=-1)
     mean = ops.sum(exponentials * shifted, axis=-1) / total
 
-    def gradient(*arguments, upstream=None):
-        # JAX and TensorFlow pass it by position, torch by name.
-        slope = arguments[0] if upstream is None else upstream
-        scale = (slope / total)[:, None]
+    def gradient(upstream):
+        scale = (upstream / total)[:, None]
         return -scale * exponentials * (shifted - mean[:, None])
 
     return ops.log(total) - mean, gradient
