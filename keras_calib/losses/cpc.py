@@ -7,6 +7,7 @@ from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.rows import pick
 from keras_calib.losses.arguments import require
 from keras_calib.losses.base import PenalizedLoss
+from keras_calib.ops.gradients import closed_gradient
 
 
 def cpc(labels, logits, one_vs_one_weight=0.1, exclusion_weight=1.0):
@@ -66,6 +67,7 @@ def _cpc(rows, one_vs_one_weight, exclusion_weight):
     return value
 
 
+@closed_gradient
 def _exclusion(z):
     """Half the mean over ordered pairs `k != l` of `softplus(z_l - z_k)`.
 
@@ -73,34 +75,75 @@ def _exclusion(z):
     each class with the `s`-th after it, and half the shifts meet every pair.
     The gradient, `sum_k tanh((z_j - z_k) / 2)`, is gathered on the way.
     """
-    constant = ops.stop_gradient(z)
-    value, slope = _pair_sums(constant)
-    value, slope = ops.stop_gradient(value), ops.stop_gradient(slope)
     n = z.shape[-1]
-    linear = ops.sum(slope * (z - constant), axis=-1)
-    return (value + linear) / (2.0 * n * (n - 1))
+    scale = 1.0 / (2.0 * n * (n - 1))
+
+    def pairs(weight, distance):
+        size = ops.abs(distance)
+        e = ops.exp(-size)
+        value = weight * ops.sum(size + 2.0 * ops.log1p(e), axis=-1)
+        return value, weight * ops.sign(distance) * (1.0 - e) / (1.0 + e)
+
+    if keras.backend.backend() == "jax":
+        # Differentiated in both directions, and through the loop.
+        value, slope = _over_pairs(pairs, z)
+    else:
+        value, slope = _over_pairs(pairs, ops.stop_gradient(z))
+        slope = _slope(z, slope)
+
+    def gradient(upstream):
+        return scale * upstream[:, None] * slope
+
+    return scale * value, gradient
 
 
-def _pair_sums(z):
+@closed_gradient
+def _slope(z, slope):
+    """The `slope` that is known already, with its own derivative in `z`.
+
+    The derivative along `v` is `sum_k sech((z_j - z_k) / 2)^2 (v_j - v_k) / 2`.
+    """
+
+    def gradient(upstream):
+        def pairs(weight, distance, change):
+            e = ops.exp(-ops.abs(distance))
+            curve = 2.0 * e / ops.square(1.0 + e)
+            return ops.zeros_like(z[:, 0]), weight * curve * change
+
+        _, curved = _over_pairs(pairs, z, upstream)
+        return curved, ops.zeros_like(slope)
+
+    return ops.copy(slope), gradient
+
+
+def _over_pairs(function, z, *more):
+    """Sum a function of differences `z_j - z_k` over pairs of classes.
+
+    Args:
+        function: weight of the pair, difference of each tensor -> one value
+            per row, and what class `j` gains and class `k` loses.
+        z: `(n, num_classes)`.
+        *more: tensors of the same shape.
+
+    Returns:
+        value: `(n,)`.
+        gains: `(n, num_classes)`.
+    """
     n = z.shape[-1]
-    twice = ops.concatenate([z, z], axis=-1)
+    twice = [(x, ops.concatenate([x, x], axis=-1)) for x in (z, *more)]
 
     def shifted(doubled, start):
         return ops.slice(doubled, (0, start), ops.shape(z))
 
     def body(shift, sums):
-        value, slope = sums
+        value, gains = sums
         # With an even number of classes the last shift meets each pair twice.
-        weight = ops.where(2 * shift == n, 0.5, 1.0)
-        weight = ops.cast(weight, z.dtype)
-        distance = z - shifted(twice, shift)
-        e = ops.exp(-ops.abs(distance))
-        value = value + weight * ops.sum(
-            ops.abs(distance) + 2.0 * ops.log1p(e), axis=-1
+        weight = ops.cast(ops.where(2 * shift == n, 0.5, 1.0), z.dtype)
+        found, gain = function(
+            weight, *(x - shifted(doubled, shift) for x, doubled in twice)
         )
-        tanh = weight * ops.sign(distance) * (1.0 - e) / (1.0 + e)
-        back = shifted(ops.concatenate([tanh, tanh], axis=-1), n - shift)
-        return value, slope + tanh - back
+        loss = shifted(ops.concatenate([gain, gain], axis=-1), n - shift)
+        return value + found, gains + gain - loss
 
     start = ops.zeros_like(z[:, 0]), ops.zeros_like(z)
     return _loop(1, n // 2 + 1, body, start)

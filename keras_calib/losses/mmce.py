@@ -7,6 +7,7 @@ from keras_calib.inputs.rows import as_rows
 from keras_calib.losses.arguments import require
 from keras_calib.losses.base import PenalizedLoss
 from keras_calib.ops.confidence import confidence_to_train
+from keras_calib.ops.gradients import closed_gradient
 from keras_calib.ops.kinks import absolute
 from keras_calib.ops.kinks import root
 
@@ -117,31 +118,36 @@ def _sorted_form(s, c, width):
     """
     order = ops.stop_gradient(ops.argsort(c))
     s, c = ops.unstack(ops.take(ops.stack([s, c]), order, axis=1), 2)
-    s_, c_ = ops.stop_gradient(s), ops.stop_gradient(c)
-    # Centred, which lets the width be small before an exponential overflows.
-    up = ops.exp((c_ - 0.5) / width)
-    down = ops.exp((0.5 - c_) / width)
 
-    new = ops.cast(c_[1:] > c_[:-1], "int32")
-    group = ops.concatenate([ops.zeros_like(order[:1]), ops.cumsum(new)])
-    sums = ops.segment_sum(
-        ops.stack([s_, s_ * up, s_ * down], axis=1),
-        group,
-        num_segments=ops.shape(s)[0],
-    )
-    at, ups, downs = ops.unstack(sums, 3, axis=1)
-    below = ops.cumsum(ups) - ups
-    # From the other end: a total minus a running sum would cancel.
-    above = ops.flip(ops.cumsum(ops.flip(downs))) - downs
-    sums = ops.stack([at, below, above], axis=1)
-    at, below, above = ops.unstack(ops.take(sums, group, axis=0), 3, axis=1)
-    below, above = below * down, above * up
+    @closed_gradient
+    def form(s, c):
+        # Centred, which lets the width be small before `exp` overflows.
+        up = ops.exp((c - 0.5) / width)
+        down = ops.exp((0.5 - c) / width)
+        new = ops.cast(c[1:] > c[:-1], "int32")
+        group = ops.concatenate([ops.zeros((1,), "int32"), ops.cumsum(new)])
+        sums = ops.segment_sum(
+            ops.stack([s, s * up, s * down], axis=1),
+            group,
+            num_segments=ops.shape(s)[0],
+        )
+        at, ups, downs = ops.unstack(sums, 3, axis=1)
+        below = ops.cumsum(ups) - ups
+        # From the other end: a total minus a running sum would cancel.
+        above = ops.flip(ops.cumsum(ops.flip(downs))) - downs
+        sums = ops.stack([at, below, above], axis=1)
+        sums = ops.take(sums, group, axis=0)
+        at, below, above = ops.unstack(sums, 3, axis=1)
+        below, above = below * down, above * up
+        ks = at + below + above
 
-    ks = at + below + above
-    slope = s_ * (above - below) / width
-    # The value, with the gradient of the docstring.
-    linear = ks * (s - s_) + slope * (c - c_)
-    return ops.sum(s_ * ks) + 2.0 * ops.sum(linear)
+        def gradient(upstream):
+            slope = s * (above - below) / width
+            return 2.0 * upstream * ks, 2.0 * upstream * slope
+
+        return ops.sum(s * ks), gradient
+
+    return form(s, c)
 
 
 def _check(weighted, kernel_width, double_normalized):

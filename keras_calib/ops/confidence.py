@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_calib.inputs.rows import floored
 from keras_calib.inputs.rows import pick
+from keras_calib.ops.gradients import closed_gradient
 
 
 def top_label(rows):
@@ -45,7 +46,7 @@ def entropy(rows):
     return _entropy(rows.shifted)
 
 
-@ops.custom_gradient
+@closed_gradient
 def _entropy(shifted):
     """The same, of `Rows.shifted`."""
     exponentials = ops.exp(shifted)
@@ -54,10 +55,8 @@ def _entropy(shifted):
     shifted = floored(shifted)
     mean = ops.sum(exponentials * shifted, axis=-1) / total
 
-    def gradient(*arguments, upstream=None):
-        # JAX and TensorFlow pass it by position, torch by name.
-        slope = arguments[0] if upstream is None else upstream
-        scale = (slope / total)[:, None]
+    def gradient(upstream):
+        scale = (upstream / total)[:, None]
         return -scale * exponentials * (shifted - mean[:, None])
 
     return ops.log(total) - mean, gradient
