@@ -6,12 +6,14 @@ a class that is not its label, which every result would show; or, in the second
 form of a case, it holds NaN or 1e30 as prediction and -7 as label.
 """
 
+import collections
 import dataclasses
 import zlib
 
 import keras
 import ml_dtypes
 import numpy as np
+import pytest
 
 from tests.differential import reference
 
@@ -200,8 +202,10 @@ def make(
         # A calibrated network would have errors that are all about 0.
         every = max(2, classes)
         ids = rng.integers(0, every, lead)
-        likely = scores.argmax(axis=-1) if classes > 1 else (
-            scores[..., 0] > (0.0 if from_logits else 0.5)
+        likely = (
+            scores.argmax(axis=-1)
+            if classes > 1
+            else (scores[..., 0] > (0.0 if from_logits else 0.5))
         )
         ids = np.where(rng.random(lead) < 0.45, likely, ids).astype("int64")
         counts = np.ones(lead, bool)
@@ -257,11 +261,11 @@ def make(
         odd = np.arange(24).reshape(lead) % 2
         scores[silent] = np.where(odd, np.nan, 1e30)[silent][:, None]
     elif silent.any():
-        wrong = np.eye(classes)[(ids[silent] + 1) % classes]
+        wrong = np.eye(every)[(ids[silent] + 1) % every][:, -classes:]
         if from_logits:
-            scores[silent] = 9.0 * wrong
+            scores[silent] = 18.0 * wrong - 9.0
         else:
-            scores[silent] = 0.01 + (1 - 0.01 * classes) * wrong
+            scores[silent] = 0.01 + (1 - 0.01 * every) * wrong
     options = {}
     if from_logits:
         options["from_logits"] = True
@@ -397,3 +401,80 @@ CASES = [
     *both("no_row", void=255, valid=0),
 ]
 BY_NAME = {case.name: case for case in CASES}
+
+
+# Each name is compared on a case of each kind.
+KINDS = {
+    "masked": lambda case: case.mask is not None,
+    "void": lambda case: "ignore_class" in case.options,
+    "one per sample": lambda case: np.ndim(case.weight) == 1,
+    "a column": lambda case: (
+        np.ndim(case.weight) > 1 and case.weight.shape[1:] == (1,)
+    ),
+    "one per row": lambda case: (
+        len(case.lead) > 1 and np.shape(case.weight) == case.lead
+    ),
+    "one-hot": lambda case: "one_hot" in case.name,
+    "soft": lambda case: case.soft,
+    "one sigmoid": lambda case: case.one_unit,
+    "garbage": lambda case: case.garbage,
+    "half": lambda case: "16" in case.dtype,
+    "axis": lambda case: case.axis != -1,
+    "probabilities": lambda case: not case.from_logits,
+}
+
+
+def covering(names, applies=lambda name, case: True, cases=CASES):
+    """Pairs of a name and a case: each name on each kind, each case thrice.
+
+    Which case of a kind a name gets is the one that fewest have had.
+
+    Args:
+        names: of what is compared.
+        applies: whether a name can be compared on a case.
+        cases: the cases to choose from.
+
+    Returns:
+        A set of `(name, case's name)`.
+    """
+    chosen = collections.defaultdict(set)
+    uses = collections.Counter()
+
+    def take(name, case):
+        if case.name not in chosen[name]:
+            chosen[name].add(case.name)
+            uses[case.name] += 1
+
+    for name in names:
+        for belongs in KINDS.values():
+            fit = [c for c in cases if belongs(c) and applies(name, c)]
+            fresh = [c for c in fit if c.name not in chosen[name]]
+            if fresh:
+                take(name, min(fresh, key=lambda c: uses[c.name]))
+    for case in cases:
+        fit = [n for n in names if applies(n, case)]
+        fit.sort(key=lambda n: (case.name in chosen[n], len(chosen[n])))
+        for name in fit[: max(0, 3 - uses[case.name])]:
+            take(name, case)
+    return {(name, case) for name in names for case in chosen[name]}
+
+
+def pairs(names, applies=lambda name, case: True, cases=CASES):
+    """`covering`, as parameters; on PyTorch the other pairs are slow tests.
+
+    There each operation runs by itself and the whole product takes seconds;
+    other backends compile each operation anew for each shape and dtype.
+    """
+    wanted = covering(names, applies, cases)
+    everything = keras.backend.backend() == "torch"
+    found = []
+    for case in cases:
+        for name in names:
+            pair = name, case.name
+            if not applies(name, case) or not (everything or pair in wanted):
+                continue
+            marks = [] if pair in wanted else [pytest.mark.slow]
+            found.append(
+                pytest.param(name, case, id="-".join(pair), marks=marks)
+            )
+    return found

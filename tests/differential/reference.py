@@ -65,6 +65,14 @@ class Rows:
         """1 where the prediction is the label."""
         return (self.top == self.y).astype("float64")
 
+    def normalized(self):
+        """With probabilities that sum to one, as a softmax of `z` has them.
+
+        Losses are functions of logits; half precision leaves a sum of one only
+        nearly, which metrics take as it comes.
+        """
+        return dataclasses.replace(self, p=np.exp(self.log_p))
+
     def of(self, values, index):
         return values[np.arange(len(self)), index]
 
@@ -168,9 +176,9 @@ def ada_focal(r, edges, gammas):
     """`-(1 - sign(gamma) p)^|gamma| log p`, gamma of the bin of `p`."""
     p = np.exp(r.log_p)
     gamma = np.asarray(gammas)[np.searchsorted(edges, p, side="right")]
-    return -(
-        r.t * (1 - np.sign(gamma) * p) ** np.abs(gamma) * r.log_p
-    ).sum(axis=1)
+    return -(r.t * (1 - np.sign(gamma) * p) ** np.abs(gamma) * r.log_p).sum(
+        axis=1
+    )
 
 
 def dual_focal(r, gamma=5.0):
@@ -321,9 +329,11 @@ def crl(r, correctness):
 
 
 def reduced(r, per_row, batch=0.0, reduction="sum_over_batch_size"):
-    """Keras' reduction of the per-row part, and the batch's statistic once.
+    """Keras' reduction of the per-row part, and the batch's statistic.
 
     A weight scales the value, a masked or void row leaves the number of rows.
+    The statistic is that of the batch: a mean has it once; where each row has
+    a value, so has each row that counts; and a sum is the sum of those.
     """
     if reduction == "none":
         values = np.zeros(r.total)
@@ -331,6 +341,8 @@ def reduced(r, per_row, batch=0.0, reduction="sum_over_batch_size"):
         values[r.counts] += batch
         return values.reshape(r.shape)
     total = (r.w * per_row).sum()
+    if reduction == "sum":
+        return total + batch * r.counted
     if reduction == "mean_with_sample_weight":
         return (total / r.w.sum() if len(r) else 0.0) + batch
     return total / max(r.counted, 1) + batch

@@ -86,18 +86,13 @@ def test_monitor(case, own):
     case = BY_NAME[case]
     monitor = kc.callbacks.CalibrationMonitor(
         data_of(case) if own else None,
-        metrics=[
-            name
-            for name in test_metrics.errors_of(case.rows(), True)
-        ],
+        metrics=list(test_metrics.errors_of(case.rows(), True)),
         batch_size=max(1, case.lead[0] // 2),
         **case.options,
     )
     loss = None
     if not own:
         loss = kc.losses.BrierLoss(**case.options)
-        if case.one_unit:
-            loss = keras.losses.BinaryCrossentropy(from_logits=True)
     _, logs = fitted(case, monitor, not own, loss)
     found = {
         key.removeprefix("val_"): value

@@ -9,7 +9,7 @@ import pytest
 import keras_calib as kc
 from tests.differential import reference as ref
 from tests.differential.cases import BY_NAME
-from tests.differential.cases import CASES
+from tests.differential.cases import pairs
 from tests.helpers import to_numpy
 from tests.helpers import value_and_gradient
 
@@ -187,7 +187,8 @@ def applies(name, case):
         return False
     # Keras' categorical losses want the classes on one side, and one-hot rows.
     if name == "foreign_primary":
-        return case.labels.ndim > len(case.lead) and not case.one_unit
+        one_hot = case.labels.shape == case.predictions.shape
+        return one_hot and not case.one_unit
     return True
 
 
@@ -198,20 +199,13 @@ def _tensor(name):
 
 def expected(name, rows, reduction="sum_over_batch_size"):
     _, per_row, batch = LOSSES[name]
+    rows = rows.normalized()
     per_row = per_row(rows) if len(rows) else np.zeros(0)
     batch = batch(rows) if batch is not None and len(rows) else 0.0
     return ref.reduced(rows, per_row, batch, reduction)
 
 
-PAIRS = [
-    pytest.param(name, case, id=f"{name}-{case.name}")
-    for case in CASES
-    for name in LOSSES
-    if applies(name, case)
-]
-
-
-@pytest.mark.parametrize("name, case", PAIRS)
+@pytest.mark.parametrize("name, case", pairs(LOSSES, applies))
 def test_value(name, case):
     loss = LOSSES[name][0](**case.options)
     found = to_numpy(loss(case.labels, _tensor(case.name), case.weight))
@@ -222,7 +216,7 @@ def test_value(name, case):
     )
 
 
-REDUCTIONS = ["none", "mean", "mean_with_sample_weight"]
+REDUCTIONS = ["none", "sum", "mean", "mean_with_sample_weight"]
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
@@ -246,14 +240,24 @@ def test_reduction(name, case, reduction):
     )
 
 
-@pytest.mark.parametrize("case", ["ids", "tokens_masked", "images_axis_1"])
-@pytest.mark.parametrize("name", ["FocalLoss", "CPC", "DCA", "MMCE"])
+@pytest.mark.parametrize(
+    "case",
+    ["ids", "weights_0_garbage", "tokens_masked_weights", "images_axis_1"],
+)
+@pytest.mark.parametrize("name", ["FocalLoss", "CPC", "DCA", "MMCE", "AvUC"])
 def test_a_sum_is_the_sum_of_what_is_not_reduced(name, case):
     case = BY_NAME[case]
-    loss = LOSSES[name][0](**case.options, reduction="sum")
-    found = to_numpy(loss(case.labels, _tensor(case.name), case.weight))
-    values = expected(name, case.rows(), "none")
-    assert found == pytest.approx(values.sum(), rel=2e-5)
+    rows = case.rows()
+    both = {}
+    for reduction in ("sum", "none"):
+        loss = LOSSES[name][0](**case.options, reduction=reduction)
+        both[reduction] = to_numpy(
+            loss(case.labels, _tensor(case.name), case.weight)
+        )
+    wanted = expected(name, rows, "sum")
+    assert wanted == pytest.approx(expected(name, rows, "none").sum())
+    assert both["sum"] == pytest.approx(wanted, rel=2e-5)
+    assert both["none"].sum() == pytest.approx(wanted, rel=2e-5)
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -281,9 +285,7 @@ FUNCTIONS = {
         lambda r: ref.acls(r, 0.5, "zero"),
     ),
     "ada_focal_loss": (
-        functools.partial(
-            kc.losses.ada_focal_loss, edges=EDGES, gammas=GAMMAS
-        ),
+        functools.partial(kc.losses.ada_focal_loss, edges=EDGES, gammas=GAMMAS),
         lambda r: ref.ada_focal(r, EDGES, GAMMAS),
     ),
     "avuc": (kc.losses.avuc, ref.avuc),

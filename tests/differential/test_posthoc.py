@@ -8,6 +8,7 @@ import keras_calib as kc
 from tests.differential import reference as ref
 from tests.differential.cases import BY_NAME
 from tests.differential.cases import CASES
+from tests.differential.cases import pairs
 from tests.helpers import to_numpy
 
 # Maps that take any number of classes, and maps for two.
@@ -82,29 +83,69 @@ def test_temperature(case):
     assert record["nll_after"] == pytest.approx(after, rel=1e-4)
 
 
-@pytest.mark.parametrize("case", ARRAYS, ids=lambda case: case.name)
-@pytest.mark.parametrize("name", [*MAPS, *BINARY])
-def test_only_the_rows_that_count_are_fitted(name, case):
-    # The rows themselves, one by one, with weights of another size.
-    rows = case.rows()
-    if name in BINARY and rows.num_classes > 2:
-        pytest.skip("for two classes")
-    z = rows.z[:, 1:] if case.one_unit else rows.z
-    plain, layer = make(name), make(name)
-    weight = 3.0 * rows.w if case.weight is not None else None
-    labels = rows.t if case.soft else rows.y
+def fits(name, case):
+    classes = max(2, case.num_units)
+    return classes == 2 or name not in BINARY
+
+
+def fitted(name, *arguments, **options):
     keras.utils.set_random_seed(0)
-    plain.adapt(z.astype("float32"), labels, weight)
-    keras.utils.set_random_seed(0)
-    layer.adapt(logits_of(case), case.labels, case.weight, **ignored(case))
-    probe = np.random.default_rng(0).normal(size=(8, z.shape[1]))
+    layer = make(name)
+    layer.adapt(*arguments, **options)
+    return layer
+
+
+def assert_same_map(found, wanted, num_units):
+    probe = np.random.default_rng(0).normal(size=(8, num_units))
     probe = probe.astype("float32")
-    found, wanted = to_numpy(layer(probe)), to_numpy(plain(probe))
-    if z.shape[1] > 1:
+    found, wanted = to_numpy(found(probe)), to_numpy(wanted(probe))
+    if num_units > 1:
         # A constant on all logits of a row means nothing.
         found, wanted = ref.log_softmax(found), ref.log_softmax(wanted)
         found, wanted = np.exp(found), np.exp(wanted)
     np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=2e-4)
+
+
+HARD = [case for case in ARRAYS if not case.soft]
+
+
+@pytest.mark.parametrize("name, case", pairs([*MAPS, *BINARY], fits, HARD))
+def test_only_the_rows_that_count_are_fitted(name, case):
+    # The rows themselves, one by one, with weights of another size.
+    rows = case.rows()
+    z = rows.z[:, 1:] if case.one_unit else rows.z
+    weight = 3.0 * rows.w if case.weight is not None else None
+    wanted = fitted(name, z.astype("float32"), rows.y, weight)
+    found = fitted(
+        name, logits_of(case), case.labels, case.weight, **ignored(case)
+    )
+    assert_same_map(found, wanted, z.shape[1])
+
+
+# Of a soft label the others take the class, or count how many rows a bin has.
+LIKELIHOOD = [
+    name
+    for name in MAPS
+    if name
+    not in ("HistogramBinning", "IsotonicCalibration", "SplineCalibration")
+]
+
+
+@pytest.mark.parametrize("case", ["soft", "tokens_soft_weights"])
+@pytest.mark.parametrize("name", LIKELIHOOD)
+def test_a_soft_label_is_a_row_for_each_class(name, case):
+    # The expected likelihood is that of every class, weighted by its share.
+    case = BY_NAME[case]
+    rows = case.rows()
+    classes = rows.num_classes
+    found = fitted(name, logits_of(case), case.labels, case.weight)
+    wanted = fitted(
+        name,
+        np.repeat(rows.z, classes, axis=0).astype("float32"),
+        np.tile(np.arange(classes), len(rows)),
+        (rows.w[:, None] * rows.t).reshape(-1),
+    )
+    assert_same_map(found, wanted, classes)
 
 
 @pytest.mark.parametrize(
@@ -224,9 +265,7 @@ def test_evaluate_of_a_calibrated_model_sees_the_mask(case):
     )
     p = calibrated_probabilities(rows, ref.temperature(rows))
     c, a = p.max(axis=1), rows.a
-    assert logs["nll"] == pytest.approx(
-        ref.nll(rows, np.log(p)), rel=1e-3
-    )
+    assert logs["nll"] == pytest.approx(ref.nll(rows, np.log(p)), rel=1e-3)
     assert logs["ece"] == pytest.approx(
         ref.binned(c, a, rows.w, ref.width_bins(c)), abs=2e-3
     )
