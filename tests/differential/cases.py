@@ -478,3 +478,43 @@ def pairs(names, applies=lambda name, case: True, cases=CASES):
                 pytest.param(name, case, id="-".join(pair), marks=marks)
             )
     return found
+
+
+def cover(names):
+    """A few of these cases that reach every kind that any of them is of.
+
+    Args:
+        names: of cases.
+
+    Returns:
+        A list of names, found greedily.
+    """
+    missing = {
+        kind
+        for kind, belongs in KINDS.items()
+        if any(belongs(BY_NAME[name]) for name in names)
+    }
+    found = []
+    while missing:
+        reached = {
+            name: {kind for kind in missing if KINDS[kind](BY_NAME[name])}
+            for name in names
+        }
+        best = max(names, key=lambda name: len(reached[name]))
+        found.append(best)
+        missing -= reached[best]
+    return found
+
+
+def some(names):
+    """Cases as parameters: those of `cover` always, the others as slow tests.
+
+    For what is built or compiled anew for each case.
+    """
+    always = cover(names)
+    return [
+        pytest.param(
+            name, id=name, marks=[] if name in always else [pytest.mark.slow]
+        )
+        for name in names
+    ]

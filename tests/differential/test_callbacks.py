@@ -10,6 +10,7 @@ import keras_calib as kc
 from tests.differential import reference as ref
 from tests.differential import test_metrics
 from tests.differential.cases import BY_NAME
+from tests.differential.cases import some
 from tests.helpers import to_numpy
 
 CASES = [
@@ -81,7 +82,7 @@ def data_of(case):
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["own_data", "fit_data"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", some(CASES))
 def test_monitor(case, own):
     case = BY_NAME[case]
     monitor = kc.callbacks.CalibrationMonitor(
@@ -103,19 +104,11 @@ def test_monitor(case, own):
     test_metrics.compare(found, wanted, case)
 
 
-def without_axis(names):
-    return [name for name in names if "axis" not in name]
-
-
-def read_as(case):
-    return {k: v for k, v in case.options.items() if k != "axis"}
-
-
-@pytest.mark.parametrize("case", without_axis(CASES))
+@pytest.mark.parametrize("case", some(CASES))
 def test_temperature_tracker(case):
     case = BY_NAME[case]
     tracker = kc.callbacks.TemperatureTracker(
-        data_of(case), batch_size=max(1, case.lead[0] // 2), **read_as(case)
+        data_of(case), batch_size=max(1, case.lead[0] // 2), **case.options
     )
     _, logs = fitted(case, tracker, validation=False)
     rows = case.rows()
@@ -132,7 +125,7 @@ def test_temperature_tracker(case):
 
 
 @pytest.mark.parametrize(
-    "case", [n for n in without_axis(CASES) if not n.startswith("sigmoid")]
+    "case", some([n for n in CASES if not n.startswith("sigmoid")])
 )
 def test_ada_focal_schedule(case):
     case = BY_NAME[case]
@@ -166,7 +159,7 @@ def test_ada_focal_schedule(case):
     )
 
 
-@pytest.mark.parametrize("case", without_axis(CASES))
+@pytest.mark.parametrize("case", some(CASES))
 def test_reliability_diagram(case, monkeypatch, tmp_path):
     from matplotlib import figure
 
@@ -180,7 +173,7 @@ def test_reliability_diagram(case, monkeypatch, tmp_path):
         data_of(case),
         num_bins=10,
         batch_size=max(1, case.lead[0] // 2),
-        **read_as(case),
+        **case.options,
     )
     fitted(case, diagram, validation=False)
     rows = case.rows()

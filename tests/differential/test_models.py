@@ -13,6 +13,7 @@ import pytest
 import keras_calib as kc
 from tests.differential import reference as ref
 from tests.differential.cases import BY_NAME
+from tests.differential.cases import cover
 from tests.helpers import to_numpy
 
 COMPARED = {
@@ -83,12 +84,18 @@ def halves(case):
 
 
 def compiled_ones(names, compiled):
-    """Each case eagerly; of some the compiled code as well."""
+    """Each case eagerly; of some the compiled code as well.
+
+    A few cases that reach every kind run always, the others as slow tests.
+    """
+    always = cover(names)
     for name in names:
-        yield pytest.param(name, True, id=f"{name}-eager")
+        marks = [] if name in always else [pytest.mark.slow]
+        yield pytest.param(name, True, id=f"{name}-eager", marks=marks)
         # Dynamo takes minutes, and on PyTorch nothing is compiled unasked.
         if name in compiled and keras.backend.backend() != "torch":
-            yield pytest.param(name, False, id=f"{name}-compiled")
+            marks = [] if name == compiled[0] else [pytest.mark.slow]
+            yield pytest.param(name, False, id=f"{name}-compiled", marks=marks)
 
 
 # Networks that learn together.
@@ -123,7 +130,12 @@ PAIRS = [
     "sigmoid_probabilities",
     "sigmoid_tokens_garbage",
 ]
-COMPILED = ("tokens_masked_weights_garbage", "images_axis_1", "sigmoid_tokens")
+COMPILED = (
+    "tokens_masked_weights_garbage",
+    "images_axis_1",
+    "sigmoid_tokens_garbage",
+    "sigmoid_tokens",
+)
 WEIGHT = 0.7
 # Name: how to make it, what each network's label loss and divergence are
 # multiplied by, and whom it learns from.
@@ -268,7 +280,13 @@ def test_two_networks(name, case, eager):
 
 
 @pytest.mark.parametrize("name", PEERS)
-@pytest.mark.parametrize("case", ["tokens_masked_weights", "images_axis_1"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "tokens_masked_weights",
+        pytest.param("images_axis_1", marks=pytest.mark.slow),
+    ],
+)
 def test_three_networks(case, name):
     case = BY_NAME[case]
     cases = [case, peer(case, 1), peer(case, 2)]
