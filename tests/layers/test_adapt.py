@@ -21,6 +21,7 @@ TOLD = pytest.mark.filterwarnings(
     "ignore:Every calibration sample",
     "ignore:.*classes have no calibration sample",
     "ignore:The fit of",
+    "ignore:overflow encountered in cast",
 )
 
 
