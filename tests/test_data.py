@@ -203,39 +203,3 @@ def test_masked_weights_of_padding_do_not_matter():
 def test_masked_weights_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="do not fit"):
         data.masked_weights(np.ones(4), np.ones((2, 3), bool), (2, 3))
-
-
-def test_predict_once_pads_batches_of_different_length():
-    network = MASKED["sequential"]()
-    parts = [
-        (TOKENS[:, :3], TOKENS[:, :3] % 3, np.array([1.0, 2.0, 3.0])),
-        (TOKENS[:2], TOKENS[:2] % 3, np.array([4.0, 5.0])),
-    ]
-    scores, labels, weight = data.predict_once(network, iter(parts), 2)
-    assert scores.shape == (5, 5, 3)
-    assert labels.shape == weight.shape == (5, 5)
-    for rows, (x, y, w) in zip((slice(3), slice(3, 5)), parts, strict=True):
-        width = x.shape[1]
-        np.testing.assert_allclose(
-            scores[rows, :width], to_numpy(network(x)), atol=1e-6
-        )
-        np.testing.assert_array_equal(labels[rows, :width], y)
-        expected = w[:, None] * (x != 0)
-        np.testing.assert_array_equal(weight[rows, :width], expected)
-        assert not weight[rows, width:].any()
-
-
-def test_predict_once_without_a_mask_keeps_what_came():
-    network = sequential(layers.Embedding(5, 4), layers.Dense(3))
-    parts = [(TOKENS, TOKENS % 3), (TOKENS[:1], TOKENS[:1] % 3)]
-    source = [(x, y, None) for x, y in parts]
-    scores, labels, weight = data.predict_once(network, source, 2)
-    assert scores.shape == (4, 5, 3) and labels.shape == (4, 5)
-    assert weight is None
-
-
-def test_predict_once_with_weights_in_some_batches():
-    network = sequential(layers.Embedding(5, 4), layers.Dense(3))
-    source = [(TOKENS, TOKENS % 3, None), (TOKENS, TOKENS % 3, np.ones(3) * 2)]
-    _, _, weight = data.predict_once(network, source, 2)
-    np.testing.assert_array_equal(weight, [[1.0] * 5] * 3 + [[2.0] * 5] * 3)
