@@ -34,6 +34,7 @@ CASES = [
     "sigmoid",
     "sigmoid_tokens",
 ]
+COMPILED = ("tokens_masked_void_garbage", "images_masked", "sigmoid_tokens")
 COMPARED = {
     "AdaFocalSchedule",
     "CalibrationMonitor",
@@ -51,6 +52,13 @@ def test_every_public_callback_has_a_case():
     assert set(kc.callbacks.__all__) - COMPARED == set(ELSEWHERE)
 
 
+def how_to_run(case):
+    """Some cases as compiled code, which takes a second or more for each."""
+    if case.name not in COMPILED:
+        return {"run_eagerly": True}
+    return {"jit_compile": keras.backend.backend() == "jax"}
+
+
 def fitted(case, callback, validation=True, loss=None, metrics=None):
     """One epoch of `fit`, which changes nothing, and its logs."""
     model = case.network()
@@ -59,7 +67,7 @@ def fitted(case, callback, validation=True, loss=None, metrics=None):
         keras.optimizers.SGD(0.0),
         loss or keras.losses.MeanAbsoluteError(),
         metrics=metrics,
-        run_eagerly=False,
+        **how_to_run(case),
     )
     x = case.inputs()
     data = (x, case.labels)
@@ -69,6 +77,7 @@ def fitted(case, callback, validation=True, loss=None, metrics=None):
         x,
         case.labels if loss else np.zeros_like(case.predictions, "float32"),
         batch_size=max(1, case.lead[0] // 2),
+        sample_weight=case.weight if loss else None,
         validation_data=data if validation else None,
         callbacks=[callback],
         verbose=0,
@@ -135,10 +144,15 @@ def test_ada_focal_schedule(case):
     )
     model = case.network()
     model.compile(
-        keras.optimizers.SGD(0.0), loss, metrics=loss.component_metrics()
+        keras.optimizers.SGD(0.0),
+        loss,
+        metrics=loss.component_metrics(),
+        **how_to_run(case),
     )
     model.fit(
-        *data_of(case)[:2],
+        case.inputs(),
+        case.labels,
+        sample_weight=case.weight,
         batch_size=max(1, case.lead[0] // 2),
         callbacks=[schedule],
         verbose=0,
