@@ -60,8 +60,18 @@ def mass_bin_of_cell(count, num_bins):
     before = running - count
     reached = ops.divide_no_nan(before * num_bins, total)
     # A rank is reached although the sum was rounded down.
-    index = ops.cast(ops.floor(reached + 1e-5), "int32")
+    slack = ops.where(_is_whole(count), 1e-5, 1e-5 * num_bins)
+    index = ops.cast(ops.floor(reached + slack), "int32")
     return ops.clip(index, 0, num_bins - 1)
+
+
+def _is_whole(count):
+    """Whether all are whole: float32 sums of counts are exact.
+
+    Those of weights are rounded, in the course of a running sum by up to some
+    1e-6 of it.
+    """
+    return ops.all(ops.equal(count, ops.round(count)))
 
 
 def merge_cells(weight, residual, num_bins):
@@ -101,5 +111,6 @@ def cells_below(count, share):
     running = ops.cumsum(count)
     share = ops.convert_to_tensor(share, count.dtype)
     # A rank is reached although the product was rounded up.
-    found = ops.searchsorted(running, (share - 1e-7) * running[-1])
+    slack = ops.where(_is_whole(count), 1e-7, 1e-5)
+    found = ops.searchsorted(running, (share - slack) * running[-1])
     return ops.minimum(ops.cast(found, "int32") + 1, count.shape[0])
