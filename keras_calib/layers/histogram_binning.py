@@ -148,8 +148,14 @@ def histogram(scores, events, num_bins, equal_mass=False, weight=None):
 
 def equal_mass_edges(scores, num_bins, weight=None):
     """Midpoints between the scores at the quantiles, without repetitions."""
-    values, index = np.unique(scores, return_inverse=True)
-    mass = np.cumsum(np.bincount(index, weight))
+    if weight is None:
+        values, mass = np.sort(scores), np.arange(1.0, len(scores) + 1)
+    else:
+        order = np.argsort(scores)
+        values, mass = scores[order], np.cumsum(weight[order])
+    # Equal scores are one, with the mass of all.
+    last = np.append(values[1:] > values[:-1], True)
+    values, mass = values[last], mass[last]
     # A sum of weights may miss its bin's share by a rounding error.
     shares = np.arange(1, num_bins) / num_bins * (1 - 1e-9)
     low = np.searchsorted(mass, shares * mass[-1])

@@ -76,7 +76,6 @@ class IntraOrderPreserving(CalibrationLayer):
     preserves_accuracy = True
     shift_invariant = True
     objectives = ("nll", "label_smoothing", "focal", "loss")
-    _rounds = True
 
     def __init__(
         self,
@@ -100,6 +99,7 @@ class IntraOrderPreserving(CalibrationLayer):
                 f"Received: num_segments={num_segments}."
             )
         self.family = family
+        self._rounds = family == "order_invariant"
         self.num_segments = num_segments
         self.hidden = tuple(hidden)
         if penalty is None:
