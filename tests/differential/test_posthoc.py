@@ -297,10 +297,11 @@ def test_evaluate_of_a_calibrated_model_sees_the_mask(case):
     )
     rows = case.rows()
     calibrated.compile(
+        loss=kc.losses.BrierLoss(),
         weighted_metrics=[
             kc.metrics.NegativeLogLikelihood(name="nll"),
             kc.metrics.ExpectedCalibrationError(name="ece"),
-        ]
+        ],
     )
     logs = calibrated.evaluate(
         case.inputs(),
