@@ -220,7 +220,8 @@ def pick(scores, index):
 
 def floored(values):
     """Minus infinity as the lowest number that counts, float32 or wider."""
-    return ops.where(values > LOWEST, values, LOWEST)
+    # A tensor: with a number torch would lose float64.
+    return ops.maximum(values, ops.cast(LOWEST, values.dtype))
 
 
 def at_least_float32(values):

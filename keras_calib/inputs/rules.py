@@ -230,6 +230,10 @@ def check_numbers(labels):
 
 def check_ids(ids, num_classes):
     """Raise for class ids `(n,)` that are none."""
+    if not len(ids) or (
+        ids.dtype.kind in "biu" and ids.min() >= 0 and ids.max() < num_classes
+    ):
+        return
     wrong = wrong_ids(ids, num_classes, np)
     if not wrong.any():
         return
