@@ -36,8 +36,11 @@ def batches(x, y=None, sample_weight=None, batch_size=None, steps=None):
             data is endless and `steps` is not given.
     """
     if y is not None:
-        if isinstance(y, list | tuple):
-            y = np.asarray(y)
+        # A list of numbers would be taken for a structure of arrays.
+        y, sample_weight = (
+            np.asarray(part) if isinstance(part, list | tuple) else part
+            for part in (y, sample_weight)
+        )
         source, total = _array_batches(x, y, sample_weight, batch_size or 32)
     else:
         source, total = _dataset_batches(x, sample_weight, batch_size)

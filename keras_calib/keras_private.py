@@ -53,19 +53,21 @@ class _MaskReader(keras.layers.Layer):
         return inputs
 
 
-def pass_mask_on(labels, mask):
+def pass_mask_on(labels, predictions, mask):
     """Remember a mask beside the labels of the same batch, for the metrics.
 
     Keras' JAX trainer differentiates the loss of a step and hands its metrics
     a copy of the predictions, which has lost its mask; the labels are the same
-    objects. Only labels inside compiled code are asked, and the memory ends
-    with them. On other backends the predictions keep their mask.
+    objects. Only a loss that is being differentiated or compiled passes its
+    mask on, and the memory ends with the labels. On other backends the
+    predictions keep their mask.
 
     Args:
         labels: what the loss was called with.
-        mask: what `keras_mask` found on its predictions, not `None`.
+        predictions: the same.
+        mask: what `keras_mask` found on the predictions, not `None`.
     """
-    if _is_traced_by_jax(labels):
+    if _is_traced_by_jax(labels) or _is_traced_by_jax(predictions):
         key = id(labels)
         if key not in _passed_on:
             weakref.finalize(labels, _passed_on.pop, key, None)
@@ -74,9 +76,7 @@ def pass_mask_on(labels, mask):
 
 def mask_passed_on(labels):
     """The mask that `pass_mask_on` remembered, or `None`."""
-    if _is_traced_by_jax(labels):
-        return _passed_on.get(id(labels))
-    return None
+    return _passed_on.get(id(labels))
 
 
 _passed_on = {}
@@ -218,6 +218,9 @@ def compile_loss(model, y, y_pred, sample_weight=None):
     Returns:
         A scalar tensor.
     """
+    if sample_weight is not None and ops.is_tensor(sample_weight):
+        # A copy: on torch, Keras multiplies weights by a mask in place.
+        sample_weight = sample_weight * ops.ones_like(sample_weight)
     loss = getattr(model, "_compile_loss", None)
     if loss is not None:
         return loss(y, y_pred, sample_weight)

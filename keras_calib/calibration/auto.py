@@ -62,6 +62,11 @@ def choose(rows, class_loss_scaling=None, seed=0, affine=False):
         ValueError: if there are fewer samples than folds, or temperature
             scaling cannot be fitted.
     """
+    if len(rows.labels) != rows.num_samples:
+        raise ValueError(
+            '`method="auto"` compares maps on samples of one class each. '
+            "Received: soft labels. Pass class ids, or name a method."
+        )
     rows = _subsample(rows, seed)
     scores, labels, weight = rows.logits, rows.labels, rows.weight
     num_classes = max(2, scores.shape[-1])

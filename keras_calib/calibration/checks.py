@@ -14,6 +14,7 @@ from keras_calib.calibration.head import has_graph
 from keras_calib.calibration.head import output_kind
 from keras_calib.calibration.head import refuse_several_sigmoids
 from keras_calib.calibration.methods import as_map
+from keras_calib.inputs import rules
 from keras_calib.keras_private import called_symbolically
 from keras_calib.keras_private import flatten_layers
 from keras_calib.layers.base import CalibrationLayer
@@ -176,17 +177,13 @@ def are_probabilities(scores, tolerance=1e-2):
 
 def refuse_probabilities(scores, from_logits):
     """Refuse rows that are said to be logits and can be none."""
-    # One sigmoid unit may have logits between 0 and 1.
-    if scores.shape[-1] == 1 or not are_probabilities(scores, 2e-3):
-        return
-    said = "its graph ends without a softmax"
-    if from_logits:
-        said = "`from_logits=True` says that it gives logits"
-    raise ValueError(
-        f"The model gives probabilities, and {said}. Received: outputs from "
-        f"{scores.min():.6g} to {scores.max():.6g}, in rows that sum to 1. "
-        "Pass `from_logits=False`."
-    )
+    try:
+        rules.check_logits(scores)
+    except ValueError as error:
+        said = "its graph ends without a softmax"
+        if from_logits:
+            said = "`from_logits=True` says that it gives logits"
+        raise ValueError(f"{error} Here {said}.") from None
 
 
 def check_probabilities(scores, fuse):
@@ -196,20 +193,15 @@ def check_probabilities(scores, fuse):
             "`fuse=True` needs the logits, and the model gives probabilities "
             "without a final softmax in its graph. Leave out `fuse`."
         )
-    if are_probabilities(scores):
-        return
-    sums = scores.sum(axis=-1)
-    remedy = "Pass `from_logits=True`, or nothing."
-    if scores.min() >= 0 and scores.max() <= 1.001:
-        remedy = (
-            "Several sigmoid units are multi-label, and no softmax: calibrate "
-            "one label at a time."
-        )
-    raise ValueError(
-        "With `from_logits=False` the model must give probabilities. "
-        f"Received: outputs from {scores.min():.6g} to {scores.max():.6g}, "
-        f"rows that sum to {sums.min():.6g} up to {sums.max():.6g}. {remedy}"
-    )
+    try:
+        rules.check_probabilities(scores)
+    except ValueError as error:
+        if not (scores.min() >= 0 and scores.max() <= 1.001):
+            raise
+        raise ValueError(
+            f"{error} Several sigmoid units are multi-label, and no softmax: "
+            "calibrate one label at a time."
+        ) from None
 
 
 def source_of(scores):

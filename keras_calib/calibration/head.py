@@ -399,7 +399,10 @@ class _Stripper:
             return arguments[0], None
         if self.twin:
             _check_fusable(operation, final)
-            return _copy(operation, arguments[0])
+            # A layer that is used before, too, stays there under its name.
+            rest = keras.Model(inputs_of(model), arguments[0])
+            name = free_name(rest, operation.name)
+            return _copy(operation, arguments[0], name)
         name = free_name(self.model, f"{operation.name}_logits")
         if type(operation) is keras.layers.TimeDistributed:
             layer = keras.layers.TimeDistributed(
@@ -465,7 +468,7 @@ PARTS = tuple(
 )
 
 
-def _copy(layer, tensor):
+def _copy(layer, tensor, name):
     """A copy of `layer` with a bias and no activation, applied to `tensor`.
 
     It is made from the layer's arguments, because `get_config` fails for a
@@ -478,7 +481,7 @@ def _copy(layer, tensor):
             for name in (*SETTINGS, *PARTS, "activity_regularizer")
             if hasattr(layer, name)
         },
-        name=layer.name,
+        name=name,
         dtype=layer.dtype_policy,
     )
     weights = layer.get_weights()

@@ -32,7 +32,7 @@ class Samples:
         scores: the network's outputs, one row per sample that counts, float32
             or float64, `(n, num_classes)`; an array, or a memory map that is
             gone when `collect` ends.
-        labels: int32 class ids, `(n,)`.
+        labels: int32 class ids, `(n,)`; or soft labels, `(n, num_classes)`.
         weight: `None`, or float64, `(n,)`.
         one_hot: whether the labels came as one-hot rows.
         fingerprint: a hash of the inputs that does not depend on their order.
@@ -102,11 +102,19 @@ def collect(network, source, total, ignore_class=None, verbose=0, spill=None):
         weight = np.concatenate(weights)
         yield Samples(
             store.rows(),
-            np.concatenate(labels),
+            _join(labels, scores.shape[-1]),
             relative_weights(weight),
             one_hot,
             f"{int(np.concatenate(prints).sum()):016x}",
         )
+
+
+def _join(labels, num_classes):
+    """Labels of all batches; as rows where one batch has soft labels."""
+    if any(part.ndim == 2 for part in labels):
+        identity = np.eye(max(2, num_classes), dtype="float32")
+        labels = [part if part.ndim == 2 else identity[part] for part in labels]
+    return np.concatenate(labels)
 
 
 def _counts(labels, weight, ignore_class):

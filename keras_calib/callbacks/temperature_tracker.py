@@ -4,6 +4,7 @@ import numpy as np
 
 from keras_calib.callbacks.validation import ValidationCallback
 from keras_calib.inputs import arrays
+from keras_calib.inputs.predictions import calibration_data
 from keras_calib.layers.fits.temperature import fit_temperature
 from keras_calib.metrics import exact
 
@@ -80,7 +81,8 @@ class TemperatureTracker(ValidationCallback):
         logits = read.logits
         if logits is None:
             logits = np.log(np.maximum(read.probabilities, arrays.TINY))
-        found = fit_temperature(logits, labels, weight)
+        rows = labels if read.targets is None else read.targets
+        found = fit_temperature(*calibration_data(logits, rows, weight)[:3])
         p = np.exp(arrays.log_softmax(logits / found.temperature))
         confidence, correct = exact.top_label(labels, p)
         error = exact.expected_calibration_error(

@@ -7,12 +7,14 @@ backend may cut float64 to float32.
 import dataclasses
 import functools
 
+import keras
 import numpy as np
 
 from keras_calib.inputs import arrays
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
+from keras_calib.keras_private import keras_mask
 
 TINY = np.finfo("float32").tiny
 
@@ -180,19 +182,15 @@ def as_samples(
     Returns:
         logits: float32 or float64, `(n, num_classes)`; one column for one
             sigmoid unit.
-        labels: int32, `(n,)`.
+        labels: int32, `(n,)`; soft labels as they came, `(n, num_classes)`.
         weight: `None` or float64, `(n,)`.
 
     Raises:
-        ValueError: for bad input, soft labels, or if no sample is left.
+        ValueError: for bad input, or if no sample is left.
     """
     rows = _samples(logits, labels, sample_weight, ignore_class, mask)
     if rows.targets is not None and not is_one_hot(rows.targets):
-        soft = rows.targets[(rows.targets.max(axis=-1) < 1).argmax()]
-        raise ValueError(
-            "Soft labels are fitted by a map alone. Received: a label of "
-            f"{soft}. Pass them to the map's `adapt`, or pass class ids."
-        )
+        return rows.scores, rows.targets, rows.weight
     return rows.scores, rows.labels.astype("int32"), rows.weight
 
 
@@ -279,6 +277,8 @@ class _Read:
 
 
 def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
+    if mask is None and keras.ops.is_tensor(predictions):
+        mask = keras_mask(predictions)
     scores = as_array(predictions)
     if scores.dtype not in ("float32", "float64"):
         scores = scores.astype("float32")

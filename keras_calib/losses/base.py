@@ -89,7 +89,7 @@ class ClassificationLoss(keras.losses.Loss):
     def __call__(self, y_true, y_pred, sample_weight=None):
         mask = keras_mask(y_pred)
         if mask is not None:
-            pass_mask_on(y_true, mask)
+            pass_mask_on(y_true, y_pred, mask)
         with keras.name_scope(self.name):
             rows = self.rows(y_true, y_pred, sample_weight, mask)
             value = reduce(rows, *self.terms(rows), self.reduction)
@@ -163,7 +163,9 @@ class PenalizedLoss(ClassificationLoss):
         """Metrics that show the two parts during `fit`.
 
         They are computed from the predictions that `fit` has anyway: no second
-        forward pass. With sample weights pass them as `weighted_metrics`.
+        forward pass. With sample weights pass them as `weighted_metrics`:
+        like the loss, and unlike other metrics, `primary_loss` is then scaled
+        by the weights, so that `loss = primary_loss + weight * penalty`.
 
         Returns:
             A list of two metrics, named `primary_loss` and `penalty` (before
@@ -291,7 +293,8 @@ def reduce(rows, per_row, batch, reduction):
         return rows.restore(per_row * rows.weights + batch * rows.counts)
     total = ops.sum(per_row * rows.weights)
     if reduction == "sum":
-        return total + batch * ops.sum(rows.weights)
+        # Once for each row: its weights are inside the statistic already.
+        return total + batch * ops.sum(rows.counts)
     if reduction == "mean_with_sample_weight":
         return total / rows.total_weight + batch
     # A mask changes the number of rows, a weight does not.

@@ -177,8 +177,11 @@ class CRL(PenalizedLoss):
         normalization: how counts become a correctness in `[0, 1]`.
             `"min_max"`, as in the authors' code: `(h_i - min h) / (E - min
             h)`, where `h_i` counts how often sample `i` was right, `min h` is
-            taken over the data set and `E` is the number of completed epochs.
-            `"fraction"`, as in the paper: `h_i` over how often it was seen.
+            taken over the data set and `E` is the number of completed epochs,
+            read from the batch as the most often that a sample of it was
+            seen. Where samples are drawn more than once per epoch, that is too
+            many: use `"fraction"`, as in the paper, `h_i` over how often
+            sample `i` was seen.
         primary: the loss to add to; see `PenalizedLoss`.
         weight: float, what the ranking loss is multiplied by.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
@@ -240,7 +243,8 @@ class CRL(PenalizedLoss):
         """`c` of each sample in the batch, in `[0, 1]`, a constant."""
         if self.normalization == "fraction":
             return ops.divide_no_nan(history.correct, history.seen)
-        # A sample is seen once per epoch: that counts the completed ones.
+        # Each sample is seen once per epoch, so the largest count is the number
+        # of completed epochs.
         epochs = ops.maximum(ops.max(history.seen), 1.0)
         # All always right: nothing to rank, and no 0 / 0.
         return ops.divide_no_nan(

@@ -153,3 +153,17 @@ def test_what_cannot_be_fused_is_refused(case):
     model = make()
     with pytest.raises(ValueError, match=message):
         kc.calibrate(model, X, Y, fuse=True, verbose=0, **arguments)
+
+
+def test_a_head_that_is_used_twice_is_copied_for_its_last_call():
+    inputs = keras.Input((6,))
+    shared = keras.layers.Dense(6, "softmax")
+    outputs = shared(keras.layers.Rescaling(5.0)(shared(inputs)))
+    model = keras.Model(inputs, outputs)
+    x = np.random.default_rng(0).normal(size=(300, 6)).astype("float32")
+    y = np.arange(300) % 6
+    plain = kc.calibrate(model, x, y, verbose=0)
+    fused = kc.calibrate(model, x, y, verbose=0, fuse=True)
+    np.testing.assert_allclose(
+        fused.predict(x, verbose=0), plain.predict(x, verbose=0), atol=1e-6
+    )

@@ -394,7 +394,7 @@ def test_logits_that_are_probabilities_are_refused():
             return x
 
     probabilities = to_numpy(ops.softmax(X[:, :3]))
-    with pytest.raises(ValueError, match="rows that sum to 1"):
+    with pytest.raises(ValueError, match="sum to one are probabilities"):
         kc.calibrate(Given(), probabilities, Y, from_logits=True, verbose=0)
     model = built(functional(dense()))
     model.layers[-1].set_weights([np.eye(8)[:, :3]])
