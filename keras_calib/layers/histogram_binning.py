@@ -21,9 +21,10 @@ class HistogramBinning(CalibrationLayer):
 
     One histogram for each class, against the rest; then rows are normalised.
     Output is `log q`. Bins are `(low, high]`, and 0 is in the first. An empty
-    bin gives its centre; a bin in which the class never came true gives as
-    little as the data can tell; a class that is absent from the calibration
-    data keeps its probabilities. Predictions may change.
+    bin gives its center; a bin in which the class never (or always) came true
+    gives as little (or as much) as the data can tell, not 0 or 1; a class that
+    is absent from the calibration data keeps its probabilities. Predictions
+    may change.
 
     Args:
         num_bins: int.
