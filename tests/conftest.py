@@ -6,6 +6,7 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
+import gc
 import pathlib
 
 import keras
@@ -22,6 +23,29 @@ if keras.backend.backend() == "torch":
 @pytest.fixture(autouse=True)
 def seed():
     keras.utils.set_random_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def bounded_memory():
+    """Drop what JAX has compiled once it takes gigabytes.
+
+    It keeps every compiled function of thousands of tests.
+    """
+    yield
+    if keras.backend.backend() == "jax" and resident_bytes() > 4 << 30:
+        import jax
+
+        jax.clear_caches()
+        gc.collect()
+
+
+def resident_bytes():
+    """Memory of this process; 0 where the system does not tell."""
+    try:
+        pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture(scope="session")

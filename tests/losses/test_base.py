@@ -97,10 +97,24 @@ def test_weight_two_is_a_repeated_row(loss):
     repeated = np.array([0, 0, 1, 2, 3, 3])
     weights = np.array([2.0, 1.0, 1.0, 2.0])
     for reduction in ("mean_with_sample_weight", "sum"):
+        if reduction == "sum" and getattr(loss, "batch_statistic", False):
+            continue  # once per row; see the next test
         reduced = rebuilt(loss, reduction=reduction)
         expected = float(reduced(LABELS_B[repeated], B[repeated]))
         value = float(reduced(LABELS_B, B, weights))
         assert value == pytest.approx(expected, rel=1e-6)
+
+
+@EACH_LOSS
+def test_a_sum_is_the_mean_times_the_number_of_rows(loss):
+    # Whatever the weights: a batch statistic has them inside already.
+    weights = np.array([2.0, 1.0, 0.5, 3.0])
+    total = float(rebuilt(loss, reduction="sum")(LABELS_B, B, weights))
+    rows = rebuilt(loss, reduction=None)(LABELS_B, B, weights)
+    mean = rebuilt(loss, reduction="sum_over_batch_size")
+    assert total == pytest.approx(float(ops.sum(rows)), rel=1e-5)
+    expected = 4 * float(mean(LABELS_B, B, weights))
+    assert total == pytest.approx(expected, rel=1e-5)
 
 
 @EACH_LOSS
