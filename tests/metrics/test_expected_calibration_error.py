@@ -206,10 +206,10 @@ def test_segmentation_with_a_void_class():
 
 def test_logits_in_the_unit_interval_are_not_taken_for_probabilities():
     # torchmetrics 1.9.0 guesses from the values of each batch.
-    logits = np.array([[0.9, 0.1], [0.2, 0.8]], "float32")
+    logits = np.array([[0.9, 0.3], [0.2, 0.8]], "float32")
     metric = kc.metrics.ExpectedCalibrationError(from_logits=True)
     metric.update_state([0, 1], logits)
-    confidence = 1 / (1 + np.exp([-0.8, -0.6]))
+    confidence = 1 / (1 + np.exp([-0.6, -0.6]))
     expected = np.mean(1 - confidence)
     assert float(metric.result()) == pytest.approx(expected, rel=1e-5)
 

@@ -137,9 +137,9 @@ def test_torchmetrics_gives_a_confidence_of_one_a_bin_of_its_own():
 
 
 def test_torchmetrics_takes_small_logits_for_probabilities():
-    logits = np.array([[0.9, 0.1], [0.2, 0.8]], "float32")
+    logits = np.array([[0.9, 0.3], [0.2, 0.8]], "float32")
     labels = np.array([0, 1])
-    confidence = 1 / (1 + np.exp([-0.8, -0.6]))
+    confidence = 1 / (1 + np.exp([-0.6, -0.6]))
     found = kc.metrics.calibration_errors(labels, logits, from_logits=True)
     assert found["expected_calibration_error"] == pytest.approx(
         np.mean(1 - confidence), abs=1e-6
