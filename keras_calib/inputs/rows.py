@@ -220,8 +220,8 @@ def pick(scores, index):
 
 def floored(values):
     """Minus infinity as the lowest number that counts, float32 or wider."""
-    # A tensor: with a number torch would lose float64.
-    return ops.maximum(values, ops.cast(LOWEST, values.dtype))
+    # Not `maximum`, with which torch would lose float64. NaN stays.
+    return ops.where(values < LOWEST, LOWEST, values)
 
 
 def at_least_float32(values):
