@@ -78,7 +78,6 @@ def missing(arguments):
     """Rows to run: method and seed, every method's first seed first."""
     stored = read_rows(arguments.results / f"{arguments.table}.jsonl")
     table = protocols.TABLES[arguments.table]
-    stale = {}
     wanted = []
     for name, seeds in table.items():
         if arguments.only and name not in arguments.only:
@@ -90,11 +89,10 @@ def missing(arguments):
     rows = []
     for seed, name in wanted:
         row = stored.get((name, seed))
-        if row is not None and name not in stale:
-            stale[name] = changed(arguments.table, name, row)
-            if stale[name]:
-                print(f"{name}: {stale[name]}: to be run again", flush=True)
-        if row is None or changed(arguments.table, name, row):
+        reason = row and changed(arguments.table, name, row)
+        if reason:
+            print(f"{name}, seed {seed}: {reason}: to be run again")
+        if row is None or reason:
             rows.append((name, seed))
     return rows
 
