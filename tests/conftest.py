@@ -9,6 +9,19 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import gc
 import pathlib
 
+if os.environ["KERAS_BACKEND"] == "jax":
+    # Most of the time of these tests is JAX's compiler, on programs that run
+    # once: no expensive passes, and one folder of results for all workers.
+    ROOT = pathlib.Path(__file__).parents[1]
+    for name, value in {
+        "XLA_FLAGS": "--xla_backend_optimization_level=0"
+        " --xla_llvm_disable_expensive_passes=true",
+        "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".pytest_cache" / "jax"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }.items():
+        os.environ.setdefault(name, value)
+
 import keras
 import numpy as np
 import pytest
