@@ -26,7 +26,7 @@ import keras
 import numpy as np
 
 import keras_calib as kc
-from keras_calib.metrics import exact
+from keras_calib.evaluation import bin_sums as exact
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,12 +6,11 @@ from keras_calib import layers
 from keras_calib import losses
 from keras_calib import metrics
 from keras_calib import models
-from keras_calib import ops
 from keras_calib import plots
+from keras_calib._check import check
 from keras_calib.calibration import calibrate
 from keras_calib.calibration import calibration_record
-from keras_calib.checking import check
-from keras_calib.data_index import add_sample_index
+from keras_calib.data.sample_index import add_sample_index
 from keras_calib.version import __version__
 
 __all__ = [
@@ -26,6 +25,5 @@ __all__ = [
     "losses",
     "metrics",
     "models",
-    "ops",
     "plots",
 ]

@@ -20,7 +20,7 @@ import numpy as np
 from keras import ops
 
 import keras_calib as kc
-from keras_calib.metrics.calibration_errors import METRICS
+from keras_calib.evaluation.calibration_errors import METRICS
 
 BATCHES = (50, 400)
 

@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 from sklearn.calibration import _TemperatureScaling
 
-from keras_calib.layers.fits.temperature import fit_temperature
+from keras_calib.solvers.temperature import fit_temperature
 
 
 def ours(logits, labels):

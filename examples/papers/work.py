@@ -16,8 +16,8 @@ import protocols
 import training
 
 import keras_calib as kc
-from keras_calib.metrics.exact.events import sort_events
-from keras_calib.metrics.exact.floor import binned_floor
+from keras_calib.evaluation.events import sort_events
+from keras_calib.evaluation.floor import binned_floor
 
 
 def settings(table, method):

@@ -1,27 +1,29 @@
 """Calibration maps: layers on logits, fitted after training by `adapt`."""
 
-from keras_calib.layers.base import CalibrationLayer
-from keras_calib.layers.beta_calibration import BetaCalibration
-from keras_calib.layers.bias_corrected_temperature_scaling import (
+from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._beta_calibration import BetaCalibration
+from keras_calib.layers._bias_corrected_temperature_scaling import (
     BiasCorrectedTemperatureScaling,
 )
-from keras_calib.layers.class_temperature_scaling import ClassTemperatureScaling
-from keras_calib.layers.dirichlet_scaling import DirichletScaling
-from keras_calib.layers.ensemble_temperature_scaling import (
+from keras_calib.layers._class_temperature_scaling import (
+    ClassTemperatureScaling,
+)
+from keras_calib.layers._dirichlet_scaling import DirichletScaling
+from keras_calib.layers._ensemble_temperature_scaling import (
     EnsembleTemperatureScaling,
 )
-from keras_calib.layers.histogram_binning import HistogramBinning
-from keras_calib.layers.intra_order_preserving import IntraOrderPreserving
-from keras_calib.layers.isotonic_calibration import IsotonicCalibration
-from keras_calib.layers.log_probabilities import LogProbabilities
-from keras_calib.layers.matrix_scaling import MatrixScaling
-from keras_calib.layers.parameterized_temperature_scaling import (
+from keras_calib.layers._histogram_binning import HistogramBinning
+from keras_calib.layers._intra_order_preserving import IntraOrderPreserving
+from keras_calib.layers._isotonic_calibration import IsotonicCalibration
+from keras_calib.layers._log_probabilities import LogProbabilities
+from keras_calib.layers._matrix_scaling import MatrixScaling
+from keras_calib.layers._parameterized_temperature_scaling import (
     ParameterizedTemperatureScaling,
 )
-from keras_calib.layers.platt_scaling import PlattScaling
-from keras_calib.layers.spline_calibration import SplineCalibration
-from keras_calib.layers.temperature_scaling import TemperatureScaling
-from keras_calib.layers.vector_scaling import VectorScaling
+from keras_calib.layers._platt_scaling import PlattScaling
+from keras_calib.layers._spline_calibration import SplineCalibration
+from keras_calib.layers._temperature_scaling import TemperatureScaling
+from keras_calib.layers._vector_scaling import VectorScaling
 
 __all__ = [
     "BetaCalibration",

@@ -1,42 +1,42 @@
 """Calibration metrics for `compile`, and exact values from whole arrays."""
 
-from keras_calib.metrics.base import CalibrationMetric
-from keras_calib.metrics.binless_errors import KSCalibrationError
-from keras_calib.metrics.binless_errors import SmoothCalibrationError
-from keras_calib.metrics.binless_errors import SweepCalibrationError
-from keras_calib.metrics.brier_score import BrierScore
-from keras_calib.metrics.calibration_errors import calibration_errors
-from keras_calib.metrics.classwise_calibration_error import (
+from keras_calib.evaluation.calibration_errors import calibration_errors
+from keras_calib.evaluation.consistency_test import consistency_test
+from keras_calib.metrics._base import CalibrationMetric
+from keras_calib.metrics._binless_errors import KSCalibrationError
+from keras_calib.metrics._binless_errors import SmoothCalibrationError
+from keras_calib.metrics._binless_errors import SweepCalibrationError
+from keras_calib.metrics._brier_score import BrierScore
+from keras_calib.metrics._classwise_calibration_error import (
     ClasswiseCalibrationError,
 )
-from keras_calib.metrics.consistency import consistency_test
-from keras_calib.metrics.debiased_calibration_error import (
+from keras_calib.metrics._debiased_calibration_error import (
     DebiasedCalibrationError,
 )
-from keras_calib.metrics.expected_calibration_error import (
+from keras_calib.metrics._expected_calibration_error import (
     AdaptiveCalibrationError,
 )
-from keras_calib.metrics.expected_calibration_error import (
+from keras_calib.metrics._expected_calibration_error import (
     BinaryCalibrationError,
 )
-from keras_calib.metrics.expected_calibration_error import (
+from keras_calib.metrics._expected_calibration_error import (
     ExpectedCalibrationError,
 )
-from keras_calib.metrics.expected_calibration_error import (
+from keras_calib.metrics._expected_calibration_error import (
     MaximumCalibrationError,
 )
-from keras_calib.metrics.label_binned_calibration_error import (
+from keras_calib.metrics._label_binned_calibration_error import (
     LabelBinnedCalibrationError,
 )
-from keras_calib.metrics.means import ConfidenceGap
-from keras_calib.metrics.means import MeanConfidence
-from keras_calib.metrics.means import MeanEntropy
-from keras_calib.metrics.means import NegativeLogLikelihood
-from keras_calib.metrics.multilabel_calibration_error import (
+from keras_calib.metrics._mean_metrics import ConfidenceGap
+from keras_calib.metrics._mean_metrics import MeanConfidence
+from keras_calib.metrics._mean_metrics import MeanEntropy
+from keras_calib.metrics._mean_metrics import NegativeLogLikelihood
+from keras_calib.metrics._multilabel_calibration_error import (
     MultilabelCalibrationError,
 )
-from keras_calib.metrics.signed_errors import OverconfidenceError
-from keras_calib.metrics.signed_errors import UnderconfidenceError
+from keras_calib.metrics._signed_errors import OverconfidenceError
+from keras_calib.metrics._signed_errors import UnderconfidenceError
 
 __all__ = [
     "AdaptiveCalibrationError",

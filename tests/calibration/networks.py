@@ -4,8 +4,8 @@ import keras
 import numpy as np
 from keras import layers
 
-from keras_calib.layers.base import CalibrationLayer
-from keras_calib.layers.fits.temperature import fit_temperature
+from keras_calib.layers._base import CalibrationLayer
+from keras_calib.solvers.temperature import fit_temperature
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 8)).astype("float32")

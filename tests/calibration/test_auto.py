@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.calibration.auto import choose
-from keras_calib.calibration.auto import losses_and_probabilities
-from keras_calib.calibration.methods import as_map
+from keras_calib.calibration._auto import choose
+from keras_calib.calibration._auto import losses_and_probabilities
+from keras_calib.calibration._methods import as_map
 from keras_calib.inputs.arrays import as_array
-from keras_calib.layers import base
-from keras_calib.layers.base import read_rows
+from keras_calib.layers import _base as base
+from keras_calib.layers._base import read_rows
 from tests.calibration.networks import KERNEL
 from tests.calibration.networks import X
 from tests.calibration.networks import built
@@ -85,7 +85,7 @@ def test_data_is_read_once(method, monkeypatch):
         reads.append(0)
         return read(*arguments)
 
-    for module in (base, sys.modules["keras_calib.calibration.calibrate"]):
+    for module in (base, sys.modules["keras_calib.calibration._calibrate"]):
         monkeypatch.setattr(module, "read_rows", counting)
     labels = (X @ KERNEL).argmax(-1)
     labels[::3] = 0

@@ -5,7 +5,7 @@ from keras import layers
 from keras import ops
 
 import keras_calib as kc
-from keras_calib.layers.fits.temperature import fit_temperature
+from keras_calib.solvers.temperature import fit_temperature
 from tests.calibration.networks import EXPECTED
 from tests.calibration.networks import KERNEL
 from tests.calibration.networks import LOGITS

@@ -46,7 +46,7 @@ def test_fusing_equals_the_layer(kind, method):
     outputs = to_numpy(model(X))
     # What the map does is tested here, not whether it is a good one.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("keras_calib.calibration.fit.is_worse", lambda *_: False)
+        patch.setattr("keras_calib.calibration._fit.is_worse", lambda *_: False)
         fused = kc.calibrate(model, X, Y, method=method, fuse=True, verbose=0)
         if not isinstance(method, str):
             method = Affine(MATRIX)

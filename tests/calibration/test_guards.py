@@ -97,7 +97,7 @@ def test_a_failed_fit_leaves_the_layer_as_it_was(monkeypatch):
     def fail(*_):
         raise RuntimeError("the disk is full")
 
-    monkeypatch.setattr("keras_calib.calibration.fit.before_and_after", fail)
+    monkeypatch.setattr("keras_calib.calibration._fit.before_and_after", fail)
     with pytest.raises(RuntimeError, match="disk"):
         kc.calibrate(network(), X, (Y + 1) % 3, method=layer, verbose=0)
     assert layer.temperature == before

@@ -6,8 +6,8 @@ import pytest
 from keras import layers
 
 import keras_calib as kc
-from keras_calib.calibration.methods import METHODS
-from keras_calib.calibration.methods import as_map
+from keras_calib.calibration._methods import METHODS
+from keras_calib.calibration._methods import as_map
 from tests.calibration.networks import KERNEL
 from tests.calibration.networks import X
 from tests.calibration.networks import Y

@@ -7,8 +7,8 @@ from keras import layers
 from keras import ops
 
 import keras_calib as kc
-from keras_calib.data import outputs_and_mask
-from keras_calib.layers.fits.temperature import fit_temperature
+from keras_calib.data.batches import outputs_and_mask
+from keras_calib.solvers.temperature import fit_temperature
 from tests.calibration.networks import EXPECTED
 from tests.calibration.networks import KERNEL
 from tests.calibration.networks import X

@@ -5,8 +5,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_calib.calibration.samples import collect
-from keras_calib.data import batches
+from keras_calib.calibration._samples import collect
+from keras_calib.data.batches import batches
 from tests.calibration.networks import X
 from tests.calibration.networks import Y
 from tests.calibration.networks import built

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.callbacks import data_pruning
+from keras_calib.callbacks import _data_pruning as data_pruning
 from tests.helpers import small_network
 
 SIZE = 120

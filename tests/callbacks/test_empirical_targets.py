@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.callbacks.empirical_targets import empirical_targets
+from keras_calib.callbacks._empirical_targets import empirical_targets
 from tests.helpers import small_network
 
 P = np.array([0.1, 0.8, 0.35, 0.55, 0.92, 0.4, 0.05])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.callbacks import adafocal_schedule
+from keras_calib.callbacks import _adafocal_schedule as adafocal_schedule
 from tests.helpers import to_numpy
 
 LENGTH, CLASSES = 7, 3

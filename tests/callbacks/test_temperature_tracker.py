@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.metrics import exact
+from keras_calib.evaluation import bin_sums as exact
 from tests.helpers import small_network
 
 

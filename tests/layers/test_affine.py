@@ -6,12 +6,12 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
+from keras_calib.evaluation import bin_sums as exact
 from keras_calib.inputs.arrays import log_softmax
-from keras_calib.layers.class_loss_scaling import class_weights
-from keras_calib.layers.objectives import Focal
-from keras_calib.layers.objectives import LabelSmoothing
-from keras_calib.layers.objectives import confidences
-from keras_calib.metrics import exact
+from keras_calib.layers._class_loss_scaling import class_weights
+from keras_calib.layers._objectives import Focal
+from keras_calib.layers._objectives import LabelSmoothing
+from keras_calib.layers._objectives import confidences
 from tests.helpers import compiled
 from tests.helpers import read_predictions
 from tests.helpers import to_numpy

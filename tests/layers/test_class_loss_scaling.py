@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.layers.class_loss_scaling import ClassLossScaling
-from keras_calib.layers.class_loss_scaling import class_weights
-from keras_calib.layers.class_loss_scaling import fit_slope_and_span
-from keras_calib.layers.class_loss_scaling import normalize
+from keras_calib.layers._class_loss_scaling import ClassLossScaling
+from keras_calib.layers._class_loss_scaling import class_weights
+from keras_calib.layers._class_loss_scaling import fit_slope_and_span
+from keras_calib.layers._class_loss_scaling import normalize
 from tests.helpers import read_predictions
 from tests.layers.test_temperature_scaling import generated
 

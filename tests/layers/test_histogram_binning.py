@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.layers.histogram_binning import frequencies
-from keras_calib.layers.histogram_binning import histogram
+from keras_calib.layers._histogram_binning import frequencies
+from keras_calib.layers._histogram_binning import histogram
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
 from tests.layers.generated import top_label

@@ -3,11 +3,11 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
-from keras_calib.layers.fits.increasing import SlopePasses
-from keras_calib.layers.fits.increasing import knots_for
-from keras_calib.layers.fits.increasing import projected_newton
-from keras_calib.layers.intra_order_preserving import order_preserving
-from keras_calib.layers.objectives import NegativeLogLikelihood
+from keras_calib.layers._intra_order_preserving import order_preserving
+from keras_calib.layers._objectives import NegativeLogLikelihood
+from keras_calib.solvers.increasing import SlopePasses
+from keras_calib.solvers.increasing import knots_for
+from keras_calib.solvers.increasing import projected_newton
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
 from tests.layers.generated import nll

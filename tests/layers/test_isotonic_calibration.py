@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.layers.fits.isotonic import at_most
-from keras_calib.layers.fits.isotonic import isotonic_regression
-from keras_calib.layers.fits.isotonic import without_certainty
+from keras_calib.solvers.isotonic import at_most
+from keras_calib.solvers.isotonic import isotonic_regression
+from keras_calib.solvers.isotonic import without_certainty
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
 from tests.layers.generated import top_label

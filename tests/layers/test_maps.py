@@ -365,7 +365,7 @@ def test_frequencies_are_not_a_mean_of_losses(name):
 @pytest.mark.parametrize("name", ["ensemble", "parameterized", "diagonal"])
 @pytest.mark.parametrize("objective", ["label_smoothing", "focal"])
 def test_other_objectives_fall(name, objective):
-    from keras_calib.layers.objectives import NAMES
+    from keras_calib.layers._objectives import NAMES
 
     logits, labels = generated()
     layer = MAPS[name]().adapt(logits, labels, objective=objective)

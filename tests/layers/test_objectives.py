@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.layers import objectives
-from keras_calib.layers.objectives import confidences
-from keras_calib.metrics import exact
+from keras_calib.evaluation import bin_sums as exact
+from keras_calib.layers import _objectives as objectives
+from keras_calib.layers._objectives import confidences
 from tests.helpers import read_predictions
 from tests.layers.test_temperature_scaling import generated
 

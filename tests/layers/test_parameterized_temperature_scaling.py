@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.layers.fits.loss_curves import LossCurves
-from keras_calib.layers.objectives import NegativeLogLikelihood
+from keras_calib.layers._objectives import NegativeLogLikelihood
+from keras_calib.solvers.loss_curves import LossCurves
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
 from tests.layers.generated import nll

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.layers.spline_calibration import natural_spline
-from keras_calib.layers.spline_calibration import spline_map
+from keras_calib.layers._spline_calibration import natural_spline
+from keras_calib.layers._spline_calibration import spline_map
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
 from tests.layers.generated import softmax

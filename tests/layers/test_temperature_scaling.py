@@ -4,7 +4,7 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
-from keras_calib.layers.fits.temperature import fit_temperature
+from keras_calib.solvers.temperature import fit_temperature
 from tests.helpers import read_predictions
 from tests.helpers import to_numpy
 from tests.layers.generated import generated

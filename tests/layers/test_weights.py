@@ -6,11 +6,11 @@ import pytest
 
 import keras_calib as kc
 from keras_calib.inputs.predictions import relative_weights
-from keras_calib.layers.class_loss_scaling import ClassLossScaling
-from keras_calib.layers.fits.isotonic import isotonic_regression
-from keras_calib.layers.histogram_binning import equal_mass_edges
-from keras_calib.layers.histogram_binning import histogram
-from keras_calib.layers.objectives import NegativeLogLikelihood
+from keras_calib.layers._class_loss_scaling import ClassLossScaling
+from keras_calib.layers._histogram_binning import equal_mass_edges
+from keras_calib.layers._histogram_binning import histogram
+from keras_calib.layers._objectives import NegativeLogLikelihood
+from keras_calib.solvers.isotonic import isotonic_regression
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
 from tests.layers.generated import softmax

@@ -4,8 +4,8 @@ from keras import ops
 
 import keras_calib as kc
 from keras_calib.losses import mmce as function
-from keras_calib.losses.mmce import _sorted_form
-from keras_calib.losses.mmce import quadratic_form
+from keras_calib.losses._mmce import _sorted_form
+from keras_calib.losses._mmce import quadratic_form
 from tests.helpers import to_numpy
 from tests.helpers import value_and_gradient
 from tests.losses.fixtures import LABELS_A

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
-from keras_calib.losses.mmce import quadratic_form
+from keras_calib.losses._mmce import quadratic_form
 from tests.helpers import compiled
 from tests.helpers import to_numpy
 from tests.losses.fixtures import in_float64

@@ -7,12 +7,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 import keras_calib as kc
-from keras_calib.metrics import histogram
-from keras_calib.metrics.calibration_errors import top_label_errors
-from keras_calib.metrics.exact.binned import debiased_square
-from keras_calib.metrics.exact.binned import sweep
-from keras_calib.metrics.exact.events import Events
-from keras_calib.metrics.exact.events import sort_events
+from keras_calib.evaluation.binned import debiased_square
+from keras_calib.evaluation.binned import sweep
+from keras_calib.evaluation.calibration_errors import top_label_errors
+from keras_calib.evaluation.events import Events
+from keras_calib.evaluation.events import sort_events
+from keras_calib.metrics import _histogram as histogram
 
 # What float32 sums of a few hundred terms lose.
 ROUNDING = 2e-6

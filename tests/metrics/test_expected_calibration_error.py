@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.metrics import exact
-from keras_calib.metrics import histogram
+from keras_calib.evaluation import bin_sums as exact
+from keras_calib.metrics import _histogram as histogram
 from tests.helpers import read_predictions
 from tests.helpers import small_network
 from tests.helpers import to_numpy

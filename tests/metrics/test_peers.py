@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.metrics import exact
-from keras_calib.metrics.exact import binless
-from keras_calib.metrics.exact.events import sort_events
+from keras_calib.evaluation import bin_sums as exact
+from keras_calib.evaluation import binless
+from keras_calib.evaluation.events import sort_events
 from tests.metrics.oracles import generated_set
 from tests.metrics.oracles import softmax
 

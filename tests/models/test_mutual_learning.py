@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
-from keras_calib.models.mutual_optimizer import at_fixed_rate
+from keras_calib.models._mutual_optimizer import at_fixed_rate
 from tests.helpers import compiled
 from tests.helpers import to_numpy
 from tests.helpers import value_and_gradient

@@ -1,0 +1,381 @@
+"""`kc.check`: does a model fit its loss, its metrics and its labels?"""
+
+import inspect
+import itertools
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_calib.calibration._checks import check_model
+from keras_calib.data import batches as data
+from keras_calib.inputs import rules
+from keras_calib.inputs.arrays import as_array
+from keras_calib.keras_graph.heads import has_graph
+from keras_calib.keras_graph.heads import output_kind
+from keras_calib.keras_graph.heads import refuse_several_sigmoids
+from keras_calib.keras_private import metrics_of_compile
+
+LOSSES = keras.losses
+SPARSE = (
+    LOSSES.SparseCategoricalCrossentropy,
+    LOSSES.sparse_categorical_crossentropy,
+)
+ROWS = (
+    LOSSES.CategoricalCrossentropy,
+    LOSSES.categorical_crossentropy,
+    LOSSES.CategoricalFocalCrossentropy,
+    LOSSES.categorical_focal_crossentropy,
+)
+BINARY = (
+    LOSSES.BinaryCrossentropy,
+    LOSSES.binary_crossentropy,
+    LOSSES.BinaryFocalCrossentropy,
+    LOSSES.binary_focal_crossentropy,
+)
+
+
+def check(model, x, y=None, sample_weight=None):
+    """Run one batch and say what does not fit together.
+
+    Model, loss, metrics, labels, weights and masks are looked at together,
+    eagerly, where values can be seen: a wrong `from_logits` or a forgotten
+    `ignore_class` gives wrong numbers or NaN in compiled code, without an
+    error. Nothing is trained or changed.
+
+    Args:
+        model: a built `keras.Model` with one output. Its loss and metrics are
+            looked at if it is compiled.
+        x: inputs, if `y` is given; otherwise a dataset, generator or list of
+            `(x, y)` or `(x, y, sample_weight)`, of which the first batch is
+            taken.
+        y: labels: class ids, or one-hot rows.
+        sample_weight: `None`, or weights for arrays `x`, `y`.
+
+    Returns:
+        The findings, a list of strings, which are printed, too. An empty list
+        says that nothing was found.
+
+    Raises:
+        ValueError: if `model` is no model, or there is no batch.
+
+    Example:
+        >>> import keras, numpy as np, keras_calib as kc
+        >>> model = keras.Sequential([keras.Input((2,)),
+        ...                           keras.layers.Dense(3, "softmax")])
+        >>> model.compile("sgd", kc.losses.FocalLoss(from_logits=True))
+        >>> x = np.random.default_rng(0).normal(size=(8, 2))
+        >>> findings = kc.check(model, x, np.arange(8) % 3)
+        - FocalLoss has `from_logits=True`, but the model gives probabilities: \
+pass `from_logits=False`.
+        >>> model.compile("sgd", kc.losses.FocalLoss())
+        >>> kc.check(model, x, np.arange(8) % 3)
+        Nothing found.
+        []
+    """
+    check_model(model)
+    x, y, sample_weight = _first_batch(x, y, sample_weight)
+    findings = list(dict.fromkeys(_findings(model, x, y, sample_weight)))
+    for finding in findings:
+        print(f"- {finding}")
+    if not findings:
+        print("Nothing found.")
+    return findings
+
+
+def _first_batch(x, y, sample_weight):
+    source, _ = data.batches(x, y, sample_weight)
+    batch = next(iter(itertools.islice(source, 1)), None)
+    if batch is None:
+        raise ValueError("There is nothing to check: the data has no batch.")
+    x, y, weight = batch
+    weight = None if weight is None else as_array(weight)
+    return data.for_model(x), as_array(y), weight
+
+
+def _findings(model, x, y, sample_weight):
+    try:
+        outputs, mask = data.outputs_and_mask(model, x)
+    except Exception as error:
+        yield f"The model cannot run on the batch: {_first_line(error)}"
+        return
+    objects = list(_losses(model)) + list(_metrics(model))
+    axis = next(
+        (_setting(each, "axis", -1) for _, each in objects if _is_ours(each)),
+        -1,
+    )
+    if not np.isfinite(outputs).all():
+        yield (
+            f"{(~np.isfinite(outputs)).sum()} of {outputs.size} outputs are "
+            "NaN or infinite: look at the inputs, the learning rate and half "
+            "precision."
+        )
+        return
+    try:
+        layout = rules.layout(y.shape, outputs.shape, axis)
+    except ValueError as error:
+        yield str(error)
+        return
+    if outputs.ndim > 1:
+        outputs = np.moveaxis(outputs, axis, -1)
+    kind, about = _kind(model, outputs)
+    yield from about
+    yield from _about_masks(model, outputs, mask)
+    weight, found = _weights(sample_weight, mask, layout)
+    yield from found
+    found = list(_about_labels(y, layout, objects, weight, axis))
+    yield from found
+    said = set()
+    for title, each in objects:
+        for finding in _about_one(title, each, kind, layout):
+            said.add(title)
+            yield finding
+    if not found:
+        losses = [one for one in _losses(model) if one[0] not in said]
+        yield from _about_values(losses, outputs, y, weight, axis)
+
+
+def _kind(model, outputs):
+    """`"logits"`, `"probabilities"`, `"multi-label"` or `None`; findings."""
+    scores = outputs.reshape(-1, outputs.shape[-1] if outputs.ndim > 1 else 1)
+    scores = scores.astype("float64")
+    width = scores.shape[-1]
+    inside = scores.min() >= 0 and scores.max() <= 1
+    kind, findings = output_kind(model), []
+    if width > 1:
+        try:
+            refuse_several_sigmoids(model)
+        except ValueError as error:
+            return "multi-label", [str(error)]
+        off = np.abs(scores.sum(axis=-1) - 1).max()
+        exact = rules.EXACT if outputs.dtype.itemsize > 2 else rules.OFF
+        seen = "probabilities" if inside and off <= exact else "logits"
+    elif (scores == 1).all() and kind == "probabilities":
+        return None, [
+            "The model gives 1 for every sample: a softmax over a single unit "
+            "does. Use a sigmoid, or two units."
+        ]
+    else:
+        seen = None if inside else "logits"
+    if kind is None:
+        why = "its last layer is not one that proves it"
+        if not has_graph(model):
+            why = "a subclassed model has no graph"
+        looks = {
+            "probabilities": "Rows that are non-negative and sum to 1 are "
+            "probabilities.",
+            "logits": "Rows that are not in [0, 1] or do not sum to 1 are no "
+            "probabilities: logits, or several sigmoid units (multi-label).",
+            None: "One unit between 0 and 1 may be either.",
+        }[seen]
+        findings.append(
+            "Whether the outputs are logits or probabilities cannot be told "
+            f"from the model: {why}. {looks} Pass `from_logits=` to everything "
+            "that takes it."
+        )
+    elif seen is not None and seen != kind:
+        findings.append(
+            f"The graph of the model ends as if it gave {kind}, but its "
+            f"outputs, from {scores.min():.6g} to {scores.max():.6g}, are "
+            f"{'no probabilities' if seen == 'logits' else 'probabilities'}."
+        )
+    return seen or kind, findings
+
+
+def _about_masks(model, outputs, mask):
+    if mask is not None and not mask.any():
+        yield "Keras' mask is false everywhere: no element of the batch counts."
+    if mask is None and outputs.ndim > 2 and data.may_mask(model):
+        yield (
+            "A layer makes a mask, and the outputs have none: a layer after it "
+            "does not pass it on (`supports_masking`), and padding counts like "
+            "any other element. Give padding a weight of 0, or `ignore_class`."
+        )
+
+
+def _weights(sample_weight, mask, layout):
+    """Weights of rows, `(n,)`, and findings."""
+    rows = np.ones(layout.lead)
+    findings = []
+    if sample_weight is not None:
+        try:
+            shape = rules.shape_per_row(sample_weight.shape, layout.lead)
+            weight = sample_weight.astype("float64").reshape(shape)
+            rules.check_weights(weight.reshape(-1))
+            rows = rows * weight
+        except ValueError as error:
+            findings.append(str(error))
+    if mask is not None:
+        shape = rules.shape_per_row(mask.shape, layout.lead, "A mask")
+        rows = np.where(mask.reshape(shape), rows, 0.0)
+    if rows.size and not rows.any():
+        findings.append("All weights are 0: no sample of the batch counts.")
+    return rows.reshape(-1), findings
+
+
+def _about_labels(y, layout, objects, weight, axis):
+    """Findings on the labels that count."""
+    try:
+        rules.check_numbers(y)
+    except ValueError as error:
+        yield str(error)
+        return
+    if layout.one_hot:
+        rows = np.moveaxis(y, axis, -1) if y.ndim > 1 else y
+        rows = rows.reshape(-1, layout.num_classes)[weight > 0]
+        try:
+            rules.check_rows(rows)
+        except ValueError as error:
+            yield str(error)
+        return
+    ids = y.reshape(-1)[weight > 0]
+    wrong = rules.wrong_ids(ids, layout.num_classes, np)
+    strange = np.unique(ids[wrong])
+    if not len(strange):
+        return
+    last = layout.num_classes - 1
+    if len(strange) > 1 or np.floor(strange[0]) != strange[0]:
+        yield (
+            f"Labels must be the class ids 0 to {last}. Received: labels from "
+            f"{ids.min()} to {ids.max()}, of which {wrong.sum()} in "
+            f"{len(ids)} are none."
+        )
+        return
+    void = int(strange[0])
+    start = (
+        ", or shift the ids: they seem to start at 1"
+        if void == layout.num_classes and ids.min() >= 1
+        else ""
+    )
+    lacking = [
+        title
+        for title, each in objects
+        if _setting(each, "ignore_class", "none") not in ("none", void)
+    ]
+    if lacking or start or not objects:
+        whose = " and ".join(lacking) or "what takes it"
+        yield (
+            f"{wrong.sum()} of {len(ids)} labels are {void}, which is none of "
+            f"the classes 0 to {last}. Pass `ignore_class={void}` to {whose}"
+            f"{start}."
+        )
+
+
+def _about_one(title, each, kind, layout):
+    """Findings on a loss or metric by itself."""
+    from_logits = _setting(each, "from_logits", None)
+    gives = {True: "logits", False: "probabilities"}.get(from_logits)
+    if gives and kind in ("logits", "probabilities") and gives != kind:
+        yield (
+            f"{title} has `from_logits={from_logits}`, but the model gives "
+            f"{kind}: pass `from_logits={not from_logits}`."
+        )
+    if _is(each, SPARSE) and layout.one_hot:
+        yield (
+            f"{title} takes class ids, and the labels are rows: use "
+            "`CategoricalCrossentropy`."
+        )
+    if _is(each, ROWS) and not layout.one_hot and not layout.single:
+        yield (
+            f"{title} takes one-hot rows, and the labels are class ids: use "
+            "`SparseCategoricalCrossentropy`."
+        )
+    if _is(each, BINARY) and not layout.single and kind != "multi-label":
+        yield (
+            f"{title} takes each of the {layout.width} classes as a label of "
+            "its own, and the model has a softmax or class scores: use "
+            "`SparseCategoricalCrossentropy`, or `CategoricalCrossentropy` for "
+            "rows."
+        )
+    if _is(each, (*SPARSE, *ROWS)) and layout.single:
+        yield (
+            f"{title} sees a single class in one unit, and is constant: use "
+            "`BinaryCrossentropy`."
+        )
+    if (
+        isinstance(each, keras.metrics.BinaryAccuracy)
+        and kind == "logits"
+        and each.threshold == 0.5
+    ):
+        yield (
+            f"{title} compares with 0.5, and the model gives logits: pass "
+            "`threshold=0.0`."
+        )
+
+
+def _about_values(losses, outputs, y, weight, axis):
+    """Run the losses on the batch."""
+    lead = outputs.shape[:-1] if outputs.ndim > 1 else outputs.shape
+    scores = np.moveaxis(outputs, -1, axis) if outputs.ndim > 1 else outputs
+    for title, loss in losses:
+        try:
+            value = as_array(_value(loss, y, scores, weight.reshape(lead)))
+        except Exception as error:
+            yield f"{title} fails on the batch: {_first_line(error)}"
+            continue
+        if not np.isfinite(value.astype("float64")).all():
+            yield f"{title} is NaN or infinite on the batch."
+
+
+def _value(loss, y, scores, weight):
+    if isinstance(loss, keras.losses.Loss):
+        return loss(y, ops.convert_to_tensor(scores), sample_weight=weight)
+    if y.ndim == scores.ndim - 1 and scores.shape[-1] == 1:
+        y = y[..., None]  # as Keras does for a function
+    return loss(ops.convert_to_tensor(y), ops.convert_to_tensor(scores))
+
+
+def _losses(model):
+    """The losses of `compile`, as `(title, loss)`."""
+    if not model.compiled:
+        return
+    for loss in keras.tree.flatten([model.loss]):
+        if loss is None:
+            continue
+        loss = keras.losses.get(loss)
+        yield f"{_title(loss)}", loss
+
+
+def _metrics(model):
+    if not model.compiled:
+        return
+    for metric in metrics_of_compile(model):
+        if _setting(metric, "from_logits", None) is not None or isinstance(
+            metric, keras.metrics.BinaryAccuracy
+        ):
+            yield f"the metric {metric.name!r}", metric
+
+
+def _title(loss):
+    if inspect.isfunction(loss):
+        return f"`{loss.__name__}`"
+    return type(loss).__name__
+
+
+def _setting(each, name, default):
+    """An argument of a loss or metric, or the default where it has none."""
+    if inspect.isfunction(each):
+        parameter = inspect.signature(each).parameters.get(name)
+        return default if parameter is None else parameter.default
+    if hasattr(each, name):
+        return getattr(each, name)
+    try:
+        return each.get_config().get(name, default)
+    except Exception:  # a user's own may have no config
+        return default
+
+
+def _is(each, kinds):
+    return any(
+        isinstance(each, kind) if inspect.isclass(kind) else each is kind
+        for kind in kinds
+    )
+
+
+def _is_ours(each):
+    return type(each).__module__.split(".")[0] == __name__.split(".")[0]
+
+
+def _first_line(error):
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:2]) or type(error).__name__

@@ -1,0 +1,29 @@
+"""What stands where a map was rejected."""
+
+import keras
+import numpy as np
+
+from keras_calib.layers._base import CalibrationLayer
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class NoCalibration(CalibrationLayer):
+    """Logits as they are: no map on the calibration data was better.
+
+    It carries the record of what was tried.
+
+    Args:
+        **kwargs: see `CalibrationLayer`.
+    """
+
+    preserves_accuracy = True
+    shift_invariant = True
+
+    def degrees_of_freedom(self, num_classes):
+        return 0
+
+    def as_affine(self, num_classes):
+        return np.array(1.0), np.zeros(num_classes)
+
+    def call(self, logits):
+        return logits

@@ -1,0 +1,196 @@
+"""After an epoch: validation data -> gap of each bin -> gammas of AdaFocal."""
+
+import keras
+import numpy as np
+
+from keras_calib.callbacks._predicting_callback import ValidationCallback
+from keras_calib.keras_private import metrics_of_compile
+from keras_calib.losses._ada_focal import AdaFocalLoss
+from keras_calib.losses._ada_focal import AdaFocalTable
+
+
+def equal_mass_edges(confidence, num_bins):
+    """Edges of bins that hold equally many samples, `(num_bins + 1,)`."""
+    size = len(confidence)
+    return np.interp(
+        np.linspace(0, size, num_bins + 1),
+        np.arange(size),
+        np.sort(confidence),
+    )
+
+
+def bin_gaps(confidence, correct, edges, weight=None):
+    """Mean confidence minus accuracy in each bin `(lower, upper]`.
+
+    An empty bin has the gap 0. The smallest confidence is in the first bin;
+    the authors' code leaves it out.
+    """
+    index = np.searchsorted(edges[1:-1], confidence, side="left")
+    weight = np.ones(len(confidence)) if weight is None else weight
+    number = len(edges) - 1
+    total = np.bincount(index, weight, number)
+    gap = weight * (confidence.astype("float64") - correct)
+    return np.bincount(index, gap, number) / np.where(total > 0, total, 1.0)
+
+
+def updated_gammas(
+    gammas, gaps, rate=1.0, gamma_min=-2.0, gamma_max=20.0, switch=0.2
+):
+    """`gamma exp(+-rate gap)`, changing sides below `switch`, then clipped."""
+    gammas = np.asarray(gammas, "float64")
+    positive = gammas > 0
+    gammas = gammas * np.exp(np.where(positive, rate, -rate) * gaps)
+    small = np.abs(gammas) < switch
+    gammas = np.where(small, np.where(positive, -switch, switch), gammas)
+    return np.clip(gammas, gamma_min, gamma_max)
+
+
+class AdaFocalSchedule(ValidationCallback):
+    """Set the gammas of an `AdaFocalLoss` from the calibration of each bin.
+
+    After an epoch the model predicts validation data. Its confidences give
+    bins of equal mass; where a bin is overconfident by a gap, its gamma grows
+    by the factor `exp(rate * gap)`, where it is underconfident, gamma shrinks.
+    A gamma that gets smaller than `switch` changes sign: the focal loss of
+    that bin becomes the inverse focal loss, or the other way round. The next
+    epoch trains with the new bins and gammas.
+
+    Args:
+        validation_data: what the gap is measured on: `(x, y)` or `(x, y,
+            sample_weight)` arrays, or a dataset as `fit` takes it; `None` for
+            the predictions of `fit`'s own validation. Training data works too;
+            published is validation data.
+        rate: float, `lambda` of the paper.
+        gamma_min: float, the smallest gamma.
+        gamma_max: float, the largest gamma.
+        switch: float, `S_th` of the paper.
+        every: int, update after each so many epochs.
+        batch_size: for arrays; 32 by default.
+
+    Attributes:
+        gammas: the gammas after each update, a list of `(num_bins,)` arrays.
+        gaps: confidence minus accuracy of each bin, likewise.
+        edges: the edges of the bins at the last update, `(num_bins + 1,)`.
+
+    Raises:
+        ValueError: if an argument is out of its range; when training begins,
+            if the model was not compiled with an `AdaFocalLoss` and its
+            `component_metrics()`.
+
+    Example:
+        >>> import keras, numpy as np, keras_calib as kc
+        >>> x, y = np.random.default_rng(0).normal(size=(64, 4)), np.arange(64)
+        >>> model = keras.Sequential([keras.layers.Dense(3)])
+        >>> loss = kc.losses.AdaFocalLoss(num_bins=4, from_logits=True)
+        >>> metrics = ["accuracy", *loss.component_metrics()]
+        >>> model.compile("adam", loss, metrics=metrics)
+        >>> schedule = kc.callbacks.AdaFocalSchedule((x, y % 3))
+        >>> history = model.fit(
+        ...     x, y % 3, epochs=2, callbacks=[schedule], verbose=0
+        ... )
+        >>> [len(gammas) for gammas in schedule.gammas]
+        [4, 4]
+
+    Reference:
+        Ghosh et al., "AdaFocal: Calibration-aware Adaptive Focal Loss",
+        NeurIPS 2022, arXiv:2211.11838.
+    """
+
+    def __init__(
+        self,
+        validation_data=None,
+        rate=1.0,
+        gamma_min=-2.0,
+        gamma_max=20.0,
+        switch=0.2,
+        every=1,
+        batch_size=None,
+    ):
+        super().__init__(validation_data, every=every, batch_size=batch_size)
+        if not gamma_min <= -switch < switch <= gamma_max:
+            raise ValueError(
+                "Gammas move between `gamma_min` <= -`switch` and `switch` <= "
+                f"`gamma_max`. Received: gamma_min={gamma_min}, "
+                f"gamma_max={gamma_max}, switch={switch}."
+            )
+        self.rate = rate
+        self.gamma_min = gamma_min
+        self.gamma_max = gamma_max
+        self.switch = switch
+        self.gammas = []
+        self.gaps = []
+        self.edges = None
+        self._loss = None
+
+    def on_train_begin(self, logs=None):
+        self._loss = _ada_focal_of(getattr(self.model, "loss", None))
+        tables = _tables_of(self.model)
+        if self._loss is None or not tables:
+            raise ValueError(
+                "AdaFocalSchedule sets the gammas of an `AdaFocalLoss` that "
+                "the compiled step can see: `loss = "
+                "kc.losses.AdaFocalLoss(...)`, then `model.compile(..., "
+                'loss=loss, metrics=["accuracy", *loss.component_metrics()])`. '
+                "Received: "
+                f"loss={self.model.loss}, {len(tables)} tables of gammas in "
+                "`metrics`."
+            )
+        # Predictions are read as the loss reads them.
+        self.from_logits = self._loss.from_logits
+        self.ignore_class = self._loss.ignore_class
+        self.axis = self._loss.axis
+        super().on_train_begin(logs)
+        if not any(table is self._loss.table for table in tables):
+            self._adopt(tables[0])
+
+    def _adopt(self, table):
+        """Join what a saved file had to hold twice: as loss and as metric."""
+        table.set(self._loss.table.edges, self._loss.table.gammas)
+        self._loss.table = table
+        self.model.make_train_function(force=True)
+        self.model.make_test_function(force=True)
+
+    def on_epoch_end(self, epoch, logs=None):
+        if (epoch + 1) % self.every:
+            return
+        table = self._loss.table
+        read = self.predict()
+        if read is None:
+            return
+        if not len(read.labels):
+            raise ValueError(
+                "AdaFocalSchedule has no sample to measure a gap on: none of "
+                "the validation data has a weight and a label that counts."
+            )
+        confidence, correct = read.top_label
+        self.edges = equal_mass_edges(confidence, table.num_bins)
+        gaps = bin_gaps(confidence, correct, self.edges, read.weight)
+        gammas = updated_gammas(
+            keras.ops.convert_to_numpy(table.gammas),
+            gaps,
+            self.rate,
+            self.gamma_min,
+            self.gamma_max,
+            self.switch,
+        )
+        # The lowest and the highest edge bound nothing: training samples lie
+        # beyond them.
+        table.set(self.edges[1:-1], gammas)
+        self.gaps.append(gaps)
+        self.gammas.append(gammas)
+
+
+def _tables_of(model):
+    """The tables of gammas that `compile` was given as metrics."""
+    return [
+        metric
+        for metric in metrics_of_compile(model)
+        if isinstance(metric, AdaFocalTable)
+    ]
+
+
+def _ada_focal_of(loss):
+    """The `AdaFocalLoss` in a loss: itself, or a primary at any depth."""
+    while loss is not None and not isinstance(loss, AdaFocalLoss):
+        loss = getattr(loss, "primary", None)
+    return loss

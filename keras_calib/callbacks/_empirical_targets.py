@@ -1,0 +1,209 @@
+"""Calibrated probability estimation (CaPE): learn what was observed."""
+
+import itertools
+
+import numpy as np
+
+from keras_calib.callbacks._predicting_callback import ValidationCallback
+from keras_calib.data.sample_index import IndexedArrays
+from keras_calib.inputs import rules
+from keras_calib.inputs.arrays import as_array
+
+
+def empirical_targets(probabilities, labels, num_bins=10):
+    """The share of each class among samples of like probability.
+
+    Samples are sorted by their probability of a class and cut into groups of
+    equal size; a target is the share of that class in the sample's group. Two
+    classes are one question, the probability of the second. More classes are
+    asked one by one, and each row is divided by its sum: the paper and its
+    code are about two.
+
+    Args:
+        probabilities: shape `(n, num_classes)`.
+        labels: class ids, shape `(n,)`.
+        num_bins: int, how many groups.
+
+    Returns:
+        Rows that sum to one, float32, `(n, num_classes)`.
+
+    Example:
+        >>> import numpy as np
+        >>> p = np.array([0.1, 0.8, 0.35, 0.55, 0.92, 0.4, 0.05])
+        >>> both = np.stack([1 - p, p], axis=-1)
+        >>> y = np.array([0, 1, 1, 0, 1, 0, 0])
+        >>> targets = empirical_targets(both, y, num_bins=3)
+        >>> [round(float(t), 2) for t in targets[:, 1]]
+        [0.0, 0.67, 0.5, 0.67, 0.67, 0.5, 0.0]
+
+    Reference:
+        Liu et al., "Deep Probability Estimation", ICML 2022, CaPE-bin.
+    """
+    num_classes = probabilities.shape[1]
+    one_hot = np.eye(num_classes)[labels]
+    if num_classes == 2:
+        second = _group_means(probabilities[:, 1], one_hot[:, 1], num_bins)
+        return np.stack([1.0 - second, second], axis=-1).astype("float32")
+    shares = np.stack(
+        [
+            _group_means(probabilities[:, k], one_hot[:, k], num_bins)
+            for k in range(num_classes)
+        ],
+        axis=-1,
+    )
+    total = shares.sum(axis=-1, keepdims=True)
+    # No class was ever seen at such probabilities: the label stands.
+    targets = np.where(
+        total > 0, shares / np.where(total > 0, total, 1), one_hot
+    )
+    return targets.astype("float32")
+
+
+def _group_means(probability, occurred, num_bins):
+    order = np.argsort(probability, kind="stable")
+    size = len(order)
+    edges = [int(b * size / num_bins) for b in range(num_bins + 1)]
+    means = np.zeros(size)
+    for start, end in itertools.pairwise(edges):
+        if end > start:
+            group = order[start:end]
+            means[group] = occurred[group].mean()
+    return means
+
+
+class EmpiricalTargets(ValidationCallback):
+    """Train now and then on observed frequencies instead of labels (CaPE).
+
+    In one epoch of each cycle the model first predicts the whole training
+    data, and that epoch trains on `empirical_targets`: among samples of like
+    probability, the share that is of the class. The other epochs train on the
+    labels. Start from a network that has been trained and stopped early. `fit`
+    takes the data from the callback, with labels as one-hot rows, so compile
+    with a loss for those: `kc.losses` or `CategoricalCrossentropy`.
+
+    Args:
+        x: training arrays, or a list or dict of them.
+        y: class ids, `(num_samples,)`.
+        num_classes: int.
+        num_bins: int, how many groups of like probability.
+        cycle: int >= 1: the first of every so many epochs has the targets.
+        from_logits: whether the model gives logits.
+        sample_weight: weights, or `None`; they act in training.
+        batch_size: int.
+        shuffle: whether each epoch has an order of its own. It is the
+            callback's: what `fit` is told about shuffling changes nothing.
+        seed: int or `None`, for the orders; a resumed run has those of one
+            that was not interrupted.
+
+    Attributes:
+        data: what `fit` takes.
+        targets: the last targets, `(num_samples, num_classes)`.
+
+    Raises:
+        ValueError: if an argument is out of its range; in `fit`, if the model
+            does not give `num_classes` values per sample, or trains on other
+            data.
+
+    Example:
+        >>> import keras, numpy as np, keras_calib as kc
+        >>> x, y = np.random.default_rng(0).normal(size=(64, 4)), np.arange(64)
+        >>> model = keras.Sequential([keras.layers.Dense(3, "softmax")])
+        >>> model.compile("sgd", "categorical_crossentropy")
+        >>> cape = kc.callbacks.EmpiricalTargets(x, y % 3, num_classes=3)
+        >>> history = model.fit(cape.data, callbacks=[cape], verbose=0)
+        >>> cape.targets.shape
+        (64, 3)
+
+    Reference:
+        Liu et al., "Deep Probability Estimation", ICML 2022; 10 bins and one
+        epoch in six, as in the authors' code. More than two classes are our
+        reading of it.
+    """
+
+    def __init__(
+        self,
+        x,
+        y,
+        num_classes,
+        num_bins=10,
+        cycle=6,
+        from_logits=False,
+        sample_weight=None,
+        batch_size=32,
+        shuffle=True,
+        seed=None,
+    ):
+        labels = class_ids(y, num_classes)
+        super().__init__((x, labels), from_logits=from_logits)
+        if num_bins < 1 or cycle < 1:
+            raise ValueError(
+                "`num_bins` and `cycle` must be at least 1. "
+                f"Received: num_bins={num_bins}, cycle={cycle}."
+            )
+        self.labels = labels
+        self.one_hot = np.eye(num_classes, dtype="float32")[labels]
+        self.num_bins = num_bins
+        self.cycle = cycle
+        self.targets = None
+        self.data = IndexedArrays(
+            x,
+            self.one_hot,
+            sample_weight,
+            batch_size,
+            shuffle,
+            seed,
+            index=False,
+        )
+
+    def on_epoch_begin(self, epoch, logs=None):
+        super().on_epoch_begin(epoch, logs)
+        self.data.start(epoch)
+        if epoch % self.cycle:
+            self.data.relabel(self.one_hot)
+            return
+        self.targets = empirical_targets(
+            self._probabilities(), self.labels, self.num_bins
+        )
+        self.data.relabel(self.targets)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.data.check_used(self)
+
+    def _probabilities(self):
+        found = self.predict().probabilities
+        if found.shape != self.one_hot.shape:
+            raise ValueError(
+                "There is one target per sample and class: the model's output "
+                f"has shape {self.one_hot.shape}, without a mask. Received: "
+                f"predictions for {len(found)} samples and {found.shape[-1]} "
+                "classes."
+            )
+        return found
+
+    def _read(self, scores, labels, weight, mask):
+        if scores.shape[-1] == 1:
+            raise ValueError(
+                "Targets are rows of a probability per class. Received: "
+                f"predictions of shape {tuple(scores.shape)}, one sigmoid "
+                "unit. Give the network two softmax units."
+            )
+        return super()._read(scores, labels, weight, mask)
+
+
+def class_ids(y, num_classes):
+    """Labels of samples as int64 ids, `(n,)`.
+
+    Raises:
+        ValueError: if one is not a whole number from 0 to `num_classes - 1`,
+            or there is not one per sample.
+    """
+    labels = np.asarray(as_array(y))
+    if labels.shape[1:] not in ((), (1,)):
+        raise ValueError(
+            "A sample has one label, a class id. Received: labels of shape "
+            f"{labels.shape}. For one-hot rows pass `y.argmax(axis=-1)`."
+        )
+    labels = labels.reshape(-1)
+    rules.check_numbers(labels)
+    rules.check_ids(labels, num_classes)
+    return labels.astype("int64")

@@ -1,0 +1,148 @@
+"""A reliability diagram after each epoch, as a file and in TensorBoard."""
+
+import importlib.util
+import pathlib
+import re
+import sys
+
+from keras_calib.callbacks._predicting_callback import ValidationCallback
+
+EPOCH = re.compile(r"\{epoch(:[^{}]*)?\}")
+
+
+class ReliabilityDiagram(ValidationCallback):
+    """Draw the reliability diagram of validation data while a model trains.
+
+    Args:
+        path_or_log_dir: where diagrams go. A name that ends in `.png` is a
+            file; `{epoch}` in it is replaced by the number of the epoch,
+            counted from 1, e.g. `"diagrams/{epoch:03d}.png"`. Anything else
+            is a folder: it gets `reliability_{epoch:03d}.png`, and events for
+            TensorBoard.
+        validation_data: `(x, y)` or `(x, y, sample_weight)` arrays, or a
+            dataset as `fit` takes it, for a pass of its own; `None` for the
+            predictions of `fit`'s own validation.
+        every: int, draw after each so many epochs, and after the last one.
+        num_bins: int, how many bins.
+        from_logits: whether the model gives logits.
+        ignore_class: samples with this label do not count.
+        batch_size: for arrays; 32 by default.
+        tensorboard: whether a folder also gets TensorBoard images (tag
+            `reliability`). This needs TensorFlow; by default images are
+            written if the program has loaded it already, so that no other
+            backend pays for its import.
+        axis: the class axis of the predictions.
+
+    Raises:
+        ValueError: if `every` or `num_bins` is below 1, or data cannot be read
+            after each epoch; in `fit`, for bad input.
+        ImportError: if matplotlib is missing, or TensorFlow with
+            `tensorboard=True`: at once, not after an epoch.
+
+    Example:
+        >>> import numpy as np, keras_calib as kc
+        >>> x, y = np.array([[0.0], [1.0]]), np.array([0, 1])
+        >>> diagram = kc.callbacks.ReliabilityDiagram("logs", (x, y), every=5)
+        >>> model.fit(x, y, callbacks=[diagram])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        path_or_log_dir,
+        validation_data=None,
+        every=1,
+        num_bins=15,
+        from_logits=False,
+        ignore_class=None,
+        batch_size=None,
+        tensorboard=None,
+        axis=-1,
+    ):
+        super().__init__(
+            validation_data, from_logits, ignore_class, every, batch_size, axis
+        )
+        if num_bins < 1:
+            raise ValueError(
+                f"`num_bins` must be at least 1. Received: num_bins={num_bins}."
+            )
+        _require("matplotlib", "keras-calib[plots]")
+        path = pathlib.Path(path_or_log_dir)
+        is_file = path.suffix == ".png"
+        if tensorboard is None:
+            # TensorFlow alone writes no images.
+            tensorboard = (
+                not is_file
+                and "tensorflow" in sys.modules
+                and importlib.util.find_spec("tensorboard") is not None
+            )
+        if tensorboard:
+            _require("tensorflow", "tensorflow")
+            _require("tensorboard", "tensorboard")
+        self.path = path if is_file else None
+        self.log_dir = path.parent if is_file else path
+        self.num_bins = num_bins
+        self.tensorboard = tensorboard
+        self._writer = None
+
+    def on_epoch_end(self, epoch, logs=None):
+        if not self.is_due(epoch):
+            return
+        read = self.predict()
+        if read is None:
+            return
+        path = self._path(epoch + 1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._draw(read, path, epoch)
+        if self.tensorboard:
+            self._write_event(path, epoch)
+
+    def on_train_end(self, logs=None):
+        super().on_train_end(logs)
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _path(self, number):
+        if self.path is None:
+            return self.log_dir / f"reliability_{number:03d}.png"
+        # Other braces belong to the name.
+        name = EPOCH.sub(
+            lambda field: field.group().format(epoch=number), str(self.path)
+        )
+        return pathlib.Path(name)
+
+    def _draw(self, read, path, epoch):
+        from matplotlib import pyplot
+
+        from keras_calib.plots import reliability_diagram
+
+        figure = reliability_diagram(
+            read.labels,
+            read.probabilities,
+            read.weight,
+            num_bins=self.num_bins,
+            title=f"Reliability after epoch {epoch + 1}",
+        )
+        try:
+            figure.savefig(path)
+        finally:
+            pyplot.close(figure)
+
+    def _write_event(self, path, epoch):
+        # The event format has no writer in Keras; TensorFlow's is the one
+        # that `keras.callbacks.TensorBoard` uses on every backend.
+        import tensorflow as tf
+
+        if self._writer is None:
+            self._writer = tf.summary.create_file_writer(str(self.log_dir))
+        image = tf.io.decode_png(path.read_bytes(), channels=3)
+        with self._writer.as_default():
+            tf.summary.image("reliability", image[None], step=epoch)
+        self._writer.flush()
+
+
+def _require(module, package):
+    if importlib.util.find_spec(module) is None:
+        raise ImportError(
+            f"`ReliabilityDiagram` needs {module}: `pip install {package}`."
+        )

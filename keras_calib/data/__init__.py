@@ -1,0 +1,1 @@
+"""Calibration data and training data of every kind, batch by batch."""

@@ -1,0 +1,1 @@
+"""Calibration errors of whole arrays, in NumPy."""

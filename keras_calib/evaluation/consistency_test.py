@@ -1,0 +1,209 @@
+"""Is an error larger than that of a calibrated model on as many samples?"""
+
+import dataclasses
+
+import numpy as np
+
+from keras_calib.evaluation.calibration_errors import BINARY
+from keras_calib.evaluation.calibration_errors import CLASSWISE
+from keras_calib.evaluation.calibration_errors import TABLE
+from keras_calib.evaluation.calibration_errors import TOP_LABEL
+from keras_calib.evaluation.calibration_errors import ProgressBar
+from keras_calib.evaluation.calibration_errors import binary_errors
+from keras_calib.evaluation.calibration_errors import class_errors
+from keras_calib.evaluation.calibration_errors import mean_over_classes
+from keras_calib.evaluation.calibration_errors import top_label_errors
+from keras_calib.evaluation.events import Events
+from keras_calib.inputs.predictions import read_predictions
+
+
+@dataclasses.dataclass(frozen=True)
+class Consistency:
+    """What `consistency_test` found.
+
+    Attributes:
+        value: the error of the predictions.
+        expected: its mean if the model were calibrated.
+        upper: its quantile at `confidence_level` if the model were calibrated.
+        p_value: how often a calibrated model's error is as large.
+        num_draws: how many sets of labels were drawn.
+    """
+
+    value: float
+    expected: float
+    upper: float
+    p_value: float
+    num_draws: int
+
+
+def consistency_test(
+    labels,
+    probabilities,
+    sample_weight=None,
+    metric="expected_calibration_error",
+    num_bins=15,
+    threshold=0.01,
+    from_logits=False,
+    axis=-1,
+    ignore_class=None,
+    num_draws=1000,
+    confidence_level=0.95,
+    seed=0,
+    verbose="auto",
+):
+    """Test if an error is larger than a calibrated model's would be.
+
+    A binned error is above 0 for a calibrated model, too: the accuracy of a
+    bin is noisy. Labels are drawn from the predicted probabilities, many times,
+    and the error is computed for each; the p-value is the share of draws, the
+    observed one among them, with an error at least as large. Rows are taken
+    for independent: pixels of an image are not, and the p-value is too small.
+
+    Args:
+        labels: class ids, `(...)`, or one-hot rows, `(..., num_classes)`.
+        probabilities: `(..., num_classes)`; `(..., 1)` or `(n,)` for one
+            sigmoid unit. NumPy arrays or tensors.
+        sample_weight: `None`, or weights that broadcast from the left.
+        metric: a key of `calibration_errors` that names an error.
+        num_bins: int, how many bins.
+        threshold: probabilities up to this do not count in TACE.
+        from_logits: whether `probabilities` are logits.
+        axis: the class axis.
+        ignore_class: rows with this label do not count.
+        num_draws: int, how many sets of labels to draw; the smallest p-value is
+            `1 / (num_draws + 1)`.
+        confidence_level: float, the quantile that `upper` is.
+        seed: int; the same seed draws the same labels.
+        verbose: `"auto"` for a progress bar when it takes more than a few
+            seconds, 1 for a bar at once, 0 for silence.
+
+    Returns:
+        An object with attributes `value`, `expected`, `upper`, `p_value` and
+        `num_draws`.
+
+    Raises:
+        ValueError: for bad input.
+
+    Example:
+        >>> import numpy as np, keras_calib as kc
+        >>> rng = np.random.default_rng(0)
+        >>> p = rng.dirichlet([1, 1, 1], size=500)
+        >>> labels = (p.cumsum(1) > rng.random((500, 1))).argmax(1)
+        >>> found = kc.metrics.consistency_test(labels, p)  # calibrated
+        >>> bool(found.p_value > 0.05)
+        True
+        >>> found = kc.metrics.consistency_test(labels, p**3 / (p**3).sum(
+        ...     axis=1, keepdims=True))
+        >>> bool(found.p_value < 0.05)
+        True
+
+    Reference:
+        Broecker and Smith, "Increasing the Reliability of Reliability
+        Diagrams", 2007, section 3; Vaicenavicius et al., "Evaluating model
+        calibration in classification", AISTATS 2019, section 5.
+    """
+    metrics = TOP_LABEL + CLASSWISE + BINARY
+    if metric not in metrics:
+        raise ValueError(
+            f"`metric` must be one of {metrics}. Received: {metric!r}."
+        )
+    if num_draws < 1 or not 0 < confidence_level < 1:
+        raise ValueError(
+            "`num_draws` must be at least 1 and `confidence_level` between 0 "
+            f"and 1. Received: num_draws={num_draws}, "
+            f"confidence_level={confidence_level}."
+        )
+    data = read_predictions(
+        labels, probabilities, sample_weight, from_logits, axis, ignore_class
+    )
+    if metric in BINARY and data.num_classes != 2:
+        raise ValueError(
+            f"{metric!r} is for two classes. Received: predictions with "
+            f"{data.num_classes} classes."
+        )
+    null = _Null(data, num_draws, seed, verbose)
+    wanted = (metric,)
+    if metric in TOP_LABEL:
+        confidence, correct = data.top_label
+        values = null.run(
+            confidence,
+            correct,
+            (0.0, confidence),
+            lambda events: top_label_errors(events, num_bins, wanted)[metric],
+        )
+    elif metric in BINARY:
+        p = data.by_class[1]
+        values = null.run(
+            p,
+            data.labels == 1,
+            (0.0, p),
+            lambda events: binary_errors(events, num_bins)[metric],
+        )
+    else:
+        means = 0.0
+        # The label that a uniform number draws is the class in whose part of
+        # [0, 1] it lies.
+        upper = np.cumsum(data.by_class.astype("float64"), axis=0)
+        upper[-1] = 1.0
+        for k in range(data.num_classes):
+            means = means + null.run(
+                data.by_class[k],
+                data.labels == k,
+                (upper[k - 1] if k else 0.0, upper[k]),
+                lambda events: class_errors(
+                    events, num_bins, threshold, wanted
+                )[metric],
+            )
+        means = means / data.num_classes
+        values = mean_over_classes(metric, means)
+    null.bar.finish()
+    observed, drawn = float(values[0]), values[1:]
+    reached = np.count_nonzero(drawn >= observed - 1e-12)
+    return Consistency(
+        observed,
+        float(drawn.mean()),
+        float(np.quantile(drawn, confidence_level)),
+        float((1 + reached) / (num_draws + 1)),
+        num_draws,
+    )
+
+
+class _Null:
+    """The sample with its own labels, then with labels drawn from it."""
+
+    def __init__(self, data, num_draws, seed, verbose):
+        self.data = data
+        self.num_draws = num_draws
+        self.seed = seed
+        self.chunk = max(1, TABLE // max(len(data.labels), 1))
+        self.starts = range(0, num_draws, self.chunk)
+        self.bar = ProgressBar(data.num_classes * len(self.starts), verbose)
+
+    def run(self, confidence, correct, part, function):
+        """Values of a function of events, `(1 + num_draws,)`.
+
+        An event comes true where a uniform number lies in `part`, an interval
+        as long as its confidence.
+        """
+        order = np.argsort(confidence, kind="stable")
+        low, high = (
+            np.broadcast_to(end, confidence.shape)[order] for end in part
+        )
+        confidence = confidence[order]
+        weight = self.data.weight
+        weight = None if weight is None else weight[order]
+        square = None if weight is None else weight**2
+
+        def value(correct):
+            return function(Events(confidence, correct, weight, square))
+
+        own = np.asarray(correct, "float64")[order]
+        found = [np.reshape(value(own), 1)]
+        for start in self.starts:
+            size = min(self.chunk, self.num_draws - start)
+            rng = np.random.default_rng([self.seed, start])
+            uniform = rng.random((size, len(order)))[:, order]
+            drawn = (uniform >= low) & (uniform < high)
+            found.append(np.broadcast_to(value(drawn.astype("float64")), size))
+            self.bar.step()
+        return np.concatenate(found)

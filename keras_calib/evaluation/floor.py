@@ -1,0 +1,196 @@
+"""Noise floor: what a binned error shows for a perfectly calibrated model.
+
+Labels are drawn from the confidences, everything else stays. The residual of
+a bin is then a sum of independent centered Bernoulli variables,
+
+    S_b = sum_{i in b} w_i (c_i - a_i),   a_i ~ Bernoulli(c_i)
+    V_b = Var S_b = sum_{i in b} w_i^2 c_i (1 - c_i)
+
+and the error is a function of `|S_b|` alone. `S_b` is normal where `V_b` is
+large; where it is not (the top bin of a saturated network) its own law is
+used, because the normal one is too large there, up to four times.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from keras_calib.evaluation.events import between
+from keras_calib.evaluation.events import divide
+from keras_calib.evaluation.events import running
+
+# From this variance on a sum of Bernoulli variables is taken for normal.
+NORMAL_FROM = 25.0
+# More samples of one bin are replaced by so many cells of equal size.
+MOST_CELLS = 1000
+# Points of the discrete Fourier transform: 12 standard deviations (5 at most)
+# to each side, and more.
+POINTS = 128
+
+
+@dataclasses.dataclass(frozen=True)
+class Floor:
+    """Law of an error under perfect calibration.
+
+    Attributes:
+        mean: its mean.
+        low: the lower end of the range that holds 95 % of the draws.
+        high: the upper end.
+        num_draws: how many sets of labels (or of bin residuals) were drawn.
+    """
+
+    mean: float
+    low: float
+    high: float
+    num_draws: int
+
+    @classmethod
+    def from_draws(cls, values, mean=None, level=0.95):
+        """The range of drawn values; their mean, unless a better one is known.
+
+        Args:
+            values: errors, `(num_draws,)`.
+            mean: float, or `None` for the mean of `values`.
+            level: float, the fraction of draws inside the range.
+        """
+        tail = (1 - level) / 2
+        low, high = np.quantile(values, [tail, 1 - tail])
+        mean = values.mean() if mean is None else mean
+        return cls(float(mean), float(low), float(high), len(values))
+
+
+def binned_floor(bins, norm=1, num_draws=10000, seed=0, level=0.95):
+    """Noise floor of `binned_error(bins, norm)`.
+
+        ECE_1 = sum_b |S_b| / W
+        ECE_2 = sqrt(sum_b S_b^2 / (W_b W))
+        MCE   = max_b |S_b| / W_b
+
+    `W_b` is the weight of a bin, `W` that of all. For norm 1 the mean is
+    computed, not drawn: `sqrt(2 / pi) sum_b sqrt(V_b) / W` where bins are
+    normal. One pass over the samples, whatever the number of draws.
+
+    Args:
+        bins: `Bins`.
+        norm: 1, 2 or `inf`.
+        num_draws: int, draws for the range.
+        seed: int.
+        level: float, the fraction of draws inside the range.
+
+    Returns:
+        `Floor`.
+
+    Example:
+        >>> import numpy as np
+        >>> from keras_calib.evaluation.events import sort_events
+        >>> confidence = np.full(1000, 0.8)
+        >>> events = sort_events(confidence, np.ones(1000))
+        >>> floor = binned_floor(events.bins(events.width_cuts(15)))
+        >>> round(floor.mean, 4)  # sqrt(2 / pi) sqrt(0.8 * 0.2 / 1000)
+        0.0101
+
+    Reference:
+        Broecker and Smith, "Increasing the Reliability of Reliability
+        Diagrams", Weather and Forecasting, 2007, Section 3.
+    """
+    rng = np.random.default_rng(seed)
+    variances = residual_variances(bins)
+    means = np.sqrt(2 / np.pi * variances)
+    sizes = np.abs(rng.standard_normal((num_draws, len(variances))))
+    sizes *= np.sqrt(variances)
+    # In units of a typical squared weight, so that the scale has no say.
+    typical = divide(bins.square, bins.weight) ** 2
+    small = (variances < NORMAL_FROM * typical) & (variances > 0)
+    for b in np.flatnonzero(small):
+        means[b], sizes[:, b] = _small_bin(bins, b, num_draws, rng)
+    total, weight = bins.total, bins.weight
+    if norm == 1:
+        values = divide(sizes.sum(axis=1), total)
+        mean = float(divide(means.sum(), total))
+        return Floor.from_draws(values, mean, level)
+    if norm == 2:
+        squares = divide(sizes**2, weight).sum(axis=1)
+        return Floor.from_draws(np.sqrt(divide(squares, total)), level=level)
+    values = divide(sizes, weight).max(axis=1, initial=0.0)
+    return Floor.from_draws(values, level=level)
+
+
+def residual_variances(bins):
+    """`V_b = sum w^2 c (1 - c)` of each bin."""
+    events = bins.events
+    variance = events.values * (1 - events.values)
+    if events.weight is not None:
+        variance = variance * events.weight**2
+    return np.maximum(between(running(variance), bins.cuts), 0.0)
+
+
+def _small_bin(bins, b, num_draws, rng):
+    """Mean and draws of `|S_b|` for a bin whose variance is small."""
+    events = bins.events
+    part = slice(bins.cuts[b], bins.cuts[b + 1])
+    confidence = events.values[part]
+    if events.weight is None:
+        return _by_transform(confidence, num_draws, rng)
+    weight = events.weight[part]
+    if len(confidence) <= MOST_CELLS:
+        sizes = _by_labels(confidence, weight, num_draws, rng)
+    else:
+        sizes = _by_surprises(confidence, weight, num_draws, rng)
+    return sizes.mean(), sizes
+
+
+def _by_transform(confidence, num_draws, rng):
+    """Exact law of `|sum (c - a)|` from its characteristic function.
+
+    Above `MOST_CELLS` samples, cells of equal size share their mean
+    confidence: the mean of the sum is unchanged, its variance hardly.
+    """
+    counts = np.ones(len(confidence))
+    if len(confidence) > MOST_CELLS:
+        cells = np.array_split(confidence, MOST_CELLS)
+        confidence = np.array([cell.mean() for cell in cells])
+        counts = np.array([len(cell) for cell in cells])
+    mean = counts @ confidence
+    # Hits are counted from `start`; what lies outside of the window has a
+    # probability below 1e-20.
+    start = int(np.floor(mean)) - POINTS // 2
+    angle = 2 * np.pi * np.arange(POINTS // 2 + 1) / POINTS
+    turn = np.exp(-1j * angle)
+    factors = 1 + confidence[:, None] * (turn - 1)
+    with np.errstate(divide="ignore"):
+        logs = counts @ np.log(factors.astype("complex128"))
+    law = np.fft.irfft(np.exp(logs + 1j * angle * start), POINTS)
+    law = np.maximum(law, 0.0)
+    law /= law.sum()
+    sizes = np.abs(start + np.arange(POINTS) - mean)
+    drawn = np.searchsorted(np.cumsum(law), rng.random(num_draws))
+    return law @ sizes, sizes[np.minimum(drawn, POINTS - 1)]
+
+
+def _by_labels(confidence, weight, num_draws, rng, rows=1000):
+    """Draws of `|sum w (c - a)|`, each label drawn."""
+    parts = []
+    for start in range(0, num_draws, rows):
+        size = min(rows, num_draws - start)
+        drawn = rng.random((size, len(confidence))) < confidence
+        parts.append(np.abs(weight @ confidence - drawn @ weight))
+    return np.concatenate(parts)
+
+
+def _by_surprises(confidence, weight, num_draws, rng):
+    """The same where surprises are few: their number is Poisson.
+
+    A surprise is a miss above a confidence of 1/2 and a hit below it.
+    """
+    sure = confidence > 0.5
+    surprise = np.where(sure, 1 - confidence, confidence)
+    # What a surprise changes in sum w (c - a), and the sum without any.
+    change = np.where(sure, weight, -weight)
+    base = weight @ (confidence - sure)
+    below = np.cumsum(surprise)
+    counts = rng.poisson(below[-1], num_draws)
+    drawn = rng.random(counts.sum()) * below[-1]
+    index = np.minimum(np.searchsorted(below, drawn), len(below) - 1)
+    owner = np.repeat(np.arange(num_draws), counts)
+    changes = np.bincount(owner, change[index], minlength=num_draws)
+    return np.abs(base + changes)

@@ -1,0 +1,89 @@
+"""Class-based temperature scaling: one temperature per class."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_calib.layers._affine import AffineCalibration
+from keras_calib.solvers.class_temperatures import search_class_temperatures
+from keras_calib.solvers.regression import RIDGE
+from keras_calib.solvers.regression import DiagonalProblem
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class ClassTemperatureScaling(AffineCalibration):
+    """Divide each class's logit by its own temperature (CTS).
+
+    `adapt` finds the one optimum of the likelihood: the problem is convex in
+    the inverse temperatures, which stay in `[0.01, 100]`. A class without
+    calibration samples keeps the common temperature. With `objective="ece"` it
+    is the original, greedy search over `T_k = 0.1, ..., 10.0`.
+
+    Args:
+        normalize_logits: `None` for logits as they are, `"log_softmax"` or
+            `"mean"` to subtract their log-sum-exp or mean first, so that
+            `log p` gives the same result.
+        **kwargs: `name`, `dtype`, `trainable`, as in Keras.
+
+    Example:
+        >>> import numpy as np, keras_calib as kc
+        >>> logits = np.array([[4.0, 0]] * 3 + [[0, 4.0]] * 4)
+        >>> layer = kc.layers.ClassTemperatureScaling()
+        >>> layer = layer.adapt(logits, labels=[0, 0, 1, 1, 1, 1, 0])
+        >>> layer.temperatures.round(4)  # 4 / log 2, 4 / log 3
+        array([5.7708, 3.641 ], dtype=float32)
+
+    Reference:
+        Frenkel and Goldberger, "Network Calibration by Class-based Temperature
+        Scaling", EUSIPCO 2021; by the likelihood as in Jung et al., "Scaling of
+        Class-wise Training Losses for Post-hoc Calibration", ICML 2023, eq. 15.
+    """
+
+    objectives = ("nll", "label_smoothing", "focal", "ece", "loss")
+    _bounded = True
+
+    def _add_weights(self, num_classes):
+        self.log_temperature = self.add_weight(
+            (num_classes,), "zeros", name="log_temperature"
+        )
+
+    def _transform(self, x):
+        return x / ops.exp(self.log_temperature)
+
+    @property
+    def temperatures(self):
+        """The temperatures as a NumPy array, `(num_classes,)`."""
+        return np.exp(ops.convert_to_numpy(self.log_temperature))
+
+    def degrees_of_freedom(self, num_classes):
+        return max(2, num_classes)
+
+    def _matrix_and_bias(self):
+        scale = 1 / self.temperatures
+        return scale, np.zeros_like(scale)
+
+    def _problem(self, x, labels, share, smoothing, temperature, free, samples):
+        start = self._start(np.full(x.shape[1], 1 / temperature))
+        problem = DiagonalProblem(
+            x,
+            labels,
+            share,
+            smoothing,
+            shared=False,
+            free=np.stack([free, np.zeros_like(free)]),
+            ridge=np.full(start.shape, RIDGE),
+            center=start,
+        )
+        return problem, start
+
+    def fit(self, logits, labels, weight, objective):
+        if not objective.of_confidence:
+            return super().fit(logits, labels, weight, objective)
+        temperatures, value = search_class_temperatures(
+            self._inputs(logits), labels, weight, objective
+        )
+        record = {"objective_value": value}
+        return {"log_temperature": np.log(temperatures)}, record
+
+    def _weights(self, parameters):
+        return {"log_temperature": -np.log(parameters[0])}

@@ -1,0 +1,176 @@
+"""Histogram binning: probabilities replaced by frequencies in bins."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_calib.inputs import arrays
+from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._logit_ops import log_softmax
+from keras_calib.layers._logit_ops import on_pairs
+from keras_calib.layers._piecewise_linear import UNUSED
+from keras_calib.layers._piecewise_linear import count_below
+from keras_calib.layers._piecewise_linear import table_size
+from keras_calib.layers._piecewise_linear import take_rows
+from keras_calib.solvers.isotonic import without_certainty
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class HistogramBinning(CalibrationLayer):
+    """Replace each probability by the frequency of its class in its bin.
+
+    One histogram for each class, against the rest; then rows are normalised.
+    Output is `log q`. Bins are `(low, high]`, and 0 is in the first. An empty
+    bin gives its center; a bin in which the class never (or always) came true
+    gives as little (or as much) as the data can tell, not 0 or 1; a class that
+    is absent from the calibration data keeps its probabilities. Predictions
+    may change.
+
+    Args:
+        num_bins: int.
+        equal_mass: bool, whether bins hold equally many samples, or equal
+            sums of their weights, rather than have equal widths.
+        **kwargs: `name`, `dtype`, `trainable`, as in Keras.
+
+    Raises:
+        ValueError: if `num_bins` is below 1.
+
+    Example:
+        >>> import numpy as np, keras_calib as kc
+        >>> logits = np.log([[0.9, 0.1]] * 4 + [[0.4, 0.6]] * 2)
+        >>> layer = kc.layers.HistogramBinning()
+        >>> layer = layer.adapt(logits, [0, 0, 0, 1, 1, 0])
+        >>> q = keras.ops.exp(layer(logits))
+        >>> round(float(q[0, 0]), 4), round(float(q[4, 0]), 4)
+        (0.75, 0.5)
+
+    Reference:
+        Zadrozny and Elkan, "Obtaining calibrated probability estimates from
+        decision trees and naive Bayesian classifiers", ICML 2001.
+    """
+
+    shift_invariant = True
+    parametric = False
+
+    def __init__(self, num_bins=15, equal_mass=False, **kwargs):
+        super().__init__(**kwargs)
+        if num_bins < 1:
+            raise ValueError(
+                f"`num_bins` must be at least 1. Received: {num_bins}."
+            )
+        self.num_bins = num_bins
+        self.equal_mass = equal_mass
+
+    def build(self, input_shape):
+        num_classes = max(2, input_shape[-1])
+        size = table_size(self.num_bins)
+        self.edges = self.add_weight(
+            (num_classes, size),
+            keras.initializers.Constant(UNUSED),
+            name="edges",
+        )
+        self.values = self.add_weight(
+            (num_classes, size + 1), "zeros", name="values"
+        )
+        # 1 for a class that goes through its histogram; at first, none does.
+        self.binned = self.add_weight((num_classes,), "zeros", name="binned")
+        self.built = True
+
+    def degrees_of_freedom(self, num_classes):
+        return self.num_bins * num_classes
+
+    def fit(self, logits, labels, weight, objective):
+        p = np.exp(arrays.log_softmax(logits, "float64"))
+        num_classes, size = p.shape[1], table_size(self.num_bins)
+        edges = np.full((num_classes, size), UNUSED, "float32")
+        values = np.zeros((num_classes, size + 1), "float32")
+        binned = np.zeros(num_classes, "float32")
+        for k in range(num_classes):
+            of_class = labels == k
+            if not of_class.any():
+                continue
+            inner, counts, events = histogram(
+                p[:, k], of_class, self.num_bins, self.equal_mass, weight
+            )
+            found = frequencies(inner, counts, events)
+            edges[k, : len(inner)] = inner
+            values[k, : len(found)] = without_certainty(
+                found, counts, centres(inner)
+            )
+            binned[k] = 1
+        weights = {"edges": edges, "values": values, "binned": binned}
+        return weights, {
+            "num_bins": self.num_bins,
+            "classes_absent": int(num_classes - binned.sum()),
+        }
+
+    def call(self, logits):
+        return on_pairs(self._replace, logits)
+
+    def _replace(self, logits):
+        log_p = log_softmax(logits)
+        bin_index = count_below(self.edges, ops.exp(log_p))
+        q = take_rows(self.values, bin_index)
+        log_q = ops.log(ops.where(q > 0, q, 1.0))
+        # NaN is in no bin, and stays NaN.
+        replaced = ops.logical_and(self.binned > 0, log_p <= 0)
+        return log_softmax(ops.where(replaced, log_q, log_p))
+
+    def get_config(self):
+        config = {"num_bins": self.num_bins, "equal_mass": self.equal_mass}
+        return {**super().get_config(), **config}
+
+
+def histogram(scores, events, num_bins, equal_mass=False, weight=None):
+    """Inner edges of the bins, and the weight of samples and events in each.
+
+    Args:
+        scores: in `[0, 1]`, `(n,)`.
+        events: bool or 0 and 1, `(n,)`.
+        num_bins: int.
+        equal_mass: bool; edges are then midpoints between different scores,
+            and bins that no edge can part are one.
+        weight: `None`, or weights > 0, `(n,)`.
+
+    Returns:
+        edges, counts, events: at most `num_bins - 1`, `num_bins` numbers.
+    """
+    if equal_mass:
+        edges = equal_mass_edges(scores, num_bins, weight)
+    else:
+        edges = np.arange(1, num_bins) / num_bins
+    index = np.searchsorted(edges, scores, "left")
+    weight = np.ones(len(scores)) if weight is None else weight
+    size = len(edges) + 1
+    counts = np.bincount(index, weights=weight, minlength=size)
+    found = np.bincount(index, weights=weight * events, minlength=size)
+    return edges, counts, found
+
+
+def equal_mass_edges(scores, num_bins, weight=None):
+    """Midpoints between the scores at the quantiles, without repetitions."""
+    if weight is None:
+        values, mass = np.sort(scores), np.arange(1.0, len(scores) + 1)
+    else:
+        order = np.argsort(scores)
+        values, mass = scores[order], np.cumsum(weight[order])
+    # Equal scores are one, with the mass of all.
+    last = np.append(values[1:] > values[:-1], True)
+    values, mass = values[last], mass[last]
+    # A sum of weights may miss its bin's share by a rounding error.
+    shares = np.arange(1, num_bins) / num_bins * (1 - 1e-9)
+    low = np.searchsorted(mass, shares * mass[-1])
+    high = np.minimum(low + 1, len(values) - 1)
+    return np.unique((values[low] + values[high]) / 2)
+
+
+def centres(edges):
+    """The middle of each bin between 0, the edges and 1."""
+    bounds = np.concatenate([[0.0], edges, [1.0]])
+    return (bounds[1:] + bounds[:-1]) / 2
+
+
+def frequencies(edges, counts, events):
+    """Events per sample in each bin; the centre of a bin without samples."""
+    found = events / np.where(counts > 0, counts, 1.0)
+    return np.where(counts > 0, found, centres(edges))

@@ -1,0 +1,236 @@
+"""Adaptive and conditional label smoothing (ACLS)."""
+
+import keras
+from keras import ops
+
+from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.rows import pick
+from keras_calib.inputs.rows import predicted_class
+from keras_calib.inputs.rows import row_min
+from keras_calib.losses._base import PenalizedLoss
+from keras_calib.losses._margin_label_smoothing import check_margin
+
+
+def acls(
+    labels,
+    logits,
+    margin=10.0,
+    positive_weight=0.1,
+    negative_weight=0.01,
+    reference="zero",
+    negatives="mean",
+    adaptive=True,
+    conditional=True,
+    stop_gradient=None,
+):
+    """The ACLS regulariser, one value per sample.
+
+    With the predicted class `y`, and constants marked by `sg`:
+
+        positive = relu(z_y - r - margin)^2,  r = 0 or sg(min_k z_k)
+        negative = mean over j != y of relu(sg(z_y) - z_j - margin)^2
+        positive_weight * positive + negative_weight * negative
+
+    Paper and released code differ in `r`. The paper measures from the smallest
+    logit, and its gradient (eq. 12) holds that logit constant: nothing then
+    keeps all logits from falling together, and training diverges, as
+    `examples/acls_stability.py` shows. The released code measures from zero,
+    which anchors the logits; the published results are its. It is the default
+    here. With the paper's `r`, the default is the gradient of eq. 13 itself,
+    `stop_gradient=False`, which trains.
+
+    Args:
+        labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
+            Read for their shape only: the regulariser acts on the prediction.
+        logits: scores before softmax, shape `(..., num_classes)`.
+        margin: float >= 0, the distance between logits that costs nothing.
+        positive_weight: float, `lambda_1` of the paper.
+        negative_weight: float, `lambda_2` of the paper.
+        reference: what `r` is: `"zero"` (the released code; the value depends
+            on a constant added to all logits) or `"min"`, the smallest logit
+            (the paper).
+        negatives: `"mean"` over the other classes (the released code, to which
+            the published `lambda_2` belongs) or `"sum"` (eq. 13 to the
+            letter).
+        adaptive: square the distances, so that the smoothing grows with them.
+            `False` is the paper's ablation "CR only".
+        conditional: smooth only beyond the margin. `False` is "AR only".
+        stop_gradient: bool, whether to hold constant what `sg` marks.
+            Defaults to `True` for `reference="zero"` (the released code) and
+            to `False` for `"min"`; `True` with `"min"` is eq. 12.
+
+    Returns:
+        One value per sample, shape `(...)`.
+
+    Raises:
+        ValueError: if an argument is out of its range, or shapes do not fit.
+
+    Example:
+        >>> import keras_calib as kc
+        >>> value = kc.losses.acls([0], [[3.0, 0.0, 1.0]], margin=1.0)
+        >>> round(float(value[0]), 4)
+        0.425
+
+    Reference:
+        Park et al., "ACLS: Adaptive and Conditional Label Smoothing for
+        Network Calibration", ICCV 2023, eqs. 10 to 13; Tables 5 and 6 for the
+        ablations.
+    """
+    _check(margin, reference, negatives, adaptive, conditional)
+    rows = as_rows(labels, logits)
+    positive, negative = _distances(
+        rows.logits,
+        margin,
+        reference,
+        negatives,
+        adaptive,
+        conditional,
+        _stops_gradient(stop_gradient, reference),
+    )
+    return rows.restore(positive_weight * positive + negative_weight * negative)
+
+
+def _distances(
+    logits, margin, reference, negatives, adaptive, conditional, stop_gradient
+):
+    constant = ops.stop_gradient if stop_gradient else ops.convert_to_tensor
+    predicted = predicted_class(logits)
+    largest = pick(logits, predicted)
+
+    def smooth(distance):
+        if conditional:
+            distance = ops.relu(distance)
+        return ops.square(distance) if adaptive else distance
+
+    low = 0.0
+    if reference == "min":
+        low = constant(row_min(logits))
+    positive = smooth(largest - low - margin)
+    distance = constant(largest)[:, None] - logits - margin
+    distance = smooth(distance)
+    if not conditional:
+        # Of the prediction to itself; the condition cuts it to 0 anyway.
+        itself = ops.one_hot(predicted, logits.shape[-1], dtype="bool")
+        distance = ops.where(itself, 0.0, distance)
+    negative = ops.sum(distance, axis=-1)
+    if negatives == "mean":
+        negative = negative / (logits.shape[-1] - 1)
+    return positive, negative
+
+
+def _stops_gradient(given, reference):
+    """The default is what trains: eq. 12's gradient with `"min"` diverges."""
+    return reference == "zero" if given is None else given
+
+
+def _check(margin, reference, negatives, adaptive, conditional):
+    check_margin(margin)
+    if reference not in ("min", "zero"):
+        raise ValueError(
+            '`reference` must be "min" (the paper) or "zero" (the released '
+            f"code). Received: reference={reference!r}."
+        )
+    if negatives not in ("mean", "sum"):
+        raise ValueError(
+            '`negatives` must be "mean" or "sum" over the other classes. '
+            f"Received: negatives={negatives!r}."
+        )
+    if not (adaptive or conditional):
+        raise ValueError(
+            "`adaptive=False, conditional=False` is neither of the two ideas "
+            "of ACLS. Switch off one of them, or use `LabelSmoothing`."
+        )
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class ACLS(PenalizedLoss):
+    """Primary loss plus `weight` times the ACLS regulariser (see `acls`).
+
+    Args:
+        margin: float >= 0. The authors use 10, and 6 for CIFAR-10.
+        positive_weight: float, `lambda_1` of the paper.
+        negative_weight: float, `lambda_2` of the paper.
+        reference: `"zero"` (the released code) or `"min"` (the paper). See
+            `acls`.
+        negatives: `"mean"` (the released code) or `"sum"` (eq. 13).
+        adaptive: `False` for the ablation "CR only".
+        conditional: `False` for the ablation "AR only".
+        stop_gradient: whether the smallest logit and, in the negative term,
+            the largest are constants in the gradient. Defaults to `True` for
+            `reference="zero"` and to `False` for `"min"`.
+        primary: the loss to regularise; see `PenalizedLoss`.
+        weight: float, multiplies both weights.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
+            `dtype`, as in Keras.
+
+    Raises:
+        ValueError: if an argument is out of its range; when called, if the
+            reference is `"zero"` and the logits are out of reach.
+
+    Example:
+        >>> import keras, keras_calib as kc
+        >>> model = keras.Sequential([keras.layers.Dense(10)])
+        >>> model.compile(loss=kc.losses.ACLS(margin=6.0, from_logits=True))
+
+    Reference:
+        Park et al., "ACLS: Adaptive and Conditional Label Smoothing for
+        Network Calibration", ICCV 2023, eqs. 10 to 13.
+    """
+
+    def __init__(
+        self,
+        *,
+        margin=10.0,
+        positive_weight=0.1,
+        negative_weight=0.01,
+        reference="zero",
+        negatives="mean",
+        adaptive=True,
+        conditional=True,
+        stop_gradient=None,
+        primary="cross_entropy",
+        weight=1.0,
+        **kwargs,
+    ):
+        super().__init__(primary=primary, weight=weight, **kwargs)
+        _check(margin, reference, negatives, adaptive, conditional)
+        self.margin = margin
+        self.positive_weight = positive_weight
+        self.negative_weight = negative_weight
+        self.reference = reference
+        self.negatives = negatives
+        self.adaptive = adaptive
+        self.conditional = conditional
+        self.stop_gradient = stop_gradient
+
+    def penalty(self, rows):
+        if self.reference == "zero" and not rows.from_logits:
+            raise ValueError(
+                '`ACLS(reference="zero")` measures from a logit of zero, and '
+                "probabilities do not tell where zero was. End the model "
+                "without softmax and pass `from_logits=True`, or use "
+                '`reference="min"`.'
+            )
+        positive, negative = _distances(
+            rows.logits,
+            self.margin,
+            self.reference,
+            self.negatives,
+            self.adaptive,
+            self.conditional,
+            _stops_gradient(self.stop_gradient, self.reference),
+        )
+        return self.positive_weight * positive + self.negative_weight * negative
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "margin": self.margin,
+            "positive_weight": self.positive_weight,
+            "negative_weight": self.negative_weight,
+            "reference": self.reference,
+            "negatives": self.negatives,
+            "adaptive": self.adaptive,
+            "conditional": self.conditional,
+            "stop_gradient": self.stop_gradient,
+        }

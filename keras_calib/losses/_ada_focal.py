@@ -1,0 +1,249 @@
+"""AdaFocal: a focal loss whose gamma follows the calibration of each bin.
+
+The bins and gammas live in the variables of a metric, because compiled code
+sees those change; `kc.callbacks.AdaFocalSchedule` sets them after each epoch.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.rows import pick
+from keras_calib.losses._base import ClassificationLoss
+from keras_calib.losses._focal import log_rest
+from keras_calib.losses._focal import log_rests
+
+
+def ada_focal_loss(labels, logits, edges, gammas):
+    """`-(1 - s p_y)^|gamma| log p_y` per sample, `s = sign(gamma)`.
+
+    `gamma >= 0` is the focal loss, `gamma < 0` the inverse focal loss. Each
+    sample has the gamma of the bin that its `p_y` falls in; it is a constant.
+
+    Args:
+        labels: class ids, shape `(...)`, or one-hot or soft labels `t`, shape
+            `(..., num_classes)`, which give the sum over `k` of `t_k` times
+            the term of class `k`, with the gamma of the bin of `p_k`.
+        logits: scores before softmax, shape `(..., num_classes)`.
+        edges: the edges between the bins, increasing, `(num_bins - 1,)`. A
+            `p_y` on an edge belongs to the upper bin.
+        gammas: one per bin, `(num_bins,)`.
+
+    Returns:
+        One loss per sample, in nats, shape `(...)`.
+
+    Raises:
+        ValueError: if shapes do not fit.
+
+    Example:
+        >>> import keras_calib as kc
+        >>> value = kc.losses.ada_focal_loss(
+        ...     [0], [[2.0, 0.5, -1.0]], edges=[0.5], gammas=[-0.5, 2.0]
+        ... )
+        >>> round(float(value[0]), 4)
+        0.0111
+
+    Reference:
+        Ghosh et al., "AdaFocal: Calibration-aware Adaptive Focal Loss",
+        NeurIPS 2022, arXiv:2211.11838.
+    """
+    rows = as_rows(labels, logits)
+    edges = ops.cast(edges, rows.logits.dtype)
+    gammas = ops.cast(gammas, rows.logits.dtype)
+    if edges.shape[0] + 1 != gammas.shape[0]:
+        raise ValueError(
+            "There is one gamma per bin, and one edge between two bins. "
+            f"Received: {gammas.shape[0]} gammas, {edges.shape[0]} edges."
+        )
+    return rows.restore(_ada_focal(rows, edges, gammas))
+
+
+def _ada_focal(rows, edges, gammas):
+    if rows.targets is None:
+        gamma = _gamma_of(pick(rows.probabilities, rows.labels), edges, gammas)
+        log_p = rows.log_probability(rows.labels)
+        return _signed_focal(log_p, log_rest(rows, rows.labels), gamma)
+    gamma = _gamma_of(rows.probabilities, edges, gammas)
+    terms = _signed_focal(rows.log_probabilities, log_rests(rows), gamma)
+    return ops.sum(rows.targets * terms, axis=-1)
+
+
+def _gamma_of(p, edges, gammas):
+    flat = ops.reshape(ops.stop_gradient(p), (-1,))
+    index = ops.searchsorted(edges, flat, side="right")
+    gamma = ops.take(gammas, ops.cast(index, "int32"), axis=0)
+    return ops.reshape(ops.stop_gradient(gamma), ops.shape(p))
+
+
+def _signed_focal(log_p, rest, gamma):
+    # log (1 - p) and log (1 + p).
+    base = ops.where(gamma >= 0, rest, ops.log1p(ops.exp(log_p)))
+    return -ops.exp(ops.abs(gamma) * base) * log_p
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class AdaFocalTable(keras.metrics.Metric):
+    """The bins and gammas of an `AdaFocalLoss`; shows the mean gamma.
+
+    It is a metric for the sake of its variables only: every backend carries
+    those through its compiled step. Get it from
+    `AdaFocalLoss.component_metrics()`.
+
+    Args:
+        num_bins: int >= 2, how many bins; at first of equal width.
+        gamma: float, the first gamma of every bin.
+        name: name in the logs.
+        dtype: as in Keras.
+
+    Attributes:
+        edges: the edges between the bins, `(num_bins - 1,)`.
+        gammas: one per bin, `(num_bins,)`.
+
+    Raises:
+        ValueError: if `num_bins` is below 2.
+
+    Example:
+        >>> import keras_calib as kc
+        >>> (table,) = kc.losses.AdaFocalLoss(num_bins=3).component_metrics()
+        >>> tuple(table.gammas.shape), float(table.result())
+        ((3,), 1.0)
+    """
+
+    def __init__(self, num_bins=15, gamma=1.0, name="mean_gamma", dtype=None):
+        super().__init__(name=name, dtype=dtype)
+        if num_bins < 2:
+            raise ValueError(
+                "`num_bins` must be at least 2: with one bin use `FocalLoss`. "
+                f"Received: num_bins={num_bins}."
+            )
+        self.num_bins = num_bins
+        self.gamma = gamma
+        # A mean over the replicas of a strategy: each has the same table.
+        self.edges = self.add_variable(
+            (num_bins - 1,), "zeros", aggregation="mean", name="edges"
+        )
+        self.gammas = self.add_variable(
+            (num_bins,), "zeros", aggregation="mean", name="gammas"
+        )
+        self.set(
+            np.arange(1, num_bins) / num_bins,
+            np.full(num_bins, gamma),
+        )
+
+    def set(self, edges, gammas):
+        """Give every bin its place and its gamma.
+
+        Args:
+            edges: the edges between the bins, `(num_bins - 1,)`.
+            gammas: one per bin, `(num_bins,)`.
+        """
+        self.edges.assign(edges)
+        self.gammas.assign(gammas)
+
+    def update_state(self, *args, **kwargs):
+        """Nothing: the schedule sets the gammas."""
+
+    def reset_state(self):
+        """Nothing: the gammas outlive the epoch."""
+
+    def result(self):
+        return ops.mean(ops.convert_to_tensor(self.gammas))
+
+    def save_own_variables(self, store):
+        # Keras saves no metric of its own accord.
+        store["edges"] = ops.convert_to_numpy(self.edges)
+        store["gammas"] = ops.convert_to_numpy(self.gammas)
+
+    def load_own_variables(self, store):
+        # A file from before AdaFocal leaves the table as it is.
+        if "gammas" not in store.keys():
+            return
+        if store["gammas"].shape != (self.num_bins,):
+            raise ValueError(
+                "The file holds the gammas of other bins. Received: "
+                f"{store['gammas'].shape[0]} gammas for num_bins="
+                f"{self.num_bins}."
+            )
+        self.set(store["edges"], store["gammas"])
+
+    def get_config(self):
+        return {
+            "num_bins": self.num_bins,
+            "gamma": self.gamma,
+            "name": self.name,
+            "dtype": self.dtype,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class AdaFocalLoss(ClassificationLoss):
+    """`ada_focal_loss` for `compile`, with gammas that follow the calibration.
+
+    Give `loss.component_metrics()` to `compile` as metrics, and an
+    `kc.callbacks.AdaFocalSchedule` to `fit`; without the schedule every gamma
+    stays as it is. The gammas are part of the model's weights file and of its
+    `.keras` file.
+
+    Args:
+        num_bins: int >= 2, how many bins.
+        gamma: float, the gamma to start with; 1 as published.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
+            `dtype`, as in Keras.
+
+    Attributes:
+        table: the `AdaFocalTable` with edges and gammas.
+
+    Raises:
+        ValueError: if `num_bins` is below 2.
+
+    Example:
+        >>> import keras, numpy as np, keras_calib as kc
+        >>> x, y = np.random.default_rng(0).normal(size=(64, 4)), np.arange(64)
+        >>> model = keras.Sequential([keras.layers.Dense(3)])
+        >>> loss = kc.losses.AdaFocalLoss(from_logits=True)
+        >>> metrics = ["accuracy", *loss.component_metrics()]
+        >>> model.compile("adam", loss, metrics=metrics)
+        >>> schedule = kc.callbacks.AdaFocalSchedule((x, y % 3))
+        >>> history = model.fit(x, y % 3, callbacks=[schedule], verbose=0)
+        >>> len(schedule.gammas[-1])
+        15
+
+    Reference:
+        Ghosh et al., "AdaFocal: Calibration-aware Adaptive Focal Loss",
+        NeurIPS 2022, arXiv:2211.11838. The authors' code sums over the batch;
+        this loss takes the mean, as Keras does.
+    """
+
+    def __init__(self, num_bins=15, gamma=1.0, **kwargs):
+        super().__init__(**kwargs)
+        self.num_bins = num_bins
+        self.gamma = gamma
+        self.table = AdaFocalTable(num_bins, gamma)
+
+    def terms(self, rows):
+        edges = ops.cast(self.table.edges, rows.logits.dtype)
+        gammas = ops.cast(self.table.gammas, rows.logits.dtype)
+        return _ada_focal(rows, edges, gammas), 0.0
+
+    def component_metrics(self):
+        """The metric that carries the gammas through the compiled step.
+
+        Returns:
+            A list of one metric, named `mean_gamma`: the mean over the bins.
+
+        Example:
+            >>> import keras, keras_calib as kc
+            >>> loss = kc.losses.AdaFocalLoss(from_logits=True)
+            >>> model = keras.Sequential([keras.layers.Dense(3)])
+            >>> metrics = ["accuracy", *loss.component_metrics()]
+            >>> model.compile(loss=loss, metrics=metrics)
+        """
+        return [self.table]
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_bins": self.num_bins,
+            "gamma": self.gamma,
+        }

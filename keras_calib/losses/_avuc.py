@@ -1,0 +1,146 @@
+"""Accuracy versus uncertainty calibration (AvUC), and AvUC-GS."""
+
+import keras
+from keras import ops
+
+from keras_calib.inputs.rows import as_rows
+from keras_calib.losses._arguments import require
+from keras_calib.losses._base import PenalizedLoss
+from keras_calib.ops.confidence import confidence_to_train
+from keras_calib.ops.confidence import entropy
+
+
+def avuc(
+    labels, logits, threshold=1.0, stop_gradient=False, sample_weight=None
+):
+    """Accuracy versus uncertainty, one number for the batch.
+
+    A sample is certain where its entropy `H` is at most `threshold`. Accurate
+    samples should be certain (AC), inaccurate ones uncertain (IU):
+
+        AC = sum of c (1 - tanh H)        AU = sum of c tanh H
+        IC = sum of (1 - c) (1 - tanh H)  IU = sum of (1 - c) tanh H
+        log(1 + (AU + IC) / (AC + IU))
+
+    Args:
+        labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
+            A soft label counts as its largest entry.
+        logits: scores before softmax, shape `(..., num_classes)`.
+        threshold: float >= 0, in nats. The authors take it from validation
+            data: halfway between the mean entropy of correct and of wrong
+            samples.
+        stop_gradient: hold the confidence `c` constant: AvUC-GS.
+        sample_weight: `None`, or one weight per sample, shape `(...)`.
+
+    Returns:
+        A scalar >= 0.
+
+    Raises:
+        ValueError: if `threshold` is negative, or shapes do not fit.
+
+    Example:
+        >>> import keras_calib as kc
+        >>> logits = [[2.0, 0.5, -1.0], [0.3, 1.2, -0.7]]
+        >>> round(float(kc.losses.avuc([0, 0], logits, threshold=0.5)), 4)
+        1.0092
+
+    Reference:
+        Krishnan and Tickoo, "Improving Model Calibration with Accuracy versus
+        Uncertainty Optimization", NeurIPS 2020, arXiv:2012.07923, eqs. 2 to 4;
+        AvUC-GS: Karandikar et al., NeurIPS 2021, Appendix F.
+    """
+    _check(threshold)
+    rows = as_rows(labels, logits, sample_weight)
+    return _avuc(rows, threshold, stop_gradient)
+
+
+def _avuc(rows, threshold, stop_gradient):
+    confidence, correct = confidence_to_train(rows)
+    if stop_gradient:
+        confidence = ops.stop_gradient(confidence)
+    h = entropy(rows)
+    uncertain = ops.cast(h > threshold, h.dtype)
+    importance = correct * confidence + (1.0 - correct) * (1.0 - confidence)
+    return accuracy_versus_uncertainty(
+        importance * rows.relative_weights,
+        correct,
+        uncertain,
+        1.0 - uncertain,
+        h,
+    )
+
+
+def accuracy_versus_uncertainty(importance, correct, uncertain, certain, h):
+    """`log(1 + (AU + IC) / (AC + IU))` from the parts of each sample."""
+    # tanh h and 1 - tanh h; the difference would lose the digits of a large h.
+    e = ops.exp(-2.0 * h)
+    unsure = uncertain * -ops.expm1(-2.0 * h) / (1.0 + e)
+    sure = certain * 2.0 * e / (1.0 + e)
+    wrong = 1.0 - correct
+    desired = ops.sum(importance * (correct * sure + wrong * unsure))
+    undesired = ops.sum(importance * (correct * unsure + wrong * sure))
+    return ops.log1p(undesired / ops.where(desired > 1e-5, desired, 1e-5))
+
+
+def _check(threshold):
+    require(
+        threshold >= 0,
+        "`threshold` is an entropy in nats and cannot be negative.",
+        "The authors start at 1.0.",
+        threshold=threshold,
+    )
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class AvUC(PenalizedLoss):
+    """Primary loss plus `weight` times the `avuc` of the batch.
+
+    Args:
+        threshold: float >= 0, entropy in nats above which a sample counts as
+            uncertain.
+        stop_gradient: hold the confidence constant: AvUC-GS, the better choice
+            for networks that are not Bayesian.
+        weight: float, `beta` of the authors' code.
+        primary: the loss to regularise; see `PenalizedLoss`.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
+            `dtype`, as in Keras.
+
+    Raises:
+        ValueError: if `threshold` is negative.
+
+    Example:
+        >>> import keras, keras_calib as kc
+        >>> model = keras.Sequential([keras.layers.Dense(10)])
+        >>> loss = kc.losses.AvUC(stop_gradient=True, from_logits=True)
+        >>> model.compile(loss=loss)
+
+    Reference:
+        Krishnan and Tickoo, NeurIPS 2020, arXiv:2012.07923; AvUC-GS:
+        Karandikar et al., NeurIPS 2021, arXiv:2108.00106, Appendix F.
+    """
+
+    batch_statistic = True
+
+    def __init__(
+        self,
+        *,
+        threshold=1.0,
+        stop_gradient=False,
+        weight=3.0,
+        primary="cross_entropy",
+        **kwargs,
+    ):
+        super().__init__(primary=primary, weight=weight, **kwargs)
+        _check(threshold)
+        self.threshold = threshold
+        self.stop_gradient = stop_gradient
+
+    def penalty(self, rows):
+        return _avuc(rows, self.threshold, self.stop_gradient)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "threshold": self.threshold,
+            "stop_gradient": self.stop_gradient,
+        }

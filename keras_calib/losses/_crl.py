@@ -1,0 +1,279 @@
+"""Correctness ranking loss (CRL): who was right more often, is surer.
+
+The history of each sample is kept by `kc.models.SampleHistoryModel`, in
+variables of the model: compiled code sees them change, and checkpoints hold
+them.
+"""
+
+import contextlib
+import contextvars
+import dataclasses
+import math
+
+import keras
+from keras import ops
+
+from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.rows import pick
+from keras_calib.inputs.rows import predicted_class
+from keras_calib.losses._base import MEANS
+from keras_calib.losses._base import PenalizedLoss
+from keras_calib.losses._base import reduce
+from keras_calib.ops.confidence import entropy
+
+CONFIDENCES = ("softmax", "margin", "entropy")
+NORMALIZATIONS = ("min_max", "fraction")
+
+
+def crl(labels, logits, correctness, confidence="softmax"):
+    """`mean_i relu(|c_i - c_j| - sign(c_i - c_j) (kappa_i - kappa_j))`.
+
+    The pairs `(i, j)` are neighbours in the batch, the last one with the
+    first; pairs of equal correctness cost nothing. `kappa` is the confidence,
+    and both of a pair are differentiated.
+
+    Args:
+        labels: class ids, shape `(batch,)`, or one-hot, `(batch,
+            num_classes)`. Read for their shape only.
+        logits: scores before softmax, shape `(batch, num_classes)`.
+        correctness: `c`, how often each sample was right so far, in `[0, 1]`,
+            shape `(batch,)`.
+        confidence: `"softmax"`, the largest probability; `"margin"`, its
+            distance to the second; or `"entropy"`, minus the entropy as a
+            fraction of `log(num_classes)`.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        ValueError: if `confidence` is unknown, or shapes do not fit.
+
+    Example:
+        >>> import keras_calib as kc
+        >>> logits = [[2.0, 0.5, -1.0], [0.3, 1.2, -0.7]]
+        >>> value = kc.losses.crl([0, 0], logits, correctness=[0.25, 1.0])
+        >>> round(float(value), 4)
+        0.893
+
+    Reference:
+        Moon et al., "Confidence-Aware Learning for Deep Neural Networks", ICML
+        2020, eq. 2, with the mean over pairs of the authors' code.
+    """
+    _check(confidence=confidence)
+    rows = as_rows(labels, logits)
+    return _ranking(rows, correctness, confidence)
+
+
+def _check(confidence="softmax", normalization="min_max"):
+    if confidence not in CONFIDENCES:
+        raise ValueError(
+            f"`confidence` must be one of {CONFIDENCES}. "
+            f"Received: confidence={confidence!r}."
+        )
+    if normalization not in NORMALIZATIONS:
+        raise ValueError(
+            f"`normalization` must be one of {NORMALIZATIONS}. "
+            f"Received: normalization={normalization!r}."
+        )
+
+
+def _ranking(rows, correctness, confidence):
+    correctness = ops.cast(correctness, rows.logits.dtype)
+    following = _next_row(rows.weights)
+    kappa = _confidence(rows, confidence)
+    gap = correctness - ops.take(correctness, following, axis=0)
+    target = ops.stop_gradient(ops.sign(gap))
+    margin = ops.stop_gradient(ops.abs(gap))
+    distance = kappa - ops.take(kappa, following, axis=0)
+    pair = ops.relu(margin - target * distance) * ops.abs(target)
+    # The weighted sum over all pairs weighs each by both of its rows.
+    weight = rows.weights * ops.take(rows.weights, following, axis=0)
+    return ops.divide_no_nan(ops.sum(pair * weight), ops.sum(weight))
+
+
+def _next_row(weights):
+    """The row after each row, cyclically, as if rows of weight 0 were out."""
+    used = ops.cast(weights > 0, "int32")
+    row = ops.cumsum(ops.ones_like(used)) - 1
+    # The rows in use first, in their order.
+    order = ops.argsort(row + (1 - used) * ops.size(used))
+    number = ops.maximum(ops.sum(used), 1)
+    # Where a row stands among those in use.
+    place = ops.cumsum(used) - used
+    after = ops.where(place + 1 < number, place + 1, 0)
+    return ops.cast(ops.take(order, after, axis=0), "int32")
+
+
+def _confidence(rows, kind):
+    if kind == "entropy":
+        return -entropy(rows) / math.log(rows.num_classes)
+    index = rows.predicted
+    largest = pick(rows.probabilities, index)
+    if kind == "softmax":
+        return largest
+    chosen = ops.one_hot(index, rows.num_classes, dtype="bool")
+    others = ops.where(chosen, -1.0, rows.probabilities)
+    return largest - pick(others, predicted_class(others))
+
+
+@dataclasses.dataclass
+class BatchHistory:
+    """What a model with memory knows about the samples of one batch.
+
+    Attributes:
+        correct: how often each sample was right, before this step, `(n,)`;
+            `None` for validation data.
+        seen: how often it was seen, `(n,)`.
+        lowest: the smallest `correct` in the whole data set, a scalar.
+        parts: filled by the loss: its parts as scalars, for the logs.
+    """
+
+    correct: object = None
+    seen: object = None
+    lowest: object = None
+    parts: dict = dataclasses.field(default_factory=dict)
+
+
+def check_one_row_per_sample(rows):
+    """Refuse pixels and tokens: they have no history of their own."""
+    if len(rows.shape) != 1:
+        raise ValueError(
+            "There is one history per sample, so one prediction per sample, "
+            "of shape `(batch, num_classes)`. Received: predictions with "
+            f"{len(rows.shape)} axes before the classes. A history has no "
+            "meaning for pixels or tokens."
+        )
+
+
+# The history of the batch that is being traced: the model sets it around its
+# losses, so that any loss in it, also a nested one, finds it.
+_current = contextvars.ContextVar("batch_history", default=None)
+
+
+@contextlib.contextmanager
+def batch_history(history):
+    """Let losses inside the block see the history of this batch."""
+    token = _current.set(history)
+    try:
+        yield history
+    finally:
+        _current.reset(token)
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class CRL(PenalizedLoss):
+    """Primary loss plus `weight` times the correctness ranking loss (`crl`).
+
+    It compares samples by how often they were right so far. So it belongs to a
+    `kc.models.SampleHistoryModel`, which keeps that history and shows the two
+    parts as `primary_loss` and `penalty`; and the training data carries a
+    number for each sample, `kc.add_sample_index(x)`. In the first epoch there
+    is nothing to rank, and validation data has no history: there the penalty is
+    0 and the loss is the primary loss.
+
+    Args:
+        confidence: what is ranked: `"softmax"`, `"margin"` or `"entropy"`; see
+            `crl`.
+        normalization: how counts become a correctness in `[0, 1]`.
+            `"min_max"`, as in the authors' code: `(h_i - min h) / (E - min
+            h)`, where `h_i` counts how often sample `i` was right, `min h` is
+            taken over the data set and `E` is the number of completed epochs,
+            read from the batch as the most often that a sample of it was
+            seen. Where samples are drawn more than once per epoch, that is too
+            many: use `"fraction"`, as in the paper, `h_i` over how often
+            sample `i` was seen.
+        primary: the loss to add to; see `PenalizedLoss`.
+        weight: float, what the ranking loss is multiplied by.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
+            `dtype`, as in Keras.
+
+    Raises:
+        ValueError: if an argument is unknown; when called, if no
+            `SampleHistoryModel` is around it, or rows are not samples.
+
+    Example:
+        >>> import keras, numpy as np, keras_calib as kc
+        >>> x, y = np.random.default_rng(0).normal(size=(64, 4)), np.arange(64)
+        >>> network = keras.Sequential([keras.layers.Dense(3)])
+        >>> model = kc.models.SampleHistoryModel(network, num_samples=len(x))
+        >>> model.compile("adam", kc.losses.CRL(from_logits=True))
+        >>> x = kc.add_sample_index(x)
+        >>> history = model.fit(x, y % 3, epochs=2, verbose=0)
+        >>> sorted(history.history)
+        ['loss', 'penalty', 'primary_loss']
+
+    Reference:
+        Moon et al., "Confidence-Aware Learning for Deep Neural Networks", ICML
+        2020, eq. 2 and Section 3.2.
+    """
+
+    batch_statistic = True
+
+    def __init__(
+        self,
+        *,
+        confidence="softmax",
+        normalization="min_max",
+        primary="cross_entropy",
+        weight=1.0,
+        **kwargs,
+    ):
+        super().__init__(primary=primary, weight=weight, **kwargs)
+        _check(confidence, normalization)
+        self.confidence = confidence
+        self.normalization = normalization
+
+    def terms(self, rows):
+        history = self._history()
+        per_row, batch = self.primary_terms(rows)
+        penalty = self.penalty(rows)
+        reduction = self.reduction if self.reduction in MEANS else "mean"
+        history.parts["primary_loss"] = reduce(rows, per_row, batch, reduction)
+        history.parts["penalty"] = penalty
+        return per_row, batch + self.weight * penalty
+
+    def penalty(self, rows):
+        history = self._history()
+        if history.correct is None:
+            return ops.zeros((), dtype=rows.logits.dtype)
+        check_one_row_per_sample(rows)
+        return _ranking(rows, self.correctness(history), self.confidence)
+
+    def correctness(self, history):
+        """`c` of each sample in the batch, in `[0, 1]`, a constant."""
+        if self.normalization == "fraction":
+            return ops.divide_no_nan(history.correct, history.seen)
+        # Each sample is seen once per epoch, so the largest count is the number
+        # of completed epochs.
+        epochs = ops.maximum(ops.max(history.seen), 1.0)
+        # All always right: nothing to rank, and no 0 / 0.
+        return ops.divide_no_nan(
+            history.correct - history.lowest, epochs - history.lowest
+        )
+
+    def component_metrics(self):
+        """No metrics: `SampleHistoryModel` shows both parts by itself.
+
+        A metric sees labels and predictions, but no history.
+
+        Returns:
+            An empty list.
+        """
+        return []
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "confidence": self.confidence,
+            "normalization": self.normalization,
+        }
+
+    def _history(self):
+        history = _current.get()
+        if history is None:
+            raise ValueError(
+                "CRL needs the history of each sample. Train "
+                "`kc.models.SampleHistoryModel(model, num_samples=len(x))` on "
+                "`kc.add_sample_index(x)`."
+            )
+        return history

@@ -1,0 +1,69 @@
+"""Difference between confidence and accuracy (DCA)."""
+
+import keras
+
+from keras_calib.inputs.rows import as_rows
+from keras_calib.losses._base import PenalizedLoss
+from keras_calib.ops.confidence import confidence_to_train
+from keras_calib.ops.subgradients import absolute
+
+
+def dca(labels, logits, sample_weight=None):
+    """`| mean confidence - accuracy |`, one number for the batch.
+
+    Args:
+        labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
+            A soft label counts as its largest entry.
+        logits: scores before softmax, shape `(..., num_classes)`.
+        sample_weight: `None`, or weights of both means, shape `(...)`.
+
+    Returns:
+        A scalar in `[0, 1]`.
+
+    Raises:
+        ValueError: if shapes do not fit, or labels are out of range.
+
+    Example:
+        >>> import keras_calib as kc
+        >>> round(float(kc.losses.dca([0], [[2.0, 0.5, -1.0]])), 4)
+        0.2144
+
+    Reference:
+        Liang et al., "Improved Trainable Calibration Method for Neural
+        Networks on Medical Imaging Classification", BMVC 2020,
+        arXiv:2009.04057, eq. 3.
+    """
+    return _dca(as_rows(labels, logits, sample_weight))
+
+
+def _dca(rows):
+    confidence, correct = confidence_to_train(rows)
+    return absolute(rows.mean(confidence - correct))
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class DCA(PenalizedLoss):
+    """Primary loss plus `weight` times the `dca` of the batch.
+
+    Args:
+        weight: float, `beta` of the paper.
+        primary: the loss to regularise; see `PenalizedLoss`.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
+            `dtype`, as in Keras.
+
+    Example:
+        >>> import keras, keras_calib as kc
+        >>> model = keras.Sequential([keras.layers.Dense(10)])
+        >>> model.compile(loss=kc.losses.DCA(from_logits=True))
+
+    Reference:
+        Liang et al., BMVC 2020, arXiv:2009.04057.
+    """
+
+    batch_statistic = True
+
+    def __init__(self, *, weight=10.0, primary="cross_entropy", **kwargs):
+        super().__init__(primary=primary, weight=weight, **kwargs)
+
+    def penalty(self, rows):
+        return _dca(rows)

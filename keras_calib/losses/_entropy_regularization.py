@@ -1,0 +1,64 @@
+"""Entropy regularisation (ER), also called confidence penalty (ECP)."""
+
+import keras
+
+from keras_calib.inputs.rows import as_rows
+from keras_calib.losses._base import PenalizedLoss
+from keras_calib.ops.confidence import entropy
+
+
+def entropy_regularization(labels, logits):
+    """`-H(p) = sum_k p_k log p_k` per sample: low where `p` is spread out.
+
+    Args:
+        labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
+            Read for their shape only: the penalty does not depend on them.
+        logits: scores before softmax, shape `(..., num_classes)`.
+
+    Returns:
+        One penalty per sample, in nats, in `[-log C, 0]`, shape `(...)`.
+
+    Raises:
+        ValueError: if shapes do not fit, or labels are out of range.
+
+    Example:
+        >>> import keras_calib as kc
+        >>> value = kc.losses.entropy_regularization([0], [[2.0, 0.5, -1.0]])
+        >>> round(float(value[0]), 4)
+        -0.6216
+
+    Reference:
+        Pereyra et al., "Regularizing Neural Networks by Penalizing Confident
+        Output Distributions", ICLR workshop 2017, arXiv:1701.06548, eq. 2.
+    """
+    rows = as_rows(labels, logits)
+    return rows.restore(-entropy(rows))
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class EntropyRegularization(PenalizedLoss):
+    """Primary loss minus `weight` times the entropy of the prediction.
+
+    Args:
+        weight: float, `beta` of the paper. The entropy is a sum over classes;
+            code that takes their mean with weight `alpha` means
+            `weight = alpha / num_classes`.
+        primary: the loss to regularise; see `PenalizedLoss`.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
+            `dtype`, as in Keras.
+
+    Example:
+        >>> import keras, keras_calib as kc
+        >>> model = keras.Sequential([keras.layers.Dense(10)])
+        >>> loss = kc.losses.EntropyRegularization(from_logits=True)
+        >>> model.compile(loss=loss)
+
+    Reference:
+        Pereyra et al., ICLR workshop 2017, arXiv:1701.06548.
+    """
+
+    def __init__(self, *, weight=0.1, primary="cross_entropy", **kwargs):
+        super().__init__(primary=primary, weight=weight, **kwargs)
+
+    def penalty(self, rows):
+        return -entropy(rows)

@@ -1,0 +1,91 @@
+"""Label smoothing: part of every label is spread over all classes."""
+
+import keras
+from keras import ops
+
+from keras_calib.inputs.rows import as_rows
+from keras_calib.losses._arguments import require
+from keras_calib.losses._base import ClassificationLoss
+from keras_calib.losses._base import cross_entropy
+
+
+def label_smoothing(labels, logits, smoothing=0.05):
+    """Cross-entropy with the label `(1 - smoothing) q + smoothing / C`.
+
+    Args:
+        labels: class ids, shape `(...)`, or one-hot or soft labels, shape
+            `(..., num_classes)`, which are smoothed as they are.
+        logits: scores before softmax, shape `(..., num_classes)`.
+        smoothing: float in `[0, 1)`, the share spread over all classes, the
+            label's own included, as in Keras and PyTorch. Code that puts
+            `alpha / (C - 1)` on the other classes only means
+            `smoothing = alpha C / (C - 1)`.
+
+    Returns:
+        One loss per sample, in nats, shape `(...)`.
+
+    Raises:
+        ValueError: if `smoothing` is out of range, or shapes do not fit.
+
+    Example:
+        >>> import keras_calib as kc
+        >>> value = kc.losses.label_smoothing([0], [[2.0, 0.5, -1.0]], 0.1)
+        >>> round(float(value[0]), 4)
+        0.3913
+
+    Reference:
+        Szegedy et al., CVPR 2016, Section 7; for calibration Müller,
+        Kornblith and Hinton, NeurIPS 2019; ACLS, eq. 4.
+    """
+    _check(smoothing)
+    rows = as_rows(labels, logits)
+    return rows.restore(_smoothed(rows, smoothing))
+
+
+def _smoothed(rows, smoothing):
+    mean = ops.sum(rows.shifted, axis=-1) / rows.num_classes
+    uniform = rows.log_total - mean
+    return (1.0 - smoothing) * cross_entropy(rows) + smoothing * uniform
+
+
+def _check(smoothing):
+    require(
+        0 <= smoothing < 1,
+        "`smoothing` is the share of a label that is spread over all classes.",
+        "Use a number from 0 (plain cross-entropy) to below 1.",
+        smoothing=smoothing,
+    )
+    return smoothing
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class LabelSmoothing(ClassificationLoss):
+    """`label_smoothing` for `compile`: integer, one-hot or soft labels.
+
+    Args:
+        smoothing: float in `[0, 1)`, the share spread over all classes.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
+            `dtype`, as in Keras.
+
+    Raises:
+        ValueError: if `smoothing` is out of range.
+
+    Example:
+        >>> import keras, keras_calib as kc
+        >>> model = keras.Sequential([keras.layers.Dense(10)])
+        >>> model.compile(loss=kc.losses.LabelSmoothing(from_logits=True))
+
+    Reference:
+        Szegedy et al., CVPR 2016; Müller, Kornblith and Hinton, "When Does
+        Label Smoothing Help?", NeurIPS 2019, arXiv:1906.02629.
+    """
+
+    def __init__(self, smoothing=0.05, **kwargs):
+        super().__init__(**kwargs)
+        self.smoothing = _check(smoothing)
+
+    def terms(self, rows):
+        return _smoothed(rows, self.smoothing), 0.0
+
+    def get_config(self):
+        return {**super().get_config(), "smoothing": self.smoothing}

@@ -1,0 +1,71 @@
+"""Multi-class difference in confidence and accuracy (MDCA)."""
+
+import keras
+from keras import ops
+
+from keras_calib.inputs.rows import as_rows
+from keras_calib.losses._base import PenalizedLoss
+from keras_calib.ops.subgradients import absolute
+
+
+def mdca(labels, logits, sample_weight=None):
+    """`mean_k | mean_n p_k - mean_n q_k |`, one number for the batch.
+
+    Args:
+        labels: class ids, shape `(...)`, or one-hot or soft labels `q`, shape
+            `(..., num_classes)`.
+        logits: scores before softmax, shape `(..., num_classes)`.
+        sample_weight: `None`, or weights of both means, shape `(...)`.
+
+    Returns:
+        A scalar in `[0, 2 / num_classes]`.
+
+    Raises:
+        ValueError: if shapes do not fit, or labels are out of range.
+
+    Example:
+        >>> import keras_calib as kc
+        >>> round(float(kc.losses.mdca([0], [[2.0, 0.5, -1.0]])), 4)
+        0.1429
+
+    Reference:
+        Hebbalaguppe et al., "A Stitch in Time Saves Nine", CVPR 2022,
+        arXiv:2203.13834, eq. 5.
+    """
+    return _mdca(as_rows(labels, logits, sample_weight))
+
+
+def _mdca(rows):
+    gap = rows.mean(rows.probabilities - rows.soft_labels)
+    return ops.sum(absolute(gap)) / rows.num_classes
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class MDCA(PenalizedLoss):
+    """Primary loss plus `weight` times the `mdca` of the batch.
+
+    Args:
+        weight: float, `beta` of the paper.
+        primary: the loss to regularise; the authors recommend
+            `FocalLoss(gamma=1.0)`.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
+            `dtype`, as in Keras.
+
+    Example:
+        >>> import keras, keras_calib as kc
+        >>> focal = kc.losses.FocalLoss(gamma=1.0, from_logits=True)
+        >>> loss = kc.losses.MDCA(primary=focal, from_logits=True)
+        >>> model = keras.Sequential([keras.layers.Dense(10)])
+        >>> model.compile(loss=loss)
+
+    Reference:
+        Hebbalaguppe et al., CVPR 2022, arXiv:2203.13834.
+    """
+
+    batch_statistic = True
+
+    def __init__(self, *, weight=1.0, primary="cross_entropy", **kwargs):
+        super().__init__(primary=primary, weight=weight, **kwargs)
+
+    def penalty(self, rows):
+        return _mdca(rows)

@@ -1,0 +1,232 @@
+"""Maximum mean calibration error (MMCE), plain and weighted."""
+
+import keras
+from keras import ops
+
+from keras_calib.inputs.rows import as_rows
+from keras_calib.losses._arguments import require
+from keras_calib.losses._base import PenalizedLoss
+from keras_calib.ops.confidence import confidence_to_train
+from keras_calib.ops.gradients import closed_gradient
+from keras_calib.ops.subgradients import absolute
+from keras_calib.ops.subgradients import root
+
+# Up to here a matrix of all pairs is faster than a sort.
+DENSE_ROWS = 128
+
+
+def mmce(
+    labels,
+    logits,
+    weighted=False,
+    kernel_width=0.4,
+    squared=False,
+    double_normalized=False,
+    sample_weight=None,
+):
+    """Maximum mean calibration error, one number for the batch.
+
+    With confidence `c`, correctness `a` and the kernel
+    `K_ij = exp(-|c_i - c_j| / kernel_width)` it is `sqrt(s^T K s)`, where
+
+        plain:     s_i = (a_i - c_i) / n
+        weighted:  s_i = (1 - c_i) / n_correct  or  -c_i / n_wrong
+
+    Small batches use the matrix of all pairs; others an exact form that sorts
+    the confidences, in `O(n log n)` time and `O(n)` memory.
+
+    Args:
+        labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
+            A soft label counts as its largest entry.
+        logits: scores before softmax, shape `(..., num_classes)`.
+        weighted: normalise correct and wrong samples apart; 0 where one of
+            the two is missing.
+        kernel_width: float >= 0.01.
+        squared: no root, as in the authors' code of the plain form.
+        double_normalized: divide the weighted form by the numbers of pairs
+            twice, as the authors' code does.
+        sample_weight: `None`, or one weight per sample, shape `(...)`.
+
+    Returns:
+        A scalar in `[0, 2]`.
+
+    Raises:
+        ValueError: if an argument is out of range, or shapes do not fit.
+
+    Example:
+        >>> import keras_calib as kc
+        >>> value = kc.losses.mmce([0, 0], [[2.0, 0.5], [0.3, 1.2]])
+        >>> round(float(value), 4)
+        0.2916
+
+    Reference:
+        Kumar, Sarawagi and Jain, "Trainable Calibration Measures for Neural
+        Networks from Kernel Mean Embeddings", ICML 2018, eqs. 6 and 10.
+    """
+    _check(weighted, kernel_width, double_normalized)
+    rows = as_rows(labels, logits, sample_weight)
+    return _mmce(rows, weighted, kernel_width, squared, double_normalized)
+
+
+def _mmce(rows, weighted, width, squared, double_normalized):
+    confidence, correct = confidence_to_train(rows)
+    if not weighted:
+        s = rows.weights * (correct - confidence) / rows.total_weight
+        value = quadratic_form(s, confidence, width)
+        return value if squared else root(value)
+
+    weights = rows.relative_weights
+    right, wrong = weights * correct, weights * (1.0 - correct)
+    n_right, n_wrong = ops.sum(right), ops.sum(wrong)
+    both = ops.logical_and(n_right > 0, n_wrong > 0)
+    n_right, n_wrong = (ops.where(both, n, 1.0) for n in (n_right, n_wrong))
+    s_right = right * (1.0 - confidence) / n_right
+    s_wrong = -wrong * confidence / n_wrong
+    value = quadratic_form(s_right + s_wrong, confidence, width)
+    if double_normalized:
+        of_right = quadratic_form(s_right, confidence, width)
+        of_wrong = quadratic_form(s_wrong, confidence, width)
+        between = value - of_right - of_wrong
+        value = (
+            of_right / (n_right**2 + 1e-5)
+            + of_wrong / (n_wrong**2 + 1e-5)
+            + between / (n_right * n_wrong + 1e-5)
+        )
+    value = ops.where(both, value, 0.0)
+    return value if squared else root(value)
+
+
+def quadratic_form(s, c, width):
+    """`sum_ij s_i s_j exp(-|c_i - c_j| / width)` for `c` in `[0, 1]`."""
+    n = s.shape[0]
+    if n is not None and n <= DENSE_ROWS:
+        kernel = ops.exp(-absolute(c[:, None] - c[None, :]) / width)
+        return ops.sum(s * ops.sum(kernel * s[None, :], axis=1))
+    return _sorted_form(s, c, width)
+
+
+def _sorted_form(s, c, width):
+    """The same by running sums over the sorted confidences.
+
+    For `c_j < c_i` the kernel is `exp(c_j / width) exp(-c_i / width)`, so one
+    running sum serves every `i`. Equal confidences share a group, so that
+    neither of them comes first. The gradient, in closed form, is made of the
+    same sums:
+
+        dF/ds_i = 2 (at + below + above)
+        dF/dc_i = 2 s_i (above - below) / width
+    """
+    order = ops.stop_gradient(ops.argsort(c))
+    s, c = ops.unstack(ops.take(ops.stack([s, c]), order, axis=1), 2)
+
+    @closed_gradient
+    def form(s, c):
+        # Centred, which lets the width be small before `exp` overflows.
+        up = ops.exp((c - 0.5) / width)
+        down = ops.exp((0.5 - c) / width)
+        new = ops.cast(c[1:] > c[:-1], "int32")
+        group = ops.concatenate([ops.zeros((1,), "int32"), ops.cumsum(new)])
+        sums = ops.segment_sum(
+            ops.stack([s, s * up, s * down], axis=1),
+            group,
+            num_segments=ops.shape(s)[0],
+        )
+        at, ups, downs = ops.unstack(sums, 3, axis=1)
+        below = ops.cumsum(ups) - ups
+        # From the other end: a total minus a running sum would cancel.
+        above = ops.flip(ops.cumsum(ops.flip(downs))) - downs
+        sums = ops.stack([at, below, above], axis=1)
+        sums = ops.take(sums, group, axis=0)
+        at, below, above = ops.unstack(sums, 3, axis=1)
+        below, above = below * down, above * up
+        ks = at + below + above
+
+        def gradient(upstream):
+            slope = s * (above - below) / width
+            return 2.0 * upstream * ks, 2.0 * upstream * slope
+
+        return ops.sum(s * ks), gradient
+
+    return form(s, c)
+
+
+def _check(weighted, kernel_width, double_normalized):
+    require(
+        kernel_width >= 0.01,
+        "`kernel_width` is a distance between confidences, at least 0.01.",
+        "The authors use 0.4.",
+        kernel_width=kernel_width,
+    )
+    require(
+        weighted or not double_normalized,
+        "`double_normalized` belongs to the weighted form.",
+        "Pass `weighted=True` with it.",
+        weighted=weighted,
+        double_normalized=double_normalized,
+    )
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class MMCE(PenalizedLoss):
+    """Primary loss plus `weight` times the `mmce` of the batch.
+
+    Args:
+        weighted: normalise correct and wrong samples apart.
+        kernel_width: float >= 0.01.
+        weight: float, `lambda` of the paper. Published runs use 1 to 10.
+        primary: the loss to regularise; see `PenalizedLoss`.
+        squared: no root, as in the authors' code of the plain form.
+        double_normalized: the authors' code of the weighted form.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
+            `dtype`, as in Keras.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> import keras, keras_calib as kc
+        >>> model = keras.Sequential([keras.layers.Dense(10)])
+        >>> loss = kc.losses.MMCE(weighted=True, from_logits=True)
+        >>> model.compile(loss=loss)
+
+    Reference:
+        Kumar, Sarawagi and Jain, ICML 2018.
+    """
+
+    batch_statistic = True
+
+    def __init__(
+        self,
+        *,
+        weighted=False,
+        kernel_width=0.4,
+        weight=2.0,
+        primary="cross_entropy",
+        squared=False,
+        double_normalized=False,
+        **kwargs,
+    ):
+        super().__init__(primary=primary, weight=weight, **kwargs)
+        _check(weighted, kernel_width, double_normalized)
+        self.weighted = weighted
+        self.kernel_width = kernel_width
+        self.squared = squared
+        self.double_normalized = double_normalized
+
+    def penalty(self, rows):
+        return _mmce(
+            rows,
+            self.weighted,
+            self.kernel_width,
+            self.squared,
+            self.double_normalized,
+        )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "weighted": self.weighted,
+            "kernel_width": self.kernel_width,
+            "squared": self.squared,
+            "double_normalized": self.double_normalized,
+        }

@@ -1,0 +1,137 @@
+"""Soft AvUC (S-AvUC): accuracy versus uncertainty without a hard threshold."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_calib.inputs.rows import as_rows
+from keras_calib.losses._arguments import require
+from keras_calib.losses._avuc import accuracy_versus_uncertainty
+from keras_calib.losses._base import PenalizedLoss
+from keras_calib.ops.confidence import confidence_to_train
+from keras_calib.ops.confidence import entropy
+
+# Entropies this close to 0 and to log C count as there: a finite logit.
+CLIP = 1e-6
+
+
+def soft_avuc(labels, logits, kappa=0.3, temperature=0.1, sample_weight=None):
+    """Soft accuracy versus uncertainty, one number for the batch.
+
+    How uncertain a sample is, is a number in `[0, 1]`:
+
+        t = sigmoid((logit(H / log C) - logit(kappa)) / temperature)
+        AC = sum of (1 - t) (1 - tanh H)   AU = sum of t tanh H   (correct)
+        IC = sum of (1 - t) (1 - tanh H)   IU = sum of t tanh H   (wrong)
+        log(1 + (AU + IC) / (AC + IU))
+
+    Args:
+        labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
+            A soft label counts as its largest entry.
+        logits: scores before softmax, shape `(..., num_classes)`.
+        kappa: float in `(0, 1)`, the uncertainty at the middle, as a share of
+            `log C` (the `threshold` of `avuc` is in nats).
+        temperature: float > 0, how soft the step is.
+        sample_weight: `None`, or one weight per sample, shape `(...)`.
+
+    Returns:
+        A scalar >= 0.
+
+    Raises:
+        ValueError: if an argument is out of range, or shapes do not fit.
+
+    Example:
+        >>> import keras_calib as kc
+        >>> logits = [[2.0, 0.5, -1.0], [0.3, 1.2, -0.7]]
+        >>> round(float(kc.losses.soft_avuc([0, 0], logits)), 4)
+        0.584
+
+    Reference:
+        Karandikar et al., "Soft Calibration Objectives for Neural Networks",
+        NeurIPS 2021, arXiv:2108.00106, eqs. 15 and 16.
+    """
+    _check(kappa, temperature)
+    rows = as_rows(labels, logits, sample_weight)
+    return _soft_avuc(rows, kappa, temperature)
+
+
+def _soft_avuc(rows, kappa, temperature):
+    _, correct = confidence_to_train(rows)
+    h = entropy(rows)
+    share = ops.clip(h / math.log(rows.num_classes), CLIP, 1.0 - CLIP)
+    logit = ops.log(share) - ops.log1p(-share)
+    step = (logit - math.log(kappa / (1.0 - kappa))) / temperature
+    return accuracy_versus_uncertainty(
+        rows.relative_weights, correct, ops.sigmoid(step), ops.sigmoid(-step), h
+    )
+
+
+def _check(kappa, temperature):
+    require(
+        0 < kappa < 1,
+        "`kappa` is a share of the largest entropy, between 0 and 1.",
+        "The default is 0.3; tune it first.",
+        kappa=kappa,
+    )
+    require(
+        temperature > 0,
+        "`temperature` must be positive.",
+        "The default is 0.1; larger is softer.",
+        temperature=temperature,
+    )
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class SoftAvUC(PenalizedLoss):
+    """Primary loss plus `weight` times the `soft_avuc` of the batch.
+
+    The paper tunes `kappa`, `temperature` and `weight`, in this order, and
+    prints no values: take the defaults as a start.
+
+    Args:
+        kappa: float in `(0, 1)`, share of `log C` at which a sample is half
+            uncertain.
+        temperature: float > 0, how soft the step is.
+        weight: float, `beta` of the paper.
+        primary: the loss to regularise; see `PenalizedLoss`.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
+            `dtype`, as in Keras.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> import keras, keras_calib as kc
+        >>> model = keras.Sequential([keras.layers.Dense(10)])
+        >>> model.compile(loss=kc.losses.SoftAvUC(from_logits=True))
+
+    Reference:
+        Karandikar et al., NeurIPS 2021, arXiv:2108.00106.
+    """
+
+    batch_statistic = True
+
+    def __init__(
+        self,
+        *,
+        kappa=0.3,
+        temperature=0.1,
+        weight=1.0,
+        primary="cross_entropy",
+        **kwargs,
+    ):
+        super().__init__(primary=primary, weight=weight, **kwargs)
+        _check(kappa, temperature)
+        self.kappa = kappa
+        self.temperature = temperature
+
+    def penalty(self, rows):
+        return _soft_avuc(rows, self.kappa, self.temperature)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "kappa": self.kappa,
+            "temperature": self.temperature,
+        }

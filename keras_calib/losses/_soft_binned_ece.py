@@ -1,0 +1,215 @@
+"""Soft-binned ECE (SB-ECE): an ECE whose bins overlap, so it has a slope."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_calib.inputs.rows import as_rows
+from keras_calib.losses._arguments import require
+from keras_calib.losses._base import PenalizedLoss
+from keras_calib.ops.confidence import confidence_to_train
+from keras_calib.ops.subgradients import absolute
+from keras_calib.ops.subgradients import root
+
+
+def soft_binned_ece(
+    labels,
+    logits,
+    num_bins=15,
+    temperature=1e-3,
+    norm=2.0,
+    form="label",
+    squared=False,
+    bin_range=(0.0, 1.0),
+    sample_weight=None,
+):
+    """Soft-binned expected calibration error, one number for the batch.
+
+    Each sample belongs to each bin, with centre `x_j`, by a share
+    `u_ij = softmax_j(-(c_i - x_j)^2 / temperature)`. With the size `S_j`, the
+    mean confidence `C_j` and the accuracy `A_j` of bin `j`:
+
+        label:  (1/n sum_i sum_j u_ij |A_j - c_i|^norm)^(1/norm)
+        bin:    (sum_j S_j/n |A_j - C_j|^norm)^(1/norm)
+
+    Args:
+        labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
+            A soft label counts as its largest entry.
+        logits: scores before softmax, shape `(..., num_classes)`.
+        num_bins: int >= 1.
+        temperature: float > 0, how much bins overlap. `1 / (log(f)
+            num_bins^2)` gives a sample at the centre of a bin the share `1/f`
+            of it in the next one.
+        norm: float >= 1.
+        form: `"label"` (SB-ECE_lb, which the paper trains with) or `"bin"`.
+        squared: no root, as in the authors' code of the label form.
+        bin_range: two floats, where the bins start and end; `(1 / C, 1)` in
+            the authors' code of the label form.
+        sample_weight: `None`, or one weight per sample, shape `(...)`.
+
+    Returns:
+        A scalar in `[0, 1]`.
+
+    Raises:
+        ValueError: if an argument is out of range, or shapes do not fit.
+
+    Example:
+        >>> import keras_calib as kc
+        >>> logits = [[2.0, 0.5, -1.0], [0.3, 1.2, -0.7]]
+        >>> round(float(kc.losses.soft_binned_ece([0, 0], logits)), 4)
+        0.4787
+
+    Reference:
+        Karandikar et al., "Soft Calibration Objectives for Neural Networks",
+        NeurIPS 2021, arXiv:2108.00106, eqs. 11 and 12.
+    """
+    _check(num_bins, temperature, norm, form, bin_range)
+    rows = as_rows(labels, logits, sample_weight)
+    return _soft_binned_ece(
+        rows, num_bins, temperature, norm, form, squared, bin_range
+    )
+
+
+def _soft_binned_ece(
+    rows, num_bins, temperature, norm, form, squared, bin_range
+):
+    confidence, correct = confidence_to_train(rows)
+    edges = np.linspace(*bin_range, num_bins + 1)
+    centers = ops.cast((edges[1:] + edges[:-1]) / 2, confidence.dtype)
+    distance = ops.square(confidence[:, None] - centers)
+    share = ops.softmax(-distance / temperature, axis=-1)
+
+    def bin_mean(values):
+        return ops.sum(weighted * values[:, None], axis=0) / size
+
+    weights = rows.relative_weights
+    weighted = weights[:, None] * share
+    # The floor moves nothing but bins that are as good as empty.
+    size = ops.sum(weighted, axis=0)
+    size = ops.where(size > 1e-12, size, 1e-12)
+    accuracy = bin_mean(correct)
+    if form == "bin":
+        gap = size * _power(accuracy - bin_mean(confidence), norm)
+        total = ops.sum(weights)
+        error = ops.sum(gap) / ops.where(total > 0, total, 1.0)
+    else:
+        gap = _power(accuracy - confidence[:, None], norm)
+        error = rows.mean(ops.sum(share * gap, axis=-1))
+    return error if squared else root(error, norm)
+
+
+def _power(x, norm):
+    if norm == 2:
+        return ops.square(x)
+    return absolute(x) if norm == 1 else ops.power(absolute(x), norm)
+
+
+def _check(num_bins, temperature, norm, form, bin_range):
+    require(
+        num_bins >= 1 and num_bins == int(num_bins),
+        "`num_bins` must be a whole number of at least 1.",
+        "The paper uses 15.",
+        num_bins=num_bins,
+    )
+    require(
+        temperature > 0,
+        "`temperature` must be positive.",
+        "The default is 1e-3; larger is softer.",
+        temperature=temperature,
+    )
+    require(
+        norm >= 1,
+        "`norm` is the order of a norm, at least 1.",
+        "The default is 2.",
+        norm=norm,
+    )
+    require(
+        form in ("label", "bin"),
+        '`form` must be "label" (eq. 12) or "bin" (eq. 11).',
+        'The paper trains with "label".',
+        form=form,
+    )
+    require(
+        len(bin_range) == 2 and 0 <= bin_range[0] < bin_range[1] <= 1,
+        "`bin_range` is where the bins start and end, within 0 and 1.",
+        "The default is (0.0, 1.0).",
+        bin_range=bin_range,
+    )
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class SoftBinnedECE(PenalizedLoss):
+    """Primary loss plus `weight` times the `soft_binned_ece` of the batch.
+
+    The paper tunes `temperature` and `weight` and prints no values: take the
+    defaults as a start.
+
+    Args:
+        num_bins: int >= 1.
+        temperature: float > 0, how much bins overlap.
+        norm: float >= 1.
+        form: `"label"` (SB-ECE_lb, which the paper trains with) or `"bin"`.
+        weight: float, `beta` of the paper.
+        primary: the loss to regularise; see `PenalizedLoss`.
+        squared: no root, as in the authors' code of the label form.
+        bin_range: two floats, where the bins start and end.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
+            `dtype`, as in Keras.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> import keras, keras_calib as kc
+        >>> model = keras.Sequential([keras.layers.Dense(10)])
+        >>> model.compile(loss=kc.losses.SoftBinnedECE(from_logits=True))
+
+    Reference:
+        Karandikar et al., NeurIPS 2021, arXiv:2108.00106, eqs. 11 and 12.
+    """
+
+    batch_statistic = True
+
+    def __init__(
+        self,
+        *,
+        num_bins=15,
+        temperature=1e-3,
+        norm=2.0,
+        form="label",
+        weight=1.0,
+        primary="cross_entropy",
+        squared=False,
+        bin_range=(0.0, 1.0),
+        **kwargs,
+    ):
+        super().__init__(primary=primary, weight=weight, **kwargs)
+        _check(num_bins, temperature, norm, form, bin_range)
+        self.num_bins = num_bins
+        self.temperature = temperature
+        self.norm = norm
+        self.form = form
+        self.squared = squared
+        self.bin_range = tuple(bin_range)
+
+    def penalty(self, rows):
+        return _soft_binned_ece(
+            rows,
+            self.num_bins,
+            self.temperature,
+            self.norm,
+            self.form,
+            self.squared,
+            self.bin_range,
+        )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_bins": self.num_bins,
+            "temperature": self.temperature,
+            "norm": self.norm,
+            "form": self.form,
+            "squared": self.squared,
+            "bin_range": self.bin_range,
+        }

@@ -1,0 +1,216 @@
+"""Dropout that stays on: many predictions of one network, averaged."""
+
+import contextlib
+
+import keras
+from keras import ops
+
+from keras_calib.keras_private import flatten_layers
+from keras_calib.models._averages import MeanProbabilities
+from keras_calib.models._networks import ask_from_logits
+from keras_calib.models._networks import check_networks
+from keras_calib.models._wrapped import check_trains_by_its_loss
+
+DROPOUT = (
+    keras.layers.Dropout,
+    keras.layers.AlphaDropout,
+    keras.layers.GaussianDropout,
+)
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class MonteCarloDropout(keras.Model):
+    """Average the probabilities of a network over random dropout masks.
+
+    Nothing is trained: a network that has dropout predicts with dropout on,
+    `num_masks` times. Dropout is what `Dropout`, `SpatialDropout1D` to `3D`,
+    `AlphaDropout` and `GaussianDropout` do, and the `dropout` and
+    `recurrent_dropout` of attention layers, recurrent layers and their cells,
+    at any depth. Nothing else is random: batch normalization, `GaussianNoise`
+    and augmentation layers work as in inference. A layer of your own that
+    drops in its `call` is found if it holds a `Dropout` layer.
+
+    All samples of a batch run as one batch that is `num_masks` times as long:
+    mind the memory. Where a `noise_shape` shares one mask among samples, the
+    network runs `num_masks` times instead.
+
+    A model like any other: `compile` it for `evaluate`, or hand it to
+    `kc.calibrate`. It gives probabilities whatever the network gives, in the
+    shape that it has, with its mask. Two calls differ;
+    `keras.utils.set_random_seed` makes a program repeatable. `fit` trains the
+    network with one mask per sample, as ever.
+
+    Args:
+        model: a `keras.Model` with dropout and one output of shape
+            `(batch, ..., num_classes)`, or `(batch, ..., 1)` for one sigmoid.
+        num_masks: int, how many masks.
+        multi_label: whether units are labels of their own, each with a
+            sigmoid: they are averaged one by one.
+        from_logits: whether the network gives logits. By default the end of
+            its graph tells, where it is a layer with a known activation; a
+            subclassed network has no graph.
+        **kwargs: `name`, as in Keras.
+
+    Raises:
+        ValueError: if the model has no dropout, or a stateful layer; if
+            `num_masks` is below 1; if the network does not show what it gives,
+            and `from_logits` is not given; for several sigmoid units without
+            `multi_label`.
+
+    Example:
+        >>> import numpy as np, keras, keras_calib as kc
+        >>> model = keras.Sequential([keras.Input((4,)),
+        ...                           keras.layers.Dropout(0.5),
+        ...                           keras.layers.Dense(3)])
+        >>> sampled = kc.models.MonteCarloDropout(model, num_masks=8)
+        >>> sampled.predict(np.ones((2, 4)), verbose=0).shape
+        (2, 3)
+
+    Reference:
+        Gal, Ghahramani, "Dropout as a Bayesian Approximation", ICML 2016.
+    """
+
+    # What `kc.calibrate` asks of a model without a graph.
+    output_kind = "probabilities"
+
+    def __init__(
+        self,
+        model,
+        *,
+        num_masks=20,
+        multi_label=False,
+        from_logits=None,
+        **kwargs,
+    ):
+        kinds = check_networks({"the model": model}, multi_label)
+        if num_masks < 1:
+            raise ValueError(
+                "`num_masks` must be at least 1. "
+                f"Received: num_masks={num_masks}."
+            )
+        if model.built:
+            _check_dropout(model)
+        kwargs = {"dtype": model.dtype_policy, "autocast": False, **kwargs}
+        super().__init__(**kwargs)
+        self.model = model
+        self.num_masks = num_masks
+        self.multi_label = multi_label
+        self.from_logits = from_logits
+        logits = ask_from_logits(kinds, from_logits)
+        self._as_ever = MeanProbabilities(logits, multi_label)
+        self._mean = MeanProbabilities(logits, multi_label, num_masks)
+        self.built = model.built
+
+    def call(self, inputs, training=None):
+        if training:
+            check_trains_by_its_loss(self.model)
+            return self._as_ever([self.model(inputs, training=True)])
+        if not self.model.built:
+            # Some layers make their dropout when they are built.
+            self.model(inputs, training=False)
+            _check_dropout(self.model)
+        layers = _dropouts(self.model)
+        with _switched_on(layers):
+            if any(map(_shares_masks, layers)):
+                return self._as_ever(
+                    [
+                        self.model(inputs, training=False)
+                        for _ in range(self.num_masks)
+                    ]
+                )
+            repeated = keras.tree.map_structure(self._repeat, inputs)
+            return self._mean([self.model(repeated, training=False)])
+
+    def _repeat(self, values):
+        if values is None:  # an optional input
+            return None
+        return ops.repeat(values, self.num_masks, axis=0)
+
+    def get_config(self):
+        return {
+            "name": self.name,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "model": keras.saving.serialize_keras_object(self.model),
+            "num_masks": self.num_masks,
+            "multi_label": self.multi_label,
+            "from_logits": self.from_logits,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        model = keras.saving.deserialize_keras_object(
+            config["model"], custom_objects=custom_objects
+        )
+        return cls(**{**config, "model": model})
+
+
+def _check_dropout(model):
+    if not _dropouts(model):
+        raise ValueError(
+            "Without dropout every sample is the same. Received: a model "
+            f"{model.name!r} that has no dropout layer with a rate above 0."
+        )
+    for layer in flatten_layers(model):
+        if getattr(layer, "stateful", False):
+            raise ValueError(
+                "Each mask must start from the same state, which a stateful "
+                "layer takes along from one prediction to the next. Received: "
+                f"the layer {layer.name!r} with stateful=True. Build the "
+                "network without it, and copy its weights."
+            )
+
+
+def _dropouts(model):
+    """Layers that drop at random, those inside other layers as well."""
+    layers = flatten_layers(model)
+    cells = []
+    for layer in layers:
+        if isinstance(layer, keras.layers.StackedRNNCells):
+            cells += layer.cells
+        elif isinstance(layer, keras.layers.RNN):
+            cells.append(layer.cell)
+    dropping = [cell for cell in cells if _drops(cell)]
+    return [
+        layer
+        for layer in layers
+        if (isinstance(layer, DROPOUT) and layer.rate > 0)
+        or (isinstance(layer, keras.layers.Attention) and _drops(layer))
+        or any(layer is cell for cell in dropping)
+        # LSTM and GRU may run without their cell.
+        or any(getattr(layer, "cell", None) is cell for cell in dropping)
+    ]
+
+
+def _drops(part):
+    return any(
+        getattr(part, name, 0) for name in ("dropout", "recurrent_dropout")
+    )
+
+
+def _shares_masks(layer):
+    """Whether one mask is for all samples of a batch, or for so many."""
+    shape = getattr(layer, "noise_shape", None)
+    return bool(shape) and shape[0] is not None
+
+
+@contextlib.contextmanager
+def _switched_on(layers):
+    """Within the block these layers work as in training, all others do not."""
+
+    def training(call):
+        def run(*args, **kwargs):
+            return call(*args, **{**kwargs, "training": True})
+
+        return run
+
+    before = [(layer, vars(layer).get("call")) for layer in layers]
+    for layer in layers:
+        layer.call = training(layer.call)
+    try:
+        yield
+    finally:
+        for layer, call in before:
+            if call is None:
+                del layer.call
+            else:
+                layer.call = call

@@ -1,0 +1,234 @@
+"""What is asked of several networks before they work together."""
+
+import keras
+from keras import ops
+
+from keras_calib.inputs import rules
+from keras_calib.inputs.arrays import TINY
+from keras_calib.inputs.rows import at_least_float32
+from keras_calib.keras_graph.heads import final_activation
+from keras_calib.keras_graph.heads import output_kind
+from keras_calib.keras_private import carried_logits
+
+
+def check_networks(networks, multi_label=False):
+    """Check that networks fit together, and find out what they give.
+
+    Args:
+        networks: dict of name (for messages) to `keras.Model`.
+        multi_label: whether units are labels of their own, each with a sigmoid.
+
+    Returns:
+        dict of name to what its outputs are: `"logits"`, `"softmax"`,
+        `"sigmoid"`, `"probabilities"` of one or the other kind, or `None`
+        where the network does not show it.
+
+    Raises:
+        ValueError: if something is no network with one output; if two networks
+            share trainable weights, differ in the number of classes, or one
+            gives logits and another probabilities; for several sigmoid units
+            without `multi_label`, and other activations that do not fit.
+    """
+    for name, network in networks.items():
+        _check_one_output(name, network)
+    check_distinct(networks)
+    shapes = {
+        name: network.outputs[0].shape
+        for name, network in networks.items()
+        if _has_graph(network)
+    }
+    check_class_counts(shapes)
+    kinds = {name: _kind(network) for name, network in networks.items()}
+    for name, kind in kinds.items():
+        _check_kind(name, kind, shapes.get(name), multi_label)
+    given = {name: kind for name, kind in kinds.items() if kind is not None}
+    if len({kind == "logits" for kind in given.values()}) > 1:
+        raise ValueError(
+            "All networks must give the same: logits, or probabilities. "
+            f"Received: {_listed(given)}. Take the last activation off, or "
+            "give each network one."
+        )
+    return kinds
+
+
+def _kind(network):
+    activation = final_activation(network)
+    if activation in ("softmax", "sigmoid"):
+        return activation
+    return output_kind(network)
+
+
+def gives_logits(kinds):
+    """Whether networks give logits; `None` where no network shows it."""
+    known = [kind == "logits" for kind in kinds.values() if kind is not None]
+    return known[0] if known else None
+
+
+def ask_from_logits(kinds, from_logits):
+    """Whether networks give logits: as told, or as every graph says."""
+    if from_logits is not None:
+        return check_told(kinds, from_logits)
+    unknown = [name for name, kind in kinds.items() if kind is None]
+    if unknown:
+        raise ValueError(
+            "The end of a network does not show whether it gives logits or "
+            "probabilities: it is subclassed, or its last layer is no known "
+            f"one. Received: {', '.join(unknown)}. Pass `from_logits=`."
+        )
+    return gives_logits(kinds)
+
+
+def check_told(kinds, from_logits):
+    """`from_logits` as a bool; raise `ValueError` if a graph says otherwise."""
+    known = gives_logits(kinds)
+    if known is not None and known != bool(from_logits):
+        given = {name: kind for name, kind in kinds.items() if kind is not None}
+        raise ValueError(
+            "`from_logits` must say what the networks give. Received: "
+            f"from_logits={from_logits}, and as outputs {_listed(given)}. "
+            "Leave it out."
+        )
+    return bool(from_logits)
+
+
+def check_class_counts(shapes, axis=-1):
+    """Raise `ValueError` if outputs differ in rank or number of classes."""
+    found = {name: (len(shape), shape[axis]) for name, shape in shapes.items()}
+    if len(set(found.values())) > 1:
+        shapes = {name: tuple(shape) for name, shape in shapes.items()}
+        raise ValueError(
+            "All networks must give scores of the same classes. Received: "
+            f"outputs of shape {_listed(shapes)}."
+        )
+
+
+def check_distinct(networks):
+    """Raise `ValueError` if networks are the same, or would train the same.
+
+    What has no trainable weights may be shared: preprocessing, augmentation,
+    a frozen base.
+    """
+    owner = {}
+    for name, network in networks.items():
+        for part in [network, *network.trainable_variables]:
+            if id(part) in owner:
+                what = "are the same network"
+                if part is not network:
+                    what = f"share the weight {part.path!r}"
+                raise ValueError(
+                    "Networks that learn together must be built apart. "
+                    f"Received: {owner[id(part)]} and {name} {what}. Build "
+                    "each with trainable layers of its own."
+                )
+            owner[id(part)] = name
+
+
+def _check_one_output(name, network):
+    if not isinstance(network, keras.Model):
+        raise ValueError(
+            "Networks are `keras.Model` objects. "
+            f"Received: {name} is of type {type(network).__name__}."
+        )
+    if not _has_graph(network):
+        return
+    structure = getattr(network, "output", None)
+    if len(network.outputs) != 1 or isinstance(structure, dict | list):
+        raise ValueError(
+            "Each network needs one output, the class scores as a tensor. "
+            f"Received: {name} with outputs {network.output_names}. Pass "
+            "`keras.Model(model.inputs, model.outputs[i])`."
+        )
+
+
+def _check_kind(name, kind, shape, multi_label):
+    units = None if shape is None else shape[-1]
+    if kind == "sigmoid" and units != 1 and not multi_label:
+        raise ValueError(
+            "Several sigmoid units are no distribution over classes, but a "
+            f"label each. Received: {name} with outputs of shape "
+            f"{tuple(shape)}. Give it a softmax, or, for the average of "
+            "networks, pass `multi_label=True`."
+        )
+    if kind == "softmax" and multi_label:
+        raise ValueError(
+            "With `multi_label=True` each unit is a label of its own, with a "
+            f"sigmoid. Received: {name}, which ends in a softmax. Leave out "
+            "`multi_label`."
+        )
+    if kind == "softmax" and units == 1:
+        raise ValueError(
+            "A softmax over one unit is always 1. Received: "
+            f"{name} with outputs of shape {tuple(shape)}. Give the unit a "
+            "sigmoid, or the softmax two units."
+        )
+
+
+def _has_graph(network):
+    return bool(getattr(network, "outputs", None))
+
+
+def _listed(found):
+    return ", ".join(f"{name} {value}" for name, value in found.items())
+
+
+def log_probabilities(scores, from_logits, axis=-1):
+    """Log of class probabilities in float32, at least two classes.
+
+    Args:
+        scores: what a network gave, with classes on `axis`; one class is one
+            sigmoid unit.
+        from_logits: whether these are logits. If not, the logits that Keras
+            keeps on a softmax output are used, else `log(scores)`.
+        axis: the class axis of `scores`.
+
+    Returns:
+        Tensor of shape `(..., max(2, num_classes))`.
+    """
+    scores, from_logits = _exact(scores, from_logits)
+    if axis not in (-1, len(scores.shape) - 1):
+        scores = ops.moveaxis(scores, axis, -1)
+    if scores.shape[-1] == 1:
+        return ops.stack(_log_odds(scores[..., 0], from_logits)[::-1], axis=-1)
+    if not from_logits:
+        scores = ops.log(ops.maximum(scores, TINY))
+    return ops.log_softmax(scores, axis=-1)
+
+
+def log_odds(scores, from_logits):
+    """`log p` and `log (1 - p)` of sigmoid units, in float32."""
+    return _log_odds(*_exact(scores, from_logits))
+
+
+def _log_odds(scores, from_logits):
+    if from_logits:
+        return ops.log_sigmoid(scores), ops.log_sigmoid(-scores)
+    return (
+        ops.log(ops.maximum(scores, TINY)),
+        ops.log(ops.maximum(1.0 - scores, TINY)),
+    )
+
+
+def _exact(scores, from_logits):
+    """Scores in float32, as the logits that Keras keeps where it does."""
+    carried = carried_logits(scores)
+    if carried is not None:
+        if from_logits:
+            rules.raise_for_probabilities("the output of a softmax or sigmoid")
+        scores, from_logits = carried, True
+    return at_least_float32(scores), from_logits
+
+
+def from_the_left(values, shape):
+    """Weights or a mask, of shape `(batch,)` or more, broadcast to `shape`."""
+    values = ops.convert_to_tensor(values)
+    while len(values.shape) > len(shape) and values.shape[-1] == 1:
+        values = ops.squeeze(values, axis=-1)
+    if len(values.shape) > len(shape):
+        raise ValueError(
+            "Weights are one value per sample, token or pixel. Received: "
+            f"weights of shape {tuple(values.shape)} for outputs with "
+            f"{len(shape)} axes before the classes. Drop their last axis."
+        )
+    while len(values.shape) < len(shape):
+        values = ops.expand_dims(values, axis=-1)
+    return ops.broadcast_to(values, shape)

@@ -1,0 +1,330 @@
+"""A network that remembers each training sample: how often right, how sure."""
+
+import warnings
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_calib.data import sample_index as data_index
+from keras_calib.inputs.arrays import concrete_value
+from keras_calib.inputs.rows import as_rows
+from keras_calib.losses._base import ClassificationLoss
+from keras_calib.losses._crl import CRL
+from keras_calib.losses._crl import BatchHistory
+from keras_calib.losses._crl import batch_history
+from keras_calib.losses._crl import check_one_row_per_sample
+from keras_calib.models._wrapped import WrappedModel
+from keras_calib.models._wrapped import arguments_of_fit
+from keras_calib.models._wrapped import with_callback
+from keras_calib.ops.confidence import top_label
+from keras_calib.ops.replicas import num_replicas
+
+LARGEST = 2**31 - 1
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class SampleHistoryModel(WrappedModel):
+    """A network, and what its training remembers of each sample.
+
+    Wrap a classifier, compile and fit the wrapper, with a number for each
+    training sample: `fit(kc.add_sample_index(x), y)`. In every training step
+    the history is first read by the loss (`kc.losses.CRL`), then updated with
+    the predictions of the same forward pass. Validation and prediction take
+    plain inputs, run the network alone and leave the history as it is.
+
+    The history lives in variables of this model: `ModelCheckpoint`,
+    `BackupAndRestore` and `.keras` files keep it, and training resumes with
+    it. The trained network is `model.model`, to save, export or calibrate
+    alone.
+
+    Attributes:
+        seen: how often each sample was trained on, `(num_samples,)`.
+        correct: how often it was right, `(num_samples,)`.
+        confidence: confidence of its last prediction, `(num_samples,)`.
+        average_confidence: moving average of that confidence over epochs, kept
+            by `kc.callbacks.DataPruning`, `(num_samples,)`.
+        kept: 0 where `DataPruning` dropped the sample, else 1,
+            `(num_samples,)`.
+
+    Args:
+        model: a `keras.Model` that gives logits or probabilities, `(batch,
+            num_classes)`.
+        num_samples: int, how many training samples there are: their numbers
+            are 0 to `num_samples - 1`.
+        name: as in Keras.
+        **kwargs: as in Keras.
+
+    Raises:
+        ValueError: if `num_samples` is out of range; in `fit`, if the data has
+            no numbers, or numbers that this history has no room for; on
+            loading, if a file holds a history of another length.
+
+    Example:
+        >>> import keras, numpy as np, keras_calib as kc
+        >>> x, y = np.random.default_rng(0).normal(size=(64, 4)), np.arange(64)
+        >>> network = keras.Sequential([keras.layers.Dense(3)])
+        >>> model = kc.models.SampleHistoryModel(network, num_samples=len(x))
+        >>> loss = kc.losses.CRL(weight=1.0, from_logits=True)
+        >>> model.compile("adam", loss, metrics=["accuracy"])
+        >>> x = kc.add_sample_index(x)
+        >>> history = model.fit(x, y % 3, epochs=2, verbose=0)
+        >>> model.sample_history()["seen"].min()
+        np.float32(2.0)
+
+    Reference:
+        Moon et al., "Confidence-Aware Learning for Deep Neural Networks", ICML
+        2020, Section 3.2: the history is updated by the training's own forward
+        pass.
+    """
+
+    def __init__(
+        self, model, num_samples, *, name="sample_history_model", **kwargs
+    ):
+        super().__init__(model, name=name, **kwargs)
+        if not isinstance(num_samples, int | np.integer) or not (
+            0 < num_samples <= LARGEST
+        ):
+            raise ValueError(
+                "`num_samples` is the number of training samples, an integer "
+                f"from 1 to 2^31 - 1. Received: num_samples={num_samples}."
+            )
+        self.num_samples = int(num_samples)
+        self.seen = self._memory("seen", "zeros")
+        self.correct = self._memory("correct", "zeros")
+        self.confidence = self._memory("confidence", "zeros")
+        self.average_confidence = self._memory("average_confidence", "zeros")
+        self.kept = self._memory("kept", "ones")
+        # Rows whose number was out of range, since training began.
+        self.strays = self._memory("strays", "zeros", shape=())
+
+    def _memory(self, name, initializer, shape=None):
+        return self.add_weight(
+            shape=(self.num_samples,) if shape is None else shape,
+            initializer=initializer,
+            dtype="float32",
+            trainable=False,
+            autocast=False,
+            aggregation="mean",
+            name=name,
+        )
+
+    def unpack(self, inputs):
+        return data_index.split_index(inputs)
+
+    def shows_parts(self):
+        return isinstance(getattr(self, "loss", None), CRL)
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        if not training:
+            with batch_history(BatchHistory()) as history:
+                loss = super().compute_loss(x, y, y_pred, sample_weight, False)
+            self._show(history, y_pred)
+            return loss
+        index, valid = self._numbers(x)
+        history = BatchHistory(
+            correct=ops.take(self.correct, index, axis=0),
+            seen=ops.take(self.seen, index, axis=0),
+            lowest=self._lowest(),
+        )
+        with batch_history(history):
+            loss = super().compute_loss(x, y, y_pred, sample_weight, True)
+        self._show(history, y_pred)
+        # The loss first: the step must not see its own outcome.
+        self._remember(index, valid, y, y_pred, sample_weight)
+        return ops.where(ops.all(valid), loss, float("nan"))
+
+    def _numbers(self, x):
+        _, index = self.unpack(x)
+        if index is None:
+            raise ValueError(
+                "Training data needs a number for each sample: wrap the first "
+                "argument of `fit`, `fit(kc.add_sample_index(x), y)` or "
+                "`fit(kc.add_sample_index(dataset))`. Received: inputs without "
+                "`sample_index`."
+            )
+        if "int" not in keras.backend.standardize_dtype(index.dtype):
+            raise ValueError(
+                "`sample_index` must hold integers: a float is not exact above "
+                f"2^24. Received: dtype {index.dtype}."
+            )
+        index = ops.cast(ops.reshape(index, (-1,)), "int32")
+        valid = ops.logical_and(index >= 0, index < self.num_samples)
+        values = concrete_value(valid)
+        if values is not None and not values.all():
+            raise ValueError(self._wrong_length(concrete_value(index)))
+        return ops.clip(index, 0, self.num_samples - 1), valid
+
+    def _wrong_length(self, index):
+        return (
+            f"The history holds {self.num_samples} samples, 0 to "
+            f"{self.num_samples - 1}. Received: sample numbers from "
+            f"{index.min()} to {index.max()}. Pass `num_samples=`, the "
+            "length of the training data, to `SampleHistoryModel`."
+        )
+
+    def _lowest(self):
+        """`min h` over the samples that were seen."""
+        correct = ops.convert_to_tensor(self.correct)
+        never = ops.equal(ops.convert_to_tensor(self.seen), 0.0)
+        lowest = ops.min(ops.where(never, float("inf"), correct))
+        return ops.where(ops.isinf(lowest), 0.0, lowest)
+
+    def _remember(self, index, valid, y, y_pred, sample_weight):
+        rows = self._rows(y, y_pred, sample_weight)
+        check_one_row_per_sample(rows)
+        confidence, correct = top_label(rows)
+        confidence = ops.cast(ops.stop_gradient(confidence), "float32")
+        used = ops.logical_and(rows.weights > 0, valid)
+        used = ops.cast(used, "float32")
+
+        # A strategy of TensorFlow takes the mean over its replicas; what they
+        # saw is a sum.
+        replicas = num_replicas()
+
+        def by_sample(values):
+            nothing = ops.zeros((self.num_samples,), "float32")
+            return ops.scatter_update(nothing, index[:, None], values, "add")
+
+        visits = by_sample(used)
+        self.seen.assign_add(replicas * visits)
+        correct = by_sample(used * ops.cast(correct, "float32"))
+        self.correct.assign_add(replicas * correct)
+        # A sample may stand twice in a batch: then the mean is its last one.
+        before = ops.take(self.confidence, index, axis=0)
+        change = ops.where(used > 0, confidence - before, 0.0)
+        change = by_sample(change)
+        self.confidence.assign_add(replicas * change / ops.maximum(visits, 1.0))
+        strays = ops.cast(ops.logical_not(valid), "float32")
+        self.strays.assign_add(replicas * ops.sum(strays))
+
+    def _rows(self, y, y_pred, sample_weight):
+        if isinstance(self.loss, ClassificationLoss):
+            return self.loss.rows(y, y_pred, sample_weight)
+        settings = {"from_logits": getattr(self.loss, "from_logits", False)}
+        if isinstance(self.loss, keras.losses.Loss):
+            settings |= self.loss.get_config()
+        return as_rows(
+            y,
+            y_pred,
+            sample_weight,
+            from_logits=settings["from_logits"],
+            axis=settings.get("axis", -1),
+            ignore_class=settings.get("ignore_class"),
+        )
+
+    def _show(self, history, y_pred):
+        for part, value in history.parts.items():
+            self.show(part, value, ops.shape(y_pred)[0])
+
+    def fit(self, *args, **kwargs):
+        """As in Keras, for data with sample numbers: see `kc.add_sample_index`.
+
+        Args:
+            *args: as in Keras; the first, `x`, is training data with numbers.
+            **kwargs: as in Keras.
+
+        Returns:
+            The `History` of Keras.
+
+        Raises:
+            ValueError: if samples have no numbers, or numbers that this
+                history has no room for.
+        """
+        arguments = arguments_of_fit(self, args, kwargs)
+        x = arguments.get("x")
+        if isinstance(x, dict) and data_index.SAMPLE_INDEX in x:
+            index = np.asarray(x[data_index.SAMPLE_INDEX])
+            if index.size and not (
+                index.min() >= 0 and index.max() < self.num_samples
+            ):
+                raise ValueError(self._wrong_length(index))
+        arguments["callbacks"] = with_callback(
+            _RaiseForStrays(), arguments.get("callbacks")
+        )
+        arguments["callbacks"] = history_first(arguments["callbacks"])
+        if not isinstance(x, data_index.IndexedArrays):
+            return super().fit(**arguments)
+        # It shuffles by itself, and its epochs get shorter: Keras counts the
+        # batches before the first one, and warns.
+        arguments["shuffle"] = False
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Your input ran out of data")
+            return super().fit(**arguments)
+
+    def sample_history(self):
+        """The history as arrays.
+
+        Returns:
+            A dict of float32 arrays of shape `(num_samples,)`: `seen`,
+            `correct`, `confidence`, `average_confidence`, `kept`; and
+            `correctness`, the fraction of correct visits, 0 where there was
+            none.
+        """
+        found = {
+            name: ops.convert_to_numpy(getattr(self, name))
+            for name in (
+                "seen",
+                "correct",
+                "confidence",
+                "average_confidence",
+                "kept",
+            )
+        }
+        visits = np.maximum(found["seen"], 1)
+        return {**found, "correctness": found["correct"] / visits}
+
+    def load_own_variables(self, store):
+        lengths = {
+            store[key].shape[0] for key in store.keys() if store[key].shape
+        }
+        if lengths and lengths != {self.num_samples}:
+            raise ValueError(
+                "The file holds the history of another data set. Received: a "
+                f"history of {sorted(lengths)} samples for a model with "
+                f"num_samples={self.num_samples}."
+            )
+        super().load_own_variables(store)
+
+    def get_config(self):
+        return {**super().get_config(), "num_samples": self.num_samples}
+
+
+def history_first(callbacks):
+    """Callbacks that change the history, then those that may save the model.
+
+    Otherwise `BackupAndRestore` would save an epoch half finished, depending
+    on its place in the list.
+
+    Args:
+        callbacks: a list, or a `keras.callbacks.CallbackList`.
+    """
+
+    def later(callback):
+        return not getattr(callback, "changes_history", False)
+
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.callbacks.sort(key=later)
+        return callbacks
+    return sorted(callbacks, key=later)
+
+
+class _RaiseForStrays(keras.callbacks.Callback):
+    """Compiled code cannot raise: say after the epoch why the loss is NaN."""
+
+    changes_history = True
+
+    def on_train_begin(self, logs=None):
+        # An earlier `fit` may have ended with it.
+        self.model.strays.assign(0.0)
+
+    def on_epoch_end(self, epoch, logs=None):
+        strays = float(ops.convert_to_numpy(self.model.strays))
+        if strays:
+            raise ValueError(
+                f"{strays:.0f} samples had a number outside this history. "
+                f"Received: num_samples={self.model.num_samples}. Pass the "
+                "length of the training data to `SampleHistoryModel`."
+            )

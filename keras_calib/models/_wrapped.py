@@ -1,0 +1,120 @@
+"""A model around a model: trains it in another way, predicts as it does."""
+
+import inspect
+
+import keras
+
+from keras_calib.data.sample_index import INPUTS
+from keras_calib.keras_graph.heads import output_kind
+from keras_calib.keras_private import additional_loss
+
+
+class WrappedModel(keras.Model):
+    """Base of the training procedures: holds the model that it trains.
+
+    A subclass says how a batch of training data is packed (`unpack`) and what
+    its loss is (`compute_loss`). It reports the parts of the loss by `show`.
+    """
+
+    def __init__(self, model, **kwargs):
+        check_trains_by_its_loss(model)
+        # Inputs reach the model as they are, whatever its policy.
+        kwargs = {"dtype": model.dtype_policy, "autocast": False, **kwargs}
+        super().__init__(**kwargs)
+        self.model = model
+        self._parts = {
+            part: keras.metrics.Mean(name=part)
+            for part in ("primary_loss", "penalty")
+        }
+        self.built = model.built
+
+    @property
+    def output_kind(self):
+        """What the model gives, for `kc.calibrate`; `None` if unknown."""
+        return output_kind(self.model)
+
+    def unpack(self, inputs):
+        """What the model takes, and what else was packed with it."""
+        raise NotImplementedError
+
+    def shows_parts(self):
+        """Whether the loss has parts to report."""
+        return True
+
+    def build(self, input_shape):
+        if isinstance(input_shape, dict):
+            input_shape = input_shape.get(INPUTS, input_shape)
+        if not self.model.built:
+            self.model.build(input_shape)
+        self.built = True
+
+    def call(self, inputs, training=None):
+        inputs, _ = self.unpack(inputs)
+        return self.model(inputs, training=training)
+
+    def show(self, part, value, weight):
+        """Report a part of the loss, a mean over rows of this weight."""
+        self._parts[part].update_state(value, sample_weight=weight)
+
+    @property
+    def metrics(self):
+        found = super().metrics
+        if self.shows_parts():
+            return found
+        hidden = {id(metric) for metric in self._parts.values()}
+        return [metric for metric in found if id(metric) not in hidden]
+
+    def additional_losses(self):
+        """Weight penalties of the layers, as Keras would add them."""
+        return sum(additional_loss(self, loss) for loss in self.losses)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "model": keras.saving.serialize_keras_object(self.model),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        model = keras.saving.deserialize_keras_object(config["model"])
+        return cls(**{**config, "model": model})
+
+
+def check_trains_by_its_loss(model):
+    """Raise `ValueError` for a model that another one cannot train.
+
+    A model around it calls it and computes the loss itself. What a model does
+    in a training step of its own, like a second network, would be left out.
+    """
+    for name in ("train_step", "compute_loss"):
+        if getattr(type(model), name, None) is not getattr(keras.Model, name):
+            raise ValueError(
+                "A model that is trained inside another one is trained by its "
+                "predictions and the loss of `compile`. Received: a "
+                f"{type(model).__name__}, which has a `{name}` of its own that "
+                "would not run. Train it by itself."
+            )
+
+
+def arguments_of_fit(model, args, kwargs):
+    """The arguments of `keras.Model.fit` by name, however they were passed."""
+    bound = inspect.signature(keras.Model.fit).bind(model, *args, **kwargs)
+    arguments = dict(bound.arguments)
+    arguments.pop("self")
+    return arguments
+
+
+def with_callback(callback, callbacks):
+    """`callbacks` of `fit` in any form, with one more that comes first."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        # One that is ready for use; an earlier `fit` may have added to it.
+        callback.set_model(callbacks.model)
+        callback.set_params(callbacks.params)
+        others = [
+            c for c in callbacks.callbacks if type(c) is not type(callback)
+        ]
+        callbacks.callbacks = [callback, *others]
+        return callbacks
+    if callbacks is None:
+        return [callback]
+    return [callback, *keras.tree.flatten(callbacks)]

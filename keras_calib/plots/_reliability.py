@@ -1,0 +1,168 @@
+"""Reliability diagrams: accuracy against confidence, bin by bin."""
+
+import numpy as np
+
+from keras_calib.evaluation import bin_sums as exact
+from keras_calib.inputs.predictions import read_predictions
+from keras_calib.ops.binning import bin_index
+
+ACCURACY = "#4c78a8"
+GAP = "#e45756"
+INK = "#333333"
+
+
+def reliability_diagram(
+    labels,
+    predictions,
+    sample_weight=None,
+    num_bins=15,
+    from_logits=False,
+    ignore_class=None,
+    title=None,
+    axes=None,
+    axis=-1,
+):
+    """Draw accuracy per bin of confidence, the gaps, and how many samples.
+
+    Each bar is a bin of equal width; its height is the accuracy, and the
+    hatched part is the gap to the bin's mean confidence, which is what ECE
+    averages. Below, the share of samples per bin, with mean confidence and
+    accuracy as dashed lines.
+
+    Args:
+        labels: class ids, `(...)`, or one-hot rows.
+        predictions: probabilities or logits, `(..., num_classes)`, or `(...,
+            1)` or `(n,)` for one sigmoid unit.
+        sample_weight: `None`, or weights that broadcast from the left.
+        num_bins: int, how many bins.
+        from_logits: whether `predictions` are logits.
+        ignore_class: samples with this label do not count.
+        title: text above the diagram.
+        axes: matplotlib axes to draw into: two, the diagram's and the
+            histogram's, or one for the diagram alone; by default a new figure.
+        axis: the class axis of the predictions.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ValueError: for bad input, or if no sample counts.
+        ImportError: if matplotlib is missing.
+
+    Example:
+        >>> import numpy as np, keras_calib as kc
+        >>> rng = np.random.default_rng(0)
+        >>> p = rng.dirichlet([1, 1, 1], size=1000)
+        >>> figure = kc.plots.reliability_diagram(p.argmax(-1), p)
+        >>> figure.savefig("reliability.png")  # doctest: +SKIP
+
+    Reference:
+        Guo et al., "On Calibration of Modern Neural Networks", ICML 2017,
+        Figure 1.
+    """
+    if num_bins < 1:
+        raise ValueError(
+            f"`num_bins` must be at least 1. Received: num_bins={num_bins}."
+        )
+    data = read_predictions(
+        labels, predictions, sample_weight, from_logits, axis, ignore_class
+    )
+    number = len(data.labels)
+    if not number:
+        raise ValueError(
+            "There is nothing to draw. Received: 0 samples with a weight "
+            "above 0 and a label that counts."
+        )
+    weight = np.ones(number) if data.weight is None else data.weight
+    confidence, correct = data.top_label
+    index = bin_index(confidence, num_bins)
+    count, residual = exact.residual_sums(
+        confidence, correct, index, num_bins, weight
+    )
+    hits = np.bincount(index, correct * weight, num_bins)
+    error = exact.error_from_sums(count, residual, norm=1)
+
+    used = count > 0
+    safe = np.where(used, count, 1.0)
+    accuracy = hits / safe
+    mean_confidence = (hits + residual) / safe
+    left = np.arange(num_bins) / num_bins
+    figure, (above, below) = _axes(axes)
+    _draw_bars(
+        above, left[used], 1 / num_bins, accuracy[used], mean_confidence[used]
+    )
+    above.set_title(title or "Reliability")
+    above.text(
+        0.03,
+        0.97,
+        f"ECE {error:.4f}  ({num_bins} bins)\nN {number:,}",
+        transform=above.transAxes,
+        va="top",
+        color=INK,
+    )
+    if below is not None:
+        _draw_counts(
+            below,
+            left,
+            count / count.sum(),
+            float(np.average(confidence.astype(float), weights=weight)),
+            float(np.average(correct, weights=weight)),
+        )
+    return figure
+
+
+def _axes(axes):
+    if axes is not None:
+        given = list(np.ravel(axes))
+        if len(given) > 2:
+            raise ValueError(
+                "A reliability diagram has one or two axes. Received: "
+                f"{len(given)} axes."
+            )
+        return given[0].figure, [*given, None][:2]
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ImportError(
+            "Drawing needs matplotlib: `pip install keras-calib[plots]`."
+        ) from error
+    return pyplot.subplots(
+        2,
+        1,
+        sharex=True,
+        figsize=(4.8, 6.0),
+        height_ratios=(3, 1),
+        layout="constrained",
+    )
+
+
+def _draw_bars(axes, left, width, accuracy, confidence):
+    style = {"width": width, "align": "edge", "edgecolor": "white"}
+    axes.bar(left, accuracy, color=ACCURACY, label="accuracy", **style)
+    axes.bar(
+        left,
+        confidence - accuracy,
+        bottom=accuracy,
+        color=GAP,
+        alpha=0.45,
+        hatch="//",
+        label="gap to confidence",
+        **style,
+    )
+    axes.plot([0, 1], [0, 1], "--", color=INK, linewidth=1, label="calibrated")
+    axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy", aspect="equal")
+    axes.legend(loc="upper left", bbox_to_anchor=(0, 0.87), frameon=False)
+
+
+def _draw_counts(axes, left, share, confidence, accuracy):
+    width = 1 / len(left)
+    axes.bar(left, share, width, align="edge", color=ACCURACY, edgecolor="w")
+    axes.axvline(accuracy, color=INK, linestyle="--", linewidth=1)
+    axes.axvline(confidence, color=GAP, linestyle="--", linewidth=1)
+    axes.set(
+        xlim=(0, 1),
+        xlabel="confidence",
+        ylabel="share of samples",
+        title=f"accuracy {accuracy:.3f}, mean confidence {confidence:.3f}",
+    )
+    axes.title.set_fontsize("medium")

@@ -1,0 +1,147 @@
+"""A sample keeps its number, whatever form the data has."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from keras_calib.data.sample_index import split_index
+
+X = np.arange(20, dtype="float32").reshape(10, 2)
+Y = np.arange(10) % 3
+
+
+def numbers_and_inputs(batches):
+    """What came with each number, over all batches."""
+    found = {}
+    for batch in batches:
+        inputs, index = split_index(batch[0])
+        for i, x in zip(np.asarray(index), np.asarray(inputs), strict=True):
+            found.setdefault(int(i), []).append(x.tolist())
+    return found
+
+
+EVERY_SAMPLE_ONCE = {i: [x] for i, x in enumerate(X.tolist())}
+
+
+def test_arrays():
+    found = kc.add_sample_index(X)
+    assert found["inputs"] is X
+    assert found["sample_index"].tolist() == list(range(10))
+    assert found["sample_index"].dtype == "int32"
+
+
+def test_several_inputs():
+    found = kc.add_sample_index({"a": X, "b": X[:, 0]})
+    assert set(found["inputs"]) == {"a", "b"}
+    assert len(found["sample_index"]) == 10
+    with pytest.raises(ValueError, match="one entry per sample"):
+        kc.add_sample_index([X, X[:4]])
+
+
+@pytest.mark.parametrize("batched", [False, True], ids=["samples", "batches"])
+def test_tf_data(batched):
+    tf = pytest.importorskip("tensorflow")
+    data = tf.data.Dataset.from_tensor_slices((X, Y))
+    if batched:
+        data = kc.add_sample_index(data.batch(4)).unbatch()
+    else:
+        data = kc.add_sample_index(data)
+    data = data.shuffle(10, seed=1).repeat(2).batch(3)
+    found = numbers_and_inputs(data.as_numpy_iterator())
+    assert found == {i: [x, x] for i, x in enumerate(X.tolist())}
+
+
+def test_tf_data_with_weights_and_whole_batches():
+    tf = pytest.importorskip("tensorflow")
+    data = tf.data.Dataset.from_tensor_slices((X, Y, np.ones(10)))
+    for batches in (
+        kc.add_sample_index(data.batch(5, drop_remainder=True)),
+        kc.add_sample_index(data, batched=False).batch(5),
+    ):
+        batches = list(batches.as_numpy_iterator())
+        assert [len(batch) for batch in batches] == [3, 3]
+        assert numbers_and_inputs(batches) == EVERY_SAMPLE_ONCE
+
+
+def test_tf_data_that_was_shuffled_has_lost_its_numbers():
+    tf = pytest.importorskip("tensorflow")
+    data = tf.data.Dataset.from_tensor_slices((X, Y))
+    for lost in (data.shuffle(10).batch(2), data.repeat().batch(2).prefetch(1)):
+        with pytest.raises(ValueError, match="before they are shuffled"):
+            kc.add_sample_index(lost)
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, size=4, **kwargs):
+        super().__init__(**kwargs)
+        self.size = size
+
+    def __len__(self):
+        return -(-len(X) // self.size)
+
+    def __getitem__(self, i):
+        part = slice(i * self.size, (i + 1) * self.size)
+        return X[part], Y[part]
+
+
+class Reshuffled(Batches):
+    def on_epoch_end(self):
+        pass
+
+
+class Uneven(Batches):
+    def __getitem__(self, i):
+        part = slice(0, 2) if i == 1 else slice(0, 4)
+        return X[part], Y[part]
+
+
+def test_py_dataset():
+    data = kc.add_sample_index(Batches(workers=2, max_queue_size=3))
+    assert (data.workers, data.max_queue_size) == (2, 3)
+    # In any order.
+    batches = [data[i] for i in (2, 0, 1)]
+    assert numbers_and_inputs(batches) == EVERY_SAMPLE_ONCE
+
+
+def test_py_dataset_without_fixed_places():
+    with pytest.raises(ValueError, match="Reshuffled with on_epoch_end"):
+        kc.add_sample_index(Reshuffled())
+    with pytest.raises(ValueError, match="a batch of 2 after one of 4"):
+        kc.add_sample_index(Uneven())[1]
+
+
+def loader(shuffle=False, dataset=None, **kwargs):
+    torch = pytest.importorskip("torch")
+    if dataset is None:
+        dataset = torch.utils.data.TensorDataset(
+            torch.tensor(X), torch.tensor(Y)
+        )
+    return torch.utils.data.DataLoader(
+        dataset, shuffle=shuffle, batch_size=3, **kwargs
+    )
+
+
+def test_loader_may_shuffle():
+    data = kc.add_sample_index(loader(shuffle=True))
+    first, second = list(data), list(data)
+    assert numbers_and_inputs(first) == EVERY_SAMPLE_ONCE
+    assert numbers_and_inputs(second) == EVERY_SAMPLE_ONCE
+    assert np.asarray(first[0][0]["sample_index"]).tolist() != list(range(3))
+    assert len(first[0]) == 2 and len(data) == 4
+
+
+def test_loader_of_a_stream():
+    torch = pytest.importorskip("torch")
+
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(range(3))
+
+    with pytest.raises(ValueError, match="random access"):
+        kc.add_sample_index(loader(dataset=Stream()))
+
+
+def test_what_cannot_be_numbered():
+    with pytest.raises(ValueError, match="A generator must give"):
+        kc.add_sample_index(iter([(X, Y)]))

@@ -1,0 +1,272 @@
+"""`calibration_errors`: known values, intervals, bad input."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_calib as kc
+from keras_calib.evaluation.calibration_errors import METRICS
+from tests.helpers import read_predictions
+from tests.metrics.oracles import CONFIDENCE
+from tests.metrics.oracles import CORRECT
+from tests.metrics.oracles import GENERATED_SET
+from tests.metrics.oracles import LABELS
+from tests.metrics.oracles import PROBABILITIES
+from tests.metrics.oracles import REAL_SETS
+from tests.metrics.oracles import SMALL_SET
+from tests.metrics.oracles import generated_set
+from tests.metrics.oracles import random_predictions
+from tests.metrics.oracles import softmax
+
+errors = kc.metrics.calibration_errors
+
+
+def test_every_error_of_the_small_set():
+    found = errors(LABELS, PROBABILITIES, num_bins=5)
+    for name, expected in SMALL_SET.items():
+        assert found[name] == pytest.approx(expected, abs=2e-11), name
+
+
+def test_every_error_of_the_generated_set():
+    labels, logits = generated_set()
+    found = errors(labels, softmax(logits))
+    for name, expected in GENERATED_SET.items():
+        assert found[name] == pytest.approx(expected, abs=2e-11), name
+    again = errors(labels, logits, from_logits=True)
+    assert again == pytest.approx(found, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", REAL_SETS)
+def test_values_that_independent_packages_agree_on(name, data_folder):
+    probabilities, labels = read_predictions(data_folder, name)
+    found = errors(labels, probabilities.astype("float64"))
+    for key, expected in REAL_SETS[name].items():
+        assert found[key] == pytest.approx(expected, abs=5.1e-9), key
+
+
+def test_all_metrics_are_there_and_can_be_chosen():
+    labels, p = random_predictions(100, 4)
+    found = errors(labels, p)
+    assert set(METRICS) - set(found) == {"binary_calibration_error"}
+    assert all(type(value) is float for value in found.values())
+    some = errors(labels, p, metrics=["auroc", "brier_score"])
+    assert some == {key: found[key] for key in ("auroc", "brier_score")}
+
+
+@pytest.mark.parametrize("form", ["column", "vector", "two classes"])
+def test_a_binary_classifier(form):
+    # Events of the positive class; the value is that of the edge set.
+    p = {
+        "column": CONFIDENCE[:, None],
+        "vector": CONFIDENCE,
+        "two classes": np.stack([1 - CONFIDENCE, CONFIDENCE], axis=1),
+    }[form]
+    found = errors(CORRECT.astype(int), p, num_bins=5)
+    assert found["binary_calibration_error"] == pytest.approx(0.2, abs=1e-12)
+    predicted = np.maximum(CONFIDENCE, 1 - CONFIDENCE)
+    assert found["mean_confidence"] == pytest.approx(predicted.mean())
+
+
+def test_pixels_void_labels_weights_and_axes_are_rows():
+    labels, p = random_predictions(24, 4)
+    weights = np.repeat([1.0, 2.0], 12)
+    labels[[3, 17]] = 255
+    keep = labels != 255
+    expected = errors(labels[keep], p[keep], weights[keep])
+    images = labels.reshape(2, 3, 4), p.reshape(2, 3, 4, 4)
+    found = errors(*images, np.array([1.0, 2.0]), ignore_class=255)
+    assert found == pytest.approx(expected, abs=1e-12)
+    first = np.moveaxis(images[1], -1, 1)
+    found = errors(
+        images[0], first, np.array([1.0, 2.0]), axis=1, ignore_class=255
+    )
+    assert found == pytest.approx(expected, abs=1e-12)
+    rows = np.eye(4)[np.where(keep, labels, 0)]
+    found = errors(rows, ops.convert_to_tensor(p), weights * keep)
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_first_of_equal_probabilities_is_the_prediction():
+    p = np.array([[0.4, 0.4, 0.2], [0.2, 0.4, 0.4]], "float32")
+    labels = np.array([0, 2])
+    for copies in (1, 5000):  # two ways, for few rows and for many
+        found = errors(np.tile(labels, copies), np.tile(p, (copies, 1)))
+        assert found["accuracy"] == 0.5
+
+
+def test_a_weight_of_zero_leaves_a_sample_out():
+    labels, p = random_predictions(50)
+    weights = (np.arange(50) % 3 > 0).astype(float)
+    keep = weights > 0
+    found = errors(labels, p, weights)
+    assert found == pytest.approx(errors(labels[keep], p[keep]), abs=1e-12)
+
+
+def test_soft_labels_count_in_the_scores():
+    p = np.array([[0.8, 0.2], [0.4, 0.6]])
+    targets = np.array([[0.9, 0.1], [0.3, 0.7]])
+    found = errors(targets, p)
+    brier = ((p - targets) ** 2).sum(axis=1).mean()
+    assert found["brier_score"] == pytest.approx(brier)
+    likelihood = -(targets * np.log(p)).sum(axis=1).mean()
+    assert found["negative_log_likelihood"] == pytest.approx(likelihood)
+
+
+def test_an_impossible_label_makes_the_likelihood_infinite():
+    p = np.array([[1.0, 0.0], [0.5, 0.5]])
+    found = errors([1, 0], p, num_resamples=50, verbose=0)
+    likelihood = found["negative_log_likelihood"]
+    assert likelihood == np.inf and likelihood.high == np.inf
+    assert likelihood.low == pytest.approx(np.log(2))
+    assert found["mean_entropy"] == pytest.approx(np.log(2) / 2)
+
+
+def test_no_sample_is_no_error():
+    found = errors(np.zeros(0, int), np.zeros((0, 3)))
+    assert found.pop("auroc") == 0.5
+    assert set(found.values()) == {0.0}
+    found = errors([255, 255], [[0.5, 0.5]] * 2, ignore_class=255)
+    assert found["expected_calibration_error"] == 0.0
+    found = errors(
+        np.zeros(0, int), np.zeros((0, 3)), num_resamples=10, verbose=0
+    )
+    assert found["ks_calibration_error"].high == 0.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([0, 1], [[0.5, 0.5]]), "do not fit"),
+        (([0], [[0.5, 0.4]]), r"off by -0\.1"),
+        (([0], [[3.0, -2.0]]), "from_logits=True"),
+        (([0], [[np.nan, 1.0]]), "from_logits=True"),
+        (([2], [[0.5, 0.5]]), "0 to 1"),
+        (([0.5], [[0.5, 0.5]]), "whole numbers"),
+        (([0], [[0.5, 0.5]], [-1.0]), "negative"),
+        (([0], [[0.5, 0.5]], [1.0, 2.0]), "do not fit"),
+        (([[0.4, 0.4]], [[0.5, 0.5]]), "sum to one"),
+        ((0, 0.5), "class axis"),
+    ],
+    ids=[
+        "lengths",
+        "sum",
+        "logits",
+        "NaN",
+        "label",
+        "half a label",
+        "weight",
+        "weights",
+        "rows",
+        "number",
+    ],
+)
+def test_bad_input(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        errors(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_bins": 0}, "num_bins"),
+        ({"threshold": 1.0}, "threshold"),
+        ({"metrics": ["ece"]}, "names out of"),
+        ({"num_resamples": 1}, "at least 2"),
+        ({"confidence_level": 95}, "confidence_level"),
+        ({"interval": "normal"}, "percentile"),
+        ({"from_logits": True, "bad": True}, "finite"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_bad_arguments(arguments, message):
+    p = [[0.5, np.inf if arguments.pop("bad", False) else 0.5]]
+    with pytest.raises(ValueError, match=message):
+        errors([0], p, **arguments)
+
+
+def test_intervals_are_percentiles_of_resamples():
+    labels, p = random_predictions(60, 3)
+    found = errors(labels, p, num_resamples=300, seed=1, verbose=0)
+    rng = np.random.default_rng([1, 0])
+    drawn = rng.integers(0, 60, (300, 60), "int32")
+    for name in METRICS[:-1]:
+        if name == "sweep_calibration_error":
+            continue  # the same below, in a set of its own
+        values = [
+            errors(labels[rows], p[rows], metrics=[name])[name]
+            for rows in drawn[:300:10]
+        ]
+        ends = np.quantile(values, [0.0, 1.0])
+        # 30 of the 300: their range holds most of the interval.
+        assert found[name].low <= np.quantile(values, 0.4)
+        assert found[name].high >= np.quantile(values, 0.6)
+        assert found[name].low >= ends[0] - 3 * (ends[1] - ends[0])
+    name = "classwise_adaptive_calibration_error"
+    values = [errors(labels[r], p[r], metrics=[name])[name] for r in drawn]
+    low, high = np.quantile(values, [0.025, 0.975])
+    assert found[name].low == pytest.approx(low, abs=1e-9)
+    assert found[name].high == pytest.approx(high, abs=1e-9)
+
+
+def test_the_same_seed_gives_the_same_interval():
+    labels, p = random_predictions(50)
+    one, two, three = (
+        errors(labels, p, num_resamples=100, seed=seed, verbose=0)
+        for seed in (0, 0, 1)
+    )
+    ends = [
+        [(value.low, value.high) for value in found.values()]
+        for found in (one, two, three)
+    ]
+    assert ends[0] == ends[1] != ends[2]
+
+
+def test_an_interval_of_real_predictions(data_folder):
+    # 2000 resamples of all 10,000 rows, drawn independently of ours: basic
+    # interval (0.00737, 0.01794) around 0.01488.
+    probabilities, labels = read_predictions(data_folder, "lenet-5-cifar-100")
+    name = "expected_calibration_error"
+    arguments = {"metrics": [name], "num_resamples": 1000, "verbose": 0}
+    found = errors(labels, probabilities, interval="basic", **arguments)[name]
+    assert found.low == pytest.approx(0.00737, abs=6e-4)
+    assert found.high == pytest.approx(0.01794, abs=6e-4)
+    other = errors(labels, probabilities, **arguments)[name]
+    assert other.low == pytest.approx(2 * found - found.high)
+    # The resamples' errors are biased upwards.
+    assert (other.low + other.high) / 2 > found
+
+
+def test_whole_images_are_resampled():
+    # Both pixels of an image are equal: a resample of images has as many
+    # distinct outcomes as one of its first pixels.
+    labels, p = random_predictions(40, 3)
+    arguments = {"num_resamples": 200, "verbose": 0}
+    one = errors(labels, p, **arguments)
+    pair = np.repeat(labels[:, None], 2, 1), np.repeat(p[:, None], 2, 1)
+    two = errors(*pair, **arguments)
+    for name in ("accuracy", "expected_calibration_error"):
+        assert two[name].low == pytest.approx(one[name].low, abs=1e-9)
+        assert two[name].high == pytest.approx(one[name].high, abs=1e-9)
+
+
+def test_an_estimate_is_a_float():
+    labels, p = random_predictions(50)
+    found = errors(labels, p, num_resamples=20, verbose=0)
+    value = found["brier_score"]
+    assert value + 1 == float(value) + 1
+    assert json.loads(json.dumps(found))["brier_score"] == float(value)
+    again = pickle.loads(pickle.dumps(value))
+    assert (again, again.low, again.high) == (value, value.low, value.high)
+    assert repr(value).startswith(f"{float(value):.6g} [")
+
+
+def test_a_progress_bar_shows_only_when_asked_or_long(capsys):
+    labels, p = random_predictions(20)
+    errors(labels, p, num_resamples=10, verbose=0)
+    errors(labels, p)
+    assert not capsys.readouterr().out
+    errors(labels, p, num_resamples=10, verbose=1)
+    assert "6/6" in capsys.readouterr().out

@@ -1,0 +1,120 @@
+"""Noise floor of binned errors: exact laws, and the sheet's simulations."""
+
+import math
+
+import numpy as np
+import pytest
+
+from keras_calib.evaluation.events import sort_events
+from keras_calib.evaluation.floor import binned_floor
+from tests.metrics.oracles import CONFIDENCE
+from tests.metrics.oracles import CORRECT
+
+
+def bins_of(confidence, num_bins=15, binning="width", weight=None):
+    confidence = np.asarray(confidence, "float64")
+    events = sort_events(confidence, np.ones(len(confidence)), weight)
+    cuts = {"width": events.width_cuts, "mass": events.mass_cuts}[binning]
+    return events.bins(cuts(num_bins))
+
+
+@pytest.mark.parametrize(
+    "binning, mean", [("width", 0.1861), ("mass", 0.1899666667)]
+)
+def test_mean_of_small_bins_is_exact(binning, mean):
+    # Convolution of Bernoulli laws, by hand and in the oracle.
+    events = sort_events(CONFIDENCE, CORRECT)
+    cuts = {"width": events.width_cuts, "mass": events.mass_cuts}[binning](5)
+    floor = binned_floor(events.bins(cuts))
+    assert floor.mean == pytest.approx(mean, abs=1e-9)
+
+
+def test_one_sample_has_the_mean_of_its_own_coin():
+    # |0.7 - a|: 0.3 with probability 0.7, 0.7 with 0.3; 2 c (1 - c).
+    floor = binned_floor(bins_of([0.7]))
+    assert floor.mean == pytest.approx(0.42, abs=1e-12)
+
+
+def test_saturated_bin_is_not_taken_for_normal():
+    # E|Binomial(100, 0.0001) - 0.01| / 100; the normal law says 0.000798.
+    floor = binned_floor(bins_of(np.full(100, 0.9999)))
+    miss = 0.9999**100
+    assert floor.mean == pytest.approx(2 * 0.01 * miss / 100, rel=1e-9)
+
+
+def test_weighted_floor_agrees_with_drawn_labels():
+    weight = 1.0 + np.arange(12) % 3
+    floor = binned_floor(
+        bins_of(CONFIDENCE, 5, weight=weight), num_draws=100_000
+    )
+    # 100,000 draws; the oracle's own mean of 1,000 has an error of 0.002.
+    assert floor.mean == pytest.approx(0.1953333333, abs=0.006)
+    events = sort_events(CONFIDENCE, CORRECT, weight)
+    rng = np.random.default_rng(1)
+    drawn = rng.random((40_000, 12)) < events.values
+    residual = (events.values - drawn) * events.weight
+    cuts = events.width_cuts(5)
+    sums = np.add.reduceat(residual, np.unique(cuts[:-1]), axis=1)
+    errors = np.abs(sums).sum(axis=1) / weight.sum()
+    error = errors.std() / math.sqrt(40_000)
+    assert abs(floor.mean - errors.mean()) < 4 * error
+
+
+def test_weights_times_a_constant_change_nothing():
+    weight = 1.0 + np.arange(12) % 3
+    one = binned_floor(bins_of(CONFIDENCE, 5, weight=weight))
+    many = binned_floor(bins_of(CONFIDENCE, 5, weight=1e4 * weight))
+    assert many.mean == pytest.approx(one.mean, rel=1e-9)
+
+
+def test_few_surprises_among_many_weighted_samples():
+    # 5,000 equal weights: the same law as without weights.
+    confidence = np.full(5000, 0.9999)
+    plain = binned_floor(bins_of(confidence), num_draws=40_000)
+    weighted = binned_floor(
+        bins_of(confidence, weight=np.ones(5000)), num_draws=40_000
+    )
+    assert weighted.mean == pytest.approx(plain.mean, rel=0.03)
+
+
+# Means of 4,000 drawn sets of labels (10,000 samples, 15 bins), in percent,
+# their Monte Carlo errors at most 0.0035; and their 95 % ranges.
+SHAPES = {
+    0.95: (0.343, 0.131, 0.628),
+    0.8: (0.945, 0.550, 1.411),
+}
+
+
+@pytest.mark.parametrize("accuracy", SHAPES)
+def test_power_shape_has_the_simulated_floor(accuracy):
+    mean, low, high = SHAPES[accuracy]
+    u = (np.arange(10_000) + 0.5) / 10_000
+    floor = binned_floor(bins_of(u ** ((1 - accuracy) / accuracy)))
+    assert 100 * floor.mean == pytest.approx(mean, abs=3 * 0.0035)
+    # Quantiles of half-normal and of drawn labels differ by up to 0.014.
+    assert 100 * floor.low == pytest.approx(low, abs=0.03)
+    assert 100 * floor.high == pytest.approx(high, abs=0.03)
+
+
+@pytest.mark.parametrize("norm", [1, 2, float("inf")])
+def test_floor_agrees_with_labels_drawn_for_every_norm(norm):
+    rng = np.random.default_rng(0)
+    confidence = np.sort(rng.random(600) ** 0.4)
+    events = sort_events(confidence, np.ones(600))
+    cuts = events.width_cuts(10)
+    floor = binned_floor(events.bins(cuts), norm, num_draws=20_000)
+    drawn = rng.random((20_000, 600)) < confidence
+    residual = np.abs(np.add.reduceat(confidence - drawn, cuts[:-1], axis=1))
+    size = np.diff(cuts)
+    values = {
+        1: residual.sum(axis=1) / 600,
+        2: np.sqrt((residual**2 / size).sum(axis=1) / 600),
+        float("inf"): (residual / size).max(axis=1),
+    }[norm]
+    error = values.std() / math.sqrt(20_000)
+    assert abs(floor.mean - values.mean()) < 5 * error + 0.002 * values.mean()
+
+
+def test_certain_confidences_have_no_floor():
+    floor = binned_floor(bins_of([0.0, 1.0, 1.0]))
+    assert (floor.mean, floor.low, floor.high) == (0.0, 0.0, 0.0)

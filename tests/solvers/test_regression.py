@@ -1,0 +1,141 @@
+import numpy as np
+import pytest
+
+from keras_calib.solvers import regression
+from tests.layers.generated import generated
+
+
+def samples(dtype):
+    """Logits, labels and shares of 500 samples, and no smoothing."""
+    logits, labels = generated()
+    return logits.astype(dtype), labels, np.full(500, 1 / 500), 0.0
+
+
+def diagonal_problem(dtype="float64", shared=False, ridge=0.0):
+    return regression.DiagonalProblem(
+        *samples(dtype),
+        shared=shared,
+        free=np.ones((2, 5)),
+        ridge=np.full((2, 5), ridge),
+        center=np.zeros((2, 5)),
+    )
+
+
+def full_problem(dtype="float64", ridge=0.01):
+    return regression.FullProblem(
+        *samples(dtype),
+        free=np.ones(5),
+        ridge=np.full((6, 5), ridge),
+        center=np.zeros((6, 5)),
+    )
+
+
+STARTS = {
+    "zero": 0.0,
+    "one": 1.0,
+    "minus": -3.0,
+    "large": 30.0,
+    "random": None,
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("kind", ["diagonal", "full"])
+def test_the_optimum_is_reached_from_any_start(kind, start):
+    problem = diagonal_problem() if kind == "diagonal" else full_problem()
+    shape = (2, 5) if kind == "diagonal" else (6, 5)
+    value = STARTS[start]
+    at = np.full(shape, value) if value is not None else None
+    if at is None:
+        at = np.random.default_rng(1).normal(size=shape) * 5
+    found = regression.minimize(problem, at, 1e-9)
+    expected = regression.minimize(problem, np.ones(shape) * 0.5, 1e-9)
+    assert found.converged
+    assert found.gradient <= 1e-9
+    assert found.value == pytest.approx(expected.value, abs=1e-13)
+    if kind == "diagonal":
+        assert found.value == pytest.approx(0.659753069148, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["diagonal", "shared", "full"])
+def test_gradient_and_hessian(kind):
+    problem = {
+        "diagonal": lambda: diagonal_problem(ridge=0.1),
+        "shared": lambda: diagonal_problem(shared=True, ridge=0.1),
+        "full": full_problem,
+    }[kind]()
+    shape = (6, 5) if kind == "full" else (2, 5)
+    at, direction = np.random.default_rng(0).normal(size=(2, *shape)) / 5
+    if kind == "shared":
+        at[0], direction[0] = 0.5, 0.3
+    # Within what may move: a constant on all columns changes nothing.
+    centered = direction - direction.mean(axis=1, keepdims=True)
+    if kind == "full":
+        direction = centered
+    else:
+        direction[1] = centered[1]
+    h = 1e-5
+    up, up_gradient = problem.evaluate(at + h * direction)
+    down, down_gradient = problem.evaluate(at - h * direction)
+    _, gradient = problem.evaluate(at)
+    assert (gradient * direction).sum() == pytest.approx(
+        (up - down) / (2 * h), rel=1e-7
+    )
+    np.testing.assert_allclose(
+        problem.product(direction),
+        (up_gradient - down_gradient) / (2 * h),
+        atol=1e-8,
+    )
+
+
+def test_float32_logits_reach_the_same_optimum():
+    found = regression.minimize(
+        diagonal_problem("float32"), np.full((2, 5), 0.5), 1e-6
+    )
+    assert found.converged
+    assert found.value == pytest.approx(0.659753069148, abs=1e-6)
+
+
+def test_many_classes_share_a_preconditioner(monkeypatch):
+    expected = regression.minimize(full_problem(), np.zeros((6, 5)), 1e-9)
+    monkeypatch.setattr(regression, "BLOCKS", 1)
+    found = regression.minimize(full_problem(), np.zeros((6, 5)), 1e-9)
+    assert found.converged
+    assert found.value == pytest.approx(expected.value, abs=1e-13)
+
+
+def test_lbfgs():
+    problem = full_problem()
+    expected = regression.minimize(problem, np.zeros((6, 5)), 1e-9)
+    found = regression.lbfgs(
+        problem.evaluate, np.zeros((6, 5)), problem.precondition, 1e-7
+    )
+    assert found.converged
+    assert found.value == pytest.approx(expected.value, abs=1e-12)
+
+
+class Rounded:
+    """`|p|^2 / 2`, whose value drifts up by what float32 rounds."""
+
+    x = np.zeros(1, "float32")
+
+    def __init__(self):
+        self.calls = 0
+
+    def evaluate(self, parameters):
+        self.calls += 1
+        value = 5.76 + (parameters**2).sum() / 2
+        return value * (1 + 1e-9 * self.calls), parameters
+
+    def product(self, direction):
+        return direction
+
+    def precondition(self, gradient):
+        return gradient
+
+
+def test_rounding_of_the_value_does_not_shorten_a_good_step():
+    problem = Rounded()
+    found = regression.minimize(problem, np.full((2, 3), 1e-5), 1e-9)
+    assert found.converged
+    assert problem.calls == 2
