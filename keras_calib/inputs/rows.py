@@ -89,12 +89,21 @@ class Rows:
 
     @functools.cached_property
     def shifted(self):
-        """The logits with the largest of each row at 0.
+        """The logits with the largest of each row at 0, finite.
 
         The shift is a constant: no function of probabilities feels it.
         """
-        largest = row_max(self.logits)[:, None]
-        return self.logits - ops.stop_gradient(largest)
+        return floored(self.gaps)
+
+    @functools.cached_property
+    def largest(self):
+        """The largest logit of each row, a constant, `(n,)`."""
+        return ops.stop_gradient(row_max(self.logits))
+
+    @functools.cached_property
+    def gaps(self):
+        """From the largest logit to each, not positive; as `shifted`."""
+        return self.logits - self.largest[:, None]
 
     @functools.cached_property
     def exponentials(self):
@@ -113,7 +122,7 @@ class Rows:
     @functools.cached_property
     def log_probabilities(self):
         """`log p`, finite: 0 times that of a class that is ruled out is 0."""
-        return floored(self.shifted) - self.log_total[:, None]
+        return self.shifted - self.log_total[:, None]
 
     def log_probability(self, index):
         """Of the class `index[i]` in each row, `(n,)`.
@@ -121,7 +130,7 @@ class Rows:
         The whole matrix of logarithms is never made, nor its gradient, which
         halves the cost of a compiled cross-entropy.
         """
-        return pick(self.shifted, index) - self.log_total
+        return pick(self.logits, index) - self.largest - self.log_total
 
     @functools.cached_property
     def probabilities(self):
@@ -219,9 +228,10 @@ def pick(scores, index):
 
 
 def floored(values):
-    """Minus infinity as the lowest number that counts, float32 or wider."""
-    # Not `maximum`, with which torch would lose float64. NaN stays.
-    return ops.where(values < LOWEST, LOWEST, values)
+    """Minus infinity as the lowest number that counts; NaN stays."""
+    if keras.backend.backend() == "torch":
+        return values.clamp(min=LOWEST)  # `maximum` would lose float64
+    return ops.maximum(values, LOWEST)
 
 
 def at_least_float32(values):

@@ -47,7 +47,7 @@ def dual_focal_loss(labels, logits, gamma=5.0):
 
 
 def _terms(rows, gamma):
-    z = rows.shifted
+    z = rows.gaps
     label = pick(z, rows.labels)
     below = ops.where(z < label[:, None], ops.stop_gradient(z), LOWEST)
     index = predicted_class(below)

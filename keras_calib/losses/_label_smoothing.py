@@ -43,7 +43,7 @@ def label_smoothing(labels, logits, smoothing=0.05):
 
 
 def _smoothed(rows, smoothing):
-    mean = ops.sum(rows.shifted, axis=-1) / rows.num_classes
+    mean = ops.sum(rows.gaps, axis=-1) / rows.num_classes
     uniform = rows.log_total - mean
     return (1.0 - smoothing) * cross_entropy(rows) + smoothing * uniform
 

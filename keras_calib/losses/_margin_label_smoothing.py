@@ -48,7 +48,7 @@ def margin_label_smoothing(
 
 
 def _penalty(rows, margin, stop_gradient_max):
-    excess = ops.relu(-rows.shifted - margin)
+    excess = ops.relu(-rows.gaps - margin)
     penalty = ops.sum(excess, axis=-1)
     if not stop_gradient_max:
         # `shifted` holds the largest logit constant. This is 0, with the slope

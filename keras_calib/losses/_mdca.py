@@ -36,7 +36,11 @@ def mdca(labels, logits, sample_weight=None):
 
 
 def _mdca(rows):
-    gap = rows.mean(rows.probabilities - rows.soft_labels)
+    # p = exponentials / total; no second softmax beside the primary loss.
+    share = rows.weights / rows.total_weight
+    predicted = ops.sum((share / rows.total)[:, None] * rows.exponentials, 0)
+    observed = ops.sum(share[:, None] * rows.soft_labels, axis=0)
+    gap = predicted - observed
     return ops.sum(absolute(gap)) / rows.num_classes
 
 

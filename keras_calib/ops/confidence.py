@@ -51,8 +51,6 @@ def _entropy(shifted):
     """The same, of `Rows.shifted`."""
     exponentials = ops.exp(shifted)
     total = ops.sum(exponentials, axis=-1)
-    # 0 log 0 is 0, for a class that is ruled out too.
-    shifted = floored(shifted)
     mean = ops.sum(exponentials * shifted, axis=-1) / total
 
     def gradient(upstream):
