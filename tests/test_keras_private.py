@@ -270,12 +270,12 @@ PRIVATE = {
 }
 # Methods and functions of our own with one of these names.
 OURS = {
-    "calibration/head.py": {"_inputs"},
-    "layers/affine.py": {"_inputs"},
-    "layers/class_temperature_scaling.py": {"_inputs"},
-    "layers/dirichlet_scaling.py": {"_inputs"},
-    "layers/fits/quasi_newton.py": {"_direction"},
-    "layers/matrix_scaling.py": {"_inputs"},
+    "keras_graph/heads.py": {"_inputs"},
+    "layers/_affine.py": {"_inputs"},
+    "layers/_class_temperature_scaling.py": {"_inputs"},
+    "layers/_dirichlet_scaling.py": {"_inputs"},
+    "solvers/quasi_newton.py": {"_direction"},
+    "layers/_matrix_scaling.py": {"_inputs"},
 }
 # Files that still have to move to `keras_private`.
 WAITING = set()
