@@ -1,0 +1,11 @@
+"""Types of the public signatures."""
+
+from typing import Any
+from typing import TypeAlias
+
+from numpy.typing import ArrayLike
+
+Tensor: TypeAlias = Any
+"""A tensor of the backend, or a NumPy array."""
+
+__all__ = ["ArrayLike", "Tensor"]
