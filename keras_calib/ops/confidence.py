@@ -6,7 +6,6 @@ differs between backends, the entry at the first largest index does not.
 
 from keras import ops
 
-from keras_calib.inputs.rows import floored
 from keras_calib.inputs.rows import pick
 from keras_calib.ops.gradients import closed_gradient
 
