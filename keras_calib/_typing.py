@@ -3,9 +3,7 @@
 from typing import Any
 from typing import TypeAlias
 
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike as ArrayLike
 
 Tensor: TypeAlias = Any
 """A tensor of the backend, or a NumPy array."""
-
-__all__ = ["ArrayLike", "Tensor"]

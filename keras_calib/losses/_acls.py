@@ -5,15 +5,23 @@ from keras import ops
 
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.rows import pick
-from keras_calib.inputs.rows import predicted_class
 from keras_calib.inputs.rows import row_min
+from keras_calib.losses._arguments import require
 from keras_calib.losses._base import PenalizedLoss
 from keras_calib.losses._margin_label_smoothing import check_margin
+
+# By `adaptive` and `conditional`: what smooths a distance beyond the margin.
+SMOOTHING = {
+    (True, True): lambda distance: ops.square(ops.relu(distance)),
+    (True, False): ops.square,  # the paper's ablation "AR only"
+    (False, True): ops.relu,  # "CR only"
+}
 
 
 def acls(
     labels,
     logits,
+    *,
     margin=10.0,
     positive_weight=0.1,
     negative_weight=0.01,
@@ -76,70 +84,76 @@ def acls(
         Network Calibration", ICCV 2023, eqs. 10 to 13; Tables 5 and 6 for the
         ablations.
     """
-    _check(margin, reference, negatives, adaptive, conditional)
-    rows = as_rows(labels, logits)
-    positive, negative = _distances(
-        rows.logits,
-        margin,
-        reference,
-        negatives,
-        adaptive,
-        conditional,
-        _stops_gradient(stop_gradient, reference),
+    arguments = _checked(
+        margin=margin,
+        positive_weight=positive_weight,
+        negative_weight=negative_weight,
+        reference=reference,
+        negatives=negatives,
+        adaptive=adaptive,
+        conditional=conditional,
+        stop_gradient=stop_gradient,
     )
-    return rows.restore(positive_weight * positive + negative_weight * negative)
+    rows = as_rows(labels, logits)
+    return rows.restore(_acls(rows, **arguments))
 
 
-def _distances(
-    logits, margin, reference, negatives, adaptive, conditional, stop_gradient
+def _acls(
+    rows,
+    *,
+    margin,
+    positive_weight,
+    negative_weight,
+    reference,
+    negatives,
+    adaptive,
+    conditional,
+    stop_gradient,
 ):
-    constant = ops.stop_gradient if stop_gradient else ops.convert_to_tensor
-    predicted = predicted_class(logits)
-    largest = pick(logits, predicted)
+    if stop_gradient is None:
+        stop_gradient = reference == "zero"
+    sg = ops.stop_gradient if stop_gradient else ops.convert_to_tensor
+    smooth = SMOOTHING[adaptive, conditional]
+    z, predicted = rows.logits, rows.predicted
+    largest = pick(z, predicted)
+    low = sg(row_min(z)) if reference == "min" else 0.0
 
-    def smooth(distance):
-        if conditional:
-            distance = ops.relu(distance)
-        return ops.square(distance) if adaptive else distance
-
-    low = 0.0
-    if reference == "min":
-        low = constant(row_min(logits))
     positive = smooth(largest - low - margin)
-    distance = constant(largest)[:, None] - logits - margin
-    distance = smooth(distance)
+    distances = smooth(sg(largest)[:, None] - z - margin)
     if not conditional:
-        # Of the prediction to itself; the condition cuts it to 0 anyway.
-        itself = ops.one_hot(predicted, logits.shape[-1], dtype="bool")
-        distance = ops.where(itself, 0.0, distance)
-    negative = ops.sum(distance, axis=-1)
+        # The prediction's distance to itself, which the condition makes 0.
+        itself = ops.one_hot(predicted, rows.num_classes, dtype="bool")
+        distances = ops.where(itself, 0.0, distances)
+    negative = ops.sum(distances, axis=-1)
     if negatives == "mean":
-        negative = negative / (logits.shape[-1] - 1)
-    return positive, negative
+        negative = negative / (rows.num_classes - 1)
+    return positive_weight * positive + negative_weight * negative
 
 
-def _stops_gradient(given, reference):
-    """The default is what trains: eq. 12's gradient with `"min"` diverges."""
-    return reference == "zero" if given is None else given
-
-
-def _check(margin, reference, negatives, adaptive, conditional):
-    check_margin(margin)
-    if reference not in ("min", "zero"):
-        raise ValueError(
-            '`reference` must be "min" (the paper) or "zero" (the released '
-            f"code). Received: reference={reference!r}."
-        )
-    if negatives not in ("mean", "sum"):
-        raise ValueError(
-            '`negatives` must be "mean" or "sum" over the other classes. '
-            f"Received: negatives={negatives!r}."
-        )
-    if not (adaptive or conditional):
-        raise ValueError(
-            "`adaptive=False, conditional=False` is neither of the two ideas "
-            "of ACLS. Switch off one of them, or use `LabelSmoothing`."
-        )
+def _checked(**arguments):
+    """The arguments themselves, or an error that says which one is wrong."""
+    check_margin(arguments["margin"])
+    require(
+        arguments["reference"] in ("min", "zero"),
+        '`reference` must be "min" (the paper) or "zero" (the released code).',
+        'The default is "zero".',
+        reference=arguments["reference"],
+    )
+    require(
+        arguments["negatives"] in ("mean", "sum"),
+        '`negatives` must be "mean" or "sum" over the other classes.',
+        'The default is "mean".',
+        negatives=arguments["negatives"],
+    )
+    require(
+        arguments["adaptive"] or arguments["conditional"],
+        "`adaptive=False, conditional=False` is neither of the two ideas of "
+        "ACLS.",
+        "Switch off one of them, or use `LabelSmoothing`.",
+        adaptive=arguments["adaptive"],
+        conditional=arguments["conditional"],
+    )
+    return arguments
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -193,44 +207,26 @@ class ACLS(PenalizedLoss):
         **kwargs,
     ):
         super().__init__(primary=primary, weight=weight, **kwargs)
-        _check(margin, reference, negatives, adaptive, conditional)
-        self.margin = margin
-        self.positive_weight = positive_weight
-        self.negative_weight = negative_weight
-        self.reference = reference
-        self.negatives = negatives
-        self.adaptive = adaptive
-        self.conditional = conditional
-        self.stop_gradient = stop_gradient
+        self.keep(
+            **_checked(
+                margin=margin,
+                positive_weight=positive_weight,
+                negative_weight=negative_weight,
+                reference=reference,
+                negatives=negatives,
+                adaptive=adaptive,
+                conditional=conditional,
+                stop_gradient=stop_gradient,
+            )
+        )
 
     def penalty(self, rows):
-        if self.reference == "zero" and not rows.from_logits:
-            raise ValueError(
-                '`ACLS(reference="zero")` measures from a logit of zero, and '
-                "probabilities do not tell where zero was. End the model "
-                "without softmax and pass `from_logits=True`, or use "
-                '`reference="min"`.'
-            )
-        positive, negative = _distances(
-            rows.logits,
-            self.margin,
-            self.reference,
-            self.negatives,
-            self.adaptive,
-            self.conditional,
-            _stops_gradient(self.stop_gradient, self.reference),
+        require(
+            self.reference == "min" or rows.from_logits,
+            '`ACLS(reference="zero")` measures from a logit of zero, and '
+            "probabilities do not tell where zero was.",
+            "End the model without softmax and pass `from_logits=True`, or "
+            'use `reference="min"`.',
+            from_logits=self.from_logits,
         )
-        return self.positive_weight * positive + self.negative_weight * negative
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "margin": self.margin,
-            "positive_weight": self.positive_weight,
-            "negative_weight": self.negative_weight,
-            "reference": self.reference,
-            "negatives": self.negatives,
-            "adaptive": self.adaptive,
-            "conditional": self.conditional,
-            "stop_gradient": self.stop_gradient,
-        }
+        return _acls(rows, **self.arguments)

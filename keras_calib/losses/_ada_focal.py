@@ -15,7 +15,7 @@ from keras_calib.losses._focal import log_rest
 from keras_calib.losses._focal import log_rests
 
 
-def ada_focal_loss(labels, logits, edges, gammas):
+def ada_focal_loss(labels, logits, *, edges, gammas):
     """`-(1 - s p_y)^|gamma| log p_y` per sample, `s = sign(gamma)`.
 
     `gamma >= 0` is the focal loss, `gamma < 0` the inverse focal loss. Each
@@ -110,7 +110,9 @@ class AdaFocalTable(keras.metrics.Metric):
         ((3,), 1.0)
     """
 
-    def __init__(self, num_bins=15, gamma=1.0, name="mean_gamma", dtype=None):
+    def __init__(
+        self, *, num_bins=15, gamma=1.0, name="mean_gamma", dtype=None
+    ):
         super().__init__(name=name, dtype=dtype)
         if num_bins < 2:
             raise ValueError(
@@ -215,11 +217,10 @@ class AdaFocalLoss(ClassificationLoss):
         this loss takes the mean, as Keras does.
     """
 
-    def __init__(self, num_bins=15, gamma=1.0, **kwargs):
+    def __init__(self, *, num_bins=15, gamma=1.0, **kwargs):
         super().__init__(**kwargs)
-        self.num_bins = num_bins
-        self.gamma = gamma
-        self.table = AdaFocalTable(num_bins, gamma)
+        self.keep(num_bins=num_bins, gamma=gamma)
+        self.table = AdaFocalTable(**self.arguments)
 
     def terms(self, rows):
         edges = ops.cast(self.table.edges, rows.logits.dtype)
@@ -240,10 +241,3 @@ class AdaFocalLoss(ClassificationLoss):
             >>> model.compile(loss=loss, metrics=metrics)
         """
         return [self.table]
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_bins": self.num_bins,
-            "gamma": self.gamma,
-        }

@@ -11,7 +11,7 @@ from keras_calib.ops.confidence import entropy
 
 
 def avuc(
-    labels, logits, threshold=1.0, stop_gradient=False, sample_weight=None
+    labels, logits, sample_weight=None, *, threshold=1.0, stop_gradient=False
 ):
     """Accuracy versus uncertainty, one number for the batch.
 
@@ -132,15 +132,7 @@ class AvUC(PenalizedLoss):
     ):
         super().__init__(primary=primary, weight=weight, **kwargs)
         _check(threshold)
-        self.threshold = threshold
-        self.stop_gradient = stop_gradient
+        self.keep(threshold=threshold, stop_gradient=stop_gradient)
 
     def penalty(self, rows):
-        return _avuc(rows, self.threshold, self.stop_gradient)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "threshold": self.threshold,
-            "stop_gradient": self.stop_gradient,
-        }
+        return _avuc(rows, **self.arguments)

@@ -47,6 +47,7 @@ class ClassificationLoss(keras.losses.Loss):
 
     def __init__(
         self,
+        *,
         from_logits=False,
         axis=-1,
         ignore_class=None,
@@ -58,8 +59,24 @@ class ClassificationLoss(keras.losses.Loss):
         self.from_logits = from_logits
         self.axis = axis
         self.ignore_class = ignore_class
+        self._arguments = ()
         self._checked = False
         self._scale = _Final(name="reduction", dtype=dtype)
+
+    def keep(self, **arguments):
+        """Keep the arguments of the formula, as attributes and in the config.
+
+        Args:
+            **arguments: what the formula takes besides the rows.
+        """
+        self._arguments = tuple(arguments)
+        for name, value in arguments.items():
+            setattr(self, name, value)
+
+    @property
+    def arguments(self):
+        """What the formula takes besides the rows, by name."""
+        return {name: getattr(self, name) for name in self._arguments}
 
     def terms(self, rows):
         """The loss as two parts.
@@ -112,6 +129,7 @@ class ClassificationLoss(keras.losses.Loss):
             "axis": self.axis,
             "ignore_class": self.ignore_class,
             "dtype": self.dtype,
+            **self.arguments,
         }
 
 
@@ -252,7 +270,7 @@ class LossPart(keras.metrics.Mean):
         dtype: as in Keras.
     """
 
-    def __init__(self, loss, part, name=None, dtype=None):
+    def __init__(self, loss, part, *, name=None, dtype=None):
         super().__init__(name=name or part, dtype=dtype)
         self.loss = loss
         self.part = part

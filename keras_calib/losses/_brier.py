@@ -61,7 +61,7 @@ class BrierLoss(ClassificationLoss):
         return _brier(rows), 0.0
 
 
-def squared_logit_loss(labels, logits, label_weight=1.0, label_value=1.0):
+def squared_logit_loss(labels, logits, *, label_weight=1.0, label_value=1.0):
     """`(label_weight (z_y - label_value)^2 + sum_j z_j^2) / C`, `j != y`.
 
     Args:
@@ -134,11 +134,10 @@ class SquaredLogitLoss(ClassificationLoss):
         Hui and Belkin, ICLR 2021, arXiv:2006.07322.
     """
 
-    def __init__(self, label_weight=1.0, label_value=1.0, **kwargs):
+    def __init__(self, *, label_weight=1.0, label_value=1.0, **kwargs):
         super().__init__(**kwargs)
         _check(label_weight, label_value)
-        self.label_weight = label_weight
-        self.label_value = label_value
+        self.keep(label_weight=label_weight, label_value=label_value)
 
     def terms(self, rows):
         require(
@@ -149,11 +148,4 @@ class SquaredLogitLoss(ClassificationLoss):
             "use `BrierLoss`.",
             from_logits=self.from_logits,
         )
-        return _squared_logits(rows, self.label_weight, self.label_value), 0.0
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "label_weight": self.label_weight,
-            "label_value": self.label_value,
-        }
+        return _squared_logits(rows, **self.arguments), 0.0

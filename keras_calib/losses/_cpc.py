@@ -10,7 +10,7 @@ from keras_calib.losses._base import PenalizedLoss
 from keras_calib.ops.gradients import closed_gradient
 
 
-def cpc(labels, logits, one_vs_one_weight=0.1, exclusion_weight=1.0):
+def cpc(labels, logits, *, one_vs_one_weight=0.1, exclusion_weight=1.0):
     """Pairwise constraints on the classes of each sample.
 
     With `r_jk = p_j / (p_j + p_k) = sigmoid(z_j - z_k)`:
@@ -206,15 +206,10 @@ class CPC(PenalizedLoss):
     ):
         super().__init__(primary=primary, weight=weight, **kwargs)
         _check(one_vs_one_weight, exclusion_weight)
-        self.one_vs_one_weight = one_vs_one_weight
-        self.exclusion_weight = exclusion_weight
+        self.keep(
+            one_vs_one_weight=one_vs_one_weight,
+            exclusion_weight=exclusion_weight,
+        )
 
     def penalty(self, rows):
-        return _cpc(rows, self.one_vs_one_weight, self.exclusion_weight)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "one_vs_one_weight": self.one_vs_one_weight,
-            "exclusion_weight": self.exclusion_weight,
-        }
+        return _cpc(rows, **self.arguments)

@@ -25,7 +25,7 @@ CONFIDENCES = ("softmax", "margin", "entropy")
 NORMALIZATIONS = ("min_max", "fraction")
 
 
-def crl(labels, logits, correctness, confidence="softmax"):
+def crl(labels, logits, correctness, *, confidence="softmax"):
     """`mean_i relu(|c_i - c_j| - sign(c_i - c_j) (kappa_i - kappa_j))`.
 
     The pairs `(i, j)` are neighbours in the batch, the last one with the
@@ -220,8 +220,7 @@ class CRL(PenalizedLoss):
     ):
         super().__init__(primary=primary, weight=weight, **kwargs)
         _check(confidence, normalization)
-        self.confidence = confidence
-        self.normalization = normalization
+        self.keep(confidence=confidence, normalization=normalization)
 
     def terms(self, rows):
         history = self._history()
@@ -260,13 +259,6 @@ class CRL(PenalizedLoss):
             An empty list.
         """
         return []
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "confidence": self.confidence,
-            "normalization": self.normalization,
-        }
 
     def _history(self):
         history = _current.get()

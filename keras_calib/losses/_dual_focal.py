@@ -13,11 +13,12 @@ from keras_calib.losses._focal import exponentials_of_others
 from keras_calib.losses._focal import log_of_share
 
 
-def dual_focal_loss(labels, logits, gamma=5.0):
+def dual_focal_loss(labels, logits, *, gamma=5.0):
     """`-(1 - p_y + p_m)^gamma log p_y` per sample.
 
     `p_m` is the largest probability strictly below that of the label, 0 if
-    there is none. It is differentiated; which class it is, is a constant.
+    there is none. Gradients flow through `p_m`; the choice of `m` is held
+    constant.
 
     Args:
         labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
@@ -33,7 +34,8 @@ def dual_focal_loss(labels, logits, gamma=5.0):
 
     Example:
         >>> import keras_calib as kc
-        >>> value = kc.losses.dual_focal_loss([0], [[2.0, 0.5, -1.0]], 2.0)
+        >>> logits = [[2.0, 0.5, -1.0]]
+        >>> value = kc.losses.dual_focal_loss([0], logits, gamma=2.0)
         >>> round(float(value[0]), 4)
         0.0366
 
@@ -43,19 +45,27 @@ def dual_focal_loss(labels, logits, gamma=5.0):
     """
     check_gamma(gamma)
     rows = as_rows(labels, logits)
-    return rows.restore(_terms(rows, gamma))
+    return rows.restore(_dual_focal(rows, gamma))
 
 
-def _terms(rows, gamma):
+def _dual_focal(rows, gamma):
+    log_p = rows.log_probability(rows.labels)
+    return -ops.exp(gamma * _log_gap(rows)) * log_p
+
+
+def _log_gap(rows):
+    """`log(1 - p_y + p_m)` per row, exact also where `p_y` rounds to 1.
+
+    The exponentials of all classes are summed with that of `m` in the place
+    of the label's, so that nothing is subtracted.
+    """
     z = rows.gaps
-    label = pick(z, rows.labels)
-    below = ops.where(z < label[:, None], ops.stop_gradient(z), LOWEST)
-    index = predicted_class(below)
-    following = ops.where(pick(below, index) > LOWEST, pick(z, index), LOWEST)
-    # 1 - p_y + p_m: the sum of all, with p_m in the place of p_y.
+    label = pick(z, rows.labels)[:, None]
+    below = ops.where(z < label, ops.stop_gradient(z), LOWEST)
+    m = predicted_class(below)
+    following = ops.where(pick(below, m) > LOWEST, pick(z, m), LOWEST)
     others = exponentials_of_others(rows, rows.labels)
-    log_gap = log_of_share(rows, others + ops.exp(following))
-    return -ops.exp(gamma * log_gap) * (label - rows.log_total)
+    return log_of_share(rows, others + ops.exp(following))
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -80,12 +90,9 @@ class DualFocalLoss(ClassificationLoss):
         Tao, Dong and Xu, ICML 2023, arXiv:2305.13665.
     """
 
-    def __init__(self, gamma=5.0, **kwargs):
+    def __init__(self, *, gamma=5.0, **kwargs):
         super().__init__(**kwargs)
-        self.gamma = check_gamma(gamma)
+        self.keep(gamma=check_gamma(gamma))
 
     def terms(self, rows):
-        return _terms(rows, self.gamma), 0.0
-
-    def get_config(self):
-        return {**super().get_config(), "gamma": self.gamma}
+        return _dual_focal(rows, self.gamma), 0.0

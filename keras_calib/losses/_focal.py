@@ -8,7 +8,7 @@ from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._base import ClassificationLoss
 
 
-def focal_loss(labels, logits, gamma=3.0):
+def focal_loss(labels, logits, *, gamma=3.0):
     """`-(1 - p_y)^gamma log p_y` per sample.
 
     Args:
@@ -109,12 +109,9 @@ class FocalLoss(ClassificationLoss):
         Mukhoti et al., NeurIPS 2020, arXiv:2002.09437.
     """
 
-    def __init__(self, gamma=3.0, **kwargs):
+    def __init__(self, *, gamma=3.0, **kwargs):
         super().__init__(**kwargs)
-        self.gamma = check_gamma(gamma)
+        self.keep(gamma=check_gamma(gamma))
 
     def terms(self, rows):
         return focal_terms(rows, lambda log_p: self.gamma), 0.0
-
-    def get_config(self):
-        return {**super().get_config(), "gamma": self.gamma}

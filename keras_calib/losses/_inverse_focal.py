@@ -8,7 +8,7 @@ from keras_calib.losses._base import ClassificationLoss
 from keras_calib.losses._focal import check_gamma
 
 
-def inverse_focal_loss(labels, logits, gamma=2.0):
+def inverse_focal_loss(labels, logits, *, gamma=2.0):
     """`-(1 + p_y)^gamma log p_y` per sample.
 
     Args:
@@ -36,10 +36,10 @@ def inverse_focal_loss(labels, logits, gamma=2.0):
     """
     check_gamma(gamma)
     rows = as_rows(labels, logits)
-    return rows.restore(_terms(rows, gamma))
+    return rows.restore(_inverse_focal(rows, gamma))
 
 
-def _terms(rows, gamma):
+def _inverse_focal(rows, gamma):
     if rows.targets is None:
         return _term(rows.log_probability(rows.labels), gamma)
     return ops.sum(rows.targets * _term(rows.log_probabilities, gamma), axis=-1)
@@ -72,12 +72,9 @@ class InverseFocalLoss(ClassificationLoss):
         Wang, Feng and Zhang, NeurIPS 2021.
     """
 
-    def __init__(self, gamma=2.0, **kwargs):
+    def __init__(self, *, gamma=2.0, **kwargs):
         super().__init__(**kwargs)
-        self.gamma = check_gamma(gamma)
+        self.keep(gamma=check_gamma(gamma))
 
     def terms(self, rows):
-        return _terms(rows, self.gamma), 0.0
-
-    def get_config(self):
-        return {**super().get_config(), "gamma": self.gamma}
+        return _inverse_focal(rows, self.gamma), 0.0

@@ -9,7 +9,7 @@ from keras_calib.losses._base import ClassificationLoss
 from keras_calib.losses._base import cross_entropy
 
 
-def label_smoothing(labels, logits, smoothing=0.05):
+def label_smoothing(labels, logits, *, smoothing=0.05):
     """Cross-entropy with the label `(1 - smoothing) q + smoothing / C`.
 
     Args:
@@ -29,7 +29,9 @@ def label_smoothing(labels, logits, smoothing=0.05):
 
     Example:
         >>> import keras_calib as kc
-        >>> value = kc.losses.label_smoothing([0], [[2.0, 0.5, -1.0]], 0.1)
+        >>> value = kc.losses.label_smoothing(
+        ...     [0], [[2.0, 0.5, -1.0]], smoothing=0.1
+        ... )
         >>> round(float(value[0]), 4)
         0.3913
 
@@ -80,12 +82,9 @@ class LabelSmoothing(ClassificationLoss):
         Label Smoothing Help?", NeurIPS 2019, arXiv:1906.02629.
     """
 
-    def __init__(self, smoothing=0.05, **kwargs):
+    def __init__(self, *, smoothing=0.05, **kwargs):
         super().__init__(**kwargs)
-        self.smoothing = _check(smoothing)
+        self.keep(smoothing=_check(smoothing))
 
     def terms(self, rows):
         return _smoothed(rows, self.smoothing), 0.0
-
-    def get_config(self):
-        return {**super().get_config(), "smoothing": self.smoothing}

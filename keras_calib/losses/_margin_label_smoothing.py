@@ -9,7 +9,7 @@ from keras_calib.losses._base import PenalizedLoss
 
 
 def margin_label_smoothing(
-    labels, logits, margin=10.0, stop_gradient_max=False
+    labels, logits, *, margin=10.0, stop_gradient_max=False
 ):
     """`mean_k relu(max_j z_j - z_k - margin)` per sample.
 
@@ -44,19 +44,28 @@ def margin_label_smoothing(
     """
     check_margin(margin)
     rows = as_rows(labels, logits)
-    return rows.restore(_penalty(rows, margin, stop_gradient_max))
+    return rows.restore(
+        _margin_label_smoothing(rows, margin, stop_gradient_max)
+    )
 
 
-def _penalty(rows, margin, stop_gradient_max):
-    excess = ops.relu(-rows.gaps - margin)
+def _margin_label_smoothing(rows, margin, stop_gradient_max):
+    excess = ops.relu(-rows.gaps - margin)  # max_j z_j - z_k - margin
     penalty = ops.sum(excess, axis=-1)
     if not stop_gradient_max:
-        # `shifted` holds the largest logit constant. This is 0, with the slope
-        # of the penalty in that logit: how many gaps exceed the margin.
-        number = ops.sum(ops.sign(ops.stop_gradient(excess)), axis=-1)
-        largest = pick(rows.logits, rows.predicted)
-        penalty = penalty + number * (largest - ops.stop_gradient(largest))
+        penalty = penalty + _gradient_of_maximum(rows, excess)
     return penalty / rows.num_classes
+
+
+def _gradient_of_maximum(rows, excess):
+    """0 per row, with the derivative of the penalty in the largest logit.
+
+    `gaps` hold that logit constant. The derivative is how many gaps exceed the
+    margin; through every gap it would cost another pass over the classes.
+    """
+    number = ops.sum(ops.sign(ops.stop_gradient(excess)), axis=-1)
+    largest = pick(rows.logits, rows.predicted)
+    return number * (largest - ops.stop_gradient(largest))
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -94,18 +103,12 @@ class MarginLabelSmoothing(PenalizedLoss):
         **kwargs,
     ):
         super().__init__(primary=primary, weight=weight, **kwargs)
-        self.margin = check_margin(margin)
-        self.stop_gradient_max = stop_gradient_max
+        self.keep(
+            margin=check_margin(margin), stop_gradient_max=stop_gradient_max
+        )
 
     def penalty(self, rows):
-        return _penalty(rows, self.margin, self.stop_gradient_max)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "margin": self.margin,
-            "stop_gradient_max": self.stop_gradient_max,
-        }
+        return _margin_label_smoothing(rows, **self.arguments)
 
 
 def check_margin(margin):

@@ -18,11 +18,12 @@ DENSE_ROWS = 128
 def mmce(
     labels,
     logits,
+    sample_weight=None,
+    *,
     weighted=False,
     kernel_width=0.4,
     squared=False,
     double_normalized=False,
-    sample_weight=None,
 ):
     """Maximum mean calibration error, one number for the batch.
 
@@ -68,11 +69,11 @@ def mmce(
     return _mmce(rows, weighted, kernel_width, squared, double_normalized)
 
 
-def _mmce(rows, weighted, width, squared, double_normalized):
+def _mmce(rows, weighted, kernel_width, squared, double_normalized):
     confidence, correct = confidence_to_train(rows)
     if not weighted:
         s = rows.weights * (correct - confidence) / rows.total_weight
-        value = quadratic_form(s, confidence, width)
+        value = quadratic_form(s, confidence, kernel_width)
         return value if squared else root(value)
 
     weights = rows.relative_weights
@@ -82,10 +83,10 @@ def _mmce(rows, weighted, width, squared, double_normalized):
     n_right, n_wrong = (ops.where(both, n, 1.0) for n in (n_right, n_wrong))
     s_right = right * (1.0 - confidence) / n_right
     s_wrong = -wrong * confidence / n_wrong
-    value = quadratic_form(s_right + s_wrong, confidence, width)
+    value = quadratic_form(s_right + s_wrong, confidence, kernel_width)
     if double_normalized:
-        of_right = quadratic_form(s_right, confidence, width)
-        of_wrong = quadratic_form(s_wrong, confidence, width)
+        of_right = quadratic_form(s_right, confidence, kernel_width)
+        of_wrong = quadratic_form(s_wrong, confidence, kernel_width)
         between = value - of_right - of_wrong
         value = (
             of_right / (n_right**2 + 1e-5)
@@ -208,25 +209,12 @@ class MMCE(PenalizedLoss):
     ):
         super().__init__(primary=primary, weight=weight, **kwargs)
         _check(weighted, kernel_width, double_normalized)
-        self.weighted = weighted
-        self.kernel_width = kernel_width
-        self.squared = squared
-        self.double_normalized = double_normalized
-
-    def penalty(self, rows):
-        return _mmce(
-            rows,
-            self.weighted,
-            self.kernel_width,
-            self.squared,
-            self.double_normalized,
+        self.keep(
+            weighted=weighted,
+            kernel_width=kernel_width,
+            squared=squared,
+            double_normalized=double_normalized,
         )
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "weighted": self.weighted,
-            "kernel_width": self.kernel_width,
-            "squared": self.squared,
-            "double_normalized": self.double_normalized,
-        }
+    def penalty(self, rows):
+        return _mmce(rows, **self.arguments)

@@ -12,7 +12,7 @@ from keras_calib.losses._focal import focal_terms
 
 
 def sample_dependent_focal_loss(
-    labels, logits, thresholds=(0.2,), gammas=(5.0, 3.0)
+    labels, logits, *, thresholds=(0.2,), gammas=(5.0, 3.0)
 ):
     """`-(1 - p_y)^gamma(p_y) log p_y` per sample, gamma a step function.
 
@@ -107,18 +107,10 @@ class SampleDependentFocalLoss(ClassificationLoss):
         NeurIPS 2020, arXiv:2002.09437.
     """
 
-    def __init__(self, thresholds=(0.2,), gammas=(5.0, 3.0), **kwargs):
+    def __init__(self, *, thresholds=(0.2,), gammas=(5.0, 3.0), **kwargs):
         super().__init__(**kwargs)
         _check(thresholds, gammas)
-        self.thresholds = tuple(thresholds)
-        self.gammas = tuple(gammas)
+        self.keep(thresholds=tuple(thresholds), gammas=tuple(gammas))
 
     def terms(self, rows):
-        return _terms(rows, self.thresholds, self.gammas), 0.0
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "thresholds": self.thresholds,
-            "gammas": self.gammas,
-        }
+        return _terms(rows, **self.arguments), 0.0

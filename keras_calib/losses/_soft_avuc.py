@@ -16,7 +16,9 @@ from keras_calib.ops.confidence import entropy
 CLIP = 1e-6
 
 
-def soft_avuc(labels, logits, kappa=0.3, temperature=0.1, sample_weight=None):
+def soft_avuc(
+    labels, logits, sample_weight=None, *, kappa=0.3, temperature=0.1
+):
     """Soft accuracy versus uncertainty, one number for the batch.
 
     How uncertain a sample is, is a number in `[0, 1]`:
@@ -123,15 +125,7 @@ class SoftAvUC(PenalizedLoss):
     ):
         super().__init__(primary=primary, weight=weight, **kwargs)
         _check(kappa, temperature)
-        self.kappa = kappa
-        self.temperature = temperature
+        self.keep(kappa=kappa, temperature=temperature)
 
     def penalty(self, rows):
-        return _soft_avuc(rows, self.kappa, self.temperature)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "kappa": self.kappa,
-            "temperature": self.temperature,
-        }
+        return _soft_avuc(rows, **self.arguments)

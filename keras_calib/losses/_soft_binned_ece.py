@@ -15,13 +15,14 @@ from keras_calib.ops.subgradients import root
 def soft_binned_ece(
     labels,
     logits,
+    sample_weight=None,
+    *,
     num_bins=15,
     temperature=1e-3,
     norm=2.0,
     form="label",
     squared=False,
     bin_range=(0.0, 1.0),
-    sample_weight=None,
 ):
     """Soft-binned expected calibration error, one number for the batch.
 
@@ -63,15 +64,20 @@ def soft_binned_ece(
         Karandikar et al., "Soft Calibration Objectives for Neural Networks",
         NeurIPS 2021, arXiv:2108.00106, eqs. 11 and 12.
     """
-    _check(num_bins, temperature, norm, form, bin_range)
-    rows = as_rows(labels, logits, sample_weight)
-    return _soft_binned_ece(
-        rows, num_bins, temperature, norm, form, squared, bin_range
+    arguments = _checked(
+        num_bins=num_bins,
+        temperature=temperature,
+        norm=norm,
+        form=form,
+        squared=squared,
+        bin_range=tuple(bin_range),
     )
+    rows = as_rows(labels, logits, sample_weight)
+    return _soft_binned_ece(rows, **arguments)
 
 
 def _soft_binned_ece(
-    rows, num_bins, temperature, norm, form, squared, bin_range
+    rows, *, num_bins, temperature, norm, form, squared, bin_range
 ):
     confidence, correct = confidence_to_train(rows)
     edges = np.linspace(*bin_range, num_bins + 1)
@@ -104,7 +110,8 @@ def _power(x, norm):
     return absolute(x) if norm == 1 else ops.power(absolute(x), norm)
 
 
-def _check(num_bins, temperature, norm, form, bin_range):
+def _checked(*, num_bins, temperature, norm, form, squared, bin_range):
+    """The arguments themselves, or an error that says which one is wrong."""
     require(
         num_bins >= 1 and num_bins == int(num_bins),
         "`num_bins` must be a whole number of at least 1.",
@@ -135,6 +142,14 @@ def _check(num_bins, temperature, norm, form, bin_range):
         "The default is (0.0, 1.0).",
         bin_range=bin_range,
     )
+    return {
+        "num_bins": num_bins,
+        "temperature": temperature,
+        "norm": norm,
+        "form": form,
+        "squared": squared,
+        "bin_range": bin_range,
+    }
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -184,32 +199,16 @@ class SoftBinnedECE(PenalizedLoss):
         **kwargs,
     ):
         super().__init__(primary=primary, weight=weight, **kwargs)
-        _check(num_bins, temperature, norm, form, bin_range)
-        self.num_bins = num_bins
-        self.temperature = temperature
-        self.norm = norm
-        self.form = form
-        self.squared = squared
-        self.bin_range = tuple(bin_range)
-
-    def penalty(self, rows):
-        return _soft_binned_ece(
-            rows,
-            self.num_bins,
-            self.temperature,
-            self.norm,
-            self.form,
-            self.squared,
-            self.bin_range,
+        self.keep(
+            **_checked(
+                num_bins=num_bins,
+                temperature=temperature,
+                norm=norm,
+                form=form,
+                squared=squared,
+                bin_range=tuple(bin_range),
+            )
         )
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_bins": self.num_bins,
-            "temperature": self.temperature,
-            "norm": self.norm,
-            "form": self.form,
-            "squared": self.squared,
-            "bin_range": self.bin_range,
-        }
+    def penalty(self, rows):
+        return _soft_binned_ece(rows, **self.arguments)

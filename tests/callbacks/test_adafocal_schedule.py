@@ -93,7 +93,7 @@ def test_the_compiled_step_sees_the_new_gammas(kind, digits):
     logits = model.predict(x, verbose=0)
 
     def expected_loss(edges, gammas):
-        values = kc.losses.ada_focal_loss(y, logits, edges, gammas)
+        values = kc.losses.ada_focal_loss(y, logits, edges=edges, gammas=gammas)
         return keras.ops.convert_to_numpy(values).mean()
 
     # The bins of a model that does not learn are always the same ones.

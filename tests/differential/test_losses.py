@@ -66,7 +66,7 @@ LOSSES = {
     ),
     "ACLS": (
         penalized(kc.losses.ACLS, 2.0, margin=0.5),
-        lambda r: ref.cross_entropy(r) + 2 * ref.acls(r, 0.5, "zero"),
+        lambda r: ref.cross_entropy(r) + 2 * ref.acls(r, 0.5, reference="zero"),
         None,
     ),
     "ACLS_min": (
@@ -77,7 +77,7 @@ LOSSES = {
             reference="min",
             stop_gradient=False,
         ),
-        lambda r: ref.cross_entropy(r) + 2 * ref.acls(r, 0.5, "min"),
+        lambda r: ref.cross_entropy(r) + 2 * ref.acls(r, 0.5, reference="min"),
         None,
     ),
     "CPC": (
@@ -282,7 +282,7 @@ def test_weights_times_a_constant(name):
 FUNCTIONS = {
     "acls": (
         functools.partial(kc.losses.acls, margin=0.5),
-        lambda r: ref.acls(r, 0.5, "zero"),
+        lambda r: ref.acls(r, 0.5, reference="zero"),
     ),
     "ada_focal_loss": (
         functools.partial(kc.losses.ada_focal_loss, edges=EDGES, gammas=GAMMAS),

@@ -78,7 +78,7 @@ def test_one_sigmoid_unit_and_a_primary_loss_of_keras():
             labels = np.eye(2)[LABELS]
         loss = kc.losses.MDCA(primary=primary, weight=0.0, from_logits=True)
         expected = float(
-            kc.losses.FocalLoss(0.0, from_logits=True)(labels, LOGITS)
+            kc.losses.FocalLoss(gamma=0.0, from_logits=True)(labels, LOGITS)
         )
         assert float(loss(labels, LOGITS)) == pytest.approx(expected, rel=1e-5)
 

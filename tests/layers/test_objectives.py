@@ -45,7 +45,7 @@ REAL = {
 }
 SMOOTH = {
     "nll": objectives.NegativeLogLikelihood(),
-    "label_smoothing": objectives.LabelSmoothing(0.1),
+    "label_smoothing": objectives.LabelSmoothing(smoothing=0.1),
     "focal": objectives.Focal(2.0),
     "keras": objectives.KerasLoss(keras.losses.CategoricalCrossentropy()),
 }
@@ -170,7 +170,7 @@ def test_objectives_a_map_cannot_minimise():
 
 def test_bad_arguments():
     with pytest.raises(ValueError, match="smoothing=1"):
-        objectives.LabelSmoothing(1)
+        objectives.LabelSmoothing(smoothing=1)
     with pytest.raises(ValueError, match="gamma=-1"):
         objectives.Focal(-1)
     with pytest.raises(ValueError, match="form='top'"):

@@ -28,7 +28,7 @@ def test_regulariser_of_eq_13(labels, logits, margin, expected):
                 kc.losses.acls(
                     labels,
                     logits,
-                    margin,
+                    margin=margin,
                     reference=reference,
                     negatives=negatives,
                 )
@@ -111,7 +111,10 @@ GRADIENTS["eq. 12"] = (
 def test_gradient(case):
     arguments, expected = GRADIENTS[case]
     _, gradient = value_and_gradient(
-        lambda z: ops.mean(kc.losses.acls(LABELS_A, z, 1.0, **arguments)), A
+        lambda z: ops.mean(
+            kc.losses.acls(LABELS_A, z, margin=1.0, **arguments)
+        ),
+        A,
     )
     np.testing.assert_allclose(gradient, expected, atol=1e-6)
 
@@ -147,7 +150,11 @@ def test_total(labels, logits, margin, reference, expected):
 def test_only_the_paper_s_reference_ignores_a_shift_of_all_logits():
     def value(logits, reference):
         return float(
-            ops.mean(kc.losses.acls(LABELS_A, logits, 1.0, reference=reference))
+            ops.mean(
+                kc.losses.acls(
+                    LABELS_A, logits, margin=1.0, reference=reference
+                )
+            )
         )
 
     assert value(A + 5, "min") == pytest.approx(value(A, "min"), rel=1e-5)

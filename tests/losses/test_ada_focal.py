@@ -32,7 +32,7 @@ def test_each_sample_has_the_gamma_of_the_bin_of_its_label():
     value = with_table(EDGES, GAMMAS)(LABELS_A, A)
     assert float(value) == pytest.approx(0.25262038, rel=1e-6)
     values = ops.convert_to_numpy(
-        kc.losses.ada_focal_loss(LABELS_A, A, EDGES, GAMMAS)
+        kc.losses.ada_focal_loss(LABELS_A, A, edges=EDGES, gammas=GAMMAS)
     )
     assert values.mean() == pytest.approx(0.25262038, rel=1e-6)
 
@@ -73,7 +73,9 @@ def test_gradient_of_the_inverse_side():
 
 def test_an_edge_belongs_to_the_upper_bin():
     logits = np.zeros((1, 2), "float32")  # p_y is 1/2 exactly
-    values = kc.losses.ada_focal_loss([0], logits, [0.5], [0.0, 2.0])
+    values = kc.losses.ada_focal_loss(
+        [0], logits, edges=[0.5], gammas=[0.0, 2.0]
+    )
     assert float(values[0]) == pytest.approx(0.25 * np.log(2), rel=1e-6)
 
 
@@ -132,4 +134,6 @@ def test_bad_arguments():
     with pytest.raises(ValueError, match="at least 2"):
         kc.losses.AdaFocalLoss(num_bins=1)
     with pytest.raises(ValueError, match="3 gammas, 3 edges"):
-        kc.losses.ada_focal_loss(LABELS_A, A, [0.1, 0.2, 0.3], GAMMAS)
+        kc.losses.ada_focal_loss(
+            LABELS_A, A, edges=[0.1, 0.2, 0.3], gammas=GAMMAS
+        )

@@ -17,7 +17,9 @@ def test_value(stop_gradient):
         (LABELS_A, A, 0.38673271),
         (LABELS_B, B, 0.55894499),
     ):
-        value = kc.losses.avuc(labels, logits, 0.5, stop_gradient)
+        value = kc.losses.avuc(
+            labels, logits, threshold=0.5, stop_gradient=stop_gradient
+        )
         assert float(value) == pytest.approx(expected, rel=1e-6)
 
 
@@ -71,7 +73,10 @@ GRADIENTS = {
 def test_gradient(case):
     labels, logits, stop_gradient, expected = GRADIENTS[case]
     _, gradient = value_and_gradient(
-        lambda z: kc.losses.avuc(labels, z, 0.5, stop_gradient), logits
+        lambda z: kc.losses.avuc(
+            labels, z, threshold=0.5, stop_gradient=stop_gradient
+        ),
+        logits,
     )
     # The compiler's `tanh` and `exp` differ in their last bits.
     assert_gradient(gradient, expected, tolerance=2e-6)
@@ -81,14 +86,14 @@ def test_a_sample_at_the_threshold_is_certain():
     # Two equal logits: H = log 2. Certain and accurate: nothing undesired.
     logits = np.zeros((1, 2))
     threshold = float(np.log(np.float32(2.0))) + 1e-6
-    assert float(kc.losses.avuc([0], logits, threshold)) == 0.0
-    assert float(kc.losses.avuc([0], logits, threshold - 1e-3)) > 1.0
+    assert float(kc.losses.avuc([0], logits, threshold=threshold)) == 0.0
+    assert float(kc.losses.avuc([0], logits, threshold=threshold - 1e-3)) > 1.0
 
 
 def test_nothing_as_desired_stays_finite():
     # All accurate and uncertain: the denominator is its floor.
     value, gradient = value_and_gradient(
-        lambda z: kc.losses.avuc([0], z, 0.0), [[1.0, 0.0]]
+        lambda z: kc.losses.avuc([0], z, threshold=0.0), [[1.0, 0.0]]
     )
     p = 1 / (1 + np.exp(-1.0))
     entropy = -p * np.log(p) - (1 - p) * np.log(1 - p)
@@ -99,8 +104,10 @@ def test_nothing_as_desired_stays_finite():
 
 def test_sample_weight():
     order = [0, 0, 1, 2]
-    value = kc.losses.avuc(LABELS_A, A, 0.5, sample_weight=[2.0, 1.0, 1.0])
-    again = kc.losses.avuc(LABELS_A[order], A[order], 0.5)
+    value = kc.losses.avuc(
+        LABELS_A, A, threshold=0.5, sample_weight=[2.0, 1.0, 1.0]
+    )
+    again = kc.losses.avuc(LABELS_A[order], A[order], threshold=0.5)
     assert float(value) == pytest.approx(float(again), rel=1e-6)
 
 

@@ -44,7 +44,9 @@ def test_squared_logits():
 
 def test_squared_logits_with_weight_and_value():
     # (3 (2 - 5)^2 + 0.5^2 + 1^2) / 3
-    value = kc.losses.squared_logit_loss([0], A[:1], 3.0, 5.0)
+    value = kc.losses.squared_logit_loss(
+        [0], A[:1], label_weight=3.0, label_value=5.0
+    )
     assert float(value[0]) == pytest.approx(28.25 / 3, rel=1e-6)
 
 

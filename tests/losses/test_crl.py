@@ -46,7 +46,7 @@ def test_equation_2(confidence, expected):
     value = bare(A, FIRST, 5, confidence=confidence)
     assert float(value) == pytest.approx(expected, rel=1e-6)
     # The same from the normalised correctness (h_i - 1) / (5 - 1).
-    value = kc.losses.crl(LABELS_A, A, [0.75, 0.0, 1.0], confidence)
+    value = kc.losses.crl(LABELS_A, A, [0.75, 0.0, 1.0], confidence=confidence)
     assert float(value) == pytest.approx(expected, rel=1e-6)
 
 

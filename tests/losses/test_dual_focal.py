@@ -16,7 +16,7 @@ from tests.losses.fixtures import assert_gradient
     [(5.0, 0.18216377, 0.49368501), (0.0, 0.55264564, 0.88972146)],
 )
 def test_value(gamma, on_a, on_b):
-    loss = kc.losses.DualFocalLoss(gamma, from_logits=True)
+    loss = kc.losses.DualFocalLoss(gamma=gamma, from_logits=True)
     assert float(loss(LABELS_A, A)) == pytest.approx(on_a, rel=1e-6)
     assert float(loss(LABELS_B, B)) == pytest.approx(on_b, rel=1e-6)
 
@@ -50,12 +50,13 @@ def test_a_probability_that_rounds_to_one():
     # u = 1 - p_y + p_m = 2e-9, which in float32 is 0 + p_m at best.
     z = np.log((1 - 1e-9) / 1e-9)
     value, gradient = value_and_gradient(
-        lambda x: ops.sum(kc.losses.dual_focal_loss([1], x, 0.5)), [[0.0, z]]
+        lambda x: ops.sum(kc.losses.dual_focal_loss([1], x, gamma=0.5)),
+        [[0.0, z]],
     )
     assert 0 <= value < 1e-10
     assert np.isfinite(gradient).all()
     # With p_y small, log p_y is large and the factor is one.
-    value = float(kc.losses.dual_focal_loss([0], [[0.0, z]], 0.5)[0])
+    value = float(kc.losses.dual_focal_loss([0], [[0.0, z]], gamma=0.5)[0])
     assert value == pytest.approx(z, rel=1e-6)
 
 

@@ -22,7 +22,7 @@ from tests.losses.fixtures import B
     ],
 )
 def test_value(gamma, on_a, on_b):
-    loss = kc.losses.FocalLoss(gamma, from_logits=True)
+    loss = kc.losses.FocalLoss(gamma=gamma, from_logits=True)
     assert float(loss(LABELS_A, A)) == pytest.approx(on_a, rel=1e-6)
     assert float(loss(LABELS_B, B)) == pytest.approx(on_b, rel=1e-6)
 
@@ -43,7 +43,7 @@ def test_soft_labels():
 def test_gradient_keeps_the_factor():
     # Mukhoti et al. (2020), Proposition 1; the factor is not a constant.
     _, gradient = value_and_gradient(
-        lambda z: ops.mean(kc.losses.focal_loss(LABELS_A, z, 3.0)), A
+        lambda z: ops.mean(kc.losses.focal_loss(LABELS_A, z, gamma=3.0)), A
     )
     expected = [
         [-0.00257277, 0.00210343, 0.00046934],
@@ -68,7 +68,8 @@ def test_a_probability_that_rounds_to_one(one_hot):
     z = np.log((1 - 1e-9) / 1e-9)
     labels = np.array([[1.0, 0.0]]) if one_hot else np.array([0])
     value, gradient = value_and_gradient(
-        lambda x: ops.sum(kc.losses.focal_loss(labels, x, 0.5)), [[z, 0.0]]
+        lambda x: ops.sum(kc.losses.focal_loss(labels, x, gamma=0.5)),
+        [[z, 0.0]],
     )
     assert value == pytest.approx(3.1623e-5 * 1e-9, rel=0.2, abs=1e-12)
     assert np.isfinite(gradient).all()

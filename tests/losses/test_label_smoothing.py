@@ -21,7 +21,7 @@ from tests.losses.fixtures import on_image
     ],
 )
 def test_value(smoothing, on_a, on_b):
-    loss = kc.losses.LabelSmoothing(smoothing, from_logits=True)
+    loss = kc.losses.LabelSmoothing(smoothing=smoothing, from_logits=True)
     assert float(loss(LABELS_A, A)) == pytest.approx(on_a, rel=1e-6)
     assert float(loss(LABELS_B, B)) == pytest.approx(on_b, rel=1e-6)
 
@@ -35,14 +35,19 @@ def test_the_convention_that_spares_the_label(labels, logits, expected):
     # 1 - alpha on the label, alpha / (C - 1) elsewhere, alpha = 0.1.
     classes = logits.shape[-1]
     smoothing = 0.1 * classes / (classes - 1)
-    value = ops.mean(kc.losses.label_smoothing(labels, logits, smoothing))
+    value = ops.mean(
+        kc.losses.label_smoothing(labels, logits, smoothing=smoothing)
+    )
     assert float(value) == pytest.approx(expected, rel=1e-6)
 
 
 def test_gradient_is_that_of_acls_eq_5():
     # (p - q') / n
     _, gradient = value_and_gradient(
-        lambda z: ops.mean(kc.losses.label_smoothing(LABELS_A, z, 0.1)), A
+        lambda z: ops.mean(
+            kc.losses.label_smoothing(LABELS_A, z, smoothing=0.1)
+        ),
+        A,
     )
     expected = [
         [-0.04924543, 0.04731902, 0.00192641],
@@ -72,6 +77,6 @@ def test_segmentation_with_a_void_pixel():
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0, 5.0])
 def test_smoothing_is_a_share(smoothing):
     with pytest.raises(ValueError, match=f"smoothing={smoothing}"):
-        kc.losses.LabelSmoothing(smoothing)
+        kc.losses.LabelSmoothing(smoothing=smoothing)
     with pytest.raises(ValueError, match="below 1"):
-        kc.losses.label_smoothing(LABELS_A, A, smoothing)
+        kc.losses.label_smoothing(LABELS_A, A, smoothing=smoothing)

@@ -19,7 +19,9 @@ from tests.losses.fixtures import B
     ],
 )
 def test_penalty_and_total(labels, logits, margin, penalty, total):
-    value = ops.mean(kc.losses.margin_label_smoothing(labels, logits, margin))
+    value = ops.mean(
+        kc.losses.margin_label_smoothing(labels, logits, margin=margin)
+    )
     assert float(value) == pytest.approx(penalty, rel=1e-6)
     loss = kc.losses.MarginLabelSmoothing(margin=margin, from_logits=True)
     assert float(loss(labels, logits)) == pytest.approx(total, rel=1e-6)
@@ -50,7 +52,7 @@ def test_gradient(stop_gradient_max, expected):
     _, gradient = value_and_gradient(
         lambda z: ops.mean(
             kc.losses.margin_label_smoothing(
-                LABELS_A, z, 1.0, stop_gradient_max
+                LABELS_A, z, margin=1.0, stop_gradient_max=stop_gradient_max
             )
         ),
         A,

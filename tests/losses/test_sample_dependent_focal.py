@@ -41,7 +41,7 @@ def test_gamma_is_a_constant_in_the_gradient():
         B,
     )
     _, expected = value_and_gradient(
-        lambda z: ops.sum(kc.losses.focal_loss(LABELS_B, z, 5.0)[1]), B
+        lambda z: ops.sum(kc.losses.focal_loss(LABELS_B, z, gamma=5.0)[1]), B
     )
     assert_gradient(gradient, expected)
 
@@ -59,6 +59,8 @@ def test_gamma_is_a_constant_in_the_gradient():
 )
 def test_bad_arguments(thresholds, gammas, message):
     with pytest.raises(ValueError, match=message):
-        kc.losses.SampleDependentFocalLoss(thresholds, gammas)
+        kc.losses.SampleDependentFocalLoss(thresholds=thresholds, gammas=gammas)
     with pytest.raises(ValueError, match=message):
-        kc.losses.sample_dependent_focal_loss(LABELS_A, A, thresholds, gammas)
+        kc.losses.sample_dependent_focal_loss(
+            LABELS_A, A, thresholds=thresholds, gammas=gammas
+        )

@@ -22,9 +22,13 @@ from tests.losses.fixtures import on_image
     ],
 )
 def test_value(kappa, temperature, on_a, on_b):
-    value = kc.losses.soft_avuc(LABELS_A, A, kappa, temperature)
+    value = kc.losses.soft_avuc(
+        LABELS_A, A, kappa=kappa, temperature=temperature
+    )
     assert float(value) == pytest.approx(on_a, rel=1e-6)
-    value = kc.losses.soft_avuc(LABELS_B, B, kappa, temperature)
+    value = kc.losses.soft_avuc(
+        LABELS_B, B, kappa=kappa, temperature=temperature
+    )
     assert float(value) == pytest.approx(on_b, rel=1e-6)
 
 

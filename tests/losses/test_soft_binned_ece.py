@@ -26,7 +26,11 @@ def test_value(batch, num_bins, temperature, expected):
     found = [
         float(
             kc.losses.soft_binned_ece(
-                *BATCHES[batch], num_bins, temperature, norm, form
+                *BATCHES[batch],
+                num_bins=num_bins,
+                temperature=temperature,
+                norm=norm,
+                form=form,
             )
         )
         for norm in (1, 2)
@@ -49,8 +53,8 @@ def test_the_authors_code(batch, num_bins, temperature, expected):
     value = kc.losses.soft_binned_ece(
         labels,
         logits,
-        num_bins,
-        temperature,
+        num_bins=num_bins,
+        temperature=temperature,
         squared=True,
         bin_range=(1 / logits.shape[-1], 1.0),
     )
@@ -81,7 +85,10 @@ def test_the_authors_code(batch, num_bins, temperature, expected):
 )
 def test_gradient(form, expected):
     _, gradient = value_and_gradient(
-        lambda z: kc.losses.soft_binned_ece(LABELS_A, z, 5, 0.01, form=form), A
+        lambda z: kc.losses.soft_binned_ece(
+            LABELS_A, z, num_bins=5, temperature=0.01, form=form
+        ),
+        A,
     )
     assert_gradient(gradient, expected)
 
@@ -92,7 +99,12 @@ def test_gradient(form, expected):
 def test_one_sample(form, norm, temperature):
     # | a - c |, whatever the bins. At 1e-6 a plain exponential underflows.
     value = kc.losses.soft_binned_ece(
-        LABELS_B[1:2], B[1:2], 15, temperature, norm, form
+        LABELS_B[1:2],
+        B[1:2],
+        num_bins=15,
+        temperature=temperature,
+        norm=norm,
+        form=form,
     )
     assert float(value) == pytest.approx(0.87963119, rel=1e-6)
 
