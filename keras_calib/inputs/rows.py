@@ -11,6 +11,7 @@ import functools
 import keras
 from keras import ops
 
+from keras_calib._typing import Tensor
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import TINY
@@ -48,16 +49,16 @@ class Rows:
         weighted: whether there were sample weights.
     """
 
-    labels: object
-    logits: object
-    targets: object
-    weights: object
-    counts: object
-    faulty: object
+    labels: Tensor
+    logits: Tensor
+    targets: Tensor
+    weights: Tensor
+    counts: Tensor
+    faulty: Tensor
     from_logits: bool
     checked: bool
     shape: tuple
-    given: object = None
+    given: Tensor = None
     single: bool = False
     weighted: bool = False
 

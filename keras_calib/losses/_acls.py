@@ -1,8 +1,13 @@
 """Adaptive and conditional label smoothing (ACLS)."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
+from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.rows import pick
 from keras_calib.inputs.rows import row_min
@@ -19,19 +24,19 @@ SMOOTHING = {
 
 
 def acls(
-    labels,
-    logits,
+    labels: ArrayLike,
+    logits: ArrayLike,
     *,
-    margin=10.0,
-    positive_weight=0.1,
-    negative_weight=0.01,
-    reference="zero",
-    negatives="mean",
-    adaptive=True,
-    conditional=True,
-    stop_gradient=None,
-):
-    """The ACLS regulariser, one value per sample.
+    margin: float = 10.0,
+    positive_weight: float = 0.1,
+    negative_weight: float = 0.01,
+    reference: str = "zero",
+    negatives: str = "mean",
+    adaptive: bool = True,
+    conditional: bool = True,
+    stop_gradient: bool | None = None,
+) -> Tensor:
+    """The ACLS regularizer, one value per sample.
 
     With the predicted class `y`, and constants marked by `sg`:
 
@@ -49,7 +54,7 @@ def acls(
 
     Args:
         labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
-            Read for their shape only: the regulariser acts on the prediction.
+            Read for their shape only: the regularizer acts on the prediction.
         logits: scores before softmax, shape `(..., num_classes)`.
         margin: float >= 0, the distance between logits that costs nothing.
         positive_weight: float, `lambda_1` of the paper.
@@ -158,7 +163,7 @@ def _checked(**arguments):
 
 @keras.saving.register_keras_serializable(package="keras_calib")
 class ACLS(PenalizedLoss):
-    """Primary loss plus `weight` times the ACLS regulariser (see `acls`).
+    """Primary loss plus `weight` times the ACLS regularizer (see `acls`).
 
     Args:
         margin: float >= 0. The authors use 10, and 6 for CIFAR-10.
@@ -172,7 +177,7 @@ class ACLS(PenalizedLoss):
         stop_gradient: whether the smallest logit and, in the negative term,
             the largest are constants in the gradient. Defaults to `True` for
             `reference="zero"` and to `False` for `"min"`.
-        primary: the loss to regularise; see `PenalizedLoss`.
+        primary: the loss to regularize; see `PenalizedLoss`.
         weight: float, multiplies both weights.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
             `dtype`, as in Keras.
@@ -194,18 +199,18 @@ class ACLS(PenalizedLoss):
     def __init__(
         self,
         *,
-        margin=10.0,
-        positive_weight=0.1,
-        negative_weight=0.01,
-        reference="zero",
-        negatives="mean",
-        adaptive=True,
-        conditional=True,
-        stop_gradient=None,
-        primary="cross_entropy",
-        weight=1.0,
-        **kwargs,
-    ):
+        margin: float = 10.0,
+        positive_weight: float = 0.1,
+        negative_weight: float = 0.01,
+        reference: str = "zero",
+        negatives: str = "mean",
+        adaptive: bool = True,
+        conditional: bool = True,
+        stop_gradient: bool | None = None,
+        primary: keras.losses.Loss | str | None = "cross_entropy",
+        weight: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
         self.keep(
             **_checked(
@@ -220,7 +225,7 @@ class ACLS(PenalizedLoss):
             )
         )
 
-    def penalty(self, rows):
+    def penalty(self, rows: Rows) -> Tensor:
         require(
             self.reference == "min" or rows.from_logits,
             '`ACLS(reference="zero")` measures from a logit of zero, and '

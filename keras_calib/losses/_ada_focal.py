@@ -4,10 +4,15 @@ The bins and gammas live in the variables of a metric, because compiled code
 sees those change; `kc.callbacks.AdaFocalSchedule` sets them after each epoch.
 """
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
+from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.rows import pick
 from keras_calib.losses._base import ClassificationLoss
@@ -15,7 +20,9 @@ from keras_calib.losses._focal import log_rest
 from keras_calib.losses._focal import log_rests
 
 
-def ada_focal_loss(labels, logits, *, edges, gammas):
+def ada_focal_loss(
+    labels: ArrayLike, logits: ArrayLike, *, edges: Tensor, gammas: Tensor
+) -> Tensor:
     """`-(1 - s p_y)^|gamma| log p_y` per sample, `s = sign(gamma)`.
 
     `gamma >= 0` is the focal loss, `gamma < 0` the inverse focal loss. Each
@@ -111,8 +118,13 @@ class AdaFocalTable(keras.metrics.Metric):
     """
 
     def __init__(
-        self, *, num_bins=15, gamma=1.0, name="mean_gamma", dtype=None
-    ):
+        self,
+        *,
+        num_bins: int = 15,
+        gamma: float = 1.0,
+        name: str | None = "mean_gamma",
+        dtype: Any = None,
+    ) -> None:
         super().__init__(name=name, dtype=dtype)
         if num_bins < 2:
             raise ValueError(
@@ -133,7 +145,7 @@ class AdaFocalTable(keras.metrics.Metric):
             np.full(num_bins, gamma),
         )
 
-    def set(self, edges, gammas):
+    def set(self, edges: Tensor, gammas: Tensor) -> None:
         """Give every bin its place and its gamma.
 
         Args:
@@ -143,21 +155,21 @@ class AdaFocalTable(keras.metrics.Metric):
         self.edges.assign(edges)
         self.gammas.assign(gammas)
 
-    def update_state(self, *args, **kwargs):
+    def update_state(self, *args: Any, **kwargs: Any) -> None:
         """Nothing: the schedule sets the gammas."""
 
-    def reset_state(self):
+    def reset_state(self) -> None:
         """Nothing: the gammas outlive the epoch."""
 
-    def result(self):
+    def result(self) -> Tensor:
         return ops.mean(ops.convert_to_tensor(self.gammas))
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Any) -> None:
         # Keras saves no metric of its own accord.
         store["edges"] = ops.convert_to_numpy(self.edges)
         store["gammas"] = ops.convert_to_numpy(self.gammas)
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         # A file from before AdaFocal leaves the table as it is.
         if "gammas" not in store.keys():
             return
@@ -169,7 +181,7 @@ class AdaFocalTable(keras.metrics.Metric):
             )
         self.set(store["edges"], store["gammas"])
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "num_bins": self.num_bins,
             "gamma": self.gamma,
@@ -217,17 +229,19 @@ class AdaFocalLoss(ClassificationLoss):
         this loss takes the mean, as Keras does.
     """
 
-    def __init__(self, *, num_bins=15, gamma=1.0, **kwargs):
+    def __init__(
+        self, *, num_bins: int = 15, gamma: float = 1.0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.keep(num_bins=num_bins, gamma=gamma)
         self.table = AdaFocalTable(**self.arguments)
 
-    def terms(self, rows):
+    def terms(self, rows: Rows) -> tuple[Tensor, Tensor]:
         edges = ops.cast(self.table.edges, rows.logits.dtype)
         gammas = ops.cast(self.table.gammas, rows.logits.dtype)
         return _ada_focal(rows, edges, gammas), 0.0
 
-    def component_metrics(self):
+    def component_metrics(self) -> list[keras.metrics.Metric]:
         """The metric that carries the gammas through the compiled step.
 
         Returns:

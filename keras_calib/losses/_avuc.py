@@ -1,8 +1,13 @@
 """Accuracy versus uncertainty calibration (AvUC), and AvUC-GS."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
+from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._arguments import require
 from keras_calib.losses._base import PenalizedLoss
@@ -11,8 +16,13 @@ from keras_calib.ops.confidence import entropy
 
 
 def avuc(
-    labels, logits, sample_weight=None, *, threshold=1.0, stop_gradient=False
-):
+    labels: ArrayLike,
+    logits: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    threshold: float = 1.0,
+    stop_gradient: bool = False,
+) -> Tensor:
     """Accuracy versus uncertainty, one number for the batch.
 
     A sample is certain where its entropy `H` is at most `threshold`. Accurate
@@ -70,7 +80,9 @@ def _avuc(rows, threshold, stop_gradient):
     )
 
 
-def accuracy_versus_uncertainty(importance, correct, uncertain, certain, h):
+def accuracy_versus_uncertainty(
+    importance, correct, uncertain, certain, h
+) -> Tensor:
     """`log(1 + (AU + IC) / (AC + IU))` from the parts of each sample."""
     # tanh h and 1 - tanh h; the difference would lose the digits of a large h.
     e = ops.exp(-2.0 * h)
@@ -101,7 +113,7 @@ class AvUC(PenalizedLoss):
         stop_gradient: hold the confidence constant: AvUC-GS, the better choice
             for networks that are not Bayesian.
         weight: float, `beta` of the authors' code.
-        primary: the loss to regularise; see `PenalizedLoss`.
+        primary: the loss to regularize; see `PenalizedLoss`.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
             `dtype`, as in Keras.
 
@@ -124,15 +136,15 @@ class AvUC(PenalizedLoss):
     def __init__(
         self,
         *,
-        threshold=1.0,
-        stop_gradient=False,
-        weight=3.0,
-        primary="cross_entropy",
-        **kwargs,
-    ):
+        threshold: float = 1.0,
+        stop_gradient: bool = False,
+        weight: float = 3.0,
+        primary: keras.losses.Loss | str | None = "cross_entropy",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
         _check(threshold)
         self.keep(threshold=threshold, stop_gradient=stop_gradient)
 
-    def penalty(self, rows):
+    def penalty(self, rows: Rows) -> Tensor:
         return _avuc(rows, **self.arguments)

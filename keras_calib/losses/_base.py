@@ -1,8 +1,13 @@
 """What every loss here shares: rows in, `primary + weight * penalty` out."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
+from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.rows import mask_of
 from keras_calib.keras_private import keras_mask
@@ -19,7 +24,7 @@ CATEGORICAL = (
 )
 
 
-def cross_entropy(rows):
+def cross_entropy(rows: Rows) -> Tensor:
     """`-log p_y` per row, in nats; soft labels give `-sum_k t_k log p_k`."""
     if rows.targets is None:
         return -rows.log_probability(rows.labels)
@@ -48,22 +53,22 @@ class ClassificationLoss(keras.losses.Loss):
     def __init__(
         self,
         *,
-        from_logits=False,
-        axis=-1,
-        ignore_class=None,
-        reduction="sum_over_batch_size",
-        name=None,
-        dtype=None,
-    ):
+        from_logits: bool = False,
+        axis: int = -1,
+        ignore_class: int | None = None,
+        reduction: str | None = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.from_logits = from_logits
         self.axis = axis
         self.ignore_class = ignore_class
-        self._arguments = ()
+        self._arguments: tuple[str, ...] = ()
         self._checked = False
         self._scale = _Final(name="reduction", dtype=dtype)
 
-    def keep(self, **arguments):
+    def keep(self, **arguments: Any) -> None:
         """Keep the arguments of the formula, as attributes and in the config.
 
         Args:
@@ -78,7 +83,7 @@ class ClassificationLoss(keras.losses.Loss):
         """What the formula takes besides the rows, by name."""
         return {name: getattr(self, name) for name in self._arguments}
 
-    def terms(self, rows):
+    def terms(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """The loss as two parts.
 
         Returns:
@@ -88,7 +93,13 @@ class ClassificationLoss(keras.losses.Loss):
         """
         raise NotImplementedError
 
-    def rows(self, y_true, y_pred, sample_weight=None, mask=None):
+    def rows(
+        self,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        mask: Tensor | None = None,
+    ) -> Rows:
         """Read a batch as `Rows`; the first one that can be seen is checked."""
         rows = as_rows(
             y_true,
@@ -103,7 +114,12 @@ class ClassificationLoss(keras.losses.Loss):
         self._checked = self._checked or rows.checked
         return rows
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
+    def __call__(
+        self,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> Tensor:
         mask = keras_mask(y_pred)
         if mask is not None:
             pass_mask_on(y_true, y_pred, mask)
@@ -116,13 +132,13 @@ class ClassificationLoss(keras.losses.Loss):
                 return self._scale(value, ops.reshape(value, (1,)))
             return ops.cast(value, self.dtype)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: ArrayLike, y_pred: ArrayLike) -> Tensor:
         """One value per row, not reduced, in the shape of the labels."""
         rows = self.rows(y_true, y_pred)
         per_row, batch = self.terms(rows)
         return rows.restore(nan_where_invalid(rows, per_row + batch))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "from_logits": self.from_logits,
@@ -146,23 +162,29 @@ class PenalizedLoss(ClassificationLoss):
     # Whether `penalty` is one number for the batch instead of one per row.
     batch_statistic = False
 
-    def __init__(self, *, primary="cross_entropy", weight=1.0, **kwargs):
+    def __init__(
+        self,
+        *,
+        primary: keras.losses.Loss | str | None = "cross_entropy",
+        weight: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.primary = self._check_primary(primary)
         self.weight = weight
 
-    def penalty(self, rows):
+    def penalty(self, rows: Rows) -> Tensor:
         """The penalty: shape `(n,)`, or a scalar for a batch statistic."""
         raise NotImplementedError
 
-    def terms(self, rows):
+    def terms(self, rows: Rows) -> tuple[Tensor, Tensor]:
         per_row, batch = self.primary_terms(rows)
         penalty = self.weight * self.penalty(rows)
         if self.batch_statistic:
             return per_row, batch + penalty
         return per_row + penalty, batch
 
-    def primary_terms(self, rows):
+    def primary_terms(self, rows: Rows) -> tuple[Tensor, Tensor]:
         if self.primary is None:
             return ops.zeros_like(rows.weights), 0.0
         if self.primary == "cross_entropy":
@@ -171,13 +193,13 @@ class PenalizedLoss(ClassificationLoss):
             return self.primary.terms(rows)
         return self._foreign_terms(rows), 0.0
 
-    def penalty_terms(self, rows):
+    def penalty_terms(self, rows: Rows) -> tuple[Tensor, Tensor]:
         penalty = self.penalty(rows)
         if self.batch_statistic:
             return ops.zeros_like(rows.weights), penalty
         return penalty, 0.0
 
-    def component_metrics(self):
+    def component_metrics(self) -> list[keras.metrics.Metric]:
         """Metrics that show the two parts during `fit`.
 
         They are computed from the predictions that `fit` has anyway: no second
@@ -238,7 +260,7 @@ class PenalizedLoss(ClassificationLoss):
             )
         return loss
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         primary = self.primary
         if isinstance(primary, keras.losses.Loss):
             primary = keras.saving.serialize_keras_object(primary)
@@ -249,7 +271,7 @@ class PenalizedLoss(ClassificationLoss):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Any:
         config = dict(config)
         if isinstance(config.get("primary"), dict):
             config["primary"] = keras.saving.deserialize_keras_object(
@@ -270,12 +292,24 @@ class LossPart(keras.metrics.Mean):
         dtype: as in Keras.
     """
 
-    def __init__(self, loss, part, *, name=None, dtype=None):
+    def __init__(
+        self,
+        loss: keras.losses.Loss,
+        part: str,
+        *,
+        name: str | None = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__(name=name or part, dtype=dtype)
         self.loss = loss
         self.part = part
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(
+        self,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> None:
         rows = self.loss.rows(
             y_true, y_pred, sample_weight, mask_of(y_true, y_pred)
         )
@@ -284,13 +318,14 @@ class LossPart(keras.metrics.Mean):
         else:
             terms = self.loss.penalty_terms(rows)
         reduction = self.loss.reduction
-        value = reduce(
-            rows, *terms, reduction if reduction in MEANS else "mean"
-        )
+        if reduction not in MEANS:
+            reduction = "mean"
+        per_row, batch = terms
+        value = reduce(rows, per_row, batch, reduction)
         # Batches count as in the loss that `fit` prints: by their length.
         super().update_state(value, sample_weight=ops.shape(y_pred)[0])
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "loss": keras.saving.serialize_keras_object(self.loss),
             "part": self.part,
@@ -299,12 +334,12 @@ class LossPart(keras.metrics.Mean):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Any:
         loss = keras.saving.deserialize_keras_object(config["loss"])
         return cls(**{**config, "loss": loss})
 
 
-def reduce(rows, per_row, batch, reduction):
+def reduce(rows: Rows, per_row, batch, reduction: str | None) -> Tensor:
     """Weigh and reduce loss terms: the meaning of `reduction` is Keras'."""
     per_row = nan_where_invalid(rows, per_row)
     if reduction in (None, "none"):
@@ -326,7 +361,7 @@ class _Final(keras.losses.Loss):
         return y_pred
 
 
-def nan_where_invalid(rows, values):
+def nan_where_invalid(rows: Rows, values) -> Tensor:
     """NaN where label or probabilities are impossible: never a silent number.
 
     Compiled code cannot raise. A NaN is seen in the progress bar, and its

@@ -1,14 +1,19 @@
 """Squared errors as losses: on probabilities (Brier), and on logits."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
+from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._arguments import require
 from keras_calib.losses._base import ClassificationLoss
 
 
-def brier_loss(labels, logits):
+def brier_loss(labels: ArrayLike, logits: ArrayLike) -> Tensor:
     """`sum_k (p_k - q_k)^2` per sample, `q` the one-hot label.
 
     Args:
@@ -57,11 +62,17 @@ class BrierLoss(ClassificationLoss):
         Brier, 1950; Mukhoti et al., NeurIPS 2020, arXiv:2002.09437.
     """
 
-    def terms(self, rows):
+    def terms(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return _brier(rows), 0.0
 
 
-def squared_logit_loss(labels, logits, *, label_weight=1.0, label_value=1.0):
+def squared_logit_loss(
+    labels: ArrayLike,
+    logits: ArrayLike,
+    *,
+    label_weight: float = 1.0,
+    label_value: float = 1.0,
+) -> Tensor:
     """`(label_weight (z_y - label_value)^2 + sum_j z_j^2) / C`, `j != y`.
 
     Args:
@@ -134,12 +145,18 @@ class SquaredLogitLoss(ClassificationLoss):
         Hui and Belkin, ICLR 2021, arXiv:2006.07322.
     """
 
-    def __init__(self, *, label_weight=1.0, label_value=1.0, **kwargs):
+    def __init__(
+        self,
+        *,
+        label_weight: float = 1.0,
+        label_value: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         _check(label_weight, label_value)
         self.keep(label_weight=label_weight, label_value=label_value)
 
-    def terms(self, rows):
+    def terms(self, rows: Rows) -> tuple[Tensor, Tensor]:
         require(
             rows.from_logits,
             "`SquaredLogitLoss` acts on logits, and probabilities do not tell "

@@ -1,8 +1,13 @@
 """Calibration by pairwise constraints (CPC)."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
+from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.rows import pick
 from keras_calib.losses._arguments import require
@@ -10,7 +15,13 @@ from keras_calib.losses._base import PenalizedLoss
 from keras_calib.ops.gradients import closed_gradient
 
 
-def cpc(labels, logits, *, one_vs_one_weight=0.1, exclusion_weight=1.0):
+def cpc(
+    labels: ArrayLike,
+    logits: ArrayLike,
+    *,
+    one_vs_one_weight: float = 0.1,
+    exclusion_weight: float = 1.0,
+) -> Tensor:
     """Pairwise constraints on the classes of each sample.
 
     With `r_jk = p_j / (p_j + p_k) = sigmoid(z_j - z_k)`:
@@ -178,7 +189,7 @@ class CPC(PenalizedLoss):
     Args:
         one_vs_one_weight: float, weight of "one versus one".
         exclusion_weight: float, weight of "binary exclusion".
-        primary: the loss to regularise; see `PenalizedLoss`.
+        primary: the loss to regularize; see `PenalizedLoss`.
         weight: float, multiplies both weights.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
             `dtype`, as in Keras.
@@ -198,12 +209,12 @@ class CPC(PenalizedLoss):
     def __init__(
         self,
         *,
-        one_vs_one_weight=0.1,
-        exclusion_weight=1.0,
-        primary="cross_entropy",
-        weight=1.0,
-        **kwargs,
-    ):
+        one_vs_one_weight: float = 0.1,
+        exclusion_weight: float = 1.0,
+        primary: keras.losses.Loss | str | None = "cross_entropy",
+        weight: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
         _check(one_vs_one_weight, exclusion_weight)
         self.keep(
@@ -211,5 +222,5 @@ class CPC(PenalizedLoss):
             exclusion_weight=exclusion_weight,
         )
 
-    def penalty(self, rows):
+    def penalty(self, rows: Rows) -> Tensor:
         return _cpc(rows, **self.arguments)

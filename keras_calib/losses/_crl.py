@@ -9,10 +9,14 @@ import contextlib
 import contextvars
 import dataclasses
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
+from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.rows import pick
 from keras_calib.inputs.rows import predicted_class
@@ -25,10 +29,16 @@ CONFIDENCES = ("softmax", "margin", "entropy")
 NORMALIZATIONS = ("min_max", "fraction")
 
 
-def crl(labels, logits, correctness, *, confidence="softmax"):
+def crl(
+    labels: ArrayLike,
+    logits: ArrayLike,
+    correctness: ArrayLike,
+    *,
+    confidence: str = "softmax",
+) -> Tensor:
     """`mean_i relu(|c_i - c_j| - sign(c_i - c_j) (kappa_i - kappa_j))`.
 
-    The pairs `(i, j)` are neighbours in the batch, the last one with the
+    The pairs `(i, j)` are neighbors in the batch, the last one with the
     first; pairs of equal correctness cost nothing. `kappa` is the confidence,
     and both of a pair are differentiated.
 
@@ -128,13 +138,13 @@ class BatchHistory:
         parts: filled by the loss: its parts as scalars, for the logs.
     """
 
-    correct: object = None
-    seen: object = None
-    lowest: object = None
+    correct: Tensor = None
+    seen: Tensor = None
+    lowest: Tensor = None
     parts: dict = dataclasses.field(default_factory=dict)
 
 
-def check_one_row_per_sample(rows):
+def check_one_row_per_sample(rows: Rows) -> Tensor:
     """Refuse pixels and tokens: they have no history of their own."""
     if len(rows.shape) != 1:
         raise ValueError(
@@ -147,11 +157,13 @@ def check_one_row_per_sample(rows):
 
 # The history of the batch that is being traced: the model sets it around its
 # losses, so that any loss in it, also a nested one, finds it.
-_current = contextvars.ContextVar("batch_history", default=None)
+_current: contextvars.ContextVar[BatchHistory | None] = contextvars.ContextVar(
+    "batch_history", default=None
+)
 
 
 @contextlib.contextmanager
-def batch_history(history):
+def batch_history(history: BatchHistory) -> Tensor:
     """Let losses inside the block see the history of this batch."""
     token = _current.set(history)
     try:
@@ -212,17 +224,17 @@ class CRL(PenalizedLoss):
     def __init__(
         self,
         *,
-        confidence="softmax",
-        normalization="min_max",
-        primary="cross_entropy",
-        weight=1.0,
-        **kwargs,
-    ):
+        confidence: str = "softmax",
+        normalization: str = "min_max",
+        primary: keras.losses.Loss | str | None = "cross_entropy",
+        weight: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
         _check(confidence, normalization)
         self.keep(confidence=confidence, normalization=normalization)
 
-    def terms(self, rows):
+    def terms(self, rows: Rows) -> tuple[Tensor, Tensor]:
         history = self._history()
         per_row, batch = self.primary_terms(rows)
         penalty = self.penalty(rows)
@@ -231,14 +243,14 @@ class CRL(PenalizedLoss):
         history.parts["penalty"] = penalty
         return per_row, batch + self.weight * penalty
 
-    def penalty(self, rows):
+    def penalty(self, rows: Rows) -> Tensor:
         history = self._history()
         if history.correct is None:
             return ops.zeros((), dtype=rows.logits.dtype)
         check_one_row_per_sample(rows)
         return _ranking(rows, self.correctness(history), self.confidence)
 
-    def correctness(self, history):
+    def correctness(self, history: BatchHistory):
         """`c` of each sample in the batch, in `[0, 1]`, a constant."""
         if self.normalization == "fraction":
             return ops.divide_no_nan(history.correct, history.seen)
@@ -250,7 +262,7 @@ class CRL(PenalizedLoss):
             history.correct - history.lowest, epochs - history.lowest
         )
 
-    def component_metrics(self):
+    def component_metrics(self) -> list[keras.metrics.Metric]:
         """No metrics: `SampleHistoryModel` shows both parts by itself.
 
         A metric sees labels and predictions, but no history.

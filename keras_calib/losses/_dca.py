@@ -1,14 +1,21 @@
 """Difference between confidence and accuracy (DCA)."""
 
+from typing import Any
+
 import keras
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
+from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._base import PenalizedLoss
 from keras_calib.ops.confidence import confidence_to_train
 from keras_calib.ops.subgradients import absolute
 
 
-def dca(labels, logits, sample_weight=None):
+def dca(
+    labels: ArrayLike, logits: ArrayLike, sample_weight: ArrayLike | None = None
+) -> Tensor:
     """`| mean confidence - accuracy |`, one number for the batch.
 
     Args:
@@ -47,7 +54,7 @@ class DCA(PenalizedLoss):
 
     Args:
         weight: float, `beta` of the paper.
-        primary: the loss to regularise; see `PenalizedLoss`.
+        primary: the loss to regularize; see `PenalizedLoss`.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
             `dtype`, as in Keras.
 
@@ -62,8 +69,14 @@ class DCA(PenalizedLoss):
 
     batch_statistic = True
 
-    def __init__(self, *, weight=10.0, primary="cross_entropy", **kwargs):
+    def __init__(
+        self,
+        *,
+        weight: float = 10.0,
+        primary: keras.losses.Loss | str | None = "cross_entropy",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
 
-    def penalty(self, rows):
+    def penalty(self, rows: Rows) -> Tensor:
         return _dca(rows)

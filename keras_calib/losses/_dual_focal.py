@@ -1,9 +1,14 @@
 """Dual focal loss: the gap to the next class sets the weight of a sample."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.rows import pick
 from keras_calib.inputs.rows import predicted_class
@@ -13,7 +18,9 @@ from keras_calib.losses._focal import exponentials_of_others
 from keras_calib.losses._focal import log_of_share
 
 
-def dual_focal_loss(labels, logits, *, gamma=5.0):
+def dual_focal_loss(
+    labels: ArrayLike, logits: ArrayLike, *, gamma: float = 5.0
+) -> Tensor:
     """`-(1 - p_y + p_m)^gamma log p_y` per sample.
 
     `p_m` is the largest probability strictly below that of the label, 0 if
@@ -90,9 +97,9 @@ class DualFocalLoss(ClassificationLoss):
         Tao, Dong and Xu, ICML 2023, arXiv:2305.13665.
     """
 
-    def __init__(self, *, gamma=5.0, **kwargs):
+    def __init__(self, *, gamma: float = 5.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.keep(gamma=check_gamma(gamma))
 
-    def terms(self, rows):
+    def terms(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return _dual_focal(rows, self.gamma), 0.0

@@ -1,13 +1,18 @@
-"""Entropy regularisation (ER), also called confidence penalty (ECP)."""
+"""Entropy regularization (ER), also called confidence penalty (ECP)."""
+
+from typing import Any
 
 import keras
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
+from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._base import PenalizedLoss
 from keras_calib.ops.confidence import entropy
 
 
-def entropy_regularization(labels, logits):
+def entropy_regularization(labels: ArrayLike, logits: ArrayLike) -> Tensor:
     """`-H(p) = sum_k p_k log p_k` per sample: low where `p` is spread out.
 
     Args:
@@ -43,7 +48,7 @@ class EntropyRegularization(PenalizedLoss):
         weight: float, `beta` of the paper. The entropy is a sum over classes;
             code that takes their mean with weight `alpha` means
             `weight = alpha / num_classes`.
-        primary: the loss to regularise; see `PenalizedLoss`.
+        primary: the loss to regularize; see `PenalizedLoss`.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
             `dtype`, as in Keras.
 
@@ -57,8 +62,14 @@ class EntropyRegularization(PenalizedLoss):
         Pereyra et al., ICLR workshop 2017, arXiv:1701.06548.
     """
 
-    def __init__(self, *, weight=0.1, primary="cross_entropy", **kwargs):
+    def __init__(
+        self,
+        *,
+        weight: float = 0.1,
+        primary: keras.losses.Loss | str | None = "cross_entropy",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
 
-    def penalty(self, rows):
+    def penalty(self, rows: Rows) -> Tensor:
         return -entropy(rows)

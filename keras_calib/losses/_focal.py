@@ -1,14 +1,21 @@
 """Focal loss: less weight on what the network already gets right."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
 from keras_calib.inputs.arrays import TINY
+from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._base import ClassificationLoss
 
 
-def focal_loss(labels, logits, *, gamma=3.0):
+def focal_loss(
+    labels: ArrayLike, logits: ArrayLike, *, gamma: float = 3.0
+) -> Tensor:
     """`-(1 - p_y)^gamma log p_y` per sample.
 
     Args:
@@ -39,7 +46,7 @@ def focal_loss(labels, logits, *, gamma=3.0):
     return rows.restore(focal_terms(rows, lambda log_p: gamma))
 
 
-def focal_terms(rows, gamma):
+def focal_terms(rows: Rows, gamma) -> Tensor:
     """Focal loss per row; `gamma` is a function of `log p`."""
     if rows.targets is None:
         log_p = rows.log_probability(rows.labels)
@@ -50,23 +57,23 @@ def focal_terms(rows, gamma):
     return -ops.sum(rows.targets * factor * log_p, axis=-1)
 
 
-def log_rest(rows, index):
+def log_rest(rows: Rows, index) -> Tensor:
     """`log(1 - p_index)` per row, exact also where `p_index` rounds to 1."""
     return log_of_share(rows, exponentials_of_others(rows, index))
 
 
-def exponentials_of_others(rows, index):
+def exponentials_of_others(rows: Rows, index) -> Tensor:
     """Sum of `rows.exponentials` but for that of `index`, `(n,)`."""
     chosen = ops.one_hot(index, rows.num_classes, dtype="bool")
     return ops.sum(ops.where(chosen, 0.0, rows.exponentials), axis=-1)
 
 
-def log_of_share(rows, part):
+def log_of_share(rows: Rows, part: Tensor) -> Tensor:
     """Logarithm of a part of the sum of `rows.exponentials`; never -inf."""
     return ops.log(ops.where(part > TINY, part, TINY)) - rows.log_total
 
 
-def log_rests(rows):
+def log_rests(rows: Rows) -> Tensor:
     """`log(1 - p_k)` for every class, exact also where `p_k` rounds to 1."""
     top = rows.predicted
     chosen = ops.one_hot(top, rows.num_classes, dtype="bool")
@@ -76,7 +83,7 @@ def log_rests(rows):
     return ops.where(chosen, log_rest(rows, top)[:, None], others)
 
 
-def check_gamma(gamma):
+def check_gamma(gamma) -> Tensor:
     """`gamma` itself, or an error that says what a gamma is."""
     if gamma < 0:
         raise ValueError(
@@ -109,9 +116,9 @@ class FocalLoss(ClassificationLoss):
         Mukhoti et al., NeurIPS 2020, arXiv:2002.09437.
     """
 
-    def __init__(self, *, gamma=3.0, **kwargs):
+    def __init__(self, *, gamma: float = 3.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.keep(gamma=check_gamma(gamma))
 
-    def terms(self, rows):
+    def terms(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return focal_terms(rows, lambda log_p: self.gamma), 0.0

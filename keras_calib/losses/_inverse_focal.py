@@ -1,14 +1,21 @@
 """Inverse focal loss: more weight on what the network already gets right."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
+from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._base import ClassificationLoss
 from keras_calib.losses._focal import check_gamma
 
 
-def inverse_focal_loss(labels, logits, *, gamma=2.0):
+def inverse_focal_loss(
+    labels: ArrayLike, logits: ArrayLike, *, gamma: float = 2.0
+) -> Tensor:
     """`-(1 + p_y)^gamma log p_y` per sample.
 
     Args:
@@ -72,9 +79,9 @@ class InverseFocalLoss(ClassificationLoss):
         Wang, Feng and Zhang, NeurIPS 2021.
     """
 
-    def __init__(self, *, gamma=2.0, **kwargs):
+    def __init__(self, *, gamma: float = 2.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.keep(gamma=check_gamma(gamma))
 
-    def terms(self, rows):
+    def terms(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return _inverse_focal(rows, self.gamma), 0.0

@@ -1,15 +1,22 @@
 """Label smoothing: part of every label is spread over all classes."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
+from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._arguments import require
 from keras_calib.losses._base import ClassificationLoss
 from keras_calib.losses._base import cross_entropy
 
 
-def label_smoothing(labels, logits, *, smoothing=0.05):
+def label_smoothing(
+    labels: ArrayLike, logits: ArrayLike, *, smoothing: float = 0.05
+) -> Tensor:
     """Cross-entropy with the label `(1 - smoothing) q + smoothing / C`.
 
     Args:
@@ -82,9 +89,9 @@ class LabelSmoothing(ClassificationLoss):
         Label Smoothing Help?", NeurIPS 2019, arXiv:1906.02629.
     """
 
-    def __init__(self, *, smoothing=0.05, **kwargs):
+    def __init__(self, *, smoothing: float = 0.05, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.keep(smoothing=_check(smoothing))
 
-    def terms(self, rows):
+    def terms(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return _smoothed(rows, self.smoothing), 0.0

@@ -1,16 +1,25 @@
 """Margin-based label smoothing (MbLS): no logit far below the largest one."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
+from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.rows import pick
 from keras_calib.losses._base import PenalizedLoss
 
 
 def margin_label_smoothing(
-    labels, logits, *, margin=10.0, stop_gradient_max=False
-):
+    labels: ArrayLike,
+    logits: ArrayLike,
+    *,
+    margin: float = 10.0,
+    stop_gradient_max: bool = False,
+) -> Tensor:
     """`mean_k relu(max_j z_j - z_k - margin)` per sample.
 
     Args:
@@ -76,7 +85,7 @@ class MarginLabelSmoothing(PenalizedLoss):
         margin: float >= 0, the distance between logits that costs nothing. The
             authors use 10, and 6 for CIFAR-10.
         weight: float, `alpha` in the authors' code.
-        primary: the loss to regularise; see `PenalizedLoss`.
+        primary: the loss to regularize; see `PenalizedLoss`.
         stop_gradient_max: see `margin_label_smoothing`.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
             `dtype`, as in Keras.
@@ -96,26 +105,26 @@ class MarginLabelSmoothing(PenalizedLoss):
     def __init__(
         self,
         *,
-        margin=10.0,
-        weight=0.1,
-        primary="cross_entropy",
-        stop_gradient_max=False,
-        **kwargs,
-    ):
+        margin: float = 10.0,
+        weight: float = 0.1,
+        primary: keras.losses.Loss | str | None = "cross_entropy",
+        stop_gradient_max: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
         self.keep(
             margin=check_margin(margin), stop_gradient_max=stop_gradient_max
         )
 
-    def penalty(self, rows):
+    def penalty(self, rows: Rows) -> Tensor:
         return _margin_label_smoothing(rows, **self.arguments)
 
 
-def check_margin(margin):
+def check_margin(margin) -> Tensor:
     """`margin` itself, or an error that says what a margin is."""
     if margin < 0:
         raise ValueError(
             "`margin` is a distance between logits and cannot be negative. "
-            f"Received: margin={margin}. Use 0 to penalise every gap."
+            f"Received: margin={margin}. Use 0 to penalize every gap."
         )
     return margin

@@ -1,14 +1,21 @@
 """Multi-class difference in confidence and accuracy (MDCA)."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
+from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._base import PenalizedLoss
 from keras_calib.ops.subgradients import absolute
 
 
-def mdca(labels, logits, sample_weight=None):
+def mdca(
+    labels: ArrayLike, logits: ArrayLike, sample_weight: ArrayLike | None = None
+) -> Tensor:
     """`mean_k | mean_n p_k - mean_n q_k |`, one number for the batch.
 
     Args:
@@ -50,7 +57,7 @@ class MDCA(PenalizedLoss):
 
     Args:
         weight: float, `beta` of the paper.
-        primary: the loss to regularise; the authors recommend
+        primary: the loss to regularize; the authors recommend
             `FocalLoss(gamma=1.0)`.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
             `dtype`, as in Keras.
@@ -68,8 +75,14 @@ class MDCA(PenalizedLoss):
 
     batch_statistic = True
 
-    def __init__(self, *, weight=1.0, primary="cross_entropy", **kwargs):
+    def __init__(
+        self,
+        *,
+        weight: float = 1.0,
+        primary: keras.losses.Loss | str | None = "cross_entropy",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
 
-    def penalty(self, rows):
+    def penalty(self, rows: Rows) -> Tensor:
         return _mdca(rows)

@@ -1,8 +1,13 @@
 """Maximum mean calibration error (MMCE), plain and weighted."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
+from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._arguments import require
 from keras_calib.losses._base import PenalizedLoss
@@ -16,15 +21,15 @@ DENSE_ROWS = 128
 
 
 def mmce(
-    labels,
-    logits,
-    sample_weight=None,
+    labels: ArrayLike,
+    logits: ArrayLike,
+    sample_weight: ArrayLike | None = None,
     *,
-    weighted=False,
-    kernel_width=0.4,
-    squared=False,
-    double_normalized=False,
-):
+    weighted: bool = False,
+    kernel_width: float = 0.4,
+    squared: bool = False,
+    double_normalized: bool = False,
+) -> Tensor:
     """Maximum mean calibration error, one number for the batch.
 
     With confidence `c`, correctness `a` and the kernel
@@ -40,7 +45,7 @@ def mmce(
         labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
             A soft label counts as its largest entry.
         logits: scores before softmax, shape `(..., num_classes)`.
-        weighted: normalise correct and wrong samples apart; 0 where one of
+        weighted: normalize correct and wrong samples apart; 0 where one of
             the two is missing.
         kernel_width: float >= 0.01.
         squared: no root, as in the authors' code of the plain form.
@@ -97,7 +102,7 @@ def _mmce(rows, weighted, kernel_width, squared, double_normalized):
     return value if squared else root(value)
 
 
-def quadratic_form(s, c, width):
+def quadratic_form(s, c, width) -> Tensor:
     """`sum_ij s_i s_j exp(-|c_i - c_j| / width)` for `c` in `[0, 1]`."""
     n = s.shape[0]
     if n is not None and n <= DENSE_ROWS:
@@ -122,7 +127,7 @@ def _sorted_form(s, c, width):
 
     @closed_gradient
     def form(s, c):
-        # Centred, which lets the width be small before `exp` overflows.
+        # Centered, which lets the width be small before `exp` overflows.
         up = ops.exp((c - 0.5) / width)
         down = ops.exp((0.5 - c) / width)
         new = ops.cast(c[1:] > c[:-1], "int32")
@@ -172,10 +177,10 @@ class MMCE(PenalizedLoss):
     """Primary loss plus `weight` times the `mmce` of the batch.
 
     Args:
-        weighted: normalise correct and wrong samples apart.
+        weighted: normalize correct and wrong samples apart.
         kernel_width: float >= 0.01.
         weight: float, `lambda` of the paper. Published runs use 1 to 10.
-        primary: the loss to regularise; see `PenalizedLoss`.
+        primary: the loss to regularize; see `PenalizedLoss`.
         squared: no root, as in the authors' code of the plain form.
         double_normalized: the authors' code of the weighted form.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
@@ -199,14 +204,14 @@ class MMCE(PenalizedLoss):
     def __init__(
         self,
         *,
-        weighted=False,
-        kernel_width=0.4,
-        weight=2.0,
-        primary="cross_entropy",
-        squared=False,
-        double_normalized=False,
-        **kwargs,
-    ):
+        weighted: bool = False,
+        kernel_width: float = 0.4,
+        weight: float = 2.0,
+        primary: keras.losses.Loss | str | None = "cross_entropy",
+        squared: bool = False,
+        double_normalized: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
         _check(weighted, kernel_width, double_normalized)
         self.keep(
@@ -216,5 +221,5 @@ class MMCE(PenalizedLoss):
             double_normalized=double_normalized,
         )
 
-    def penalty(self, rows):
+    def penalty(self, rows: Rows) -> Tensor:
         return _mmce(rows, **self.arguments)

@@ -1,10 +1,15 @@
 """Focal loss whose gamma depends on the probability of the label (FLSD)."""
 
 import itertools
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
+from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._arguments import require
 from keras_calib.losses._base import ClassificationLoss
@@ -12,8 +17,12 @@ from keras_calib.losses._focal import focal_terms
 
 
 def sample_dependent_focal_loss(
-    labels, logits, *, thresholds=(0.2,), gammas=(5.0, 3.0)
-):
+    labels: ArrayLike,
+    logits: ArrayLike,
+    *,
+    thresholds: Sequence[float] = (0.2,),
+    gammas: Sequence[float] = (5.0, 3.0),
+) -> Tensor:
     """`-(1 - p_y)^gamma(p_y) log p_y` per sample, gamma a step function.
 
     Args:
@@ -107,10 +116,16 @@ class SampleDependentFocalLoss(ClassificationLoss):
         NeurIPS 2020, arXiv:2002.09437.
     """
 
-    def __init__(self, *, thresholds=(0.2,), gammas=(5.0, 3.0), **kwargs):
+    def __init__(
+        self,
+        *,
+        thresholds: Sequence[float] = (0.2,),
+        gammas: Sequence[float] = (5.0, 3.0),
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         _check(thresholds, gammas)
         self.keep(thresholds=tuple(thresholds), gammas=tuple(gammas))
 
-    def terms(self, rows):
+    def terms(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return _terms(rows, **self.arguments), 0.0

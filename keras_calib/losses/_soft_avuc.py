@@ -1,10 +1,14 @@
 """Soft AvUC (S-AvUC): accuracy versus uncertainty without a hard threshold."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
+from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._arguments import require
 from keras_calib.losses._avuc import accuracy_versus_uncertainty
@@ -17,8 +21,13 @@ CLIP = 1e-6
 
 
 def soft_avuc(
-    labels, logits, sample_weight=None, *, kappa=0.3, temperature=0.1
-):
+    labels: ArrayLike,
+    logits: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    kappa: float = 0.3,
+    temperature: float = 0.1,
+) -> Tensor:
     """Soft accuracy versus uncertainty, one number for the batch.
 
     How uncertain a sample is, is a number in `[0, 1]`:
@@ -96,7 +105,7 @@ class SoftAvUC(PenalizedLoss):
             uncertain.
         temperature: float > 0, how soft the step is.
         weight: float, `beta` of the paper.
-        primary: the loss to regularise; see `PenalizedLoss`.
+        primary: the loss to regularize; see `PenalizedLoss`.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
             `dtype`, as in Keras.
 
@@ -117,15 +126,15 @@ class SoftAvUC(PenalizedLoss):
     def __init__(
         self,
         *,
-        kappa=0.3,
-        temperature=0.1,
-        weight=1.0,
-        primary="cross_entropy",
-        **kwargs,
-    ):
+        kappa: float = 0.3,
+        temperature: float = 0.1,
+        weight: float = 1.0,
+        primary: keras.losses.Loss | str | None = "cross_entropy",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
         _check(kappa, temperature)
         self.keep(kappa=kappa, temperature=temperature)
 
-    def penalty(self, rows):
+    def penalty(self, rows: Rows) -> Tensor:
         return _soft_avuc(rows, **self.arguments)

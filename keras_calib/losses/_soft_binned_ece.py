@@ -1,9 +1,14 @@
 """Soft-binned ECE (SB-ECE): an ECE whose bins overlap, so it has a slope."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
+from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._arguments import require
 from keras_calib.losses._base import PenalizedLoss
@@ -13,20 +18,20 @@ from keras_calib.ops.subgradients import root
 
 
 def soft_binned_ece(
-    labels,
-    logits,
-    sample_weight=None,
+    labels: ArrayLike,
+    logits: ArrayLike,
+    sample_weight: ArrayLike | None = None,
     *,
-    num_bins=15,
-    temperature=1e-3,
-    norm=2.0,
-    form="label",
-    squared=False,
-    bin_range=(0.0, 1.0),
-):
+    num_bins: int = 15,
+    temperature: float = 1e-3,
+    norm: float = 2.0,
+    form: str = "label",
+    squared: bool = False,
+    bin_range: tuple[float, float] = (0.0, 1.0),
+) -> Tensor:
     """Soft-binned expected calibration error, one number for the batch.
 
-    Each sample belongs to each bin, with centre `x_j`, by a share
+    Each sample belongs to each bin, with center `x_j`, by a share
     `u_ij = softmax_j(-(c_i - x_j)^2 / temperature)`. With the size `S_j`, the
     mean confidence `C_j` and the accuracy `A_j` of bin `j`:
 
@@ -39,7 +44,7 @@ def soft_binned_ece(
         logits: scores before softmax, shape `(..., num_classes)`.
         num_bins: int >= 1.
         temperature: float > 0, how much bins overlap. `1 / (log(f)
-            num_bins^2)` gives a sample at the centre of a bin the share `1/f`
+            num_bins^2)` gives a sample at the center of a bin the share `1/f`
             of it in the next one.
         norm: float >= 1.
         form: `"label"` (SB-ECE_lb, which the paper trains with) or `"bin"`.
@@ -165,7 +170,7 @@ class SoftBinnedECE(PenalizedLoss):
         norm: float >= 1.
         form: `"label"` (SB-ECE_lb, which the paper trains with) or `"bin"`.
         weight: float, `beta` of the paper.
-        primary: the loss to regularise; see `PenalizedLoss`.
+        primary: the loss to regularize; see `PenalizedLoss`.
         squared: no root, as in the authors' code of the label form.
         bin_range: two floats, where the bins start and end.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
@@ -188,16 +193,16 @@ class SoftBinnedECE(PenalizedLoss):
     def __init__(
         self,
         *,
-        num_bins=15,
-        temperature=1e-3,
-        norm=2.0,
-        form="label",
-        weight=1.0,
-        primary="cross_entropy",
-        squared=False,
-        bin_range=(0.0, 1.0),
-        **kwargs,
-    ):
+        num_bins: int = 15,
+        temperature: float = 1e-3,
+        norm: float = 2.0,
+        form: str = "label",
+        weight: float = 1.0,
+        primary: keras.losses.Loss | str | None = "cross_entropy",
+        squared: bool = False,
+        bin_range: tuple[float, float] = (0.0, 1.0),
+        **kwargs: Any,
+    ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
         self.keep(
             **_checked(
@@ -210,5 +215,5 @@ class SoftBinnedECE(PenalizedLoss):
             )
         )
 
-    def penalty(self, rows):
+    def penalty(self, rows: Rows) -> Tensor:
         return _soft_binned_ece(rows, **self.arguments)
