@@ -6,7 +6,7 @@ import itertools
 import keras
 
 from keras_calib.inputs.arrays import as_array
-from keras_calib.inputs.rows import at_least_float32
+from keras_calib.inputs.tensors import at_least_float32
 from keras_calib.keras_private import keras_mask
 from keras_calib.keras_private import validation_iterator
 from keras_calib.ops.replicas import num_replicas

@@ -8,21 +8,21 @@ are settled here, by `inputs.rules`, so that no formula has to.
 import dataclasses
 import functools
 
-import keras
 from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.inputs import rules
-from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.arrays import concrete_value
 from keras_calib.inputs.predictions import read_predictions
+from keras_calib.inputs.tensors import at_least_float32
+from keras_calib.inputs.tensors import floored
+from keras_calib.inputs.tensors import pick
+from keras_calib.inputs.tensors import predicted_class
+from keras_calib.inputs.tensors import row_max
 from keras_calib.keras_private import carried_logits
 from keras_calib.keras_private import keras_mask
 from keras_calib.keras_private import mask_passed_on
-
-# Up to here JAX compiles `argmax` to faster code than two reductions.
-NARROW = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,72 +177,6 @@ class Rows:
         return ops.reshape(values, self.shape)
 
 
-def row_max(scores):
-    """The largest of each row, `(n,)`.
-
-    `ops.max` refuses an empty batch, and `ops.amax` too on TensorFlow.
-    """
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        return tf.reduce_max(scores, axis=-1)
-    return ops.amax(scores, axis=-1)
-
-
-def row_min(scores):
-    """The smallest of each row, `(n,)`; see `row_max`."""
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        return tf.reduce_min(scores, axis=-1)
-    return ops.amin(scores, axis=-1)
-
-
-def predicted_class(logits):
-    """Index of the largest score, the first one at a tie, int32, `(n,)`."""
-    backend = keras.backend.backend()
-    if backend == "torch":
-        return ops.cast(ops.argmax(logits, axis=-1), "int32")
-    if backend == "jax" and logits.shape[-1] <= NARROW:
-        import jax.numpy as jnp
-
-        # Keras' own puts -0.0 behind 0.0, and takes another pass for it.
-        return jnp.argmax(logits, axis=-1).astype("int32")
-    # XLA compiles two plain reductions to far faster code than `argmax`.
-    logits = ops.stop_gradient(logits)
-    last = logits.shape[-1] - 1
-    index = ops.arange(last + 1, dtype="int32")
-    largest = row_max(logits)[:, None]
-    return row_min(ops.where(logits >= largest, index, last))
-
-
-def pick(scores, index):
-    """The entry `index[i]` of each row of `scores`, shape `(n,)`."""
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        # Half the time of Keras' `take_along_axis`, gradient included.
-        return tf.gather(scores, index, axis=1, batch_dims=1)
-    return ops.squeeze(
-        ops.take_along_axis(scores, index[:, None], axis=-1), axis=-1
-    )
-
-
-def floored(values):
-    """Minus infinity as the lowest number that counts; NaN stays."""
-    if keras.backend.backend() == "torch":
-        return values.clamp(min=LOWEST)  # `maximum` would lose float64
-    return ops.maximum(values, LOWEST)
-
-
-def at_least_float32(values):
-    """Cast integers and half precision up; leave float32 and float64 alone."""
-    values = ops.convert_to_tensor(values)
-    if keras.backend.standardize_dtype(values.dtype) in ("float32", "float64"):
-        return values
-    return ops.cast(values, "float32")
-
-
 def mask_of(y_true, y_pred):
     """Keras' mask of the predictions that a metric sees, or `None`.
 
@@ -295,72 +229,42 @@ def as_rows(
             what `inputs.rules` refuses.
     """
     mask = keras_mask(y_pred) if mask is None else mask
-    given, carried = y_pred, carried_logits(y_pred)
-    if carried is not None and from_logits:
-        rules.raise_for_probabilities("the output of a softmax or sigmoid")
-    if carried is not None and use_carried:
-        given = carried
-    else:
-        carried = None
-    scores = at_least_float32(given)
+    scores, is_logits = _given_scores(y_pred, from_logits, use_carried)
     labels = ops.convert_to_tensor(y_true)
     layout = rules.layout(labels.shape, scores.shape, axis)
+    lead = layout.lead
     if len(scores.shape) > 1 and axis not in (-1, len(scores.shape) - 1):
         scores = ops.moveaxis(scores, axis, -1)
         if layout.one_hot:
             labels = ops.moveaxis(labels, axis, -1)
-    lead = layout.lead
-    # As a tensor where compiled code knows no more.
     batch = ops.shape(scores)[: len(lead)]
-    shape = (-1,) if len(lead) == 1 else (-1, *lead[1:])
-    if None in shape:
-        shape = batch
     scores = ops.reshape(scores, (-1, layout.width))
     labels, targets, wrong = _labels(labels, layout, scores.dtype)
 
-    counts, used = _counting_rows(labels, mask, ignore_class, batch, lead)
-    weights = None
+    counts = _counting_rows(labels, mask, ignore_class, batch, lead)
+    weights, used = None, counts
     if sample_weight is not None:
         weights = ops.cast(ops.convert_to_tensor(sample_weight), scores.dtype)
         weights = _per_row(weights, batch, lead)
         used = _both(used, ops.not_equal(weights, 0.0))
-    is_logits = from_logits or carried is not None
     if used is not None:
         # Not by a product: 0 times NaN is NaN, in the gradient too.
         neutral = 0.0 if is_logits else 1.0 / layout.num_classes
         scores = ops.where(used[:, None], scores, neutral)
         if targets is not None:
             targets = ops.where(used[:, None], targets, 0.0)
-
-    faulty = wrong
-    if not is_logits:
-        faulty = ops.logical_or(faulty, rules.wrong_probabilities(scores, ops))
-    if weights is not None:
-        bad = rules.wrong_weights(weights, ops)
-        faulty = ops.logical_or(faulty, bad)
-    if used is not None:
-        faulty = ops.logical_and(faulty, used)
-    checked = check and _raise_if_seen(
-        faulty,
-        scores,
-        used,
-        is_logits,
-        (y_true, y_pred, sample_weight, from_logits, axis, ignore_class, mask),
-    )
+    faulty = _faulty(wrong, scores, weights, used, is_logits)
+    given = y_true, y_pred, sample_weight, from_logits, axis, ignore_class, mask
+    checked = check and _raise_if_seen(faulty, scores, used, is_logits, given)
 
     # What is out of range must not reach a gather or a one-hot.
-    wrong = (
-        wrong if used is None else ops.logical_or(wrong, ops.logical_not(used))
-    )
-    labels = ops.where(wrong, 0, ops.cast(labels, "int32"))
+    labels = ops.where(_or_unused(wrong, used), 0, ops.cast(labels, "int32"))
     ones = ops.ones_like(scores[:, 0])
     counts = ones if counts is None else ops.cast(counts, ones.dtype)
     if weights is None:
         weights = counts
     else:
-        bad = (
-            bad if used is None else ops.logical_or(bad, ops.logical_not(used))
-        )
+        bad = _or_unused(rules.wrong_weights(weights, ops), used)
         weights = ops.where(bad, 0.0, weights)
     logits, probabilities = _scores(scores, is_logits)
     return Rows(
@@ -372,11 +276,44 @@ def as_rows(
         faulty=faulty,
         from_logits=is_logits or layout.single,
         checked=checked,
-        shape=shape,
+        shape=_shape_to_restore(lead, batch),
         given=probabilities,
         single=layout.single,
         weighted=sample_weight is not None,
     )
+
+
+def _given_scores(y_pred, from_logits, use_carried):
+    """What to compute with, float32 or wider, and whether it is logits."""
+    carried = carried_logits(y_pred)
+    if carried is not None and from_logits:
+        rules.raise_for_probabilities("the output of a softmax or sigmoid")
+    if carried is not None and use_carried:
+        return at_least_float32(carried), True
+    return at_least_float32(y_pred), from_logits
+
+
+def _shape_to_restore(lead, batch):
+    """Of one value per row; a tensor where compiled code knows no more."""
+    shape = (-1,) if len(lead) == 1 else (-1, *lead[1:])
+    return batch if None in shape else shape
+
+
+def _faulty(wrong, scores, weights, used, is_logits):
+    """Rows that count and are impossible, `(n,)`."""
+    faulty = wrong
+    if not is_logits:
+        faulty = ops.logical_or(faulty, rules.wrong_probabilities(scores, ops))
+    if weights is not None:
+        faulty = ops.logical_or(faulty, rules.wrong_weights(weights, ops))
+    return faulty if used is None else ops.logical_and(faulty, used)
+
+
+def _or_unused(rows, used):
+    """These rows, and all that do not count."""
+    if used is None:
+        return rows
+    return ops.logical_or(rows, ops.logical_not(used))
 
 
 def _labels(labels, layout, dtype):
@@ -394,14 +331,14 @@ def _labels(labels, layout, dtype):
 
 
 def _counting_rows(labels, mask, ignore_class, batch, lead):
-    """Which rows count, twice; `None` where all do."""
+    """Which rows count; `None` where all do."""
     counts = None
     if ignore_class is not None:
         counts = ops.not_equal(labels, ignore_class)
     if mask is not None:
         mask = ops.cast(ops.convert_to_tensor(mask), "bool")
         counts = _both(counts, _per_row(mask, batch, lead, "A mask"))
-    return counts, counts
+    return counts
 
 
 def _both(a, b):
@@ -435,22 +372,16 @@ def _scores(scores, is_logits):
     return ops.concatenate([ops.zeros_like(z), z], axis=-1), given
 
 
-def _raise_if_seen(faulty, scores, used, is_logits, arguments):
+def _raise_if_seen(faulty, scores, used, is_logits, given):
     """Whether the values could be seen; raises for impossible ones."""
     found = concrete_value(faulty)
     if found is None:
         return False
-    suspect = found.any()
-    if is_logits and not suspect:
-        suspect = concrete_value(_suspect_logits(scores, used))
-    if suspect:
-        y_true, y_pred, weight, from_logits, axis, ignore_class, mask = (
-            arguments
-        )
+    if found.any() or (
+        is_logits and concrete_value(_suspect_logits(scores, used))
+    ):
         # In NumPy, by the same rules, for what to say.
-        read_predictions(
-            y_true, y_pred, weight, from_logits, axis, ignore_class, mask
-        )
+        read_predictions(*given)
     return True
 
 
@@ -460,8 +391,7 @@ def _suspect_logits(scores, used):
     if scores.shape[-1] == 1:
         return wrong
     possible, soft = rules.rows_of_probabilities(scores, ops)
-    if used is not None:
-        possible = ops.logical_or(possible, ops.logical_not(used))
+    possible = _or_unused(possible, used)
     return ops.logical_or(
         wrong, ops.logical_and(ops.all(possible), ops.any(soft))
     )

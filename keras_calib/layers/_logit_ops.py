@@ -4,7 +4,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib.inputs.arrays import LOWEST
-from keras_calib.inputs.rows import at_least_float32
+from keras_calib.inputs.tensors import at_least_float32
 
 # Twice the spacing of float32 numbers around 1.
 STEP = 2.0**-22

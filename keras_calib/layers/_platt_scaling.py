@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib.inputs.arrays import LOWEST
-from keras_calib.inputs.rows import at_least_float32
+from keras_calib.inputs.tensors import at_least_float32
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.solvers.binary_logistic import fit_logistic
 from keras_calib.solvers.binary_logistic import platt_targets

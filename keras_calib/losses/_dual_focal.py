@@ -10,8 +10,8 @@ from keras_calib._typing import Tensor
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
-from keras_calib.inputs.rows import pick
-from keras_calib.inputs.rows import predicted_class
+from keras_calib.inputs.tensors import pick
+from keras_calib.inputs.tensors import predicted_class
 from keras_calib.losses._base import ClassificationLoss
 from keras_calib.losses._focal import check_gamma
 from keras_calib.losses._focal import exponentials_of_others

@@ -9,7 +9,7 @@ from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
-from keras_calib.inputs.rows import pick
+from keras_calib.inputs.tensors import pick
 from keras_calib.losses._base import PenalizedLoss
 
 

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_calib.inputs.arrays import LOWEST
-from keras_calib.inputs.rows import pick
+from keras_calib.inputs.tensors import pick
 from keras_calib.keras_private import without_direction
 from keras_calib.metrics._base import CalibrationMetric
 from keras_calib.ops.confidence import top_label

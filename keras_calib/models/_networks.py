@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import TINY
-from keras_calib.inputs.rows import at_least_float32
+from keras_calib.inputs.tensors import at_least_float32
 from keras_calib.keras_graph.heads import final_activation
 from keras_calib.keras_graph.heads import output_kind
 from keras_calib.keras_private import carried_logits

@@ -6,7 +6,7 @@ differs between backends, the entry at the first largest index does not.
 
 from keras import ops
 
-from keras_calib.inputs.rows import pick
+from keras_calib.inputs.tensors import pick
 from keras_calib.ops.gradients import closed_gradient
 
 

@@ -2,10 +2,10 @@ import keras
 import numpy as np
 import pytest
 
-from keras_calib.inputs.rows import NARROW
 from keras_calib.inputs.rows import as_rows
-from keras_calib.inputs.rows import pick
-from keras_calib.inputs.rows import predicted_class
+from keras_calib.inputs.tensors import NARROW
+from keras_calib.inputs.tensors import pick
+from keras_calib.inputs.tensors import predicted_class
 from keras_calib.ops.confidence import confidence_to_train
 from keras_calib.ops.confidence import entropy
 from keras_calib.ops.confidence import top_label
