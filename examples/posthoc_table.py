@@ -6,7 +6,7 @@ the plain likelihood, label smoothing (LS), focal loss (FL) and class-wise loss
 scaling (CS). Cells are ECE in percent (15 bins of equal width) and, in
 brackets, accuracy in percent, on the part of the samples that no map was
 fitted to: means over random splits, and the standard error of the mean ECE.
-A dash stands where a map does not minimise a mean of losses, or not this one.
+A dash stands where a map does not minimize a mean of losses, or not this one.
 
     python examples/posthoc_table.py predictions.npz --splits 5 --markdown
 

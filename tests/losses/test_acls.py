@@ -21,7 +21,7 @@ from tests.losses.fixtures import B
         (LABELS_B, B, 6, (6.22270833, 6.80562500, 1.41645833, 1.99937500)),
     ],
 )
-def test_regulariser_of_eq_13(labels, logits, margin, expected):
+def test_regularizer_of_eq_13(labels, logits, margin, expected):
     found = [
         float(
             ops.mean(
@@ -40,7 +40,7 @@ def test_regulariser_of_eq_13(labels, logits, margin, expected):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_regulariser_with_two_classes():
+def test_regularizer_with_two_classes():
     value = kc.losses.acls(
         LABELS_TWO_CLASSES, TWO_CLASSES, margin=0.5, reference="min"
     )

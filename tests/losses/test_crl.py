@@ -45,7 +45,7 @@ def bare(logits, correct, epochs, labels=LABELS_A, weight=None, **arguments):
 def test_equation_2(confidence, expected):
     value = bare(A, FIRST, 5, confidence=confidence)
     assert float(value) == pytest.approx(expected, rel=1e-6)
-    # The same from the normalised correctness (h_i - 1) / (5 - 1).
+    # The same from the normalized correctness (h_i - 1) / (5 - 1).
     value = kc.losses.crl(LABELS_A, A, [0.75, 0.0, 1.0], confidence=confidence)
     assert float(value) == pytest.approx(expected, rel=1e-6)
 
@@ -112,7 +112,7 @@ def test_equal_histories_cost_nothing(correct, epochs):
     np.testing.assert_array_equal(gradient, 0.0)
 
 
-def test_one_sample_is_its_own_neighbour():
+def test_one_sample_is_its_own_neighbor():
     value, gradient = value_and_gradient(
         lambda z: bare(z, [1, 0], 1, LABELS_A[:1]), A[:1]
     )
