@@ -4,10 +4,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_calib.inputs import arrays
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import on_pairs
+from keras_calib.layers._logit_ops import probabilities
+from keras_calib.layers._logit_ops import probabilities_seen
 from keras_calib.layers._piecewise_linear import UNUSED
 from keras_calib.layers._piecewise_linear import count_below
 from keras_calib.layers._piecewise_linear import table_size
@@ -80,7 +81,7 @@ class HistogramBinning(CalibrationLayer):
         return self.num_bins * num_classes
 
     def fit(self, logits, labels, weight, objective):
-        p = np.exp(arrays.log_softmax(logits, "float64"))
+        p = probabilities_seen(logits)
         num_classes, size = p.shape[1], table_size(self.num_bins)
         edges = np.full((num_classes, size), UNUSED, "float32")
         values = np.zeros((num_classes, size + 1), "float32")
@@ -109,7 +110,7 @@ class HistogramBinning(CalibrationLayer):
 
     def _replace(self, logits):
         log_p = log_softmax(logits)
-        bin_index = count_below(self.edges, ops.exp(log_p))
+        bin_index = count_below(self.edges, probabilities(logits))
         q = take_rows(self.values, bin_index)
         log_q = ops.log(ops.where(q > 0, q, 1.0))
         # NaN is in no bin, and stays NaN.
@@ -138,7 +139,8 @@ def histogram(scores, events, num_bins, equal_mass=False, weight=None):
     if equal_mass:
         edges = equal_mass_edges(scores, num_bins, weight)
     else:
-        edges = np.arange(1, num_bins) / num_bins
+        # Rounded as the scores are, so that a score on an edge stays there.
+        edges = (np.arange(1, num_bins) / num_bins).astype(scores.dtype)
     index = np.searchsorted(edges, scores, "left")
     weight = np.ones(len(scores)) if weight is None else weight
     size = len(edges) + 1
@@ -160,8 +162,12 @@ def equal_mass_edges(scores, num_bins, weight=None):
     # A sum of weights may miss its bin's share by a rounding error.
     shares = np.arange(1, num_bins) / num_bins * (1 - 1e-9)
     low = np.searchsorted(mass, shares * mass[-1])
-    high = np.minimum(low + 1, len(values) - 1)
-    return np.unique((values[low] + values[high]) / 2)
+    # Above the last score there is nothing to part.
+    low = low[low < len(values) - 1]
+    high = low + 1
+    middle = (values[low] + values[high]) / 2
+    # Between neighbouring floats there is none.
+    return np.unique(np.where(middle < values[high], middle, values[low]))
 
 
 def centres(edges):

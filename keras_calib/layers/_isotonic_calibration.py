@@ -4,11 +4,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_calib.inputs import arrays
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import on_pairs
+from keras_calib.layers._logit_ops import probabilities
+from keras_calib.layers._logit_ops import probabilities_seen
 from keras_calib.layers._piecewise_linear import interpolate
 from keras_calib.layers._piecewise_linear import padded
 from keras_calib.layers._piecewise_linear import table_size
@@ -97,7 +98,7 @@ class IsotonicCalibration(CalibrationLayer):
         return 10 * (num_classes if self.per_class else 1)
 
     def fit(self, logits, labels, weight, objective):
-        p = np.exp(arrays.log_softmax(logits, "float64"))
+        p = probabilities_seen(logits)
         targets = np.zeros(p.shape, "float32")
         targets[np.arange(len(labels)), labels] = 1
         if not self.per_class:
@@ -134,7 +135,7 @@ class IsotonicCalibration(CalibrationLayer):
         return on_pairs(self._bend, logits)
 
     def _bend(self, logits):
-        p = ops.exp(log_softmax(logits))
+        p = probabilities(logits)
         q = interpolate(self.knots, self.heights, p)
         log_q = log_softmax(ops.log(ops.maximum(q, TINY)))
         if self.per_class:

@@ -4,6 +4,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.tensors import at_least_float32
 
 # Twice the spacing of float32 numbers around 1.
@@ -29,6 +30,36 @@ def log_softmax(logits):
     logits = logits - ops.max(logits, axis=-1, keepdims=True)
     logits = ops.maximum(logits, LOWEST)
     return logits - ops.log(ops.sum(ops.exp(logits), axis=-1, keepdims=True))
+
+
+def probabilities(logits):
+    """`softmax`; what is below the smallest normal float32 is 0.
+
+    Some devices flush such numbers to 0, others do not.
+    """
+    p = ops.exp(log_softmax(logits))
+    return ops.where(p < TINY, 0.0, p)
+
+
+def probabilities_seen(logits):
+    """What `probabilities` gives, NumPy, for a fit: float32 as well.
+
+    Scores that the layer cannot tell apart must be one score in the fit. By
+    NumPy, because equal rows must have equal scores: the exponential of a
+    backend can differ in the last digit from row to row.
+
+    Args:
+        logits: `(n, num_classes)`, at least two classes.
+
+    Returns:
+        float32, `(n, num_classes)`.
+    """
+    logits = np.asarray(logits, "float32")
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    np.maximum(shifted, np.float32(LOWEST), out=shifted)
+    total = np.exp(shifted).sum(axis=-1, keepdims=True)
+    p = np.exp(shifted - np.log(total))
+    return np.where(p < np.float32(TINY), np.float32(0), p)
 
 
 def keep_prediction(logits, calibrated):

@@ -4,12 +4,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_calib.inputs import arrays
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import on_pairs
+from keras_calib.layers._logit_ops import probabilities
+from keras_calib.layers._logit_ops import probabilities_seen
 from keras_calib.layers._piecewise_linear import UNUSED
 from keras_calib.layers._piecewise_linear import interpolate
 from keras_calib.layers._piecewise_linear import padded
@@ -103,9 +104,9 @@ class SplineCalibration(CalibrationLayer):
                 f"A spline with {self.num_knots} knots needs at least as many "
                 f"calibration samples. Received: {len(labels)}."
             )
-        log_p = arrays.log_softmax(logits, "float64")
-        confidence = np.exp(log_p.max(axis=1))
-        correct = (log_p.argmax(axis=1) == labels).astype("float64")
+        confidence = probabilities_seen(logits).max(axis=1).astype("float64")
+        predicted = np.asarray(logits, "float32").argmax(axis=1)
+        correct = (predicted == labels).astype("float64")
         points, calibrated = spline_map(
             confidence, correct, self.num_knots, weight, self.monotone
         )
@@ -130,10 +131,9 @@ class SplineCalibration(CalibrationLayer):
         return on_pairs(self._correct, logits)
 
     def _correct(self, logits):
-        log_p = log_softmax(logits)
         index = ops.argmax(logits, axis=-1)
         predicted = ops.one_hot(index, logits.shape[-1], dtype="bool")
-        p = ops.exp(log_p)
+        p = probabilities(logits)
         confidence = ops.max(p, axis=-1, keepdims=True)
         # Not as 1 - confidence, which loses all digits near 1.
         rest = ops.sum(ops.where(predicted, 0.0, p), axis=-1, keepdims=True)

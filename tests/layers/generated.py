@@ -52,3 +52,12 @@ def top_label(logits, labels):
     confidence = np.clip(p.max(-1), 1e-12, 1 - 1e-12)
     log_odds = np.log(confidence) - np.log1p(-confidence)
     return log_odds, (p.argmax(-1) == labels).astype("int64")
+
+
+def overconfident(num_classes, scale=60.0, n=2000):
+    """Logits whose probabilities float32 mostly rounds to 0 and 1; labels."""
+    rng = np.random.default_rng(0)
+    logits = (rng.normal(size=(n, num_classes)) * scale).astype("float32")
+    random = rng.integers(0, num_classes, n)
+    right = logits.argmax(axis=1)
+    return logits, np.where(rng.uniform(size=n) < 0.3, random, right)

@@ -6,6 +6,7 @@ from keras_calib.layers._histogram_binning import frequencies
 from keras_calib.layers._histogram_binning import histogram
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
+from tests.layers.generated import overconfident
 from tests.layers.generated import top_label
 
 # The top label of the generated set; empty bins give their centre.
@@ -80,3 +81,24 @@ def test_an_absent_class_keeps_its_probabilities():
 def test_bad_number_of_bins():
     with pytest.raises(ValueError, match="at least 1"):
         kc.layers.HistogramBinning(num_bins=0)
+
+
+@pytest.mark.parametrize("equal_mass", [False, True])
+@pytest.mark.parametrize("scale", [60.0, 200.0])
+def test_scores_that_float32_cannot_tell_apart_share_a_bin(equal_mass, scale):
+    logits, labels = overconfident(2, scale)
+    layer = kc.layers.HistogramBinning(equal_mass=equal_mass)
+    layer.adapt(logits, labels)
+    p = np.exp(to_numpy(layer(logits)))
+    accuracy = (p.argmax(axis=1) == labels).mean()
+    assert abs(p.max(axis=1).mean() - accuracy) < 0.02
+
+
+def test_an_edge_between_neighbouring_floats_parts_them():
+    low = np.float32(1) - np.float32(2**-24)
+    scores = np.array([low] * 5 + [1.0] * 5, "float32")
+    events = np.arange(10) >= 5
+    edges, counts, found = histogram(scores, events, 2, equal_mass=True)
+    assert edges.dtype == "float32"
+    assert counts.tolist() == [5, 5]
+    assert found.tolist() == [0, 5]

@@ -7,6 +7,7 @@ from keras_calib.solvers.isotonic import isotonic_regression
 from keras_calib.solvers.isotonic import without_certainty
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
+from tests.layers.generated import overconfident
 from tests.layers.generated import top_label
 
 ROW = np.log([[0.6, 0.2, 0.1, 0.06, 0.04]])
@@ -127,3 +128,20 @@ def test_an_absent_class_keeps_its_share():
 def test_bad_arguments(arguments):
     with pytest.raises(ValueError, match="must be"):
         kc.layers.IsotonicCalibration(**arguments)
+
+
+@pytest.mark.parametrize("per_class", [False, True])
+@pytest.mark.parametrize("num_classes", [2, 3, 10])
+def test_scores_that_float32_cannot_tell_apart_are_one(per_class, num_classes):
+    logits, labels = overconfident(num_classes)
+    layer = kc.layers.IsotonicCalibration(per_class).adapt(logits, labels)
+    p = np.exp(to_numpy(layer(logits)).astype("float64"))
+    rows = np.arange(len(labels))
+    found = -np.log(p[rows, labels]).mean()
+    # One constant for the prediction, one for all others.
+    right = logits.argmax(axis=1) == labels
+    rate = right.mean()
+    simple = -np.log(np.where(right, rate, (1 - rate) / (num_classes - 1)))
+    assert found < simple.mean() + 0.01
+    # On its own data, every level is how often it came true.
+    assert abs(p.max(axis=1).mean() - rate) < 0.02

@@ -2,10 +2,12 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib.layers._logit_ops import probabilities_seen
 from keras_calib.layers._spline_calibration import natural_spline
 from keras_calib.layers._spline_calibration import spline_map
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
+from tests.layers.generated import overconfident
 from tests.layers.generated import softmax
 from tests.layers.generated import top_label
 
@@ -82,3 +84,13 @@ def test_fewer_points_than_samples():
 def test_bad_arguments(arguments):
     with pytest.raises(ValueError, match="at least"):
         kc.layers.SplineCalibration(**arguments)
+
+
+def test_confidence_that_float32_cannot_tell_apart_is_one():
+    logits, labels = overconfident(3, 40.0)
+    layer = kc.layers.SplineCalibration().adapt(logits, labels)
+    p = np.exp(to_numpy(layer(logits)))
+    certain = probabilities_seen(logits).max(axis=1) == 1
+    assert certain.mean() > 0.6
+    accuracy = (logits.argmax(axis=1) == labels)[certain].mean()
+    assert abs(p.max(axis=1)[certain].mean() - accuracy) < 0.01
