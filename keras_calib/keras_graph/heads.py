@@ -276,7 +276,10 @@ def _ending(model, tensor=None):
         tensor = model.outputs[0]
     operation, arguments = producer(model, tensor)
     if isinstance(operation, keras.Model):
-        return _ending(operation)
+        activation, removable = _ending(operation)
+        if removable:
+            removable = not _used_before(model, operation, arguments)
+        return activation, removable
     if _is_identity(operation) or _arranges(operation, arguments, tensor):
         return _ending(model, arguments[0])
     if type(operation) is keras.layers.Average:
@@ -285,6 +288,17 @@ def _ending(model, tensor=None):
     if isinstance(operation, CalibrationLayer | LogProbabilities):
         return "linear", False
     return _activation(operation, arguments, tensor), True
+
+
+def _used_before(model, nested, arguments):
+    """Whether layers of a nested model have a part in its inputs, too.
+
+    Then a second nested model would share them with the first, and Keras
+    cannot load a file of layers that two nested models share.
+    """
+    before = keras.Model(inputs_of(model), arguments, name="before")
+    inside = {id(layer) for layer in flatten_layers(nested) if layer.variables}
+    return any(id(layer) in inside for layer in flatten_layers(before))
 
 
 def _is_identity(operation):
@@ -387,7 +401,7 @@ class _Stripper:
     def _before(self, model, tensor, final):
         operation, arguments = producer(model, tensor)
         if isinstance(operation, keras.Model) and has_graph(operation):
-            return self._nested(operation, arguments, final)
+            return self._nested(operation, arguments, final, model)
         if _is_identity(operation):
             return self._before(model, arguments[0], final)
         if _arranges(operation, arguments, tensor):
@@ -412,7 +426,14 @@ class _Stripper:
             layer = WithoutActivation(operation, name=name)
         return layer(arguments[0]), None
 
-    def _nested(self, model, arguments, final):
+    def _nested(self, model, arguments, final, outer):
+        if _used_before(outer, model, arguments):
+            raise ValueError(
+                "`fuse=True` changes a part of a nested model, and Keras "
+                "cannot save one that shares layers with another. Received: "
+                f"{model.name!r}, which is used in two places. Leave out "
+                "`fuse`."
+            )
         tensor, layer = self._before(model, model.outputs[0], final)
         inner = keras.Model(
             inputs_of(model),

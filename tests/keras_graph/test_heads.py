@@ -392,3 +392,32 @@ def test_logits_are_those_of_the_kernel():
     head = find_head(built(functional(dense("softmax"))))
     logits = keras.Model(head.inputs, head.tensor)(X)
     np.testing.assert_allclose(to_numpy(logits), LOGITS, rtol=1e-4, atol=1e-5)
+
+
+def used_twice():
+    inputs = keras.Input((8,))
+    classifier = keras.Sequential([keras.Input((8,)), dense("softmax")])
+    between = layers.Dense(8)(classifier(inputs))
+    return keras.Model(inputs, classifier(between))
+
+
+def test_a_nested_model_that_is_used_twice_can_be_loaded(tmp_path):
+    # Keras cannot load layers that two nested models share.
+    model = used_twice()
+    with pytest.warns(UserWarning, match="logarithm"):
+        calibrated = kc.calibrate(model, X, Y, verbose=0)
+    calibrated.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert np.allclose(
+        loaded.predict(X, verbose=0), calibrated.predict(X, verbose=0)
+    )
+    with pytest.raises(ValueError, match="used in two places"):
+        kc.calibrate(model, X, Y, fuse=True, verbose=0)
+
+
+def test_a_nested_model_on_the_same_input_loses_its_softmax():
+    inputs = keras.Input((8,))
+    nested_model = keras.Model(inputs, dense("softmax")(inputs))
+    model = keras.Model(inputs, nested_model(inputs))
+    assert find_head(model).activation == "softmax"
+    assert find_head(model, twin=True).layer is not None
