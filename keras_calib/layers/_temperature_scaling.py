@@ -7,8 +7,9 @@ import numpy as np
 from keras import ops
 
 from keras_calib.layers._base import CalibrationLayer
-from keras_calib.layers._objectives import NegativeLogLikelihood
+from keras_calib.layers.objectives import NegativeLogLikelihood
 from keras_calib.solvers.temperature import fit_temperature
+from keras_calib.solvers.temperature_search import ends_at
 from keras_calib.solvers.temperature_search import search_temperature
 
 REASONS = {
@@ -37,7 +38,8 @@ class TemperatureScaling(CalibrationLayer):
     `adapt` finds the temperature with the smallest negative log-likelihood,
     exactly: the problem is convex in `1 / T`, and the solver is bracketed, so
     it cannot diverge. T stays in `[0.01, 100]`; a fit that stops at a bound
-    warns and says why. Other objectives are searched: with
+    warns and says why. Other objectives are searched, and warn at the end of
+    the range, which for calibration errors is `[0.1, 10]`: with
     `"soft_binned_ece"` this is TS-SB-ECE, with `"ece"` TS-HB-ECE.
 
     Args:
@@ -109,7 +111,22 @@ class TemperatureScaling(CalibrationLayer):
         temperature, value = search_temperature(
             logits, labels, weight, objective
         )
-        record = {"temperature": temperature, "objective_value": value}
+        end = ends_at(temperature, objective)
+        if end is not None:
+            warnings.warn(
+                f"The temperature was set to {temperature:.4g}, and beyond "
+                f"{end:g} nothing was tried: the objective "
+                f"{objective.title!r} is smallest there. Check the scale of "
+                "the logits, and that labels and logits belong together; "
+                "predictions that are all right, or no better than chance, "
+                "have no best temperature.",
+                stacklevel=3,
+            )
+        record = {
+            "temperature": temperature,
+            "objective_value": value,
+            "stop_reason": None if end is None else "limit",
+        }
         return {"log_temperature": np.log(temperature)}, record
 
     def _fit_likelihood(self, logits, labels, weight, smoothing):

@@ -14,6 +14,8 @@ from keras_calib.solvers.temperature import threads
 
 # Elements of the logits above which the grid looks at a subsample.
 SMALL = 1 << 22
+# Where the minimum is looked for: calibration errors, all other objectives.
+RANGES = {True: (0.1, 10.0), False: (0.01, 100.0)}
 
 
 def search_temperature(logits, labels, weight, objective):
@@ -47,7 +49,7 @@ def search_temperature(logits, labels, weight, objective):
         coarse = _along_temperature(
             logits[::step], labels[::step], part, objective
         )
-    low, high = (0.1, 10.0) if objective.of_confidence else (0.01, 100.0)
+    low, high = RANGES[objective.of_confidence]
     nodes = np.linspace(math.log(low), math.log(high), 129)
     values = [coarse(u) for u in nodes]
     best = int(np.argmin(values))
@@ -62,6 +64,15 @@ def search_temperature(logits, labels, weight, objective):
     if u is None:
         u = golden_section(whole, left, right, 1e-8)
     return math.exp(u), whole(u)
+
+
+def ends_at(temperature, objective):
+    """The end of the range that a search stopped at, or `None`."""
+    low, high = RANGES[objective.of_confidence]
+    # Refined grids go a cell beyond.
+    if temperature <= low * (1 + 1e-9):
+        return low
+    return high if temperature >= high * (1 - 1e-9) else None
 
 
 def golden_section(function, left, right, tolerance):
@@ -111,7 +122,7 @@ def zero(function, left, right, tolerance=1e-9):
 
 
 def _refined_grid(function):
-    low, high, cells = math.log(0.1), math.log(10), 64
+    (low, high), cells = np.log(RANGES[True]), 64
     best = (math.inf, 0.0)
     for _ in range(4):
         nodes = np.linspace(low, high, cells + 1)

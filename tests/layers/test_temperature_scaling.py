@@ -246,3 +246,14 @@ def test_half_precision_input():
     layer = kc.layers.TemperatureScaling().adapt(LOGITS, [0, 0, 1, 1])
     half = ops.cast(ops.convert_to_tensor(LOGITS), "float16")
     assert keras.backend.standardize_dtype(layer(half).dtype) == "float32"
+
+
+@pytest.mark.parametrize("pick", ["argmax", "argmin"])
+@pytest.mark.parametrize("objective", ["focal", "soft_binned_ece", "ece"])
+def test_a_search_that_stops_at_the_end_of_its_range_warns(objective, pick):
+    logits = 2 * np.random.default_rng(0).normal(size=(200, 3))
+    labels = getattr(logits, pick)(axis=1)
+    layer = kc.layers.TemperatureScaling()
+    with pytest.warns(UserWarning, match="nothing was tried"):
+        layer.adapt(logits, labels, objective=objective)
+    assert layer.record["stop_reason"] == "limit"
