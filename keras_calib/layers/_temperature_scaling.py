@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib.layers._base import CalibrationLayer
-from keras_calib.layers.objectives import NegativeLogLikelihood
+from keras_calib.layers._objectives import NegativeLogLikelihood
 from keras_calib.solvers.temperature import fit_temperature
 from keras_calib.solvers.temperature_search import ends_at
 from keras_calib.solvers.temperature_search import search_temperature

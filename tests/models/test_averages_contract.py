@@ -6,6 +6,7 @@ import pytest
 from keras import layers
 
 import keras_calib as kc
+from keras_calib.keras_graph.heads import output_kind
 from tests.helpers import to_numpy
 
 TOKENS = np.array([[1, 2, 3, 0], [4, 0, 0, 0], [2, 2, 0, 0], [3, 1, 4, 2]])
@@ -150,7 +151,7 @@ class TestEnds:
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
     def test_averages_and_pairs_say_what_they_give(self):
-        kind = kc.calibration.head.output_kind
+        kind = output_kind
         ensemble = kc.models.DeepEnsemble([dense(), dense(1)])
         assert kind(ensemble) == "probabilities"
         # So an ensemble of ensembles needs no word, nor does `kc.calibrate`.
