@@ -14,7 +14,11 @@ from keras_calib.inputs.arrays import as_array
 from keras_calib.keras_graph.heads import has_graph
 from keras_calib.keras_graph.heads import output_kind
 from keras_calib.keras_graph.heads import refuse_several_sigmoids
+from keras_calib.keras_private import metric_names_of_compile
 from keras_calib.keras_private import metrics_of_compile
+from keras_calib.metrics._multilabel_calibration_error import (
+    MultilabelCalibrationError,
+)
 
 LOSSES = keras.losses
 SPARSE = (
@@ -118,16 +122,20 @@ def _findings(model, x, y, sample_weight):
         return
     if outputs.ndim > 1:
         outputs = np.moveaxis(outputs, axis, -1)
-    kind, about = _kind(model, outputs)
+    multi_label = _is_multi_label(model, objects, y, outputs)
+    kind, about = _kind(model, outputs, multi_label)
     yield from about
     yield from _about_masks(model, outputs, mask)
     weight, found = _weights(sample_weight, mask, layout)
     yield from found
-    found = list(_about_labels(y, layout, objects, weight, axis))
+    if multi_label:
+        found = list(_about_multi_label(y, objects, weight, axis))
+    else:
+        found = list(_about_labels(y, layout, objects, weight, axis))
     yield from found
     said = set()
     for title, each in objects:
-        for finding in _about_one(title, each, kind, layout):
+        for finding in _about_one(title, each, kind, layout, multi_label):
             said.add(title)
             yield finding
     if not found:
@@ -135,14 +143,31 @@ def _findings(model, x, y, sample_weight):
         yield from _about_values(losses, outputs, y, weight, axis)
 
 
-def _kind(model, outputs):
+def _is_multi_label(model, objects, y, outputs):
+    """Whether labels do not exclude each other, and nothing says they do."""
+    if y.shape != outputs.shape or outputs.shape[-1] == 1:
+        return False
+    named = [
+        isinstance(each, MultilabelCalibrationError) for _, each in objects
+    ]
+    for multi, (_, each) in zip(named, objects, strict=True):
+        if not multi and (_is_ours(each) or _is(each, (*SPARSE, *ROWS))):
+            return False
+    try:
+        refuse_several_sigmoids(model)
+    except ValueError:
+        return True
+    return any(named)
+
+
+def _kind(model, outputs, multi_label=False):
     """`"logits"`, `"probabilities"`, `"multi-label"` or `None`; findings."""
     scores = outputs.reshape(-1, outputs.shape[-1] if outputs.ndim > 1 else 1)
     scores = scores.astype("float64")
     width = scores.shape[-1]
     inside = scores.min() >= 0 and scores.max() <= 1
     kind, findings = output_kind(model), []
-    if width > 1:
+    if width > 1 and not multi_label:
         try:
             refuse_several_sigmoids(model)
         except ValueError as error:
@@ -150,7 +175,7 @@ def _kind(model, outputs):
         off = np.abs(scores.sum(axis=-1) - 1).max()
         exact = rules.EXACT if outputs.dtype.itemsize > 2 else rules.OFF
         seen = "probabilities" if inside and off <= exact else "logits"
-    elif (scores == 1).all() and kind == "probabilities":
+    elif width == 1 and (scores == 1).all() and kind == "probabilities":
         return None, [
             "The model gives 1 for every sample: a softmax over a single unit "
             "does. Use a sigmoid, or two units."
@@ -213,6 +238,31 @@ def _weights(sample_weight, mask, layout):
     return rows.reshape(-1), findings
 
 
+def _about_multi_label(y, objects, weight, axis):
+    """Findings on the labels of a multi-label model that count."""
+    try:
+        rules.check_numbers(y)
+    except ValueError as error:
+        yield str(error)
+        return
+    rows = np.moveaxis(y, axis, -1).reshape(-1, y.shape[axis])[weight > 0]
+    rows = rows.astype("float64")
+    strange = np.unique(rows[~((rows >= 0) & (rows <= 1))])
+    for void in strange[:1]:
+        lacking = [
+            title
+            for title, each in objects
+            if _setting(each, "ignore_class", None) != void
+        ]
+        if len(strange) > 1 or lacking:
+            yield (
+                "Labels of a multi-label model are 0 or 1. Received: labels "
+                f"from {rows.min():g} to {rows.max():g}. An entry that is not "
+                "known needs a loss that leaves it out, and `ignore_class` in "
+                "`MultilabelCalibrationError`."
+            )
+
+
 def _about_labels(y, layout, objects, weight, axis):
     """Findings on the labels that count."""
     try:
@@ -261,7 +311,7 @@ def _about_labels(y, layout, objects, weight, axis):
         )
 
 
-def _about_one(title, each, kind, layout):
+def _about_one(title, each, kind, layout, multi_label=False):
     """Findings on a loss or metric by itself."""
     from_logits = _setting(each, "from_logits", None)
     gives = {True: "logits", False: "probabilities"}.get(from_logits)
@@ -280,7 +330,8 @@ def _about_one(title, each, kind, layout):
             f"{title} takes one-hot rows, and the labels are class ids: use "
             "`SparseCategoricalCrossentropy`."
         )
-    if _is(each, BINARY) and not layout.single and kind != "multi-label":
+    multi_label = multi_label or kind == "multi-label"
+    if _is(each, BINARY) and not layout.single and not multi_label:
         yield (
             f"{title} takes each of the {layout.width} classes as a label of "
             "its own, and the model has a softmax or class scores: use "
@@ -339,11 +390,25 @@ def _losses(model):
 def _metrics(model):
     if not model.compiled:
         return
-    for metric in metrics_of_compile(model):
+    named = [_by_name(name, model) for name in metric_names_of_compile(model)]
+    for metric in metrics_of_compile(model) + named:
         if _setting(metric, "from_logits", None) is not None or isinstance(
             metric, keras.metrics.BinaryAccuracy
         ):
             yield f"the metric {metric.name!r}", metric
+
+
+def _by_name(name, model):
+    """The metric that Keras makes of a name in its first step, or `None`."""
+    if name in ("accuracy", "acc"):
+        shape = getattr(model, "output_shape", None)
+        if isinstance(shape, tuple) and shape[-1] == 1:
+            return keras.metrics.BinaryAccuracy(name=name)
+        return None
+    try:
+        return keras.metrics.get(name)
+    except ValueError:  # "crossentropy", which depends on the shapes
+        return None
 
 
 def _title(loss):

@@ -296,16 +296,24 @@ def metrics_of_compile(model):
     Args:
         model: a compiled `keras.Model`.
     """
-    groups = list(model.metrics)
-    given = [
-        getattr(group, name, None)
-        for group in groups
-        for name in ("_user_metrics", "_user_weighted_metrics")
-    ]
     return [
         metric
-        for metric in keras.tree.flatten([groups, given])
+        for metric in keras.tree.flatten([model.metrics, _as_given(model)])
         if isinstance(metric, keras.metrics.Metric)
+    ]
+
+
+def metric_names_of_compile(model):
+    """The metrics that `compile` was given by name, a list of strings."""
+    given = keras.tree.flatten(_as_given(model))
+    return [name for name in given if isinstance(name, str)]
+
+
+def _as_given(model):
+    return [
+        getattr(group, name, None)
+        for group in model.metrics
+        for name in ("_user_metrics", "_user_weighted_metrics")
     ]
 
 

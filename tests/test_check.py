@@ -14,6 +14,7 @@ X = RNG.normal(size=(40, 5)).astype("float32")
 Y = RNG.integers(0, 3, 40)
 TOKENS = np.array([[1, 2, 3, 0], [4, 1, 0, 0]])
 TAGS = np.array([[0, 1, 2, 9], [2, 1, 9, 9]])
+SEVERAL = RNG.integers(0, 2, (40, 3)).astype("float32")
 Sparse = keras.losses.SparseCategoricalCrossentropy
 
 
@@ -83,6 +84,36 @@ FITS = {
         X,
         Y,
         RNG.uniform(size=(40, 1)),
+    ),
+    "multi-label": lambda: (
+        network(
+            "sigmoid",
+            3,
+            "binary_crossentropy",
+            [kc.metrics.MultilabelCalibrationError()],
+        ),
+        X,
+        SEVERAL,
+    ),
+    "multi-label logits": lambda: (
+        network(
+            None,
+            3,
+            keras.losses.BinaryCrossentropy(True),
+            [kc.metrics.MultilabelCalibrationError(from_logits=True)],
+        ),
+        X,
+        SEVERAL,
+    ),
+    "names of metrics": lambda: (
+        network(
+            "softmax",
+            3,
+            Sparse(),
+            ["accuracy", "sparse_categorical_crossentropy", "crossentropy"],
+        ),
+        X,
+        Y,
     ),
     "one unit of logits": lambda: (
         network(None, 1, keras.losses.BinaryCrossentropy(True)),
@@ -157,6 +188,50 @@ FOUND = {
     "several sigmoids": (
         lambda: (network("sigmoid", loss="binary_crossentropy"), X, Y),
         "Several sigmoid units are a multi-label model",
+    ),
+    "several sigmoids, a metric of classes": (
+        lambda: (
+            network("sigmoid", 3, "binary_crossentropy", [ECE()]),
+            X,
+            SEVERAL,
+        ),
+        "Several sigmoid units are a multi-label model",
+    ),
+    "several sigmoids, logits expected": (
+        lambda: (
+            network("sigmoid", 3, keras.losses.BinaryCrossentropy(True)),
+            X,
+            SEVERAL,
+        ),
+        "BinaryCrossentropy has `from_logits=True`",
+    ),
+    "several sigmoids, unknown labels": (
+        lambda: (
+            network("sigmoid", 3, "binary_crossentropy"),
+            X,
+            np.where(np.arange(40)[:, None] % 4, SEVERAL, -1),
+        ),
+        "0 or 1. Received: labels from -1 to 1",
+    ),
+    "a metric of Keras by name": (
+        lambda: (
+            network(
+                loss=Sparse(True), metrics=["sparse_categorical_crossentropy"]
+            ),
+            X,
+            Y,
+        ),
+        "'sparse_categorical_crossentropy' has `from_logits=False`",
+    ),
+    "accuracy of one unit of logits": (
+        lambda: (
+            network(
+                None, 1, keras.losses.BinaryCrossentropy(True), ["accuracy"]
+            ),
+            X,
+            Y > 0,
+        ),
+        "the metric 'accuracy' compares with 0.5",
     ),
     "labels from 1": (
         lambda: (network(loss=Sparse(True)), X, np.resize([1, 2, 3], 40)),
