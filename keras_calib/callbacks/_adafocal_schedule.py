@@ -1,5 +1,7 @@
 """After an epoch: validation data -> gap of each bin -> gammas of AdaFocal."""
 
+import warnings
+
 import keras
 import numpy as np
 
@@ -9,13 +11,15 @@ from keras_calib.losses._ada_focal import AdaFocalLoss
 from keras_calib.losses._ada_focal import AdaFocalTable
 
 
-def equal_mass_edges(confidence, num_bins):
-    """Edges of bins that hold equally many samples, `(num_bins + 1,)`."""
-    size = len(confidence)
+def equal_mass_edges(confidence, num_bins, weight=None):
+    """Edges of bins that hold equally much weight, `(num_bins + 1,)`."""
+    weight = np.ones(len(confidence)) if weight is None else weight
+    order = np.argsort(confidence, kind="stable")
+    end = np.cumsum(weight[order], dtype="float64")
     return np.interp(
-        np.linspace(0, size, num_bins + 1),
-        np.arange(size),
-        np.sort(confidence),
+        np.linspace(0, end[-1], num_bins + 1),
+        end - weight[order],
+        confidence[order],
     )
 
 
@@ -145,14 +149,40 @@ class AdaFocalSchedule(ValidationCallback):
 
     def _adopt(self, table):
         """Join what a saved file had to hold twice: as loss and as metric."""
-        table.set(self._loss.table.edges, self._loss.table.gammas)
-        self._loss.table = table
+        old, self._loss.table = self._loss.table, table
+        table.set(old.edges, old.gammas)
+        table.num_epochs, table.restored = old.num_epochs, old.restored
         self.model.make_train_function(force=True)
         self.model.make_test_function(force=True)
 
-    def on_epoch_end(self, epoch, logs=None):
-        if (epoch + 1) % self.every:
+    def on_epoch_begin(self, epoch, logs=None):
+        super().on_epoch_begin(epoch, logs)
+        table = self._loss.table
+        restored, table.restored = table.restored, False
+        if epoch == 0:
+            table.num_epochs = 0
+        elif restored and table.num_epochs < epoch // self.every * self.every:
+            self._catch_up(epoch)
+
+    def _catch_up(self, epoch):
+        """Do what the file missed: it was saved before the last update."""
+        if self._pass is None and epoch % self.every == 0:
+            self._update(epoch)
             return
+        warnings.warn(
+            "The weights were saved before AdaFocalSchedule had set the "
+            f"gammas, and training goes on at epoch {epoch + 1} with older "
+            "ones. Put AdaFocalSchedule before the callbacks that save "
+            "(`BackupAndRestore`, `ModelCheckpoint`), or give it "
+            "`validation_data` of its own.",
+            stacklevel=2,
+        )
+
+    def on_epoch_end(self, epoch, logs=None):
+        if (epoch + 1) % self.every == 0:
+            self._update(epoch + 1)
+
+    def _update(self, num_epochs):
         table = self._loss.table
         read = self.predict()
         if read is None:
@@ -163,7 +193,7 @@ class AdaFocalSchedule(ValidationCallback):
                 "the validation data has a weight and a label that counts."
             )
         confidence, correct = read.top_label
-        self.edges = equal_mass_edges(confidence, table.num_bins)
+        self.edges = equal_mass_edges(confidence, table.num_bins, read.weight)
         gaps = bin_gaps(confidence, correct, self.edges, read.weight)
         gammas = updated_gammas(
             keras.ops.convert_to_numpy(table.gammas),
@@ -176,6 +206,7 @@ class AdaFocalSchedule(ValidationCallback):
         # The lowest and the highest edge bound nothing: training samples lie
         # beyond them.
         table.set(self.edges[1:-1], gammas)
+        table.num_epochs = num_epochs
         self.gaps.append(gaps)
         self.gammas.append(gammas)
 

@@ -4,6 +4,8 @@ The bins and gammas live in the variables of a metric, because compiled code
 sees those change; `kc.callbacks.AdaFocalSchedule` sets them after each epoch.
 """
 
+import itertools
+import weakref
 from typing import Any
 
 import keras
@@ -18,6 +20,12 @@ from keras_calib.inputs.tensors import pick
 from keras_calib.losses._base import ClassificationLoss
 from keras_calib.losses._focal import log_rest
 from keras_calib.losses._focal import log_rests
+
+# A file names the loss and, as a metric, its table. Keras reads the loss
+# first: its table waits here, under the number of the pair, for the metric to
+# be it again.
+_PAIRS = itertools.count(1)
+_WAITING = weakref.WeakValueDictionary()
 
 
 def ada_focal_loss(
@@ -133,6 +141,12 @@ class AdaFocalTable(keras.metrics.Metric):
             )
         self.num_bins = num_bins
         self.gamma = gamma
+        # Epochs up to the last update, and whether a file has just been read:
+        # for the schedule, which may have been saved too early.
+        self.num_epochs = 0
+        self.restored = False
+        # Which loss it belongs to; see `_WAITING`.
+        self.pair = next(_PAIRS)
         # A mean over the replicas of a strategy: each has the same table.
         self.edges = self.add_variable(
             (num_bins - 1,), "zeros", aggregation="mean", name="edges"
@@ -168,6 +182,7 @@ class AdaFocalTable(keras.metrics.Metric):
         # Keras saves no metric of its own accord.
         store["edges"] = ops.convert_to_numpy(self.edges)
         store["gammas"] = ops.convert_to_numpy(self.gammas)
+        store["num_epochs"] = np.array(self.num_epochs)
 
     def load_own_variables(self, store: Any) -> None:
         # A file from before AdaFocal leaves the table as it is.
@@ -180,6 +195,9 @@ class AdaFocalTable(keras.metrics.Metric):
                 f"{self.num_bins}."
             )
         self.set(store["edges"], store["gammas"])
+        if "num_epochs" in store.keys():
+            self.num_epochs = int(np.array(store["num_epochs"]))
+            self.restored = True
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -187,7 +205,19 @@ class AdaFocalTable(keras.metrics.Metric):
             "gamma": self.gamma,
             "name": self.name,
             "dtype": self.dtype,
+            "pair": self.pair,
         }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        pair = config.pop("pair", None)
+        table = _WAITING.pop(pair, None)
+        if table is None or table.num_bins != config["num_bins"]:
+            table = cls(**config)
+        if pair is not None:
+            table.pair = pair
+        return table
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -255,3 +285,16 @@ class AdaFocalLoss(ClassificationLoss):
             >>> model.compile(loss=loss, metrics=metrics)
         """
         return [self.table]
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "pair": self.table.pair}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "AdaFocalLoss":
+        config = dict(config)
+        pair = config.pop("pair", None)
+        loss = cls(**config)
+        if pair is not None:
+            loss.table.pair = pair
+            _WAITING[pair] = loss.table
+        return loss

@@ -45,6 +45,106 @@ def test_edges_hold_equally_many():
     np.testing.assert_allclose(edges, [0.26, 0.61, 0.94, 0.99])
 
 
+def test_edges_hold_equally_much_weight():
+    confidence = np.array([0.94, 0.26, 0.53, 0.99, 0.61, 0.75])
+    weight = np.array([1.0, 3.0, 1.0, 2.0, 1.0, 1.0])
+    edges = adafocal_schedule.equal_mass_edges(confidence, 3, weight)
+    # Weights before each sample: 0, 3, 4, 5, 6, 7; the cuts at 3 and 6.
+    np.testing.assert_allclose(edges, [0.26, 0.53, 0.94, 0.99])
+    ones = adafocal_schedule.equal_mass_edges(confidence, 4)
+    same = adafocal_schedule.equal_mass_edges(confidence, 4, np.full(6, 0.3))
+    np.testing.assert_allclose(same, ones, rtol=1e-12)
+
+
+def test_weights_move_edges_and_gaps(digits):
+    (x, y), (x_val, y_val), _ = digits
+    model, _ = compiled_network(0.0, num_bins=4)
+    logits = model.predict(x_val, verbose=0)
+    confidence = np.asarray(keras.ops.softmax(logits)).max(axis=-1)
+    weight = np.where(confidence > np.median(confidence), 3, 1)
+    edges, gaps = [], []
+    for validation in (
+        (x_val, y_val, weight),
+        (np.repeat(x_val, weight, 0), np.repeat(y_val, weight)),
+        (x_val, y_val),
+    ):
+        schedule = kc.callbacks.AdaFocalSchedule(validation)
+        model.fit(x[:32], y[:32], callbacks=[schedule], verbose=0)
+        edges.append(schedule.edges)
+        gaps.append(schedule.gaps[0])
+    # As many samples, to about one in each bin.
+    assert np.abs(edges[0] - edges[1]).max() < 5e-3
+    assert np.abs(edges[0] - edges[2]).max() > 1e-2
+    np.testing.assert_allclose(gaps[0], gaps[1], atol=2e-2)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("every", [1, 2])
+def test_an_interrupted_run_resumes(every, first, digits, tmp_path):
+    (x, y), validation, _ = digits
+
+    class Stop(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2:
+                raise KeyboardInterrupt
+
+    def run(*others):
+        keras.utils.set_random_seed(0)
+        model, loss = compiled_network(0.1, num_bins=4)
+        callbacks = [kc.callbacks.AdaFocalSchedule(validation, every=every)]
+        callbacks = [*others, *callbacks] if first else [*callbacks, *others]
+        arguments = {"epochs": 4, "shuffle": False, "verbose": 0}
+        model.fit(x[:128], y[:128], callbacks=callbacks, **arguments)
+        return model, keras.ops.convert_to_numpy(loss.table.gammas)
+
+    whole, gammas = run()
+    backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
+    with pytest.raises(KeyboardInterrupt):
+        run(backup, Stop())
+    backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
+    resumed, found = run(backup)
+    np.testing.assert_allclose(found, gammas, rtol=1e-4)
+    for ours, theirs in zip(
+        resumed.get_weights(), whole.get_weights(), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-5)
+
+
+def test_weights_that_were_saved_too_early(digits, tmp_path):
+    (x, y), validation, _ = digits
+    path = str(tmp_path / "latest.weights.h5")
+    arguments = {"validation_data": validation, "verbose": 0}
+    model, _ = compiled_network()
+    saver = keras.callbacks.ModelCheckpoint(path, save_weights_only=True)
+    schedule = kc.callbacks.AdaFocalSchedule()
+    model.fit(x, y, callbacks=[saver, schedule], **arguments)
+    model.load_weights(path)
+    with pytest.warns(UserWarning, match="Put AdaFocalSchedule before"):
+        model.fit(
+            x, y, callbacks=[schedule], epochs=2, initial_epoch=1, **arguments
+        )
+
+
+def test_a_loaded_model_has_one_table(digits, tmp_path):
+    (x, y), _, _ = digits
+    model, loss = compiled_network(num_bins=4)
+    model.train_on_batch(x[:32], y[:32])
+    loss.table.set([0.3, 0.5, 0.7], [3.0, -1.0, 0.5, 2.0])
+    model.save(tmp_path / "model.keras")
+    path = tmp_path / "model.keras"
+    pair = [keras.models.load_model(path) for _ in range(2)]
+    assert pair[0].loss.table is not pair[1].loss.table
+    for again in pair:
+        logs = again.evaluate(x, y, verbose=0, return_dict=True)
+        assert logs["mean_gamma"] == pytest.approx(1.125)
+    before = pair[0].evaluate(x, y, verbose=0, return_dict=True)["loss"]
+    pair[0].loss.table.set([0.3, 0.5, 0.7], [0.0] * 4)
+    after = pair[0].evaluate(x, y, verbose=0, return_dict=True)
+    assert after["mean_gamma"] == 0.0 and after["loss"] != before
+    logs = pair[1].evaluate(x, y, verbose=0, return_dict=True)
+    assert logs["loss"] == pytest.approx(before, rel=1e-6)
+
+
 def test_gap_of_each_bin():
     # Bins (.26, .61], (.61, .94], (.94, .99], the first with its lower edge.
     confidence = np.array([0.26, 0.53, 0.61, 0.75, 0.94, 0.99])
