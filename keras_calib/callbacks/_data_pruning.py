@@ -32,9 +32,10 @@ class DataPruning(keras.callbacks.Callback):
     """Drop the training samples that the network is least confident about.
 
     After each epoch the confidence of a sample, taken from its training step,
-    moves an average, `e <- smoothing * c + (1 - smoothing) * e`. Every few
-    epochs the kept samples with the lowest averages are dropped for good:
-    epochs get shorter. `fit` takes the data from the callback.
+    moves an average, `e <- smoothing * c + (1 - smoothing) * e`, which starts
+    at the first confidence. Every few epochs the kept samples with the lowest
+    averages are dropped for good: epochs get shorter. `fit` takes the data
+    from the callback.
 
     The model is a `kc.models.SampleHistoryModel`, which keeps averages and kept
     samples in its weights: training resumes with what was left, wherever this

@@ -1,7 +1,5 @@
 """Calibrated probability estimation (CaPE): learn what was observed."""
 
-import itertools
-
 import numpy as np
 
 from keras_calib.callbacks._predicting_callback import ValidationCallback
@@ -10,11 +8,11 @@ from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import as_array
 
 
-def empirical_targets(probabilities, labels, num_bins=10):
+def empirical_targets(probabilities, labels, num_bins=10, sample_weight=None):
     """The share of each class among samples of like probability.
 
     Samples are sorted by their probability of a class and cut into groups of
-    equal size; a target is the share of that class in the sample's group. Two
+    equal weight; a target is the share of that class in the sample's group. Two
     classes are one question, the probability of the second. More classes are
     asked one by one, and each row is divided by its sum: the paper and its
     code are about two.
@@ -23,6 +21,7 @@ def empirical_targets(probabilities, labels, num_bins=10):
         probabilities: shape `(n, num_classes)`.
         labels: class ids, shape `(n,)`.
         num_bins: int, how many groups.
+        sample_weight: `None`, or positive weights, shape `(n,)`.
 
     Returns:
         Rows that sum to one, float32, `(n, num_classes)`.
@@ -41,12 +40,17 @@ def empirical_targets(probabilities, labels, num_bins=10):
     """
     num_classes = probabilities.shape[1]
     one_hot = np.eye(num_classes)[labels]
+    weight = np.ones(len(labels))
+    if sample_weight is not None:
+        weight = np.asarray(sample_weight, "float64")
     if num_classes == 2:
-        second = _group_means(probabilities[:, 1], one_hot[:, 1], num_bins)
+        second = _group_means(
+            probabilities[:, 1], one_hot[:, 1], num_bins, weight
+        )
         return np.stack([1.0 - second, second], axis=-1).astype("float32")
     shares = np.stack(
         [
-            _group_means(probabilities[:, k], one_hot[:, k], num_bins)
+            _group_means(probabilities[:, k], one_hot[:, k], num_bins, weight)
             for k in range(num_classes)
         ],
         axis=-1,
@@ -59,16 +63,18 @@ def empirical_targets(probabilities, labels, num_bins=10):
     return targets.astype("float32")
 
 
-def _group_means(probability, occurred, num_bins):
+def _group_means(probability, occurred, num_bins, weight):
     order = np.argsort(probability, kind="stable")
     size = len(order)
-    edges = [int(b * size / num_bins) for b in range(num_bins + 1)]
-    means = np.zeros(size)
-    for start, end in itertools.pairwise(edges):
-        if end > start:
-            group = order[start:end]
-            means[group] = occurred[group].mean()
-    return means
+    edges = [int(b * size / num_bins) for b in range(1, num_bins)]
+    # A sample is in the group that its middle falls in.
+    end = np.cumsum(weight[order])
+    middle = (end - weight[order] / 2) * (size / end[-1])
+    group = np.empty(size, int)
+    group[order] = np.searchsorted(edges, middle, side="right")
+    total = np.bincount(group, weight, num_bins)
+    hits = np.bincount(group, weight * occurred, num_bins)
+    return (hits / np.where(total > 0, total, 1.0))[group]
 
 
 class EmpiricalTargets(ValidationCallback):
@@ -88,7 +94,8 @@ class EmpiricalTargets(ValidationCallback):
         num_bins: int, how many groups of like probability.
         cycle: int >= 1: the first of every so many epochs has the targets.
         from_logits: whether the model gives logits.
-        sample_weight: weights, or `None`; they act in training.
+        sample_weight: weights, or `None`. They act in training and in the
+            shares; a sample of weight 0 does not count, and keeps its label.
         batch_size: int.
         shuffle: whether each epoch has an order of its own. It is the
             callback's: what `fit` is told about shuffling changes nothing.
@@ -133,14 +140,16 @@ class EmpiricalTargets(ValidationCallback):
         shuffle=True,
         seed=None,
     ):
-        labels = class_ids(y, num_classes)
-        super().__init__((x, labels), from_logits=from_logits)
+        counts = _positive(sample_weight)
+        labels = class_ids(y, num_classes, counts)
+        super().__init__((x, labels, sample_weight), from_logits=from_logits)
         if num_bins < 1 or cycle < 1:
             raise ValueError(
                 "`num_bins` and `cycle` must be at least 1. "
                 f"Received: num_bins={num_bins}, cycle={cycle}."
             )
         self.labels = labels
+        self.counts = np.ones(len(labels), bool) if counts is None else counts
         self.one_hot = np.eye(num_classes, dtype="float32")[labels]
         self.num_bins = num_bins
         self.cycle = cycle
@@ -161,8 +170,10 @@ class EmpiricalTargets(ValidationCallback):
         if epoch % self.cycle:
             self.data.relabel(self.one_hot)
             return
-        self.targets = empirical_targets(
-            self._probabilities(), self.labels, self.num_bins
+        probabilities, weight = self._probabilities()
+        self.targets = self.one_hot.copy()
+        self.targets[self.counts] = empirical_targets(
+            probabilities, self.labels[self.counts], self.num_bins, weight
         )
         self.data.relabel(self.targets)
 
@@ -170,15 +181,17 @@ class EmpiricalTargets(ValidationCallback):
         self.data.check_used(self)
 
     def _probabilities(self):
-        found = self.predict().probabilities
-        if found.shape != self.one_hot.shape:
+        read = self.predict()
+        found = read.probabilities
+        expected = (int(self.counts.sum()), self.one_hot.shape[1])
+        if found.shape != expected:
             raise ValueError(
                 "There is one target per sample and class: the model's output "
-                f"has shape {self.one_hot.shape}, without a mask. Received: "
+                f"has shape {expected}, without a mask. Received: "
                 f"predictions for {len(found)} samples and {found.shape[-1]} "
                 "classes."
             )
-        return found
+        return found, read.weight
 
     def _read(self, scores, labels, weight, mask):
         if scores.shape[-1] == 1:
@@ -190,8 +203,25 @@ class EmpiricalTargets(ValidationCallback):
         return super()._read(scores, labels, weight, mask)
 
 
-def class_ids(y, num_classes):
+def _positive(sample_weight):
+    """Which samples count, `(n,)`; `None` where there are no weights."""
+    if sample_weight is None:
+        return None
+    weight = np.asarray(as_array(sample_weight), "float64").reshape(-1)
+    rules.check_weights(weight)
+    if not weight.any():
+        raise ValueError("All weights are 0: there is no sample to learn from.")
+    return weight > 0
+
+
+def class_ids(y, num_classes, counts=None):
     """Labels of samples as int64 ids, `(n,)`.
+
+    Args:
+        y: labels, `(n,)` or `(n, 1)`.
+        num_classes: int.
+        counts: `None`, or which samples count, `(n,)`: others may hold
+            anything, and become 0.
 
     Raises:
         ValueError: if one is not a whole number from 0 to `num_classes - 1`,
@@ -204,6 +234,8 @@ def class_ids(y, num_classes):
             f"{labels.shape}. For one-hot rows pass `y.argmax(axis=-1)`."
         )
     labels = labels.reshape(-1)
+    if counts is not None and counts.shape == labels.shape:
+        labels = np.where(counts, labels, 0)
     rules.check_numbers(labels)
     rules.check_ids(labels, num_classes)
     return labels.astype("int64")

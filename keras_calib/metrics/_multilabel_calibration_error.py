@@ -22,8 +22,9 @@ class MultilabelCalibrationError(PerClassMetric):
         num_bins: int, how many bins.
         binning: `"width"` or `"mass"`.
         norm: 1, 2 or `float("inf")`.
-        average: `"macro"`, the mean over the labels, or `"micro"`, all labels
-            in one set of bins.
+        average: `"macro"`, the mean over the labels (with norm 2 the root of
+            the mean square, with infinity the largest), or `"micro"`, all
+            labels in one set of bins.
         num_classes: int, how many labels; by default that of the first batch.
         from_logits: whether predictions are logits.
         axis: the axis of the labels.

@@ -37,7 +37,8 @@ class InterleavedTraining(WrappedModel):
 
     The logs show `primary_loss`, the mean over the majority, and `penalty`,
     the mean over the held-out part before it is multiplied by its weight.
-    `loss` is the mean over all batches of whatever each of them minimised.
+    `loss` is the mean over all batches of whatever each of them minimised;
+    batches count by their length.
 
     Args:
         model: a `keras.Model`, a classifier.

@@ -31,6 +31,54 @@ def test_three_classes_are_asked_one_by_one():
     np.testing.assert_array_equal(targets, np.eye(3))
 
 
+def test_shares_of_weighted_groups():
+    both = np.stack([1 - P, P], -1)
+    # Sorted: .05, .1, .35 | .4, .55 twice, .8, .92; the cut is at 3 of 7.
+    weight = np.array([1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0])
+    targets = empirical_targets(both, LABELS, 2, weight)
+    low, high = 1 / 3, 2 / 5
+    expected = [low, high, low, high, high, high, low]
+    np.testing.assert_allclose(targets[:, 1], expected, rtol=1e-6)
+    for factor in (0.1, 3.0):
+        scaled = empirical_targets(both, LABELS, 2, factor * weight)
+        np.testing.assert_array_equal(scaled, targets)
+    even = empirical_targets(both, LABELS, 3, np.full(7, 0.3))
+    np.testing.assert_allclose(
+        even, empirical_targets(both, LABELS, 3), rtol=1e-6
+    )
+
+
+def test_samples_of_weight_0_do_not_count(digits):
+    (x, y), _, _ = digits
+    weight = np.resize([0.0, 1.0, 2.0, 1.0], len(y))
+    counts = weight > 0
+    void = np.where(counts, y, -1)
+    targets, logs = [], []
+    for data in ((x, void, weight), (x[counts], y[counts], weight[counts])):
+        keras.utils.set_random_seed(0)
+        model = small_network()
+        model.compile(
+            keras.optimizers.SGD(0.1),
+            keras.losses.CategoricalCrossentropy(
+                from_logits=True, reduction="mean_with_sample_weight"
+            ),
+        )
+        cape = kc.callbacks.EmpiricalTargets(
+            *data[:2],
+            num_classes=10,
+            sample_weight=data[2],
+            cycle=1,
+            from_logits=True,
+            batch_size=len(y),
+            shuffle=False,
+        )
+        history = model.fit(cape.data, epochs=2, callbacks=[cape], verbose=0)
+        logs.append(history.history["loss"])
+        targets.append(cape.targets)
+    np.testing.assert_allclose(targets[0][counts], targets[1], atol=1e-5)
+    assert logs[0] == pytest.approx(logs[1], rel=1e-4)
+
+
 def test_one_epoch_of_each_cycle(digits):
     x, y = digits[0]
     model = small_network()
@@ -56,6 +104,10 @@ def test_one_epoch_of_each_cycle(digits):
 
 def test_bad_arguments(digits):
     x, y = digits[0]
+    with pytest.raises(ValueError, match="All weights are 0"):
+        kc.callbacks.EmpiricalTargets(
+            x, y, num_classes=10, sample_weight=np.zeros(len(y))
+        )
     with pytest.raises(ValueError, match="at least 1"):
         kc.callbacks.EmpiricalTargets(x, y, num_classes=10, num_bins=0)
     with pytest.raises(ValueError, match="classes 0 to 8"):
