@@ -73,8 +73,10 @@ def test_weights_move_edges_and_gaps(digits):
         edges.append(schedule.edges)
         gaps.append(schedule.gaps[0])
     # As many samples, to about one in each bin.
-    assert np.abs(edges[0] - edges[1]).max() < 5e-3
-    assert np.abs(edges[0] - edges[2]).max() > 1e-2
+    to_repeats, to_plain = (
+        np.abs(edges[0] - other).max() for other in edges[1:]
+    )
+    assert to_repeats < to_plain / 3
     np.testing.assert_allclose(gaps[0], gaps[1], atol=2e-2)
 
 

@@ -158,8 +158,10 @@ def test_ada_focal_schedule(case):
         verbose=0,
     )
     rows = case.rows()
-    n = len(rows)
-    edges = np.interp(np.linspace(0, n, 4), np.arange(n), np.sort(rows.c))
+    order = np.argsort(rows.c, kind="stable")
+    before = np.cumsum(rows.w[order]) - rows.w[order]
+    cuts = np.linspace(0, rows.w.sum(), 4)
+    edges = np.interp(cuts, before, rows.c[order])
     gaps = np.zeros(3)
     index = np.clip(np.searchsorted(edges, rows.c) - 1, 0, 2)
     for m in np.unique(index):
