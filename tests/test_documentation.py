@@ -1,0 +1,131 @@
+"""The code of every page runs, on small data and a small network."""
+
+import importlib.util
+import pathlib
+import re
+
+import keras
+import numpy as np
+import pytest
+
+import keras_calib as kc
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = sorted(
+    path
+    for path in [ROOT / "README.md", *ROOT.glob("keras_calib/*/README.md")]
+    if "```python" in path.read_text()
+)
+# What a block needs, if it has one of these names in it.
+NEEDS = {"loader": "torch", "dataset": "tensorflow"}
+
+
+def blocks(page):
+    return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.S)
+
+
+def network(name=None):
+    return keras.Sequential(
+        [
+            keras.Input((64,)),
+            keras.layers.Dense(16, "relu"),
+            keras.layers.Dropout(0.2),
+            keras.layers.Dense(10),
+        ],
+        name=name,
+    )
+
+
+def probable_network():
+    return keras.Sequential([network(), keras.layers.Softmax()])
+
+
+class Batches(keras.utils.PyDataset):
+    """Batches of 32 samples."""
+
+    def __init__(self, x, y):
+        super().__init__()
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return -(-len(self.x) // 32)
+
+    def __getitem__(self, index):
+        rows = slice(32 * index, 32 * (index + 1))
+        return self.x[rows], self.y[rows]
+
+
+def names_on_the_pages(digits):
+    """What the pages take for granted: data, and networks of logits."""
+    (x, y), (x_val, y_val), (x_test, y_test) = digits
+    x, y = x[:96], y[:96]
+    names = {
+        "keras": keras,
+        "kc": kc,
+        "np": np,
+        "x": x,
+        "y": y,
+        "x_val": x_val,
+        "y_val": y_val,
+        "x_test": x_test,
+        "y_test": y_test,
+        "val_ds": Batches(x_val, y_val),
+        "py_dataset": Batches(x, y),
+        "labels": y_test,
+        "majority": Batches(x[:64], y[:64]),
+        "rest": Batches(x[64:], y[64:]),
+        "epochs": 2,
+    }
+    for name in ("network", "primary", "auxiliary", "model"):
+        names[name] = network()
+    for name in ("first", "second", "third"):
+        names[name] = probable_network()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    names["model"].compile("adam", loss, metrics=["accuracy"])
+    names["model"].fit(x, y, epochs=5, verbose=0)
+    logits = names["model"].predict(x_test, verbose=0)
+    names["probabilities"] = keras.ops.convert_to_numpy(
+        keras.ops.softmax(logits)
+    )
+    names["ece"] = kc.metrics.ExpectedCalibrationError(from_logits=True)
+    names["loss"] = kc.losses.ACLS(from_logits=True)
+    if importlib.util.find_spec("tensorflow"):
+        import tensorflow as tf
+
+        names["dataset"] = tf.data.Dataset.from_tensor_slices((x, y))
+    if importlib.util.find_spec("torch"):
+        import torch
+
+        names["loader"] = torch.utils.data.DataLoader(
+            torch.utils.data.TensorDataset(torch.tensor(x), torch.tensor(y)),
+            batch_size=32,
+        )
+    return names
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix()
+)
+def test_the_code_of_the_page_runs(page, digits, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = names_on_the_pages(digits)
+    model = names["model"]
+    for code in blocks(page):
+        names["network"], names["model"] = network(), model
+        if "add_sample_index" in code and "SampleHistoryModel" not in code:
+            names["model"] = kc.models.SampleHistoryModel(
+                network(), num_samples=len(names["x"])
+            )
+            names["model"].compile("adam", kc.losses.CRL(from_logits=True))
+        exec(compile(shortened(code), str(page), "exec"), names)
+
+
+def shortened(code):
+    """Few epochs, and no line for a package that is not there."""
+    code = re.sub(r"epochs=\d+", "epochs=3", code)
+    for word, package in NEEDS.items():
+        if not importlib.util.find_spec(package):
+            lines = code.splitlines()
+            code = "\n".join(line for line in lines if word not in line)
+    return code
