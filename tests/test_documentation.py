@@ -110,15 +110,23 @@ def names_on_the_pages(digits):
 def test_the_code_of_the_page_runs(page, digits, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = names_on_the_pages(digits)
-    model = names["model"]
+    trained = names["model"]
     for code in blocks(page):
-        names["network"], names["model"] = network(), model
+        # A new one each time: Keras keeps the metrics of an earlier `compile`.
+        names["network"], names["model"] = network(), copy_of(trained)
         if "add_sample_index" in code and "SampleHistoryModel" not in code:
             names["model"] = kc.models.SampleHistoryModel(
                 network(), num_samples=len(names["x"])
             )
             names["model"].compile("adam", kc.losses.CRL(from_logits=True))
         exec(compile(shortened(code), str(page), "exec"), names)
+
+
+def copy_of(model):
+    copy = keras.models.clone_model(model)
+    copy.set_weights(model.get_weights())
+    copy.compile("adam", model.loss, metrics=["accuracy"])
+    return copy
 
 
 def shortened(code):
