@@ -13,7 +13,9 @@ import keras
 from keras import ops
 
 try:
-    from keras.src.backend import get_keras_mask as _get_keras_mask
+    from keras.src.backend.common.masking import (
+        get_keras_mask as _get_keras_mask,
+    )
 except ImportError:
     _get_keras_mask = None
 

@@ -277,6 +277,8 @@ def test_a_real_network(kind, activation):
         ]
         y, mask = rng.integers(0, 2, (12, 1)), None
     model = keras.Sequential(steps)
+    if not all(step.supports_masking for step in model.layers):
+        mask = None  # recurrent layers of Keras 3.16 pass no mask on
     logits = activation is None
     loss = kc.losses.MMCE(
         primary=kc.losses.FocalLoss(from_logits=logits), from_logits=logits
