@@ -1,45 +1,42 @@
 """`kc.check`: does a model fit its loss, its metrics and its labels?"""
 
-import inspect
 import itertools
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._check_compiled import ROWS
+from keras_calib._check_compiled import SPARSE
+from keras_calib._check_compiled import about_one
+from keras_calib._check_compiled import is_any
+from keras_calib._check_compiled import is_ours
+from keras_calib._check_compiled import losses_of
+from keras_calib._check_compiled import metrics_of
+from keras_calib._check_compiled import setting
+from keras_calib._typing import ArrayLike
 from keras_calib.calibration._checks import check_model
-from keras_calib.data import batches as data
+from keras_calib.data.batches import batches
+from keras_calib.data.batches import for_model
+from keras_calib.data.batches import may_mask
+from keras_calib.data.batches import outputs_and_mask
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import as_array
 from keras_calib.keras_graph.heads import has_graph
 from keras_calib.keras_graph.heads import output_kind
 from keras_calib.keras_graph.heads import refuse_several_sigmoids
-from keras_calib.keras_private import metric_names_of_compile
-from keras_calib.keras_private import metrics_of_compile
 from keras_calib.metrics._multilabel_calibration_error import (
     MultilabelCalibrationError,
 )
 
-LOSSES = keras.losses
-SPARSE = (
-    LOSSES.SparseCategoricalCrossentropy,
-    LOSSES.sparse_categorical_crossentropy,
-)
-ROWS = (
-    LOSSES.CategoricalCrossentropy,
-    LOSSES.categorical_crossentropy,
-    LOSSES.CategoricalFocalCrossentropy,
-    LOSSES.categorical_focal_crossentropy,
-)
-BINARY = (
-    LOSSES.BinaryCrossentropy,
-    LOSSES.binary_crossentropy,
-    LOSSES.BinaryFocalCrossentropy,
-    LOSSES.binary_focal_crossentropy,
-)
 
-
-def check(model, x, y=None, sample_weight=None):
+def check(
+    model: keras.Model,
+    x: Any,
+    y: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> list[str]:
     """Run one batch and say what does not fit together.
 
     Model, loss, metrics, labels, weights and masks are looked at together,
@@ -88,24 +85,24 @@ pass `from_logits=False`.
 
 
 def _first_batch(x, y, sample_weight):
-    source, _ = data.batches(x, y, sample_weight)
+    source, _ = batches(x, y, sample_weight)
     batch = next(iter(itertools.islice(source, 1)), None)
     if batch is None:
         raise ValueError("There is nothing to check: the data has no batch.")
     x, y, weight = batch
     weight = None if weight is None else as_array(weight)
-    return data.for_model(x), as_array(y), weight
+    return for_model(x), as_array(y), weight
 
 
 def _findings(model, x, y, sample_weight):
     try:
-        outputs, mask = data.outputs_and_mask(model, x)
+        outputs, mask = outputs_and_mask(model, x)
     except Exception as error:
         yield f"The model cannot run on the batch: {_first_line(error)}"
         return
-    objects = list(_losses(model)) + list(_metrics(model))
+    objects = list(losses_of(model)) + list(metrics_of(model))
     axis = next(
-        (_setting(each, "axis", -1) for _, each in objects if _is_ours(each)),
+        (setting(each, "axis", -1) for _, each in objects if is_ours(each)),
         -1,
     )
     if not np.isfinite(outputs).all():
@@ -135,11 +132,11 @@ def _findings(model, x, y, sample_weight):
     yield from found
     said = set()
     for title, each in objects:
-        for finding in _about_one(title, each, kind, layout, multi_label):
+        for finding in about_one(title, each, kind, layout, multi_label):
             said.add(title)
             yield finding
     if not found:
-        losses = [one for one in _losses(model) if one[0] not in said]
+        losses = [one for one in losses_of(model) if one[0] not in said]
         yield from _about_values(losses, outputs, y, weight, axis)
 
 
@@ -151,7 +148,7 @@ def _is_multi_label(model, objects, y, outputs):
         isinstance(each, MultilabelCalibrationError) for _, each in objects
     ]
     for multi, (_, each) in zip(named, objects, strict=True):
-        if not multi and (_is_ours(each) or _is(each, (*SPARSE, *ROWS))):
+        if not multi and (is_ours(each) or is_any(each, (*SPARSE, *ROWS))):
             return False
     try:
         refuse_several_sigmoids(model)
@@ -210,7 +207,7 @@ def _kind(model, outputs, multi_label=False):
 def _about_masks(model, outputs, mask):
     if mask is not None and not mask.any():
         yield "Keras' mask is false everywhere: no element of the batch counts."
-    if mask is None and outputs.ndim > 2 and data.may_mask(model):
+    if mask is None and outputs.ndim > 2 and may_mask(model):
         yield (
             "A layer makes a mask, and the outputs have none: a layer after it "
             "does not pass it on (`supports_masking`), and padding counts like "
@@ -252,7 +249,7 @@ def _about_multi_label(y, objects, weight, axis):
         lacking = [
             title
             for title, each in objects
-            if _setting(each, "ignore_class", None) != void
+            if setting(each, "ignore_class", None) != void
         ]
         if len(strange) > 1 or lacking:
             yield (
@@ -300,7 +297,7 @@ def _about_labels(y, layout, objects, weight, axis):
     lacking = [
         title
         for title, each in objects
-        if _setting(each, "ignore_class", "none") not in ("none", void)
+        if setting(each, "ignore_class", "none") not in ("none", void)
     ]
     if lacking or start or not objects:
         whose = " and ".join(lacking) or "what takes it"
@@ -308,49 +305,6 @@ def _about_labels(y, layout, objects, weight, axis):
             f"{wrong.sum()} of {len(ids)} labels are {void}, which is none of "
             f"the classes 0 to {last}. Pass `ignore_class={void}` to {whose}"
             f"{start}."
-        )
-
-
-def _about_one(title, each, kind, layout, multi_label=False):
-    """Findings on a loss or metric by itself."""
-    from_logits = _setting(each, "from_logits", None)
-    gives = {True: "logits", False: "probabilities"}.get(from_logits)
-    if gives and kind in ("logits", "probabilities") and gives != kind:
-        yield (
-            f"{title} has `from_logits={from_logits}`, but the model gives "
-            f"{kind}: pass `from_logits={not from_logits}`."
-        )
-    if _is(each, SPARSE) and layout.one_hot:
-        yield (
-            f"{title} takes class ids, and the labels are rows: use "
-            "`CategoricalCrossentropy`."
-        )
-    if _is(each, ROWS) and not layout.one_hot and not layout.single:
-        yield (
-            f"{title} takes one-hot rows, and the labels are class ids: use "
-            "`SparseCategoricalCrossentropy`."
-        )
-    multi_label = multi_label or kind == "multi-label"
-    if _is(each, BINARY) and not layout.single and not multi_label:
-        yield (
-            f"{title} takes each of the {layout.width} classes as a label of "
-            "its own, and the model has a softmax or class scores: use "
-            "`SparseCategoricalCrossentropy`, or `CategoricalCrossentropy` for "
-            "rows."
-        )
-    if _is(each, (*SPARSE, *ROWS)) and layout.single:
-        yield (
-            f"{title} sees a single class in one unit, and is constant: use "
-            "`BinaryCrossentropy`."
-        )
-    if (
-        isinstance(each, keras.metrics.BinaryAccuracy)
-        and kind == "logits"
-        and each.threshold == 0.5
-    ):
-        yield (
-            f"{title} compares with 0.5, and the model gives logits: pass "
-            "`threshold=0.0`."
         )
 
 
@@ -374,71 +328,6 @@ def _value(loss, y, scores, weight):
     if y.ndim == scores.ndim - 1 and scores.shape[-1] == 1:
         y = y[..., None]  # as Keras does for a function
     return loss(ops.convert_to_tensor(y), ops.convert_to_tensor(scores))
-
-
-def _losses(model):
-    """The losses of `compile`, as `(title, loss)`."""
-    if not model.compiled:
-        return
-    for loss in keras.tree.flatten([model.loss]):
-        if loss is None:
-            continue
-        loss = keras.losses.get(loss)
-        yield f"{_title(loss)}", loss
-
-
-def _metrics(model):
-    if not model.compiled:
-        return
-    named = [_by_name(name, model) for name in metric_names_of_compile(model)]
-    for metric in metrics_of_compile(model) + named:
-        if _setting(metric, "from_logits", None) is not None or isinstance(
-            metric, keras.metrics.BinaryAccuracy
-        ):
-            yield f"the metric {metric.name!r}", metric
-
-
-def _by_name(name, model):
-    """The metric that Keras makes of a name in its first step, or `None`."""
-    if name in ("accuracy", "acc"):
-        shape = getattr(model, "output_shape", None)
-        if isinstance(shape, tuple) and shape[-1] == 1:
-            return keras.metrics.BinaryAccuracy(name=name)
-        return None
-    try:
-        return keras.metrics.get(name)
-    except ValueError:  # "crossentropy", which depends on the shapes
-        return None
-
-
-def _title(loss):
-    if inspect.isfunction(loss):
-        return f"`{loss.__name__}`"
-    return type(loss).__name__
-
-
-def _setting(each, name, default):
-    """An argument of a loss or metric, or the default where it has none."""
-    if inspect.isfunction(each):
-        parameter = inspect.signature(each).parameters.get(name)
-        return default if parameter is None else parameter.default
-    if hasattr(each, name):
-        return getattr(each, name)
-    try:
-        return each.get_config().get(name, default)
-    except Exception:  # a user's own may have no config
-        return default
-
-
-def _is(each, kinds):
-    return any(
-        isinstance(each, kind) if inspect.isclass(kind) else each is kind
-        for kind in kinds
-    )
-
-
-def _is_ours(each):
-    return type(each).__module__.split(".")[0] == __name__.split(".")[0]
 
 
 def _first_line(error):

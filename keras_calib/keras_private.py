@@ -81,7 +81,7 @@ def mask_passed_on(labels):
     return _passed_on.get(id(labels))
 
 
-_passed_on = {}
+_passed_on: dict[int, object] = {}
 
 
 def _is_traced_by_jax(tensor):

@@ -24,7 +24,7 @@ FLOORS = [
     {"metrics", "plots"},
     {"layers", "models"},
     {"calibration", "callbacks"},
-    {"_check"},
+    {"_check", "_check_compiled"},
     {"__init__"},
 ]
 FLOOR = {room: n for n, rooms in enumerate(FLOORS) for room in rooms}

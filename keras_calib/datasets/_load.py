@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from typing import TypeAlias
 
 import numpy as np
 
@@ -9,9 +10,17 @@ from keras_calib.datasets._packs import has_packs
 from keras_calib.datasets._packs import read_part
 
 NAMES = ("cifar10", "cifar100", "digits")
+Part: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
-def load(name, *, data_dir=None, validation=0.1, seed=0, download=False):
+def load(
+    name: str,
+    *,
+    data_dir: str | os.PathLike | None = None,
+    validation: float = 0.1,
+    seed: int = 0,
+    download: bool = False,
+) -> tuple[Part, Part | None, Part]:
     """Load a data set as arrays, split as the papers split it.
 
     Args:
@@ -109,7 +118,9 @@ def _from_tfds(name, folder):
     return parts
 
 
-def inexact_images(name, *, data_dir=None):
+def inexact_images(
+    name: str, *, data_dir: str | os.PathLike | None = None
+) -> np.ndarray:
     """Indices of training images that are no pixel-exact copies.
 
     Image packs list them; other sources have none.

@@ -25,7 +25,7 @@ from keras_calib.losses._focal import log_rests
 # first: its table waits here, under the number of the pair, for the metric to
 # be it again.
 _PAIRS = itertools.count(1)
-_WAITING = weakref.WeakValueDictionary()
+_WAITING: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 
 
 def ada_focal_loss(

@@ -1,0 +1,134 @@
+"""The losses and metrics of a model, one by one, for `kc.check`."""
+
+import inspect
+
+import keras
+
+from keras_calib.keras_private import metric_names_of_compile
+from keras_calib.keras_private import metrics_of_compile
+
+LOSSES = keras.losses
+SPARSE = (
+    LOSSES.SparseCategoricalCrossentropy,
+    LOSSES.sparse_categorical_crossentropy,
+)
+ROWS = (
+    LOSSES.CategoricalCrossentropy,
+    LOSSES.categorical_crossentropy,
+    LOSSES.CategoricalFocalCrossentropy,
+    LOSSES.categorical_focal_crossentropy,
+)
+BINARY = (
+    LOSSES.BinaryCrossentropy,
+    LOSSES.binary_crossentropy,
+    LOSSES.BinaryFocalCrossentropy,
+    LOSSES.binary_focal_crossentropy,
+)
+
+
+def losses_of(model):
+    """The losses of `compile`, as `(title, loss)`."""
+    if not model.compiled:
+        return
+    for loss in keras.tree.flatten([model.loss]):
+        if loss is None:
+            continue
+        loss = keras.losses.get(loss)
+        yield f"{_title(loss)}", loss
+
+
+def metrics_of(model):
+    if not model.compiled:
+        return
+    named = [_by_name(name, model) for name in metric_names_of_compile(model)]
+    for metric in metrics_of_compile(model) + named:
+        if setting(metric, "from_logits", None) is not None or isinstance(
+            metric, keras.metrics.BinaryAccuracy
+        ):
+            yield f"the metric {metric.name!r}", metric
+
+
+def _by_name(name, model):
+    """The metric that Keras makes of a name in its first step, or `None`."""
+    if name in ("accuracy", "acc"):
+        shape = getattr(model, "output_shape", None)
+        if isinstance(shape, tuple) and shape[-1] == 1:
+            return keras.metrics.BinaryAccuracy(name=name)
+        return None
+    try:
+        return keras.metrics.get(name)
+    except ValueError:  # "crossentropy", which depends on the shapes
+        return None
+
+
+def _title(loss):
+    if inspect.isfunction(loss):
+        return f"`{loss.__name__}`"
+    return type(loss).__name__
+
+
+def setting(each, name, default):
+    """An argument of a loss or metric, or the default where it has none."""
+    if inspect.isfunction(each):
+        parameter = inspect.signature(each).parameters.get(name)
+        return default if parameter is None else parameter.default
+    if hasattr(each, name):
+        return getattr(each, name)
+    try:
+        return each.get_config().get(name, default)
+    except Exception:  # a user's own may have no config
+        return default
+
+
+def is_any(each, kinds):
+    return any(
+        isinstance(each, kind) if inspect.isclass(kind) else each is kind
+        for kind in kinds
+    )
+
+
+def is_ours(each):
+    return type(each).__module__.split(".")[0] == __name__.split(".")[0]
+
+
+def about_one(title, each, kind, layout, multi_label=False):
+    """Findings on a loss or metric by itself."""
+    from_logits = setting(each, "from_logits", None)
+    gives = {True: "logits", False: "probabilities"}.get(from_logits)
+    if gives and kind in ("logits", "probabilities") and gives != kind:
+        yield (
+            f"{title} has `from_logits={from_logits}`, but the model gives "
+            f"{kind}: pass `from_logits={not from_logits}`."
+        )
+    if is_any(each, SPARSE) and layout.one_hot:
+        yield (
+            f"{title} takes class ids, and the labels are rows: use "
+            "`CategoricalCrossentropy`."
+        )
+    if is_any(each, ROWS) and not layout.one_hot and not layout.single:
+        yield (
+            f"{title} takes one-hot rows, and the labels are class ids: use "
+            "`SparseCategoricalCrossentropy`."
+        )
+    multi_label = multi_label or kind == "multi-label"
+    if is_any(each, BINARY) and not layout.single and not multi_label:
+        yield (
+            f"{title} takes each of the {layout.width} classes as a label of "
+            "its own, and the model has a softmax or class scores: use "
+            "`SparseCategoricalCrossentropy`, or `CategoricalCrossentropy` for "
+            "rows."
+        )
+    if is_any(each, (*SPARSE, *ROWS)) and layout.single:
+        yield (
+            f"{title} sees a single class in one unit, and is constant: use "
+            "`BinaryCrossentropy`."
+        )
+    if (
+        isinstance(each, keras.metrics.BinaryAccuracy)
+        and kind == "logits"
+        and each.threshold == 0.5
+    ):
+        yield (
+            f"{title} compares with 0.5, and the model gives logits: pass "
+            "`threshold=0.0`."
+        )
