@@ -26,7 +26,8 @@ import keras
 import numpy as np
 
 import keras_calib as kc
-from keras_calib.evaluation import bin_sums as exact
+from keras_calib.evaluation.bin_sums import expected_calibration_error
+from keras_calib.inputs.predictions import top_label
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,9 +128,9 @@ def sgd(learning_rate, size):
 
 def measure(probabilities, labels):
     """Accuracy and calibration errors (15 bins of equal width)."""
-    confidence, correct = exact.top_label(labels, probabilities)
+    confidence, correct = top_label(labels, probabilities)
     classwise = [
-        exact.expected_calibration_error(
+        expected_calibration_error(
             probabilities[:, k], (labels == k).astype("float32")
         )
         for k in range(probabilities.shape[1])
@@ -137,7 +138,7 @@ def measure(probabilities, labels):
     chosen = probabilities[np.arange(len(labels)), labels].astype("float64")
     return {
         "accuracy": float(correct.mean()),
-        "ece": exact.expected_calibration_error(confidence, correct),
+        "ece": expected_calibration_error(confidence, correct),
         "classwise_ece": float(np.mean(classwise)),
         "nll": float(-np.log(np.maximum(chosen, 1e-38)).mean()),
         "confidence": float(confidence.mean()),

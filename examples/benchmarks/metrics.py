@@ -20,7 +20,8 @@ import numpy as np
 from keras import ops
 
 import keras_calib as kc
-from keras_calib.evaluation.calibration_errors import METRICS
+from keras_calib.evaluation.named_errors import METRICS
+from keras_calib.inputs.predictions import top_label
 
 BATCHES = (50, 400)
 
@@ -207,7 +208,7 @@ def all_at_once(n=1_000_000):
     labels, p = predictions(n)
     double = p.astype("float64")
     tensors = torch.tensor(p), torch.tensor(labels)
-    confidence, correct = kc.metrics.exact.top_label(labels, p)
+    confidence, correct = top_label(labels, p)
 
     def torchmetrics(norm):
         return lambda: multiclass_calibration_error(

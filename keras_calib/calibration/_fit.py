@@ -8,8 +8,9 @@ from keras_calib.calibration._auto import losses_and_probabilities
 from keras_calib.calibration._checks import warn_if_few
 from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._no_calibration import NoCalibration
-from keras_calib.evaluation import bin_sums as exact
+from keras_calib.evaluation.bin_sums import expected_calibration_error
 from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.predictions import top_label
 from keras_calib.keras_graph.heads import free_name
 from keras_calib.layers._base import CalibrationLayer
 
@@ -113,12 +114,12 @@ def before_and_after(layer, scores, labels, weight):
             losses[part], probabilities = losses_and_probabilities(
                 z, labels[part]
             )
-            confidence[part], correct[part] = exact.top_label(
+            confidence[part], correct[part] = top_label(
                 labels[part], probabilities
             )
         found[f"nll_{moment}"] = float(np.average(losses, weights=weight))
-        found[f"ece_{moment}"] = exact.expected_calibration_error(
-            confidence, correct, NUM_BINS, weight=weight
+        found[f"ece_{moment}"] = expected_calibration_error(
+            confidence, correct, NUM_BINS, weights=weight
         )
     # Of the network itself, which came last.
     found["accuracy"] = float(np.average(correct, weights=weight))

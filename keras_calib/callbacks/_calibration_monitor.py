@@ -3,8 +3,8 @@
 import warnings
 
 from keras_calib.callbacks._predicting_callback import ValidationCallback
-from keras_calib.evaluation.calibration_errors import METRICS
 from keras_calib.evaluation.calibration_errors import calibration_errors
+from keras_calib.evaluation.named_errors import METRICS
 
 
 class CalibrationMonitor(ValidationCallback):

@@ -3,9 +3,10 @@
 import numpy as np
 
 from keras_calib.callbacks._predicting_callback import ValidationCallback
-from keras_calib.evaluation import bin_sums as exact
+from keras_calib.evaluation.bin_sums import expected_calibration_error
 from keras_calib.inputs import arrays
 from keras_calib.inputs.predictions import calibration_data
+from keras_calib.inputs.predictions import top_label
 from keras_calib.solvers.temperature import fit_temperature
 
 
@@ -84,9 +85,9 @@ class TemperatureTracker(ValidationCallback):
         rows = labels if read.targets is None else read.targets
         found = fit_temperature(*calibration_data(logits, rows, weight)[:3])
         p = np.exp(arrays.log_softmax(logits / found.temperature))
-        confidence, correct = exact.top_label(labels, p)
-        error = exact.expected_calibration_error(
-            confidence, correct, self.num_bins, weight=weight
+        confidence, correct = top_label(labels, p)
+        error = expected_calibration_error(
+            confidence, correct, self.num_bins, weights=weight
         )
         logs["val_temperature"] = float(found.temperature)
         logs["val_calibrated_negative_log_likelihood"] = float(found.nll_after)

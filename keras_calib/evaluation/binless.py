@@ -1,24 +1,17 @@
-"""Errors without bins: KS, smooth ECE, kernel; and how well errors rank."""
+"""Errors without bins: kernel, smooth ECE; and how well confidence ranks."""
 
 import numpy as np
 
 from keras_calib.evaluation.events import between
-from keras_calib.evaluation.events import divide
 from keras_calib.evaluation.events import running
+from keras_calib.ops.bin_errors import divide
+from keras_calib.ops.smooth_error import smooth_error as error_of_nodes
 
 NODES = 8192
 REPLICATE_NODES = 1024
 
 
-def ks_error(events):
-    """`max_t |1/n sum_{c_i <= t} (c_i - a_i)|`, at the ends of ties only."""
-    if not len(events):
-        return np.zeros(events.residuals_below.shape[:-1])[()]
-    ends = events.residuals_below[..., events.tie_ends]
-    return divide(np.abs(ends).max(axis=-1), events.total)[()]
-
-
-def kernel_error(events, width=0.4, unbiased=False):
+def kernel_error(events, width=0.4):
     """MMCE with the kernel `exp(-|c - c'| / width)`, in `n log n`.
 
     In sorted order the kernel is a quotient, so that the sum over pairs is a
@@ -27,19 +20,13 @@ def kernel_error(events, width=0.4, unbiased=False):
     Args:
         events: `Events`.
         width: float, the kernel's width.
-        unbiased: return the unbiased *square*, which may be negative.
     """
     r = events.weigh(events.residuals)
     below = running(r * np.exp(events.values / width))[..., :-1]
     pairs = 2 * (r * np.exp(-events.values / width) * below).sum(axis=-1)
     total = np.asarray(events.total, "float64")
-    own = (r**2).sum(axis=-1)
-    if unbiased:
-        # Copies of one sample are pairs, a sample with itself is not.
-        square = events.weigh(1.0) if events.square is None else events.square
-        pairs = pairs + own - (square * events.residuals**2).sum(axis=-1)
-        return divide(pairs, total**2 - events.squares_below[..., -1])[()]
-    return np.sqrt(np.maximum(divide(pairs + own, total**2), 0.0))[()]
+    square = divide(pairs + (r**2).sum(axis=-1), total**2)
+    return np.sqrt(np.maximum(square, 0.0))[()]
 
 
 def smooth_error(events, bandwidth=None):
@@ -49,71 +36,21 @@ def smooth_error(events, bandwidth=None):
         events: `Events`.
         bandwidth: float, the kernel's standard deviation, or `None`.
     """
-    shape = events.residuals_below.shape[:-1]
-    if not len(events):
-        return np.zeros(shape)[()]
     place = events.values * NODES
     cell = np.minimum(place.astype("int32"), NODES - 1)
     cuts = np.searchsorted(cell, np.arange(NODES + 1))
+    residual = between(events.residuals_below, cuts)
+    # Each residual is split between the nodes on both sides of it.
     upper = running(events.weigh(events.residuals * (place - cell)))
-    nodes = np.zeros((*shape, NODES + 1))
-    nodes[..., :-1] = between(events.residuals_below, cuts)
-    moved = between(upper, cuts)
-    nodes[..., :-1] -= moved
-    nodes[..., 1:] += moved
+    upper = between(upper, cuts)
+    nodes = np.zeros((*residual.shape[:-1], NODES + 1))
+    nodes[..., :-1] = residual - upper
+    nodes[..., 1:] += upper
     nodes = divide(nodes, np.asarray(events.total)[..., None])
-    return smooth_error_from_nodes(nodes, bandwidth)
-
-
-def smooth_error_from_nodes(nodes, bandwidth=None):
-    """Smooth ECE from residual mass on evenly spaced nodes of `[0, 1]`."""
-    cells = nodes.shape[-1] - 1
-    mass = np.abs(nodes.sum(axis=-1))
-    # Reflection at 0 and 1 is an even function of period 2, in which an inner
-    # node occurs twice and an end node once: its mass is doubled.
-    ends = nodes.copy()
-    ends[..., [0, -1]] *= 2
-    wave = np.concatenate([ends, ends[..., -2:0:-1]], axis=-1)
-    spectrum = np.fft.rfft(wave, axis=-1)
-    # Replicates are looked at on a coarser grid, which is several times
+    # Replicates are integrated on a coarser grid, which is several times
     # faster and moves them by less than 1e-5.
-    points = cells if mass.ndim == 0 else min(cells, REPLICATE_NODES)
-    spectrum = spectrum[..., : points + 1]
-    frequency = np.pi * np.arange(points + 1)
-
-    def error(sigma):
-        damping = np.exp(-0.5 * (frequency * np.asarray(sigma)[..., None]) ** 2)
-        wave = np.fft.irfft(spectrum * damping, n=2 * points, axis=-1)
-        size = np.abs(wave[..., : points + 1])
-        # The trapezoid rule; `irfft` has divided by the number of points.
-        return size.sum(axis=-1) - (size[..., 0] + size[..., -1]) / 2
-
-    if bandwidth is not None:
-        return error(np.full(mass.shape, float(bandwidth)))[()]
-    return fixed_point(error, np.maximum(mass, 2 / points))[()]
-
-
-def fixed_point(error, low, steps=60, tolerance=1e-10):
-    """`s = error(s)` of a falling function; `error(low)` if that is below."""
-    at_low = error(low)
-    found = at_low <= low
-    high, above = np.maximum(at_low, low), at_low - low
-    below = error(high) - high
-    value = np.where(found, at_low, high)
-    for step in range(steps):
-        if (found | (high - low < tolerance)).all():
-            break
-        slope = np.where(above > below, above - below, 1.0)
-        middle = low + (high - low) * np.where(
-            step % 3 == 2, 0.5, np.clip(above / slope, 0, 1)
-        )
-        excess = error(middle) - middle
-        value = np.where(found, value, middle + excess)
-        up = excess > 0
-        low, above = np.where(up, middle, low), np.where(up, excess, above)
-        high, below = np.where(up, high, middle), np.where(up, below, excess)
-        found = found | (np.abs(excess) < tolerance)
-    return value
+    points = REPLICATE_NODES if nodes.ndim > 1 else NODES
+    return error_of_nodes(nodes, bandwidth, points, steps=30, xp=np)[()]
 
 
 def harmonic(x):
@@ -136,16 +73,13 @@ def selective_risk(events):
     Returns:
         AURC and E-AURC, each of shape `(...)`.
     """
-    zero = np.zeros(events.residuals_below.shape[:-1])
-    if not len(events):
-        return zero[()], zero[()]
-    cuts = np.concatenate([[0], events.tie_ends])
-    weight = between(events.weights_below, cuts)[..., ::-1]
-    errors = weight - between(events.hits_below, cuts)[..., ::-1]
+    bins = events.tie_bins
+    weight = bins.weight[..., ::-1]
+    errors = weight - bins.hits[..., ::-1]
     kept, wrong = running(weight), running(errors)
-    share = divide(errors, weight)
+    error_rate = divide(errors, weight)
     rise = np.diff(harmonic(kept), axis=-1)
-    start = wrong[..., :-1] - share * kept[..., :-1]
+    start = wrong[..., :-1] - error_rate * kept[..., :-1]
     total = kept[..., -1]
     area = divide((errors + start * rise).sum(axis=-1), total)
     right = total - wrong[..., -1]
@@ -158,10 +92,8 @@ def ranking(events):
 
     0.5 where there is no hit, or no miss.
     """
-    cuts = np.concatenate([[0], events.tie_ends]).astype(int)
-    weight = between(events.weights_below, cuts)
-    hits = between(events.hits_below, cuts)
-    misses = weight - hits
+    hits = events.tie_bins.hits
+    misses = events.tie_bins.weight - hits
     below = running(misses)[..., :-1]
     won = (hits * (below + misses / 2)).sum(axis=-1)
     pairs = hits.sum(axis=-1) * misses.sum(axis=-1)

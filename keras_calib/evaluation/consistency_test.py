@@ -4,16 +4,12 @@ import dataclasses
 
 import numpy as np
 
-from keras_calib.evaluation.calibration_errors import BINARY
-from keras_calib.evaluation.calibration_errors import CLASSWISE
-from keras_calib.evaluation.calibration_errors import TABLE
-from keras_calib.evaluation.calibration_errors import TOP_LABEL
-from keras_calib.evaluation.calibration_errors import ProgressBar
-from keras_calib.evaluation.calibration_errors import binary_errors
-from keras_calib.evaluation.calibration_errors import class_errors
-from keras_calib.evaluation.calibration_errors import mean_over_classes
-from keras_calib.evaluation.calibration_errors import top_label_errors
-from keras_calib.evaluation.events import Events
+from keras_calib._typing import ArrayLike
+from keras_calib.evaluation.calibration_errors import check_bins
+from keras_calib.evaluation.named_errors import BINARY
+from keras_calib.evaluation.named_errors import CLASSWISE
+from keras_calib.evaluation.named_errors import TOP_LABEL
+from keras_calib.evaluation.replicates import CalibratedDraws
 from keras_calib.inputs.predictions import read_predictions
 
 
@@ -37,20 +33,21 @@ class Consistency:
 
 
 def consistency_test(
-    labels,
-    probabilities,
-    sample_weight=None,
-    metric="expected_calibration_error",
-    num_bins=15,
-    threshold=0.01,
-    from_logits=False,
-    axis=-1,
-    ignore_class=None,
-    num_draws=1000,
-    confidence_level=0.95,
-    seed=0,
-    verbose="auto",
-):
+    labels: ArrayLike,
+    probabilities: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    metric: str = "expected_calibration_error",
+    num_bins: int = 15,
+    threshold: float = 0.01,
+    from_logits: bool = False,
+    axis: int = -1,
+    ignore_class: int | None = None,
+    num_draws: int = 1000,
+    confidence_level: float = 0.95,
+    seed: int = 0,
+    verbose: int | str = "auto",
+) -> Consistency:
     """Test if an error is larger than a calibrated model's would be.
 
     A binned error is above 0 for a calibrated model, too: the accuracy of a
@@ -102,17 +99,8 @@ def consistency_test(
         Diagrams", 2007, section 3; Vaicenavicius et al., "Evaluating model
         calibration in classification", AISTATS 2019, section 5.
     """
-    metrics = TOP_LABEL + CLASSWISE + BINARY
-    if metric not in metrics:
-        raise ValueError(
-            f"`metric` must be one of {metrics}. Received: {metric!r}."
-        )
-    if num_draws < 1 or not 0 < confidence_level < 1:
-        raise ValueError(
-            "`num_draws` must be at least 1 and `confidence_level` between 0 "
-            f"and 1. Received: num_draws={num_draws}, "
-            f"confidence_level={confidence_level}."
-        )
+    check_bins(num_bins, threshold)
+    _check(metric, num_draws, confidence_level)
     data = read_predictions(
         labels, probabilities, sample_weight, from_logits, axis, ignore_class
     )
@@ -121,42 +109,9 @@ def consistency_test(
             f"{metric!r} is for two classes. Received: predictions with "
             f"{data.num_classes} classes."
         )
-    null = _Null(data, num_draws, seed, verbose)
-    wanted = (metric,)
-    if metric in TOP_LABEL:
-        confidence, correct = data.top_label
-        values = null.run(
-            confidence,
-            correct,
-            (0.0, confidence),
-            lambda events: top_label_errors(events, num_bins, wanted)[metric],
-        )
-    elif metric in BINARY:
-        p = data.by_class[1]
-        values = null.run(
-            p,
-            data.labels == 1,
-            (0.0, p),
-            lambda events: binary_errors(events, num_bins)[metric],
-        )
-    else:
-        means = 0.0
-        # The label that a uniform number draws is the class in whose part of
-        # [0, 1] it lies.
-        upper = np.cumsum(data.by_class.astype("float64"), axis=0)
-        upper[-1] = 1.0
-        for k in range(data.num_classes):
-            means = means + null.run(
-                data.by_class[k],
-                data.labels == k,
-                (upper[k - 1] if k else 0.0, upper[k]),
-                lambda events: class_errors(
-                    events, num_bins, threshold, wanted
-                )[metric],
-            )
-        means = means / data.num_classes
-        values = mean_over_classes(metric, means)
-    null.bar.finish()
+    passes = data.num_classes if metric in CLASSWISE else 1
+    draws = CalibratedDraws(data, num_draws, seed, passes, verbose)
+    values = draws.statistics((metric,), num_bins, threshold)[metric]
     observed, drawn = float(values[0]), values[1:]
     reached = np.count_nonzero(drawn >= observed - 1e-12)
     return Consistency(
@@ -168,42 +123,15 @@ def consistency_test(
     )
 
 
-class _Null:
-    """The sample with its own labels, then with labels drawn from it."""
-
-    def __init__(self, data, num_draws, seed, verbose):
-        self.data = data
-        self.num_draws = num_draws
-        self.seed = seed
-        self.chunk = max(1, TABLE // max(len(data.labels), 1))
-        self.starts = range(0, num_draws, self.chunk)
-        self.bar = ProgressBar(data.num_classes * len(self.starts), verbose)
-
-    def run(self, confidence, correct, part, function):
-        """Values of a function of events, `(1 + num_draws,)`.
-
-        An event comes true where a uniform number lies in `part`, an interval
-        as long as its confidence.
-        """
-        order = np.argsort(confidence, kind="stable")
-        low, high = (
-            np.broadcast_to(end, confidence.shape)[order] for end in part
+def _check(metric, num_draws, level):
+    metrics = (*TOP_LABEL, *CLASSWISE, *BINARY)
+    if metric not in metrics:
+        raise ValueError(
+            f"`metric` must be one of {metrics}. Received: {metric!r}."
         )
-        confidence = confidence[order]
-        weight = self.data.weight
-        weight = None if weight is None else weight[order]
-        square = None if weight is None else weight**2
-
-        def value(correct):
-            return function(Events(confidence, correct, weight, square))
-
-        own = np.asarray(correct, "float64")[order]
-        found = [np.reshape(value(own), 1)]
-        for start in self.starts:
-            size = min(self.chunk, self.num_draws - start)
-            rng = np.random.default_rng([self.seed, start])
-            uniform = rng.random((size, len(order)))[:, order]
-            drawn = (uniform >= low) & (uniform < high)
-            found.append(np.broadcast_to(value(drawn.astype("float64")), size))
-            self.bar.step()
-        return np.concatenate(found)
+    if num_draws < 1 or not 0 < level < 1:
+        raise ValueError(
+            "`num_draws` must be at least 1 and `confidence_level` between 0 "
+            f"and 1. Received: num_draws={num_draws}, "
+            f"confidence_level={level}."
+        )

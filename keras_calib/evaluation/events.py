@@ -10,6 +10,7 @@ import functools
 
 import numpy as np
 
+from keras_calib.ops.bin_errors import Bins
 from keras_calib.ops.binning import interior_edges
 
 
@@ -20,69 +21,58 @@ def running(values):
     return sums
 
 
-def between(sums, cuts):
-    """Sums of the runs between neighbouring cuts."""
+def at(sums, cuts):
+    """Running sums at positions, which may be others in each row."""
     if cuts.ndim == 1 or sums.ndim == 1:
-        return np.diff(sums[..., cuts], axis=-1)
-    return np.diff(np.take_along_axis(sums, cuts, axis=-1), axis=-1)
+        return sums[..., cuts]
+    return np.take_along_axis(sums, cuts, axis=-1)
 
 
-@dataclasses.dataclass(frozen=True)
-class Bins:
-    """Sums per bin, each of shape `(..., num_bins)`, made when asked for.
+def between(sums, cuts):
+    """Sums of the runs between neighboring cuts."""
+    return np.diff(at(sums, cuts), axis=-1)
 
-    Attributes:
+
+class SortedBins(Bins):
+    """`Bins` of sorted samples, each sum computed when it is asked for.
+
+    Args:
         events: `Events`.
-        cuts: positions between the bins, from 0 to `n`.
+        cuts: positions between the bins, from 0 to `n`; one row of them, or
+            one for each replicate.
     """
 
-    events: "Events"
-    cuts: np.ndarray
+    xp = np
+
+    def __init__(self, events, cuts):
+        self.events = events
+        self.cuts = cuts
 
     @functools.cached_property
     def weight(self):
-        """`n_m`, the sum of weights."""
         if self.events.weight is None:
             return np.diff(self.cuts)
         return between(self.events.weights_below, self.cuts)
 
     @functools.cached_property
     def residual(self):
-        """`sum w (confidence - correct)`."""
         return between(self.events.residuals_below, self.cuts)
 
     @functools.cached_property
     def hits(self):
-        """`sum w correct`."""
         return between(self.events.hits_below, self.cuts)
 
     @functools.cached_property
     def square(self):
-        """`sum w^2`, to tell how many samples a weight stands for."""
         return between(self.events.squares_below, self.cuts)
 
     @property
     def total(self):
-        return self.weight.sum(axis=-1)
+        return self.events.total
 
     @property
-    def accuracy(self):
-        return divide(self.hits, self.weight)
-
-    @property
-    def gap(self):
-        """Mean confidence minus accuracy."""
-        return divide(self.residual, self.weight)
-
-    @property
-    def confidence(self):
-        return self.gap + self.accuracy
-
-
-def divide(a, b):
-    """`a / b`, and 0 where `b` is 0."""
-    a, b = np.broadcast_arrays(a, b)
-    return np.divide(a, b, out=np.zeros(a.shape), where=b != 0)
+    def residual_below(self):
+        return at(self.events.residuals_below, self.cuts[..., 1:])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +137,7 @@ class Events:
 
     def bins(self, cuts):
         """Sums per bin, from positions between the bins; see `width_cuts`."""
-        return Bins(self, cuts)
+        return SortedBins(self, cuts)
 
     def from_position(self, start):
         """The events from a position on, as events of their own."""
@@ -163,52 +153,42 @@ class Events:
 
     def width_cuts(self, num_bins):
         """Positions between right-closed bins of equal width."""
-        edges = interior_edges(num_bins, self.confidence.dtype.name)
+        edges = interior_edges(num_bins).astype(self.confidence.dtype)
         cuts = np.searchsorted(self.confidence, edges, side="right")
         return np.concatenate([[0], cuts, [len(self)]])
 
-    def mass_cuts(self, num_bins, rule="group", ties=True):
+    def mass_cuts(self, num_bins, rule="group"):
         """Positions between bins of equal mass.
 
         The upper edge of bin `j` is the value of rank `ceil(j n / num_bins)`;
-        equal values are never separated unless `ties=False`.
+        equal values are never separated, so that the order of the samples does
+        not matter. With weights, ranks are sums of weight.
 
         Args:
             num_bins: int.
             rule: `"group"`, or `"split"` for the ranks of `np.array_split`,
                 whose first bins take the remainder. Weights that do not count
                 repetitions have no remainder, and both rules are one.
-            ties: keep equal values together.
 
         Returns:
             Int array, `(..., num_bins + 1)`, from 0 to `n`.
         """
-        share = np.arange(1, num_bins) / num_bins
+        j = np.arange(1, num_bins)
+        total = np.asarray(self.total)[..., None]
+        rank = j * total / num_bins
+        if rule == "split" and self.square is None:
+            rank = j * (total // num_bins) + np.minimum(j, total % num_bins)
         if self.weight is None:
-            n, j = len(self), np.arange(1, num_bins)
-            position = -(-j * n // num_bins)
-            if rule == "split":
-                position = j * (n // num_bins) + np.minimum(j, n % num_bins)
+            position = np.ceil(rank).astype(int)
         else:
-            total = np.asarray(self.total)[..., None]
-            rank = share * total
-            if rule == "split" and self.square is None:
-                j = np.arange(1, num_bins)
-                whole = j * (total // num_bins)
-                rank = whole + np.minimum(j, total % num_bins)
             # A rank is reached although the division was rounded up.
             rank = rank - 1e-9 * total
-            position = np.stack(
-                [
-                    np.searchsorted(below, wanted)
-                    for below, wanted in zip(
-                        np.atleast_2d(self.weights_below),
-                        np.atleast_2d(rank),
-                        strict=True,
-                    )
-                ]
-            ).reshape(rank.shape)
-        if ties and len(self):
+            pairs = np.atleast_2d(self.weights_below), np.atleast_2d(rank)
+            position = np.reshape(
+                [np.searchsorted(*pair) for pair in zip(*pairs, strict=True)],
+                rank.shape,
+            )
+        if len(self):
             upper = self.confidence[np.maximum(position - 1, 0)]
             end = np.searchsorted(self.confidence, upper, side="right")
             position = np.where(position > 0, end, 0)
@@ -216,12 +196,10 @@ class Events:
         return np.concatenate([ends, position, ends + len(self)], axis=-1)
 
     @functools.cached_property
-    def tie_ends(self):
-        """Positions at which the confidence changes, and `n`; `(groups,)`."""
-        if not len(self):
-            return np.zeros(0, int)
+    def tie_bins(self):
+        """A bin for each distinct confidence."""
         changes = np.flatnonzero(self.confidence[1:] != self.confidence[:-1])
-        return np.append(changes + 1, len(self))
+        return self.bins(np.concatenate([[0], changes + 1, [len(self)]]))
 
 
 def sort_events(confidence, correct, weight=None):

@@ -16,8 +16,8 @@ import dataclasses
 import numpy as np
 
 from keras_calib.evaluation.events import between
-from keras_calib.evaluation.events import divide
 from keras_calib.evaluation.events import running
+from keras_calib.ops.bin_errors import divide
 
 # From this variance on a sum of Bernoulli variables is taken for normal.
 NORMAL_FROM = 25.0

@@ -19,6 +19,24 @@ from keras_calib.keras_private import keras_mask
 TINY = np.finfo("float32").tiny
 
 
+def top_label(labels, probabilities):
+    """Confidence and correctness of each prediction.
+
+    Args:
+        labels: class ids, shape `(n,)`.
+        probabilities: shape `(n, num_classes)`.
+
+    Returns:
+        confidence: in the dtype of `probabilities`, because a value at the
+            edge of a bin must stay there, `(n,)`.
+        correct: 1.0 where the first largest probability is the label's,
+            float64, `(n,)`.
+    """
+    predicted = probabilities.argmax(axis=-1)
+    confidence = probabilities[np.arange(len(predicted)), predicted]
+    return confidence, (predicted == labels).astype("float64")
+
+
 @dataclasses.dataclass(frozen=True)
 class Predictions:
     """What counts of a prediction set: one row per sample, token or pixel.
@@ -53,12 +71,10 @@ class Predictions:
 
     @functools.cached_property
     def top_label(self):
-        """Confidence and correctness of each prediction, as `exact`'s."""
+        """Confidence and correctness; see the function `top_label`."""
         n, num_classes = self.probabilities.shape
         if n < 1000 * num_classes:
-            predicted = self.probabilities.argmax(axis=-1)
-            confidence = self.probabilities[np.arange(n), predicted]
-            return confidence, (predicted == self.labels).astype("float64")
+            return top_label(self.labels, self.probabilities)
         # Passes over whole classes are faster than a search per row, which is
         # left for ties: of equal probabilities the first is the prediction.
         confidence = self.by_class.max(axis=0)

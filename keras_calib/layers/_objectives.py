@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_calib.evaluation import bin_sums as exact
+from keras_calib.evaluation.bin_sums import expected_calibration_error
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arrays import as_array
 
@@ -196,8 +196,8 @@ class ExpectedCalibrationError(_OfConfidence):
         self.norm = norm
 
     def of(self, confidence, correct, weight=None):
-        return exact.expected_calibration_error(
-            confidence, correct, self.num_bins, norm=self.norm, weight=weight
+        return expected_calibration_error(
+            confidence, correct, self.num_bins, norm=self.norm, weights=weight
         )
 
     def arguments(self):

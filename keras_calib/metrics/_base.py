@@ -1,9 +1,14 @@
 """What every streaming metric shares: rows in, sums that do not drift."""
 
+import re
+from collections.abc import Iterable
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import Tensor
 from keras_calib.inputs.predictions import read_predictions
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.rows import mask_of
@@ -11,6 +16,8 @@ from keras_calib.keras_private import carried_logits
 from keras_calib.keras_private import keras_mask
 from keras_calib.keras_private import lower_is_better
 from keras_calib.ops.confidence import top_label
+
+WORDS = re.compile("(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 @lower_is_better
@@ -21,37 +28,46 @@ class CalibrationMetric(keras.metrics.Metric):
     stops at 2^24. So each sum is kept as two numbers, the second holding what
     did not fit into the first.
 
+    A subclass names its own arguments in `settings`, and keeps each as an
+    attribute of that name: `get_config` reads them.
+
     Args:
         from_logits: whether predictions are logits.
         axis: the class axis.
         ignore_class: rows with this label do not count.
-        name: name in the logs.
+        name: name in the logs, by default that of the class, in snake case.
         dtype: as in Keras; sums are float32 at least.
     """
 
+    settings: tuple[str, ...] = ()
+    # How many classes the sums have, where their shape depends on it.
+    classes: int | None = None
+
     def __init__(
         self,
-        from_logits=False,
-        axis=-1,
-        ignore_class=None,
-        name=None,
-        dtype=None,
-    ):
+        *,
+        from_logits: bool = False,
+        axis: int = -1,
+        ignore_class: int | None = None,
+        name: str | None = None,
+        dtype: Any = None,
+    ) -> None:
+        name = name or WORDS.sub("_", type(self).__name__).lower()
         super().__init__(name=name, dtype=dtype)
         self.from_logits = from_logits
         self.axis = axis
         self.ignore_class = ignore_class
         self._checked = False
-        self._sums = {}
+        self._sums: dict[str, tuple[Any, Any]] = {}
 
-    def add_sums(self, name, shape):
+    def add_sums(self, name: str, shape: tuple[int, ...]) -> None:
         """Add a sum that starts at zero; see `add_to` and `sums`."""
         self._sums[name] = tuple(
             self.add_variable(shape, "zeros", dtype="float32", name=part)
             for part in (name, f"{name}_rest")
         )
 
-    def add_to(self, name, values):
+    def add_to(self, name: str, values: Tensor) -> None:
         """Add to a sum, and keep what rounding takes away (Knuth's two-sum)."""
         total, rest = self._sums[name]
         values = ops.cast(values, "float32")
@@ -62,40 +78,49 @@ class CalibrationMetric(keras.metrics.Metric):
         rest.assign(rest + lost)
         total.assign(new)
 
-    def sums(self, name):
+    def sums(self, name: str) -> Tensor:
         """The value of a sum, float32."""
         total, rest = self._sums[name]
         return ops.convert_to_tensor(total) + ops.convert_to_tensor(rest)
 
-    def merge_state(self, metrics):
+    def create_sums(self) -> None:
+        """Create the sums whose shape depends on `classes`."""
+
+    def create_for(self, num_classes: int) -> None:
+        """Create the sums per class, once the number of classes is known."""
+        if self.classes is None:
+            self.classes = num_classes
+            self.create_sums()
+        elif num_classes != self.classes:
+            raise ValueError(
+                f"The metric counts {self.classes} classes. Received: "
+                f"predictions with {num_classes}. Make one metric for each."
+            )
+
+    def merge_state(self, metrics: Iterable["CalibrationMetric"]) -> None:
         """Add what other metrics of the same settings have seen.
 
         Args:
             metrics: an iterable of metrics, of other processes for example.
         """
         for other in metrics:
-            self.build_like(other)
+            if other.classes is not None:
+                self.create_for(other.classes)
             for name, parts in other._sums.items():
                 for part in parts:
                     self.add_to(name, ops.convert_to_tensor(part))
 
-    def build_like(self, other):
-        """Create the sums that wait for the first batch, if `other` has them.
-
-        For metrics whose state depends on the number of classes.
-        """
-
-    def rows(self, y_true, y_pred, sample_weight=None):
+    def rows(self, y_true, y_pred, sample_weight=None, *, axis=None, mask=None):
         """Read a batch as `Rows`; the first one that can be seen is checked."""
         rows = as_rows(
             y_true,
             y_pred,
             sample_weight,
             from_logits=self.from_logits,
-            axis=self.axis,
+            axis=self.axis if axis is None else axis,
             ignore_class=self.ignore_class,
             check=not self._checked,
-            mask=mask_of(y_true, y_pred),
+            mask=mask_of(y_true, y_pred) if mask is None else mask,
             use_carried=False,
         )
         self._checked = self._checked or rows.checked
@@ -104,7 +129,7 @@ class CalibrationMetric(keras.metrics.Metric):
     def events(self, y_true, y_pred, sample_weight=None):
         """Confidence, correctness and weight of each row's prediction.
 
-        A row that cannot be has confidence NaN: compiled code cannot raise.
+        Invalid rows get a NaN confidence, because compiled code cannot raise.
         """
         rows = self.rows(y_true, y_pred, sample_weight)
         confidence, correct = top_label(rows)
@@ -112,9 +137,9 @@ class CalibrationMetric(keras.metrics.Metric):
         return confidence, correct, rows.weights
 
     def host_events(self, y_true, y_pred, sample_weight=None):
-        """The same as NumPy arrays, where that is cheap; `None` elsewhere.
+        """`events` as NumPy arrays where that is cheap, else `None`.
 
-        Also where the input is bad: `events` tells.
+        `None` also for bad input: `events` has the message.
         """
         softmax_as_logits = (
             self.from_logits and carried_logits(y_pred) is not None
@@ -130,7 +155,7 @@ class CalibrationMetric(keras.metrics.Metric):
                 self.axis,
                 self.ignore_class,
                 keras_mask(y_pred),
-                # Of one batch among many.
+                # Weights are relative to those of all batches.
                 relative=False,
             )
         except ValueError:
@@ -141,12 +166,11 @@ class CalibrationMetric(keras.metrics.Metric):
             weight = np.ones(len(found.labels))
         return (*found.top_label, weight)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
+        names = ("from_logits", "axis", "ignore_class", *self.settings)
         return {
             **super().get_config(),
-            "from_logits": self.from_logits,
-            "axis": self.axis,
-            "ignore_class": self.ignore_class,
+            **{name: getattr(self, name) for name in names},
         }
 
 

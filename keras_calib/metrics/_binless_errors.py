@@ -1,14 +1,22 @@
 """Errors without fixed bins: sweep, KS, smooth; streamed from fixed cells."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
 from keras_calib.metrics import _histogram as histogram
 from keras_calib.metrics._base import CalibrationMetric
 from keras_calib.metrics._binned import BinnedMetric
-from keras_calib.metrics._expected_calibration_error import without
+from keras_calib.ops.bin_errors import Bins
+from keras_calib.ops.bin_errors import accuracy_falls
+from keras_calib.ops.bin_errors import calibration_error
+from keras_calib.ops.bin_errors import ks_error
 from keras_calib.ops.binning import bin_sums
+from keras_calib.ops.smooth_error import smooth_error
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -24,11 +32,8 @@ class KSCalibrationError(BinnedMetric):
     value comes from `calibration_errors` and `CalibrationMonitor`.
 
     Args:
-        from_logits: whether predictions are logits.
-        axis: the class axis.
-        ignore_class: rows with this label do not count.
-        name: name in the logs.
-        dtype: as in Keras; sums are float32 at least.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
+            `CalibrationMetric`.
 
     Raises:
         ValueError: for bad input.
@@ -45,31 +50,11 @@ class KSCalibrationError(BinnedMetric):
         2021, section 3.1.
     """
 
-    def __init__(
-        self,
-        from_logits=False,
-        axis=-1,
-        ignore_class=None,
-        name="ks_calibration_error",
-        dtype=None,
-    ):
-        super().__init__(
-            1,
-            "mass",
-            from_logits=from_logits,
-            axis=axis,
-            ignore_class=ignore_class,
-            name=name,
-            dtype=dtype,
-        )
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(num_bins=1, binning="mass", **kwargs)
 
-    def result(self):
-        weight, residual = ops.unstack(self.sums("sums"))
-        largest = ops.max(ops.abs(ops.cumsum(residual)))
-        return ops.divide_no_nan(largest, ops.sum(weight))
-
-    def get_config(self):
-        return without(without(super().get_config(), "num_bins"), "binning")
+    def result(self) -> Tensor:
+        return ks_error(Bins(*ops.unstack(self.sums("sums"))))
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -88,11 +73,8 @@ class SweepCalibrationError(BinnedMetric):
     Args:
         norm: 1 or 2.
         max_bins: int, where the sweep stops at the latest.
-        from_logits: whether predictions are logits.
-        axis: the class axis.
-        ignore_class: rows with this label do not count.
-        name: name in the logs.
-        dtype: as in Keras; sums are float32 at least.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
+            `CalibrationMetric`.
 
     Raises:
         ValueError: if an argument is out of its range, or for bad input.
@@ -109,107 +91,59 @@ class SweepCalibrationError(BinnedMetric):
         AISTATS 2022, algorithm 1.
     """
 
-    arithmetic = False
+    settings = ("norm", "max_bins")
+    norms = (1, 2)
+    num_columns = 3
 
     def __init__(
-        self,
-        norm=2,
-        max_bins=64,
-        from_logits=False,
-        axis=-1,
-        ignore_class=None,
-        name="sweep_calibration_error",
-        dtype=None,
-    ):
-        super().__init__(
-            max_bins,
-            "mass",
-            norm,
-            norms=(1, 2),
-            columns=3,
-            from_logits=from_logits,
-            axis=axis,
-            ignore_class=ignore_class,
-            name=name,
-            dtype=dtype,
-        )
+        self, *, norm: float = 2, max_bins: int = 64, **kwargs: Any
+    ) -> None:
+        super().__init__(num_bins=max_bins, binning="mass", norm=norm, **kwargs)
         self.max_bins = max_bins
         self.add_sums("squares", ())
 
     def per_event(self, confidence, correct, weight):
         self.add_to("squares", ops.sum(weight**2))
-        residual = weight * (confidence - correct)
-        return [weight, residual, weight * correct]
+        return super().per_event(confidence, correct, weight)
 
-    def _sweep(self):
-        """Error at each number of bins, and the first to be rejected."""
-        sums = self.sums("sums")
-        most = self.max_bins
+    def _bins_of_each_number(self):
+        """`Bins` with a row for 1, 2, ... `max_bins` bins, and empty ones."""
+        sums, most = self.sums("sums"), self.max_bins
         number, place = np.meshgrid(
             np.arange(1, most + 1), np.arange(most + 1), indexing="ij"
         )
-        share = np.minimum(place / number, 1.0)
-        upper = histogram.cells_below(sums[0], share.reshape(-1))
-        # Bounds above the last bin are all the end: empty bins.
-        upper = ops.where(share.reshape(-1) >= 1, sums.shape[1], upper)
-        upper = ops.where(share.reshape(-1) <= 0, 0, upper)
-        running = ops.pad(ops.cumsum(sums, axis=1), [[0, 0], [1, 0]])
-        running = ops.reshape(
-            ops.take(running, upper, axis=1), (3, *share.shape)
-        )
-        weight, residual, hits = ops.unstack(
-            running[:, :, 1:] - running[:, :, :-1]
-        )
-        used = weight > 0
-        accuracy = ops.where(used, ops.divide_no_nan(hits, weight), 0.0)
-        total = ops.sum(sums[0])
-        squares = self.sums("squares")
+        fraction = np.minimum(place / number, 1.0).reshape(-1)
+        upper = histogram.cells_below(sums[0], fraction)
+        upper = ops.where(fraction >= 1, sums.shape[1], upper)
+        upper = ops.where(fraction <= 0, 0, upper)
+        below = ops.pad(ops.cumsum(sums, axis=1), [[0, 0], [1, 0]])
+        below = ops.take(below, upper, axis=1)
+        below = ops.reshape(below, (3, most, most + 1))
+        return Bins(*ops.unstack(below[:, :, 1:] - below[:, :, :-1]))
+
+    def _sweep(self):
+        """Error of each number of bins, and how many numbers are accepted."""
+        bins = self._bins_of_each_number()
+        total, squares = ops.sum(self.sums("sums")[0]), self.sums("squares")
         # Sums of counts are exact, those of weights are rounded.
         rounded = ops.abs(squares - total) > 1e-6 * total
-        rounding = 1e-6 * ops.divide_no_nan(total, weight)
-        rounding = ops.where(rounded, rounding, 0.0)
-        falls = accuracy < _highest_before(accuracy) - rounding
-        falls = ops.logical_and(falls, used)
-        size = ops.abs(residual)
-        if self.norm == 2:
-            size = ops.divide_no_nan(size**2, weight)
-        error = ops.divide_no_nan(
-            ops.sum(size, axis=1), ops.sum(weight, axis=1)
-        )
+        rounding = 1e-6 * ops.divide_no_nan(total, bins.weight)
+        falls = accuracy_falls(bins, ops.where(rounded, rounding, 0.0))
         # At most one bin less than there are samples, however weighted.
         samples = ops.divide_no_nan(total**2, squares)
-        many = np.arange(1, most + 1).astype("float32")
-        many = ops.convert_to_tensor(many) > samples - 0.5
-        many = ops.logical_and(many, ops.arange(most) > 0)
-        rejected = ops.logical_or(ops.any(falls, axis=1), many)
-        rejected = ops.cast(rejected, "int32")
-        return error if self.norm == 1 else ops.sqrt(error), rejected
+        number = ops.arange(1, self.max_bins + 1, dtype="float32")
+        many = ops.logical_and(number > samples - 0.5, number > 1)
+        rejected = ops.cast(ops.logical_or(falls, many), "int32")
+        accepted = ops.cast(ops.cumsum(rejected) == 0, "int32")
+        return calibration_error(bins, self.norm), ops.sum(accepted)
 
-    def used_bins(self):
+    def used_bins(self) -> Tensor:
         """How many bins the sweep stopped at, int32."""
-        _, rejected = self._sweep()
-        return ops.sum(ops.cast(ops.cumsum(rejected) == 0, "int32"))
+        return self._sweep()[1]
 
-    def result(self):
-        error, rejected = self._sweep()
-        kept = ops.cast(ops.cumsum(rejected) == 0, "int32")
-        return ops.take(error, ops.sum(kept) - 1)
-
-    def get_config(self):
-        config = without(without(super().get_config(), "num_bins"), "binning")
-        return {**config, "max_bins": self.max_bins}
-
-
-def _highest_before(values):
-    """Largest of the values to the left on the last axis; 0 for the first."""
-    width = values.shape[-1]
-    values = ops.pad(values, [[0, 0], [1, 0]])[:, :width]
-    step = 1
-    while step < width:
-        shifted = ops.pad(values, [[0, 0], [step, 0]])[:, :width]
-        values = ops.maximum(values, shifted)
-        step *= 2
-    return values
+    def result(self) -> Tensor:
+        error, number = self._sweep()
+        return ops.take(error, number - 1)
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -228,11 +162,8 @@ class SmoothCalibrationError(CalibrationMetric):
 
     Args:
         bandwidth: float, a fixed `s`; `None` for the fixed point.
-        from_logits: whether predictions are logits.
-        axis: the class axis.
-        ignore_class: rows with this label do not count.
-        name: name in the logs.
-        dtype: as in Keras; sums are float32 at least.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
+            `CalibrationMetric`.
 
     Raises:
         ValueError: if an argument is out of its range, or for bad input.
@@ -249,24 +180,13 @@ class SmoothCalibrationError(CalibrationMetric):
         Kernel Smoothing", ICLR 2024, sections 3 and 4.
     """
 
+    settings = ("bandwidth",)
     CELLS = 4096
 
     def __init__(
-        self,
-        bandwidth=None,
-        from_logits=False,
-        axis=-1,
-        ignore_class=None,
-        name="smooth_calibration_error",
-        dtype=None,
-    ):
-        super().__init__(
-            from_logits=from_logits,
-            axis=axis,
-            ignore_class=ignore_class,
-            name=name,
-            dtype=dtype,
-        )
+        self, *, bandwidth: float | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
         if bandwidth is not None and not 0 < bandwidth <= 1:
             raise ValueError(
                 "`bandwidth` is a distance between confidences, in (0, 1]. "
@@ -276,7 +196,12 @@ class SmoothCalibrationError(CalibrationMetric):
         self.add_sums("nodes", (self.CELLS + 1,))
         self.add_sums("weight", ())
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(
+        self,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> None:
         confidence, correct, weight = self.events(y_true, y_pred, sample_weight)
         residual = weight * (confidence - correct)
         place = ops.clip(confidence, 0.0, 1.0) * self.CELLS
@@ -293,70 +218,6 @@ class SmoothCalibrationError(CalibrationMetric):
         self.add_to("nodes", nodes[0])
         self.add_to("weight", ops.sum(weight))
 
-    def result(self):
+    def result(self) -> Tensor:
         nodes = ops.divide_no_nan(self.sums("nodes"), self.sums("weight"))
-        error = _smoothed(nodes)
-        if self.bandwidth is not None:
-            return error(self.bandwidth)
-        low = ops.maximum(ops.abs(ops.sum(nodes)), 2.0 / self.CELLS)
-        return _fixed_point(error, low)
-
-    def get_config(self):
-        return {**super().get_config(), "bandwidth": self.bandwidth}
-
-
-def _smoothed(nodes):
-    """The smooth error of residual mass on nodes, a function of bandwidth."""
-    cells = nodes.shape[0] - 1
-    # Reflection at 0 and 1 is an even function of period 2, in which an inner
-    # node occurs twice and an end node once: its mass is doubled.
-    ends = np.ones(cells + 1, "float32")
-    ends[[0, -1]] = 2.0
-    nodes = nodes * ops.convert_to_tensor(ends)
-    wave = ops.concatenate([nodes, ops.flip(nodes[1:-1])])
-    spectrum, imaginary = ops.rfft(wave)
-    frequency = np.pi * np.arange(cells + 1, dtype="float32")
-    frequency = ops.convert_to_tensor(frequency)
-    # The trapezoid rule over the nodes.
-    trapezoid = np.ones(cells + 1, "float32")
-    trapezoid[[0, -1]] = 0.5
-    trapezoid = ops.convert_to_tensor(trapezoid)
-
-    def error(bandwidth):
-        damped = spectrum * ops.exp(-0.5 * (frequency * bandwidth) ** 2)
-        density = ops.irfft((damped, ops.zeros_like(imaginary)))
-        return ops.sum(ops.abs(density[: cells + 1]) * trapezoid)
-
-    return error
-
-
-def _fixed_point(error, low, steps=10):
-    """`s = error(s)` of a falling function; `error(low)` if that is below.
-
-    False position (Illinois) for `log error(s) - log s` in `log s`, which is
-    nearly straight: a sum of kernels falls like a power of its bandwidth.
-    """
-
-    def excess(place):
-        return ops.log(ops.maximum(error(ops.exp(place)), 1e-12)) - place
-
-    first, start = error(low), low
-    low, high = ops.log(low), ops.log(ops.maximum(first, low))
-    above, below = excess(low), excess(high)
-    up = None
-    for step in range(steps):
-        share = ops.divide_no_nan(above, above - below)
-        middle = low + (high - low) * (0.5 if step % 4 == 3 else share)
-        value, last = excess(middle), up
-        up = value > 0
-        if last is not None:
-            # An end that stays twice is given half its weight.
-            again = ops.equal(up, last)
-            below = ops.where(ops.logical_and(again, up), below / 2, below)
-            again = ops.logical_and(again, ops.logical_not(up))
-            above = ops.where(again, above / 2, above)
-        low, above = ops.where(up, middle, low), ops.where(up, value, above)
-        high, below = ops.where(up, high, middle), ops.where(up, below, value)
-    share = ops.divide_no_nan(above, above - below)
-    found = ops.exp(low + (high - low) * share)
-    return ops.where(first <= start, first, found)
+        return smooth_error(nodes, self.bandwidth)

@@ -1,16 +1,20 @@
 """What the errors over bins of confidence share: settings, sums, result."""
 
+from typing import Any
+
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
 from keras_calib.metrics import _histogram as histogram
 from keras_calib.metrics._base import CalibrationMetric
-from keras_calib.ops.binning import bin_index
+from keras_calib.ops.bin_errors import INFINITY
+from keras_calib.ops.bin_errors import Bins
+from keras_calib.ops.bin_errors import calibration_error
 from keras_calib.ops.binning import bin_sums
-from keras_calib.ops.binning import calibration_error
-from keras_calib.ops.binning import cell_index
-
-INFINITY = float("inf")
+from keras_calib.ops.binning import interior_edges
+from keras_calib.ops.binning import interval_index
 
 
 class BinnedMetric(CalibrationMetric):
@@ -19,23 +23,33 @@ class BinnedMetric(CalibrationMetric):
     Args:
         num_bins: int, how many bins.
         binning: `"width"`, or `"mass"` from a fine histogram.
-        norm: the power of the gap, or `inf`; `None` where there is none.
-        norms: the powers that the metric knows.
-        columns: how many sums a bin has.
-        **kwargs: of `CalibrationMetric`.
+        norm: the power of the gap, or `inf`.
+        **kwargs: see `CalibrationMetric`.
     """
 
-    # Whether `per_event` and `events` are the plain ones, of arrays, too.
-    arithmetic = True
+    # The norms that the metric knows, and how many sums each bin has.
+    norms: tuple[float, ...] = (1, 2, INFINITY)
+    num_columns = 2
+    # Whether `events` and `per_event` are those of the predicted class, and
+    # work for NumPy arrays.
+    numpy_events = True
+    # Size of the grids of the fine histogram.
+    cells = histogram.CELLS
 
     def __init__(
-        self, num_bins, binning, norm=None, norms=(), columns=2, **kwargs
-    ):
+        self,
+        *,
+        num_bins: int,
+        binning: str = "width",
+        norm: float = 1,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         check_bins(num_bins, binning)
-        if norms and norm not in norms:
+        norm = INFINITY if norm == "inf" else norm
+        if norm not in self.norms:
             shown = ", ".join(
-                'float("inf")' if n == INFINITY else str(n) for n in norms
+                'float("inf")' if n == INFINITY else str(n) for n in self.norms
             )
             raise ValueError(
                 f"`norm` must be one of {shown}. Received: norm={norm!r}."
@@ -43,82 +57,73 @@ class BinnedMetric(CalibrationMetric):
         self.num_bins = num_bins
         self.binning = binning
         self.norm = norm
-        self.columns = columns
         self.create_sums()
 
-    def create_sums(self):
-        self.add_sums("sums", (self.columns, self.num_cells))
+    def create_sums(self) -> None:
+        self.add_sums("sums", (self.num_columns, self.num_cells))
 
     @property
-    def num_cells(self):
-        """How many intervals are kept: the bins, or the fine cells."""
+    def edges(self) -> np.ndarray:
+        """Interior edges of the intervals that have sums: bins, or cells."""
         if self.binning == "width":
-            return self.num_bins
-        return histogram.num_cells()
+            return interior_edges(self.num_bins)
+        return histogram.cell_edges(self.cells)
 
-    def interval_index(self, confidence):
-        """The bin, or the cell, of each confidence."""
-        if self.binning == "width":
-            return bin_index(confidence, self.num_bins)
-        if isinstance(confidence, np.ndarray):
-            edges = histogram.cell_edges().astype(confidence.dtype)
-            return np.searchsorted(edges, confidence)
-        return cell_index(confidence, histogram.cell_edges())
+    @property
+    def num_cells(self) -> int:
+        """How many intervals have sums."""
+        return len(self.edges) + 1
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        host = None
-        if self.arithmetic:
-            host = self.host_events(y_true, y_pred, sample_weight)
-        if host is not None:
-            index = self.interval_index(host[0])
+    def update_state(
+        self,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> None:
+        events = None
+        if self.numpy_events:
+            events = self.host_events(y_true, y_pred, sample_weight)
+        if events is not None:
+            index = interval_index(events[0], self.edges)
             columns = [
                 np.bincount(index, column, self.num_cells)
-                for column in self.per_event(*host)
+                for column in self.per_event(*events)
             ]
-            self.add_to(
-                "sums", ops.convert_to_tensor(np.array(columns, "float32"))
-            )
-            return
-        confidence, correct, weight = self.events(y_true, y_pred, sample_weight)
-        columns = ops.stack(self.per_event(confidence, correct, weight))
-        index = self.interval_index(confidence)
-        self.add_to("sums", bin_sums(columns, index, self.num_cells))
+            sums = ops.convert_to_tensor(np.array(columns, "float32"))
+        else:
+            events = self.events(y_true, y_pred, sample_weight)
+            index = interval_index(events[0], self.edges)
+            columns = ops.stack(self.per_event(*events))
+            sums = bin_sums(columns, index, self.num_cells)
+        self.add_to("sums", sums)
 
     def per_event(self, confidence, correct, weight):
-        """What each event adds to its bin, `columns` vectors of `(n,)`."""
-        return [weight, weight * (confidence - correct)]
+        """What each event adds to the first `num_columns` sums of `Bins`."""
+        columns = [weight, weight * (confidence - correct)]
+        if self.num_columns > 2:
+            columns.append(weight * correct)
+        if self.num_columns > 3:
+            columns.append(weight**2)
+        return columns
 
-    def bins(self):
-        """The sums per bin, `columns` vectors of `(num_bins,)`."""
-        sums = self.sums("sums")
+    def bins(self, sums=None):
+        """`Bins` of the sums, with cells merged to bins of equal mass."""
+        sums = self.sums("sums") if sums is None else sums
         if self.binning == "mass":
-            index = histogram.mass_bin_of_cell(sums[0], self.num_bins)
-            sums = bin_sums(sums, index, self.num_bins)
-        return ops.unstack(sums)
+            sums = histogram.merge_cells(sums, self.num_bins)
+        return Bins(*ops.unstack(sums))
 
-    def result(self):
-        weight, residual = self.bins()
-        return calibration_error(weight, residual, self.norm)
+    def result(self) -> Tensor:
+        return calibration_error(self.bins(), self.norm)
 
-    def get_config(self):
-        config = {
-            **super().get_config(),
-            "num_bins": self.num_bins,
-            "binning": self.binning,
-        }
-        if self.norm is not None:
-            # JSON has no infinity.
-            config["norm"] = "inf" if self.norm == INFINITY else self.norm
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        if config.get("norm") == INFINITY:
+            config["norm"] = "inf"  # JSON has no infinity.
         return config
 
-    @classmethod
-    def from_config(cls, config):
-        if config.get("norm") == "inf":
-            config = {**config, "norm": INFINITY}
-        return cls(**config)
 
-
-def check_bins(num_bins, binning):
+def check_bins(num_bins, binning="width"):
     """Raise `ValueError` unless both are in their range."""
     if num_bins < 1 or num_bins != int(num_bins):
         raise ValueError(
@@ -130,8 +135,3 @@ def check_bins(num_bins, binning):
             '`binning` must be "width" (bins of equal width) or "mass" (bins '
             f"of equal numbers of samples). Received: binning={binning!r}."
         )
-
-
-def centres(num_bins):
-    """The middle of each bin of equal width."""
-    return (np.arange(num_bins) + 0.5) / num_bins

@@ -1,18 +1,22 @@
 """The Brier score, and what it is made of."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
-from keras_calib.metrics._base import CalibrationMetric
-from keras_calib.metrics._binned import centres
+from keras_calib._typing import ArrayLike
 from keras_calib.metrics._binned import check_bins
+from keras_calib.metrics._mean_metrics import MeanOfRows
 from keras_calib.ops.binning import bin_index
-from keras_calib.ops.binning import bin_sums
+from keras_calib.ops.binning import bin_sums_by_class
+from keras_calib.ops.binning import centers
+from keras_calib.ops.binning import interior_edges
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
-class BrierScore(CalibrationMetric):
+class BrierScore(MeanOfRows):
     """Mean squared distance of probabilities and labels, streaming, exact.
 
     `1/n sum_i sum_k (p_ik - t_ik)^2`, from 0 to 2: the sum over the classes,
@@ -26,11 +30,8 @@ class BrierScore(CalibrationMetric):
         num_bins: int, how many bins; `None` for the score alone, which spares
             the state of `12 num_bins num_classes` floats.
         num_classes: int; by default that of the first batch.
-        from_logits: whether predictions are logits.
-        axis: the class axis.
-        ignore_class: rows with this label do not count.
-        name: name in the logs.
-        dtype: as in Keras; sums are float32 at least.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
+            `CalibrationMetric`.
 
     Raises:
         ValueError: if an argument is out of its range, or for bad input.
@@ -52,81 +53,54 @@ class BrierScore(CalibrationMetric):
         decomposition", 2008, eq. 8.
     """
 
+    settings = ("num_bins", "num_classes")
+
     def __init__(
         self,
-        num_bins=15,
-        num_classes=None,
-        from_logits=False,
-        axis=-1,
-        ignore_class=None,
-        name="brier_score",
-        dtype=None,
-    ):
-        super().__init__(
-            from_logits=from_logits,
-            axis=axis,
-            ignore_class=ignore_class,
-            name=name,
-            dtype=dtype,
-        )
+        *,
+        num_bins: int | None = 15,
+        num_classes: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
         if num_bins is not None:
-            check_bins(num_bins, "width")
+            check_bins(num_bins)
         self.num_bins = num_bins
         self.num_classes = num_classes
-        self.classes = None
-        self.add_sums("score", (2,))
         if num_classes is not None:
             self.create_for(num_classes)
 
-    def create_for(self, num_classes):
-        """Create the sums per class, once their number is known."""
-        if self.num_bins is None:
-            return
-        if self.classes is None:
-            self.classes = num_classes
-            self.add_sums("sums", (6, num_classes * self.num_bins))
-        elif num_classes != self.classes:
-            raise ValueError(
-                f"The metric counts {self.classes} classes. Received: "
-                f"predictions with {num_classes}. Make one metric for each."
-            )
+    def create_sums(self) -> None:
+        if self.num_bins is not None:
+            self.add_sums("sums", (6, self.classes, self.num_bins))
 
-    def build_like(self, other):
-        if other.classes is not None:
-            self.create_for(other.classes)
-
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(
+        self,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> None:
         rows = self.rows(y_true, y_pred, sample_weight)
         self.create_for(rows.num_classes)
         p = ops.where(rows.faulty[:, None], float("nan"), rows.probabilities)
         hits = rows.one_hot if rows.targets is None else rows.targets
-        squares = ops.sum((p - hits) ** 2, axis=-1)
-        weight = rows.weights
-        self.add_to(
-            "score", ops.stack([ops.sum(weight), ops.sum(squares * weight)])
-        )
+        self.add_rows(rows, ops.sum((p - hits) ** 2, axis=-1))
         if self.num_bins is None:
             return
         index = bin_index(p, self.num_bins)
-        middle = ops.convert_to_tensor(centres(self.num_bins), p.dtype)
-        distance = p - ops.take(middle, index)
-        weight = ops.broadcast_to(weight[:, None], ops.shape(p))
+        middle = centers(interior_edges(self.num_bins))
+        distance = p - ops.take(ops.convert_to_tensor(middle, p.dtype), index)
         ones = ops.ones_like(p)
         columns = [ones, hits, hits**2, distance, distance**2, distance * hits]
-        columns = ops.stack(
-            [ops.reshape(weight * column, (-1,)) for column in columns]
+        sums = bin_sums_by_class(
+            ops.stack([rows.weights[:, None] * column for column in columns]),
+            index,
+            self.num_bins,
+            np.arange(self.classes),
         )
-        offset = np.arange(self.classes, dtype="int32") * self.num_bins
-        index = ops.reshape(index + ops.convert_to_tensor(offset), (-1,))
-        self.add_to(
-            "sums", bin_sums(columns, index, self.classes * self.num_bins)
-        )
+        self.add_to("sums", sums)
 
-    def result(self):
-        weight, score = ops.unstack(self.sums("score"))
-        return ops.divide_no_nan(score, weight)
-
-    def decomposition(self):
+    def decomposition(self) -> dict[str, float]:
         """What the score is made of, summed over the classes.
 
         `score = calibration - resolution + uncertainty + within_bins`, where
@@ -154,21 +128,16 @@ class BrierScore(CalibrationMetric):
         sums = sum(
             np.asarray(ops.convert_to_numpy(part), "float64")
             for part in self._sums["sums"]
-        ).reshape(6, self.classes, self.num_bins)
-        parts = decompose(*sums, centres(self.num_bins))
-        parts = dict(zip(names, map(float, parts), strict=True))
+        )
+        middle = centers(interior_edges(self.num_bins))
+        parts = dict(
+            zip(names, map(float, decompose(*sums, middle)), strict=True)
+        )
         refinement = parts["uncertainty"] - parts["resolution"]
         return {
             "score": parts["calibration"] + refinement + parts["within_bins"],
             **parts,
             "refinement": refinement,
-        }
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_bins": self.num_bins,
-            "num_classes": self.num_classes,
         }
 
 

@@ -1,8 +1,11 @@
-"""Classwise calibration error: each class's probability against its share."""
+"""Classwise calibration error: the probability of each class by itself."""
+
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_calib._typing import ArrayLike
 from keras_calib.metrics._per_class import PerClassMetric
 
 
@@ -29,11 +32,8 @@ class ClasswiseCalibrationError(PerClassMetric):
         norm: 1, 2 or `float("inf")` (the worst bin of the worst class).
         threshold: probabilities up to this do not count; 0 counts all.
         num_classes: int; by default that of the first batch.
-        from_logits: whether predictions are logits.
-        axis: the class axis.
-        ignore_class: rows with this label do not count.
-        name: name in the logs.
-        dtype: as in Keras; sums are float32 at least.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
+            `CalibrationMetric`.
 
     Raises:
         ValueError: if an argument is out of its range, or for bad input.
@@ -51,38 +51,38 @@ class ClasswiseCalibrationError(PerClassMetric):
         3 and 4; Kumar et al., NeurIPS 2019, Definition 2.2.
     """
 
+    settings = ("num_bins", "binning", "norm", "threshold", "num_classes")
+
     def __init__(
         self,
-        num_bins=15,
-        binning="width",
-        norm=1,
-        threshold=0.0,
-        num_classes=None,
-        from_logits=False,
-        axis=-1,
-        ignore_class=None,
-        name="classwise_calibration_error",
-        dtype=None,
-    ):
+        *,
+        num_bins: int = 15,
+        binning: str = "width",
+        norm: float = 1,
+        threshold: float = 0.0,
+        num_classes: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         if not 0 <= threshold < 1:
             raise ValueError(
                 "`threshold` is a probability, in [0, 1). "
                 f"Received: threshold={threshold}."
             )
         super().__init__(
-            num_classes,
-            num_bins,
-            binning,
-            norm,
-            from_logits=from_logits,
-            axis=axis,
-            ignore_class=ignore_class,
-            name=name,
-            dtype=dtype,
+            num_bins=num_bins,
+            binning=binning,
+            norm=norm,
+            num_classes=num_classes,
+            **kwargs,
         )
         self.threshold = threshold
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(
+        self,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> None:
         rows = self.rows(y_true, y_pred, sample_weight)
         self.create_for(rows.num_classes)
         p = rows.probabilities
@@ -91,6 +91,3 @@ class ClasswiseCalibrationError(PerClassMetric):
             weight = weight * ops.cast(p > self.threshold, p.dtype)
         p = ops.where(rows.faulty[:, None], float("nan"), p)
         self.count(p, rows.one_hot, weight)
-
-    def get_config(self):
-        return {**super().get_config(), "threshold": self.threshold}

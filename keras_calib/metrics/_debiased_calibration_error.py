@@ -1,11 +1,13 @@
 """Debiased calibration error: without what few samples add by chance."""
 
-import math
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_calib._typing import Tensor
 from keras_calib.metrics._binned import BinnedMetric
+from keras_calib.ops.bin_errors import debiased_error
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -34,11 +36,8 @@ class DebiasedCalibrationError(BinnedMetric):
         num_bins: int, how many bins.
         binning: `"mass"` or `"width"`.
         norm: 2 or 1.
-        from_logits: whether predictions are logits.
-        axis: the class axis.
-        ignore_class: rows with this label do not count.
-        name: name in the logs.
-        dtype: as in Keras; sums are float32 at least.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
+            `CalibrationMetric`.
 
     Raises:
         ValueError: if an argument is out of its range, or for bad input.
@@ -57,56 +56,27 @@ class DebiasedCalibrationError(BinnedMetric):
         section 4. Norm 1: its section 4 without the sampling.
     """
 
+    settings = ("num_bins", "binning", "norm")
+    norms = (1, 2)
+    num_columns = 4
+
     def __init__(
         self,
-        num_bins=15,
-        binning="mass",
-        norm=2,
-        from_logits=False,
-        axis=-1,
-        ignore_class=None,
-        name="debiased_calibration_error",
-        dtype=None,
-    ):
+        *,
+        num_bins: int = 15,
+        binning: str = "mass",
+        norm: float = 2,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
-            num_bins,
-            binning,
-            norm,
-            norms=(1, 2),
-            columns=4,
-            from_logits=from_logits,
-            axis=axis,
-            ignore_class=ignore_class,
-            name=name,
-            dtype=dtype,
+            num_bins=num_bins, binning=binning, norm=norm, **kwargs
         )
 
-    def per_event(self, confidence, correct, weight):
-        residual = weight * (confidence - correct)
-        return [weight, residual, weight * correct, weight**2]
-
-    def signed(self):
+    def signed(self) -> Tensor:
         """The estimate before a square root: it may be negative."""
-        weight, residual, hits, squares = self.bins()
-        samples = ops.divide_no_nan(weight**2, squares)
-        accuracy = ops.divide_no_nan(hits, weight)
-        gap = ops.divide_no_nan(residual, weight)
-        variance = ops.maximum(accuracy * (1 - accuracy), 0.0)
-        if self.norm == 2:
-            used = samples > 1.99
-            noise = variance / ops.where(used, samples - 1, 1.0)
-            # Not a plain 0: a NaN must come through.
-            terms = ops.where(used, gap**2 - noise, 0.0 * gap)
-        else:
-            deviation = ops.sqrt(ops.divide_no_nan(variance, samples))
-            t = ops.divide_no_nan(gap, deviation)
-            density = ops.exp(-0.5 * t**2) / math.sqrt(2 * math.pi)
-            folded = 2 * deviation * density + gap * ops.erf(t / math.sqrt(2))
-            folded = ops.where(deviation > 0, folded, ops.abs(gap))
-            terms = 2 * ops.abs(gap) - folded
-        return ops.divide_no_nan(ops.sum(weight * terms), ops.sum(weight))
+        return debiased_error(self.bins(), self.norm)
 
-    def result(self):
+    def result(self) -> Tensor:
         if self.norm == 1:
             return self.signed()
         return ops.sqrt(ops.maximum(self.signed(), 0.0))

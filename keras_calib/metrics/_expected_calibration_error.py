@@ -1,10 +1,12 @@
 """Expected calibration error: the mean gap of confidence and accuracy."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
-from keras_calib.metrics._binned import INFINITY
 from keras_calib.metrics._binned import BinnedMetric
+from keras_calib.ops.bin_errors import INFINITY
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -31,11 +33,8 @@ class ExpectedCalibrationError(BinnedMetric):
             adaptive ECE).
         norm: the power `p`: 1 (ECE), 2 (RMS calibration error) or
             `float("inf")` (maximum calibration error).
-        from_logits: whether predictions are logits.
-        axis: the class axis.
-        ignore_class: rows with this label do not count.
-        name: name in the logs.
-        dtype: as in Keras; sums are float32 at least.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
+            `CalibrationMetric`.
 
     Raises:
         ValueError: if an argument is out of its range; where the values can be
@@ -56,27 +55,18 @@ class ExpectedCalibrationError(BinnedMetric):
         Uncertainty Calibration", NeurIPS 2019, Definition 2.1.
     """
 
+    settings = ("num_bins", "binning", "norm")
+
     def __init__(
         self,
-        num_bins=15,
-        binning="width",
-        norm=1,
-        from_logits=False,
-        axis=-1,
-        ignore_class=None,
-        name="expected_calibration_error",
-        dtype=None,
-    ):
+        *,
+        num_bins: int = 15,
+        binning: str = "width",
+        norm: float = 1,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
-            num_bins,
-            binning,
-            norm,
-            norms=(1, 2, INFINITY),
-            from_logits=from_logits,
-            axis=axis,
-            ignore_class=ignore_class,
-            name=name,
-            dtype=dtype,
+            num_bins=num_bins, binning=binning, norm=norm, **kwargs
         )
 
 
@@ -92,11 +82,8 @@ class MaximumCalibrationError(BinnedMetric):
         num_bins: int, how many bins.
         binning: `"width"`, or `"mass"` with edges from a histogram of 1964
             cells.
-        from_logits: whether predictions are logits.
-        axis: the class axis.
-        ignore_class: rows with this label do not count.
-        name: name in the logs.
-        dtype: as in Keras; sums are float32 at least.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
+            `CalibrationMetric`.
 
     Raises:
         ValueError: if an argument is out of its range, or for bad input.
@@ -113,29 +100,14 @@ class MaximumCalibrationError(BinnedMetric):
         eq. 5.
     """
 
-    def __init__(
-        self,
-        num_bins=15,
-        binning="width",
-        from_logits=False,
-        axis=-1,
-        ignore_class=None,
-        name="maximum_calibration_error",
-        dtype=None,
-    ):
-        super().__init__(
-            num_bins,
-            binning,
-            INFINITY,
-            from_logits=from_logits,
-            axis=axis,
-            ignore_class=ignore_class,
-            name=name,
-            dtype=dtype,
-        )
+    settings = ("num_bins", "binning")
 
-    def get_config(self):
-        return without(super().get_config(), "norm")
+    def __init__(
+        self, *, num_bins: int = 15, binning: str = "width", **kwargs: Any
+    ) -> None:
+        super().__init__(
+            num_bins=num_bins, binning=binning, norm=INFINITY, **kwargs
+        )
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -154,11 +126,8 @@ class AdaptiveCalibrationError(BinnedMetric):
     Args:
         num_bins: int, how many bins.
         norm: 1 or 2.
-        from_logits: whether predictions are logits.
-        axis: the class axis.
-        ignore_class: rows with this label do not count.
-        name: name in the logs.
-        dtype: as in Keras; sums are float32 at least.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
+            `CalibrationMetric`.
 
     Raises:
         ValueError: if an argument is out of its range, or for bad input.
@@ -175,34 +144,17 @@ class AdaptiveCalibrationError(BinnedMetric):
         for natural language processing models", EMNLP 2015, section 4.
     """
 
-    def __init__(
-        self,
-        num_bins=15,
-        norm=1,
-        from_logits=False,
-        axis=-1,
-        ignore_class=None,
-        name="adaptive_calibration_error",
-        dtype=None,
-    ):
-        super().__init__(
-            num_bins,
-            "mass",
-            norm,
-            norms=(1, 2),
-            from_logits=from_logits,
-            axis=axis,
-            ignore_class=ignore_class,
-            name=name,
-            dtype=dtype,
-        )
+    settings = ("num_bins", "norm")
+    norms = (1, 2)
 
-    def get_config(self):
-        return without(super().get_config(), "binning")
+    def __init__(
+        self, *, num_bins: int = 15, norm: float = 1, **kwargs: Any
+    ) -> None:
+        super().__init__(num_bins=num_bins, binning="mass", norm=norm, **kwargs)
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
-class BinaryCalibrationError(BinnedMetric):
+class BinaryCalibrationError(ExpectedCalibrationError):
     """Calibration error of the positive class of a binary classifier.
 
     The confidence is `p(y = 1)` on all of [0, 1], not that of the predicted
@@ -214,11 +166,8 @@ class BinaryCalibrationError(BinnedMetric):
         binning: `"width"`, or `"mass"` with edges from a histogram of 1964
             cells; bounds as in `ExpectedCalibrationError`.
         norm: 1, 2 or `float("inf")`.
-        from_logits: whether predictions are logits.
-        axis: the class axis.
-        ignore_class: rows with this label do not count.
-        name: name in the logs.
-        dtype: as in Keras; sums are float32 at least.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
+            `CalibrationMetric`.
 
     Raises:
         ValueError: if an argument is out of its range, or for bad input;
@@ -235,30 +184,7 @@ class BinaryCalibrationError(BinnedMetric):
         Nguyen and O'Connor, EMNLP 2015, section 3.
     """
 
-    arithmetic = False
-
-    def __init__(
-        self,
-        num_bins=15,
-        binning="width",
-        norm=1,
-        from_logits=False,
-        axis=-1,
-        ignore_class=None,
-        name="binary_calibration_error",
-        dtype=None,
-    ):
-        super().__init__(
-            num_bins,
-            binning,
-            norm,
-            norms=(1, 2, INFINITY),
-            from_logits=from_logits,
-            axis=axis,
-            ignore_class=ignore_class,
-            name=name,
-            dtype=dtype,
-        )
+    numpy_events = False
 
     def events(self, y_true, y_pred, sample_weight=None):
         rows = self.rows(y_true, y_pred, sample_weight)
@@ -273,8 +199,3 @@ class BinaryCalibrationError(BinnedMetric):
         )
         correct = ops.cast(ops.equal(rows.labels, 1), confidence.dtype)
         return confidence, correct, rows.weights
-
-
-def without(config, key):
-    """A config short of an argument that the class does not take."""
-    return {name: value for name, value in config.items() if name != key}

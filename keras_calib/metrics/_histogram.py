@@ -11,6 +11,8 @@ import numpy as np
 from keras import ops
 
 from keras_calib.ops.binning import bin_sums
+from keras_calib.ops.binning import bin_sums_by_class
+from keras_calib.ops.binning import interior_edges
 
 CELLS = 1024
 
@@ -27,29 +29,17 @@ def cell_edges(cells=CELLS, num_bins=None):
     odds = 1 / (1 + np.exp(-np.linspace(-17.0, 17.0, cells)))
     edges = np.union1d(even.astype("float32"), odds.astype("float32"))
     if num_bins is not None:
-        width = np.arange(1, num_bins) / num_bins
-        edges = np.union1d(edges, width.astype("float32"))
+        width = interior_edges(num_bins).astype("float32")
+        edges = np.union1d(edges, width)
     return edges[(edges > 0) & (edges < 1)].astype("float64")
-
-
-@functools.lru_cache
-def cell_centres(cells=CELLS, num_bins=None):
-    """The middle of each cell, float64."""
-    edges = np.concatenate([[0.0], cell_edges(cells, num_bins), [1.0]])
-    return (edges[1:] + edges[:-1]) / 2
-
-
-def num_cells(cells=CELLS, num_bins=None):
-    """How many cells the histogram has."""
-    return len(cell_edges(cells, num_bins)) + 1
 
 
 def mass_bin_of_cell(count, num_bins):
     """The bin of equal mass that each cell belongs to, int32.
 
     The upper edge of bin `j` is the first cell at which the running count
-    reaches the share `j / num_bins`; so a cell's bin is the number of shares
-    that were reached before it.
+    reaches the fraction `j / num_bins`; so the bin of a cell is the number of
+    fractions that were reached before the cell.
 
     Args:
         count: weight per cell, shape `(..., num_cells)`.
@@ -74,43 +64,37 @@ def _is_whole(count):
     return ops.all(ops.equal(count, ops.round(count)))
 
 
-def merge_cells(weight, residual, num_bins):
-    """Sums of cells as sums of bins of equal mass, class by class.
+def merge_cells(sums, num_bins):
+    """Sums of cells as sums of bins of equal mass, for each class.
 
     Args:
-        weight: per class and cell, `(num_classes, num_cells)`.
-        residual: `sum w (confidence - correct)`, the same shape.
+        sums: per cell, the weight first, `(num_columns, num_cells)` or
+            `(num_columns, num_classes, num_cells)`.
         num_bins: int.
 
     Returns:
-        Weight and residual, each `(num_classes, num_bins)`.
+        The same with `num_bins` instead of `num_cells`.
     """
-    classes = weight.shape[0]
-    index = mass_bin_of_cell(weight, num_bins)
-    offset = np.arange(classes, dtype="int32")[:, None] * num_bins
-    index = ops.reshape(index + ops.convert_to_tensor(offset), (-1,))
-    columns = ops.stack(
-        [ops.reshape(weight, (-1,)), ops.reshape(residual, (-1,))]
-    )
-    sums = bin_sums(columns, index, classes * num_bins)
-    weight, residual = ops.unstack(sums)
-    shape = (classes, num_bins)
-    return ops.reshape(weight, shape), ops.reshape(residual, shape)
+    index = mass_bin_of_cell(sums[0], num_bins)
+    if len(sums.shape) == 2:
+        return bin_sums(sums, index, num_bins)
+    classes = np.arange(sums.shape[1])[:, None]
+    return bin_sums_by_class(sums, index, num_bins, classes)
 
 
-def cells_below(count, share):
-    """How many cells hold the given shares of all weight.
+def cells_below(count, fraction):
+    """How many cells hold the given fractions of all weight.
 
     Args:
         count: weight per cell, `(num_cells,)`.
-        share: a NumPy array of shares in (0, 1), `(m,)`.
+        fraction: a NumPy array of values in `[0, 1]`, `(m,)`.
 
     Returns:
-        int32, `(m,)`: the first cell that reaches the share is included.
+        int32, `(m,)`: the first cell that reaches the fraction is included.
     """
     running = ops.cumsum(count)
-    share = ops.convert_to_tensor(share, count.dtype)
+    rank = ops.convert_to_tensor(fraction, count.dtype)
     # A rank is reached although the product was rounded up.
     slack = ops.where(_is_whole(count), 1e-7, 1e-5)
-    found = ops.searchsorted(running, (share - slack) * running[-1])
+    found = ops.searchsorted(running, (rank - slack) * running[-1])
     return ops.minimum(ops.cast(found, "int32") + 1, count.shape[0])

@@ -1,15 +1,19 @@
 """Label-binned error: each confidence against the accuracy of its bin."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import Tensor
 from keras_calib.metrics import _histogram as histogram
 from keras_calib.metrics._binned import BinnedMetric
-from keras_calib.metrics._binned import centres
 from keras_calib.ops.binning import bin_index
 from keras_calib.ops.binning import bin_sums
-from keras_calib.ops.binning import cell_index
+from keras_calib.ops.binning import centers
+from keras_calib.ops.binning import interior_edges
+from keras_calib.ops.binning import interval_index
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -32,11 +36,8 @@ class LabelBinnedCalibrationError(BinnedMetric):
         num_bins: int, how many bins.
         binning: `"width"` or `"mass"`.
         norm: the power `p`, 1 or 2.
-        from_logits: whether predictions are logits.
-        axis: the class axis.
-        ignore_class: rows with this label do not count.
-        name: name in the logs.
-        dtype: as in Keras; sums are float32 at least.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
+            `CalibrationMetric`.
 
     Raises:
         ValueError: if an argument is out of its range, or for bad input.
@@ -53,83 +54,53 @@ class LabelBinnedCalibrationError(BinnedMetric):
         NeurIPS 2021, eq. 7.
     """
 
-    arithmetic = False
+    settings = ("num_bins", "binning", "norm")
+    norms = (1, 2)
+    num_columns = 4
+    numpy_events = False
 
     def __init__(
         self,
-        num_bins=15,
-        binning="width",
-        norm=2,
-        from_logits=False,
-        axis=-1,
-        ignore_class=None,
-        name="label_binned_calibration_error",
-        dtype=None,
-    ):
+        *,
+        num_bins: int = 15,
+        binning: str = "width",
+        norm: float = 2,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
-            num_bins,
-            binning,
-            norm,
-            norms=(1, 2),
-            columns=4,
-            from_logits=from_logits,
-            axis=axis,
-            ignore_class=ignore_class,
-            name=name,
-            dtype=dtype,
+            num_bins=num_bins, binning=binning, norm=norm, **kwargs
         )
 
     @property
-    def _extra_edges(self):
-        """Cells must not cross the edges of the bins that they make up."""
-        return self.num_bins if self.binning == "width" else None
-
-    @property
-    def _bins_are_cells(self):
-        return self.binning == "width" and self.norm == 2
-
-    @property
-    def num_cells(self):
-        if self._bins_are_cells:
-            return self.num_bins
-        return histogram.num_cells(num_bins=self._extra_edges)
-
-    def _centres(self):
-        if self._bins_are_cells:
-            return centres(self.num_bins)
-        return histogram.cell_centres(num_bins=self._extra_edges)
-
-    def interval_index(self, confidence):
-        if self._bins_are_cells:
-            return bin_index(confidence, self.num_bins)
-        edges = histogram.cell_edges(num_bins=self._extra_edges)
-        return cell_index(confidence, edges)
+    def edges(self) -> np.ndarray:
+        if self.binning == "mass":
+            return histogram.cell_edges()
+        if self.norm == 2:
+            return interior_edges(self.num_bins)
+        # Cells must not cross the edges of the bins that they make up.
+        return histogram.cell_edges(num_bins=self.num_bins)
 
     def per_event(self, confidence, correct, weight):
         # Distances from the middle are small, and lose no digits in a sum.
-        middle = ops.convert_to_tensor(self._centres(), confidence.dtype)
-        distance = confidence - ops.take(
-            middle, self.interval_index(confidence)
-        )
-        return [
-            weight,
-            weight * correct,
-            weight * distance,
-            weight * distance**2,
-        ]
+        middle = ops.convert_to_tensor(centers(self.edges), confidence.dtype)
+        index = interval_index(confidence, self.edges)
+        distance = confidence - ops.take(middle, index)
+        hits = weight * correct
+        return [weight, hits, weight * distance, weight * distance**2]
 
-    def result(self):
+    def result(self) -> Tensor:
         weight, hits, distance, square = ops.unstack(self.sums("sums"))
-        if self._bins_are_cells:
-            index = np.arange(self.num_bins)
-        elif self.binning == "width":
-            index = bin_index(self._centres(), self.num_bins)
+        middle = centers(self.edges)
+        if self.binning == "width":
+            index = bin_index(middle, self.num_bins)
+            index = ops.convert_to_tensor(index, "int32")
         else:
             index = histogram.mass_bin_of_cell(weight, self.num_bins)
-        index = ops.convert_to_tensor(index, "int32")
-        totals = bin_sums(ops.stack([weight, hits]), index, self.num_bins)
-        accuracy = ops.take(ops.divide_no_nan(totals[1], totals[0]), index)
-        gap = accuracy - ops.convert_to_tensor(self._centres(), weight.dtype)
+        total, right = ops.unstack(
+            bin_sums(ops.stack([weight, hits]), index, self.num_bins)
+        )
+        accuracy = ops.take(ops.divide_no_nan(right, total), index)
+        gap = accuracy - ops.convert_to_tensor(middle, weight.dtype)
         if self.norm == 1:
             error = ops.sum(ops.abs(weight * gap - distance))
             return ops.divide_no_nan(error, ops.sum(weight))

@@ -1,8 +1,12 @@
 """Plain means over rows: scores, confidence, entropy."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.tensors import pick
 from keras_calib.keras_private import without_direction
@@ -13,42 +17,51 @@ from keras_calib.ops.confidence import top_label
 class MeanOfRows(CalibrationMetric):
     """Weighted mean of one value per row; 0 without rows."""
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.add_sums("sums", (2,))
+        self.add_sums("mean", (2,))
 
     def per_row(self, rows):
         raise NotImplementedError
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        rows = self.rows(y_true, y_pred, sample_weight)
-        values = ops.where(rows.faulty, float("nan"), self.per_row(rows))
-        values = values * rows.weights
-        self.add_to("sums", ops.stack([ops.sum(rows.weights), ops.sum(values)]))
+    def add_rows(self, rows, values):
+        """Add `(n,)` values; invalid rows add NaN."""
+        weight = rows.weights
+        values = ops.where(rows.faulty, float("nan"), values) * weight
+        self.add_to("mean", ops.stack([ops.sum(weight), ops.sum(values)]))
 
-    def result(self):
-        weight, total = ops.unstack(self.sums("sums"))
+    def update_state(
+        self,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> None:
+        rows = self.rows(y_true, y_pred, sample_weight)
+        self.add_rows(rows, self.per_row(rows))
+
+    def result(self) -> Tensor:
+        weight, total = ops.unstack(self.sums("mean"))
         return ops.divide_no_nan(total, weight)
 
 
 @without_direction
-class Undirected(MeanOfRows):
-    """A mean of which neither more nor less is better."""
+class NoPreferredDirection(MeanOfRows):
+    """Base class of means without a preferred direction.
+
+    `mode="auto"` of `EarlyStopping` raises for them.
+    """
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
-class ConfidenceGap(Undirected):
+class ConfidenceGap(NoPreferredDirection):
     """Mean confidence minus accuracy, signed, streaming, exact.
 
     Above 0 the model is overconfident. Its size is a lower bound of ECE with
     any bins, of the KS error and of the smooth error.
 
     Args:
-        from_logits: whether predictions are logits.
-        axis: the class axis.
-        ignore_class: rows with this label do not count.
-        name: name in the logs.
-        dtype: as in Keras; sums are float32 at least.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
+            `CalibrationMetric`.
 
     Raises:
         ValueError: for bad input.
@@ -65,37 +78,18 @@ class ConfidenceGap(Undirected):
         section 2.
     """
 
-    def __init__(
-        self,
-        from_logits=False,
-        axis=-1,
-        ignore_class=None,
-        name="confidence_gap",
-        dtype=None,
-    ):
-        super().__init__(
-            from_logits=from_logits,
-            axis=axis,
-            ignore_class=ignore_class,
-            name=name,
-            dtype=dtype,
-        )
-
     def per_row(self, rows):
         confidence, correct = top_label(rows)
         return confidence - correct
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
-class MeanConfidence(Undirected):
+class MeanConfidence(NoPreferredDirection):
     """Mean probability of the predicted class, streaming, exact.
 
     Args:
-        from_logits: whether predictions are logits.
-        axis: the class axis.
-        ignore_class: rows with this label do not count.
-        name: name in the logs.
-        dtype: as in Keras; sums are float32 at least.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
+            `CalibrationMetric`.
 
     Raises:
         ValueError: for bad input.
@@ -111,38 +105,19 @@ class MeanConfidence(Undirected):
         Guo et al., ICML 2017, section 2.
     """
 
-    def __init__(
-        self,
-        from_logits=False,
-        axis=-1,
-        ignore_class=None,
-        name="mean_confidence",
-        dtype=None,
-    ):
-        super().__init__(
-            from_logits=from_logits,
-            axis=axis,
-            ignore_class=ignore_class,
-            name=name,
-            dtype=dtype,
-        )
-
     def per_row(self, rows):
         return top_label(rows)[0]
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
-class MeanEntropy(Undirected):
+class MeanEntropy(NoPreferredDirection):
     """Mean entropy of the predicted distributions, in nats, streaming, exact.
 
     `-sum_k p_k log p_k`, from 0 (certain) to `log num_classes` (uniform).
 
     Args:
-        from_logits: whether predictions are logits.
-        axis: the class axis.
-        ignore_class: rows with this label do not count.
-        name: name in the logs.
-        dtype: as in Keras; sums are float32 at least.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
+            `CalibrationMetric`.
 
     Raises:
         ValueError: for bad input.
@@ -157,22 +132,6 @@ class MeanEntropy(Undirected):
     Reference:
         Shannon, "A Mathematical Theory of Communication", 1948, section 6.
     """
-
-    def __init__(
-        self,
-        from_logits=False,
-        axis=-1,
-        ignore_class=None,
-        name="mean_entropy",
-        dtype=None,
-    ):
-        super().__init__(
-            from_logits=from_logits,
-            axis=axis,
-            ignore_class=ignore_class,
-            name=name,
-            dtype=dtype,
-        )
 
     def per_row(self, rows):
         return -ops.sum(rows.probabilities * rows.log_probabilities, axis=-1)
@@ -189,11 +148,8 @@ class NegativeLogLikelihood(MeanOfRows):
     Args:
         epsilon: float, a floor of the probability, to cap that; 0 by default.
             Keras' own losses use 1e-7, which caps a row at 16.1.
-        from_logits: whether predictions are logits.
-        axis: the class axis.
-        ignore_class: rows with this label do not count.
-        name: name in the logs.
-        dtype: as in Keras; sums are float32 at least.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
+            `CalibrationMetric`.
 
     Raises:
         ValueError: if `epsilon` is not in [0, 1), or for bad input.
@@ -209,22 +165,10 @@ class NegativeLogLikelihood(MeanOfRows):
         Guo et al., ICML 2017, eq. 6.
     """
 
-    def __init__(
-        self,
-        epsilon=0.0,
-        from_logits=False,
-        axis=-1,
-        ignore_class=None,
-        name="negative_log_likelihood",
-        dtype=None,
-    ):
-        super().__init__(
-            from_logits=from_logits,
-            axis=axis,
-            ignore_class=ignore_class,
-            name=name,
-            dtype=dtype,
-        )
+    settings = ("epsilon",)
+
+    def __init__(self, *, epsilon: float = 0.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         if not 0 <= epsilon < 1:
             raise ValueError(
                 "`epsilon` is the floor of a probability, in [0, 1). "
@@ -233,46 +177,48 @@ class NegativeLogLikelihood(MeanOfRows):
         self.epsilon = epsilon
         self.add_sums("impossible", ())
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(
+        self,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> None:
         rows = self.rows(y_true, y_pred, sample_weight)
+        log_p, zero = self._log_probabilities(rows)
+        if rows.targets is None:
+            values, lost = -log_p, zero
+        else:
+            values = -ops.sum(rows.targets * log_p, axis=-1)
+            lost = ops.any(ops.logical_and(zero, rows.targets > 0), axis=-1)
+        self.add_rows(rows, values)
+        lost = ops.cast(lost, rows.weights.dtype)
+        self.add_to("impossible", ops.sum(lost * rows.weights))
+
+    def _log_probabilities(self, rows):
+        """Those of the labels, or of all classes, and which are log 0.
+
+        Where the probability is 0, the logarithm is replaced by 0.
+        """
         hard = rows.targets is None
         if rows.given is not None:
             p = pick(rows.given, rows.labels) if hard else rows.given
             p = ops.maximum(p, self.epsilon)
             zero = p <= 0
-            log_p = ops.log(ops.where(zero, 1.0, p))
-        else:
-            log_p = (
-                rows.log_probability(rows.labels)
-                if hard
-                else rows.log_probabilities
-            )
-            if self.epsilon:
-                log_p = ops.maximum(log_p, ops.log(self.epsilon))
-            # Logits of minus infinity.
-            zero = log_p < LOWEST / 2
-            log_p = ops.where(zero, 0.0, log_p)
+            return ops.log(ops.where(zero, 1.0, p)), zero
+        log_p = rows.log_probabilities
         if hard:
-            values, lost = -log_p, zero
-        else:
-            values = -ops.sum(rows.targets * log_p, axis=-1)
-            lost = ops.any(ops.logical_and(zero, rows.targets > 0), axis=-1)
-        values = ops.where(rows.faulty, float("nan"), values)
-        self.add_to(
-            "sums",
-            ops.stack([ops.sum(rows.weights), ops.sum(values * rows.weights)]),
-        )
-        lost = ops.cast(lost, rows.weights.dtype)
-        self.add_to("impossible", ops.sum(lost * rows.weights))
+            log_p = rows.log_probability(rows.labels)
+        if self.epsilon:
+            log_p = ops.maximum(log_p, ops.log(self.epsilon))
+        # Logits of minus infinity.
+        zero = log_p < LOWEST / 2
+        return ops.where(zero, 0.0, log_p), zero
 
-    def impossible(self):
+    def impossible(self) -> Tensor:
         """Weight of the labels to which the model gave probability 0."""
         return self.sums("impossible")
 
-    def result(self):
+    def result(self) -> Tensor:
         # Added, not chosen: NaN stays NaN.
         endless = ops.where(self.impossible() > 0, float("inf"), 0.0)
         return super().result() + endless
-
-    def get_config(self):
-        return {**super().get_config(), "epsilon": self.epsilon}

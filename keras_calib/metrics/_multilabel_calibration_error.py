@@ -1,12 +1,15 @@
 """Calibration error of labels that do not exclude each other."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
-from keras_calib.inputs.rows import as_rows
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
 from keras_calib.inputs.rows import mask_of
 from keras_calib.metrics._per_class import PerClassMetric
-from keras_calib.metrics._per_class import per_class_error
+from keras_calib.ops.bin_errors import calibration_error
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -26,12 +29,9 @@ class MultilabelCalibrationError(PerClassMetric):
             the mean square, with infinity the largest), or `"micro"`, all
             labels in one set of bins.
         num_classes: int, how many labels; by default that of the first batch.
-        from_logits: whether predictions are logits.
-        axis: the axis of the labels.
-        ignore_class: entries with this value do not count: -1 for labels that
-            are not known.
-        name: name in the logs.
-        dtype: as in Keras; sums are float32 at least.
+        **kwargs: `from_logits`, `axis` (that of the labels), `ignore_class`
+            (entries with this value do not count, -1 for unknown labels),
+            `name` and `dtype`; see `CalibrationMetric`.
 
     Raises:
         ValueError: if an argument is out of its range, or for bad input:
@@ -49,38 +49,38 @@ class MultilabelCalibrationError(PerClassMetric):
         section 3, of each label.
     """
 
+    settings = ("num_bins", "binning", "norm", "average", "num_classes")
+
     def __init__(
         self,
-        num_bins=15,
-        binning="width",
-        norm=1,
-        average="macro",
-        num_classes=None,
-        from_logits=False,
-        axis=-1,
-        ignore_class=None,
-        name="multilabel_calibration_error",
-        dtype=None,
-    ):
+        *,
+        num_bins: int = 15,
+        binning: str = "width",
+        norm: float = 1,
+        average: str = "macro",
+        num_classes: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         if average not in ("macro", "micro"):
             raise ValueError(
                 '`average` must be "macro" (mean over the labels) or "micro" '
                 f"(all labels together). Received: average={average!r}."
             )
         super().__init__(
-            num_classes,
-            num_bins,
-            binning,
-            norm,
-            from_logits=from_logits,
-            axis=axis,
-            ignore_class=ignore_class,
-            name=name,
-            dtype=dtype,
+            num_bins=num_bins,
+            binning=binning,
+            norm=norm,
+            num_classes=num_classes,
+            **kwargs,
         )
         self.average = average
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(
+        self,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> None:
         # A tensor of a new shape does not carry the mask on.
         mask = mask_of(y_true, y_pred)
         y_true = ops.convert_to_tensor(y_true)
@@ -95,36 +95,18 @@ class MultilabelCalibrationError(PerClassMetric):
             y_true = ops.moveaxis(y_true, self.axis, -1)
             y_pred = ops.moveaxis(y_pred, self.axis, -1)
         self.create_for(y_pred.shape[-1])
-        y_pred = ops.expand_dims(y_pred, axis=-1)
-        rows = as_rows(
-            y_true,
-            y_pred,
-            sample_weight,
-            from_logits=self.from_logits,
-            ignore_class=self.ignore_class,
-            check=not self._checked,
-            mask=mask,
-            use_carried=False,
+        rows = self.rows(
+            y_true, y_pred[..., None], sample_weight, axis=-1, mask=mask
         )
-        self._checked = self._checked or rows.checked
         p = ops.where(rows.faulty, float("nan"), rows.probabilities[:, 1])
-        shape = (-1, self.num_classes)
+        hits = ops.cast(rows.labels, p.dtype)
+        shape = (-1, self.classes)
         self.count(
-            ops.reshape(p, shape),
-            ops.reshape(ops.cast(rows.labels, p.dtype), shape),
-            ops.reshape(rows.weights, shape),
+            *(ops.reshape(values, shape) for values in (p, hits, rows.weights))
         )
 
-    def result(self):
-        if self.average == "macro" or self.num_classes is None:
+    def result(self) -> Tensor:
+        if self.average == "macro" or self.classes is None:
             return super().result()
-        weight, residual = (
-            ops.reshape(column, (self.num_classes, self.num_cells))
-            for column in ops.unstack(self.sums("sums"))
-        )
-        weight = ops.sum(weight, axis=0, keepdims=True)
-        residual = ops.sum(residual, axis=0, keepdims=True)
-        return per_class_error(*self.merge(weight, residual), self.norm)[0]
-
-    def get_config(self):
-        return {**super().get_config(), "average": self.average}
+        sums = ops.sum(self.sums("sums"), axis=1)
+        return calibration_error(self.bins(sums), self.norm)

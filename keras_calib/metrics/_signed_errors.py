@@ -1,37 +1,33 @@
 """Which way confidence errs: too high, too low, and by how much on average."""
 
-import keras
-from keras import ops
+from typing import Any
 
+import keras
+
+from keras_calib._typing import Tensor
 from keras_calib.metrics._binned import BinnedMetric
-from keras_calib.metrics._expected_calibration_error import without
+from keras_calib.ops.bin_errors import signed_error
 
 
 class _OneSided(BinnedMetric):
     """The part of ECE in which the gap has one sign."""
 
+    settings = ("num_bins", "confidence_weighted")
+    num_columns = 3
     sign = 1
 
-    def __init__(self, num_bins, confidence_weighted, **kwargs):
-        super().__init__(num_bins, "width", columns=3, **kwargs)
+    def __init__(
+        self,
+        *,
+        num_bins: int = 15,
+        confidence_weighted: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_bins=num_bins, **kwargs)
         self.confidence_weighted = confidence_weighted
 
-    def per_event(self, confidence, correct, weight):
-        residual = weight * (confidence - correct)
-        return [weight, residual, weight * correct]
-
-    def result(self):
-        weight, residual, hits = self.bins()
-        part = ops.maximum(self.sign * residual, 0.0)
-        if self.confidence_weighted:
-            part = part * ops.divide_no_nan(hits + residual, weight)
-        return ops.divide_no_nan(ops.sum(part), ops.sum(weight))
-
-    def get_config(self):
-        return {
-            **without(super().get_config(), "binning"),
-            "confidence_weighted": self.confidence_weighted,
-        }
+    def result(self) -> Tensor:
+        return signed_error(self.bins(), self.sign, self.confidence_weighted)
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -45,11 +41,8 @@ class OverconfidenceError(_OneSided):
         num_bins: int, how many bins.
         confidence_weighted: multiply each gap by the bin's confidence: the
             overconfidence error (OE) of Thulasidasan et al.
-        from_logits: whether predictions are logits.
-        axis: the class axis.
-        ignore_class: rows with this label do not count.
-        name: name in the logs.
-        dtype: as in Keras; sums are float32 at least.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
+            `CalibrationMetric`.
 
     Raises:
         ValueError: if an argument is out of its range, or for bad input.
@@ -65,26 +58,6 @@ class OverconfidenceError(_OneSided):
         Thulasidasan et al., "On Mixup Training", NeurIPS 2019, section 3.1.
     """
 
-    def __init__(
-        self,
-        num_bins=15,
-        confidence_weighted=False,
-        from_logits=False,
-        axis=-1,
-        ignore_class=None,
-        name="overconfidence_error",
-        dtype=None,
-    ):
-        super().__init__(
-            num_bins,
-            confidence_weighted,
-            from_logits=from_logits,
-            axis=axis,
-            ignore_class=ignore_class,
-            name=name,
-            dtype=dtype,
-        )
-
 
 @keras.saving.register_keras_serializable(package="keras_calib")
 class UnderconfidenceError(_OneSided):
@@ -96,11 +69,8 @@ class UnderconfidenceError(_OneSided):
     Args:
         num_bins: int, how many bins.
         confidence_weighted: multiply each gap by the bin's confidence.
-        from_logits: whether predictions are logits.
-        axis: the class axis.
-        ignore_class: rows with this label do not count.
-        name: name in the logs.
-        dtype: as in Keras; sums are float32 at least.
+        **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
+            `CalibrationMetric`.
 
     Raises:
         ValueError: if an argument is out of its range, or for bad input.
@@ -117,23 +87,3 @@ class UnderconfidenceError(_OneSided):
     """
 
     sign = -1
-
-    def __init__(
-        self,
-        num_bins=15,
-        confidence_weighted=False,
-        from_logits=False,
-        axis=-1,
-        ignore_class=None,
-        name="underconfidence_error",
-        dtype=None,
-    ):
-        super().__init__(
-            num_bins,
-            confidence_weighted,
-            from_logits=from_logits,
-            axis=axis,
-            ignore_class=ignore_class,
-            name=name,
-            dtype=dtype,
-        )

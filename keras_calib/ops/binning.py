@@ -2,20 +2,24 @@
 
 import functools
 
-import keras
 import numpy as np
 from keras import ops
 
 
 @functools.lru_cache
-def interior_edges(num_bins, dtype="float64"):
+def interior_edges(num_bins):
     """The edges `j / num_bins` between equal-width bins, each rounded once.
 
     `np.linspace` rounds some of them twice, which moves a confidence such as
     0.6 into the wrong bin.
     """
-    edges = np.arange(1, num_bins) / num_bins
-    return edges.astype(dtype)
+    return np.arange(1, num_bins) / num_bins
+
+
+def centers(edges):
+    """The middle of each interval of `[0, 1]` between interior edges."""
+    edges = np.concatenate([[0.0], edges, [1.0]])
+    return (edges[1:] + edges[:-1]) / 2
 
 
 def bin_index(confidence, num_bins):
@@ -32,15 +36,19 @@ def bin_index(confidence, num_bins):
         int32 of the same shape and kind. NaN goes to the last bin, so that a
         sum over it is NaN and not silently short of a sample.
     """
-    if isinstance(confidence, np.ndarray):
-        edges = interior_edges(num_bins, confidence.dtype.name)
-        return np.searchsorted(edges, confidence, side="left").astype("int32")
-    dtype = keras.backend.standardize_dtype(confidence.dtype)
-    return cell_index(confidence, interior_edges(num_bins, dtype))
+    return interval_index(confidence, interior_edges(num_bins))
 
 
-def cell_index(values, edges):
-    """Index of the right-closed cell between sorted `edges`, int32."""
+def interval_index(values, edges):
+    """Index of the right-closed interval between sorted edges, int32.
+
+    Args:
+        values: a tensor or a NumPy array, any shape.
+        edges: NumPy array, the interior edges.
+    """
+    if isinstance(values, np.ndarray):
+        edges = edges.astype(values.dtype)
+        return np.searchsorted(edges, values, side="left").astype("int32")
     edges = ops.convert_to_tensor(edges, dtype=values.dtype)
     index = ops.searchsorted(edges, ops.reshape(values, (-1,)), side="left")
     return ops.reshape(ops.cast(index, "int32"), ops.shape(values))
@@ -73,6 +81,25 @@ def bin_sums(columns, index, num_bins):
     return ops.transpose(sums)
 
 
+def bin_sums_by_class(columns, index, num_bins, classes):
+    """`bin_sums` of each class by itself.
+
+    Args:
+        columns: shape `(num_columns, ...)`.
+        index: int32, the bin of each entry, shape `(...)`.
+        num_bins: int.
+        classes: NumPy array that broadcasts to `(...)`, the class of each
+            entry: `0, 1, ...` along one axis.
+
+    Returns:
+        Shape `(num_columns, num_classes, num_bins)`.
+    """
+    index = index + ops.convert_to_tensor(classes * num_bins, "int32")
+    columns = ops.reshape(columns, (columns.shape[0], -1))
+    sums = bin_sums(columns, ops.reshape(index, (-1,)), classes.size * num_bins)
+    return ops.reshape(sums, (-1, classes.size, num_bins))
+
+
 def short_parts(values):
     """Three tensors that sum to float32 `values`, each of 11 significant bits.
 
@@ -87,27 +114,3 @@ def short_parts(values):
         parts.append(head)
         values = values - head
     return [*parts, values]
-
-
-def calibration_error(weight, residual, norm):
-    """`(sum_m n_m / n |C_m - A_m|^p)^(1/p)` from sums per bin.
-
-    Guo et al. (2017), equations 3 and 5; Kumar et al. (2019), Definition 2.1.
-
-    Args:
-        weight: `n_m`, the weight in each bin, shape `(num_bins,)`.
-        residual: `sum (confidence - correct)` in each bin, `(num_bins,)`.
-        norm: 1, 2 or `inf`; the power `p`.
-
-    Returns:
-        A scalar in `[0, 1]`. An empty bin adds 0; no sample at all gives 0.
-    """
-    size = ops.abs(residual)
-    if norm == 1:
-        # n_m cancels against the means.
-        return ops.divide_no_nan(ops.sum(size), ops.sum(weight))
-    gap = ops.divide_no_nan(size, weight)
-    if norm == float("inf"):
-        return ops.max(gap)
-    total = ops.divide_no_nan(ops.sum(size * gap), ops.sum(weight))
-    return ops.sqrt(total)

@@ -1,10 +1,13 @@
 """Reliability diagrams: accuracy against confidence, bin by bin."""
 
+from typing import Any
+
 import numpy as np
 
-from keras_calib.evaluation import bin_sums as exact
+from keras_calib._typing import ArrayLike
+from keras_calib.evaluation.events import sort_events
 from keras_calib.inputs.predictions import read_predictions
-from keras_calib.ops.binning import bin_index
+from keras_calib.ops.bin_errors import calibration_error
 
 ACCURACY = "#4c78a8"
 GAP = "#e45756"
@@ -12,16 +15,17 @@ INK = "#333333"
 
 
 def reliability_diagram(
-    labels,
-    predictions,
-    sample_weight=None,
-    num_bins=15,
-    from_logits=False,
-    ignore_class=None,
-    title=None,
-    axes=None,
-    axis=-1,
-):
+    labels: ArrayLike,
+    probabilities: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    num_bins: int = 15,
+    from_logits: bool = False,
+    ignore_class: int | None = None,
+    title: str | None = None,
+    axes: Any = None,
+    axis: int = -1,
+) -> Any:
     """Draw accuracy per bin of confidence, the gaps, and how many samples.
 
     Each bar is a bin of equal width; its height is the accuracy, and the
@@ -31,11 +35,11 @@ def reliability_diagram(
 
     Args:
         labels: class ids, `(...)`, or one-hot rows.
-        predictions: probabilities or logits, `(..., num_classes)`, or `(...,
-            1)` or `(n,)` for one sigmoid unit.
+        probabilities: `(..., num_classes)`, or logits; `(..., 1)` or `(n,)` for
+            one sigmoid unit.
         sample_weight: `None`, or weights that broadcast from the left.
         num_bins: int, how many bins.
-        from_logits: whether `predictions` are logits.
+        from_logits: whether `probabilities` are logits.
         ignore_class: samples with this label do not count.
         title: text above the diagram.
         axes: matplotlib axes to draw into: two, the diagram's and the
@@ -65,49 +69,29 @@ def reliability_diagram(
             f"`num_bins` must be at least 1. Received: num_bins={num_bins}."
         )
     data = read_predictions(
-        labels, predictions, sample_weight, from_logits, axis, ignore_class
+        labels, probabilities, sample_weight, from_logits, axis, ignore_class
     )
-    number = len(data.labels)
-    if not number:
+    if not len(data.labels):
         raise ValueError(
             "There is nothing to draw. Received: 0 samples with a weight "
             "above 0 and a label that counts."
         )
-    weight = np.ones(number) if data.weight is None else data.weight
-    confidence, correct = data.top_label
-    index = bin_index(confidence, num_bins)
-    count, residual = exact.residual_sums(
-        confidence, correct, index, num_bins, weight
-    )
-    hits = np.bincount(index, correct * weight, num_bins)
-    error = exact.error_from_sums(count, residual, norm=1)
-
-    used = count > 0
-    safe = np.where(used, count, 1.0)
-    accuracy = hits / safe
-    mean_confidence = (hits + residual) / safe
-    left = np.arange(num_bins) / num_bins
+    events = sort_events(*data.top_label, data.weight)
+    bins = events.bins(events.width_cuts(num_bins))
     figure, (above, below) = _axes(axes)
-    _draw_bars(
-        above, left[used], 1 / num_bins, accuracy[used], mean_confidence[used]
-    )
+    _draw_bars(above, bins)
     above.set_title(title or "Reliability")
     above.text(
         0.03,
         0.97,
-        f"ECE {error:.4f}  ({num_bins} bins)\nN {number:,}",
+        f"ECE {float(calibration_error(bins)):.4f}  ({num_bins} bins)\n"
+        f"N {len(events):,}",
         transform=above.transAxes,
         va="top",
         color=INK,
     )
     if below is not None:
-        _draw_counts(
-            below,
-            left,
-            count / count.sum(),
-            float(np.average(confidence.astype(float), weights=weight)),
-            float(np.average(correct, weights=weight)),
-        )
+        _draw_counts(below, bins)
     return figure
 
 
@@ -136,12 +120,15 @@ def _axes(axes):
     )
 
 
-def _draw_bars(axes, left, width, accuracy, confidence):
+def _draw_bars(axes, bins):
+    used = bins.weight > 0
+    width = 1 / len(used)
+    left, accuracy = width * np.flatnonzero(used), bins.accuracy[used]
     style = {"width": width, "align": "edge", "edgecolor": "white"}
     axes.bar(left, accuracy, color=ACCURACY, label="accuracy", **style)
     axes.bar(
         left,
-        confidence - accuracy,
+        bins.gap[used],
         bottom=accuracy,
         color=GAP,
         alpha=0.45,
@@ -154,15 +141,24 @@ def _draw_bars(axes, left, width, accuracy, confidence):
     axes.legend(loc="upper left", bbox_to_anchor=(0, 0.87), frameon=False)
 
 
-def _draw_counts(axes, left, share, confidence, accuracy):
-    width = 1 / len(left)
-    axes.bar(left, share, width, align="edge", color=ACCURACY, edgecolor="w")
+def _draw_counts(axes, bins):
+    fraction = bins.weight / bins.total
+    accuracy, confidence = bins.mean(bins.accuracy), bins.mean(bins.confidence)
+    width = 1 / len(fraction)
+    axes.bar(
+        width * np.arange(len(fraction)),
+        fraction,
+        width,
+        align="edge",
+        color=ACCURACY,
+        edgecolor="w",
+    )
     axes.axvline(accuracy, color=INK, linestyle="--", linewidth=1)
     axes.axvline(confidence, color=GAP, linestyle="--", linewidth=1)
     axes.set(
         xlim=(0, 1),
         xlabel="confidence",
-        ylabel="share of samples",
+        ylabel="fraction of samples",
         title=f"accuracy {accuracy:.3f}, mean confidence {confidence:.3f}",
     )
     axes.title.set_fontsize("medium")

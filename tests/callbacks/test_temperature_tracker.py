@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.evaluation import bin_sums as exact
+from keras_calib.evaluation.bin_sums import expected_calibration_error
+from keras_calib.inputs.predictions import top_label
 from tests.helpers import small_network
 
 
@@ -62,10 +63,8 @@ def test_agrees_with_the_layer(digits):
     found = logs["val_temperature"][-1]
     assert found == pytest.approx(layer.temperature, rel=1e-5)
     scaled = keras.ops.softmax(scores / layer.temperature)
-    confidence, correct = exact.top_label(y, keras.ops.convert_to_numpy(scaled))
-    expected = exact.expected_calibration_error(
-        confidence, correct, weight=weight
-    )
+    confidence, correct = top_label(y, keras.ops.convert_to_numpy(scaled))
+    expected = expected_calibration_error(confidence, correct, weights=weight)
     found = logs["val_calibrated_expected_calibration_error"][-1]
     assert found == pytest.approx(expected, abs=1e-5)
 

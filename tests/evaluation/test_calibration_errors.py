@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
-from keras_calib.evaluation.calibration_errors import METRICS
+from keras_calib.evaluation.named_errors import METRICS
 from tests.helpers import read_predictions
 from tests.metrics.oracles import CONFIDENCE
 from tests.metrics.oracles import CORRECT

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.evaluation.calibration_errors import CLASSWISE
-from keras_calib.evaluation.calibration_errors import TOP_LABEL
+from keras_calib.evaluation.named_errors import CLASSWISE
+from keras_calib.evaluation.named_errors import TOP_LABEL
 from tests.helpers import read_predictions
 from tests.metrics.oracles import random_predictions
 

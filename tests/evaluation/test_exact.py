@@ -6,18 +6,17 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from keras_calib.evaluation import bin_sums as exact
 from keras_calib.evaluation import binless
-from keras_calib.evaluation.binned import binned_error
-from keras_calib.evaluation.binned import debiased_absolute_error
-from keras_calib.evaluation.binned import debiased_square
-from keras_calib.evaluation.binned import erf
 from keras_calib.evaluation.binned import label_binned_error
 from keras_calib.evaluation.binned import sweep
-from keras_calib.evaluation.calibration_errors import TOP_LABEL
-from keras_calib.evaluation.calibration_errors import top_label_errors
 from keras_calib.evaluation.events import Events
 from keras_calib.evaluation.events import sort_events
+from keras_calib.evaluation.named_errors import TOP_LABEL
+from keras_calib.evaluation.named_errors import errors_of_events
+from keras_calib.inputs.predictions import top_label
+from keras_calib.ops.bin_errors import calibration_error
+from keras_calib.ops.bin_errors import debiased_error
+from keras_calib.ops.bin_errors import erf
 from tests.helpers import read_predictions
 from tests.metrics.oracles import CONFIDENCE
 from tests.metrics.oracles import CORRECT
@@ -27,89 +26,88 @@ from tests.metrics.oracles import LABELS
 from tests.metrics.oracles import PROBABILITIES
 from tests.metrics.oracles import generated_set
 from tests.metrics.oracles import softmax
+from tests.metrics.published_rules import LeftClosed
+from tests.metrics.published_rules import TornTies
+from tests.metrics.published_rules import equal_mass_index
+from tests.metrics.published_rules import error_of_index
+from tests.metrics.published_rules import unbiased_kernel_square
 
 
 def edge_events():
     return sort_events(CONFIDENCE, CORRECT)
 
 
-def stable_events(confidence, correct):
+def stable_events(confidence, correct, kind=Events):
     """Ties in the order they came in, for rules that tear ties apart."""
     order = np.argsort(confidence, kind="stable")
-    return Events(confidence[order], correct[order])
+    return kind(confidence[order], correct[order])
+
+
+def top_label_errors(events, num_bins):
+    return errors_of_events(events, TOP_LABEL, TOP_LABEL, num_bins)
 
 
 def test_every_error_where_every_edge_is_hit():
-    found = top_label_errors(edge_events(), 5, TOP_LABEL)
+    found = top_label_errors(edge_events(), 5)
     for name, expected in EDGE_SET.items():
         assert found[name] == pytest.approx(expected, abs=2e-11), name
 
 
 @pytest.mark.parametrize("rule", EDGE_RULES)
 def test_equal_mass_by_the_rules_of_others(rule):
-    index = exact.equal_mass_index(CONFIDENCE, 5, rule=rule)
-    keep = index >= 0  # the interpolated rule loses the smallest
+    index = equal_mass_index(CONFIDENCE, 5, rule)
     for norm, expected in zip((1, 2), EDGE_RULES[rule], strict=True):
-        count, residual = exact.residual_sums(
-            CONFIDENCE[keep], CORRECT[keep], index[keep], 6
-        )
-        share = keep.mean() if norm == 1 else keep.mean() ** 0.5
-        error = exact.error_from_sums(count, residual, norm) * share
+        error = error_of_index(CONFIDENCE, CORRECT, index, norm)
         assert error == pytest.approx(expected, abs=1e-11)
 
 
 def test_label_binned_error_over_bins_of_equal_mass():
     events = edge_events()
-    cuts = events.mass_cuts(5)
-    found = [label_binned_error(events, cuts, norm) for norm in (1, 2)]
+    bins = events.bins(events.mass_cuts(5))
+    found = [label_binned_error(bins, norm) for norm in (1, 2)]
     assert found == pytest.approx([0.233333333333, 0.277138152472], abs=1e-11)
 
 
 def test_debiased_errors_over_bins_of_equal_width():
     bins = edge_events().bins(edge_events().width_cuts(5))
-    assert debiased_square(bins) == pytest.approx(-0.0858854166667, abs=1e-12)
-    assert debiased_absolute_error(bins) == pytest.approx(
-        0.108165341905, abs=1e-11
-    )
-    small = sort_events(*exact.top_label(LABELS, PROBABILITIES))
+    assert debiased_error(bins) == pytest.approx(-0.0858854166667, abs=1e-12)
+    assert debiased_error(bins, 1) == pytest.approx(0.108165341905, abs=1e-11)
+    small = sort_events(*top_label(LABELS, PROBABILITIES))
     bins = small.bins(small.width_cuts(5))
-    assert debiased_square(bins) == pytest.approx(0.0030375, abs=1e-12)
-    assert debiased_absolute_error(bins) == pytest.approx(
-        0.182930982158, abs=1e-11
-    )
+    assert debiased_error(bins) == pytest.approx(0.0030375, abs=1e-12)
+    assert debiased_error(bins, 1) == pytest.approx(0.182930982158, abs=1e-11)
     labels, logits = generated_set()
-    large = sort_events(*exact.top_label(labels, softmax(logits)))
+    large = sort_events(*top_label(labels, softmax(logits)))
     bins = large.bins(large.width_cuts(15))
-    assert debiased_square(bins) ** 0.5 == pytest.approx(
+    assert debiased_error(bins) ** 0.5 == pytest.approx(
         0.148561191449, abs=1e-11
     )
-    assert debiased_absolute_error(bins) == pytest.approx(
-        0.131396908159, abs=1e-11
-    )
+    assert debiased_error(bins, 1) == pytest.approx(0.131396908159, abs=1e-11)
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected", "bins"),
     [
-        ({"norm": 1, "ties": False}, 0.141666666667, 4),
-        ({"norm": 2, "ties": False}, 0.183711730709, 4),
-        ({"norm": 2}, 0.164200504127, 4),
-        ({"norm": 2, "binning": "width"}, 0.127066255683, None),
+        ((TornTies, 1), 0.141666666667, 4),
+        ((TornTies, 2), 0.183711730709, 4),
+        ((Events, 2), 0.164200504127, 4),
+        ((LeftClosed, 2), 0.127066255683, None),
     ],
 )
 def test_sweep_where_every_edge_is_hit(arguments, expected, bins):
-    error, number = sweep(stable_events(CONFIDENCE, CORRECT), **arguments)
+    kind, norm = arguments
+    error, number = sweep(stable_events(CONFIDENCE, CORRECT, kind), norm)
     assert error == pytest.approx(expected, abs=1e-11)
     assert bins is None or number == bins
 
 
 def test_sweep_of_the_generated_set():
     labels, logits = generated_set()
-    events = sort_events(*exact.top_label(labels, softmax(logits)))
-    error, number = sweep(events, norm=1)
+    confidence, correct = top_label(labels, softmax(logits))
+    error, number = sweep(sort_events(confidence, correct), norm=1)
     assert error == pytest.approx(0.123575185104, abs=1e-11)
     assert number == 7
-    error, _ = sweep(events, norm=2, binning="width")
+    error, _ = sweep(stable_events(confidence, correct, LeftClosed), norm=2)
     assert error == pytest.approx(0.129147328298, abs=1e-11)
 
 
@@ -118,18 +116,18 @@ def test_kernel_errors():
     for events, biased, unbiased in (
         (edge_events(), 0.0928953021348, -0.0120253534026),
         (
-            sort_events(*exact.top_label(LABELS, PROBABILITIES)),
+            sort_events(*top_label(LABELS, PROBABILITIES)),
             0.126275736886,
             0.00147528482971,
         ),
         (
-            sort_events(*exact.top_label(labels, softmax(logits))),
+            sort_events(*top_label(labels, softmax(logits))),
             0.105056247036,
             0.0106963299565,
         ),
     ):
         assert binless.kernel_error(events) == pytest.approx(biased, abs=1e-11)
-        found = binless.kernel_error(events, unbiased=True)
+        found = unbiased_kernel_square(events)
         assert found == pytest.approx(unbiased, abs=1e-11)
 
 
@@ -147,8 +145,8 @@ def test_smooth_error(bandwidth, edge, small, generated):
     labels, logits = generated_set()
     sets = (
         (edge_events(), edge),
-        (sort_events(*exact.top_label(LABELS, PROBABILITIES)), small),
-        (sort_events(*exact.top_label(labels, softmax(logits))), generated),
+        (sort_events(*top_label(LABELS, PROBABILITIES)), small),
+        (sort_events(*top_label(labels, softmax(logits))), generated),
     )
     for events, expected in sets:
         if expected is not None:
@@ -174,18 +172,16 @@ def test_real_values_that_need_arguments(data_folder):
     }
     for name, (error, number, smooth, unbiased) in expected.items():
         probabilities, labels = read_predictions(data_folder, name)
-        confidence, correct = exact.top_label(
-            labels, probabilities.astype("float64")
-        )
-        events = stable_events(confidence, correct)
+        confidence, correct = top_label(labels, probabilities.astype("float64"))
         # The published rule, which separates ties.
-        found = sweep(events, ties=False)
+        events = stable_events(confidence, correct, TornTies)
+        found = sweep(events)
         assert found[0] == pytest.approx(error, abs=5.1e-9)
         assert found[1] == number
         assert binless.smooth_error(events, 0.02) == pytest.approx(
             smooth, abs=5e-8
         )
-        assert binless.kernel_error(events, unbiased=True) == pytest.approx(
+        assert unbiased_kernel_square(events) == pytest.approx(
             unbiased, abs=5.1e-9
         )
 
@@ -207,16 +203,9 @@ def test_real_values_by_the_rules_of_others(data_folder):
     }
     for (name, rule, norm), value in expected.items():
         probabilities, labels = read_predictions(data_folder, name)
-        confidence, correct = exact.top_label(
-            labels, probabilities.astype("float64")
-        )
-        index = exact.equal_mass_index(confidence, 15, rule=rule)
-        keep = index >= 0
-        count, residual = exact.residual_sums(
-            confidence[keep], correct[keep], index[keep], 15
-        )
-        share = keep.mean() if norm == 1 else keep.mean() ** 0.5
-        error = exact.error_from_sums(count, residual, norm) * share
+        confidence, correct = top_label(labels, probabilities.astype("float64"))
+        index = equal_mass_index(confidence, 15, rule)
+        error = error_of_index(confidence, correct, index, norm)
         assert error == pytest.approx(value, abs=5.1e-9)
 
 
@@ -242,12 +231,12 @@ def test_a_count_is_a_repeated_sample(drawn, num_bins):
     order = np.argsort(confidence, kind="stable")
     table = np.stack([counts, np.ones_like(counts)])[:, order]
     both = top_label_errors(
-        Events(confidence[order], correct[order], table), num_bins, TOP_LABEL
+        Events(confidence[order], correct[order], table), num_bins
     )
     rows = np.repeat(np.arange(len(counts)), counts)
     for replicate, part in enumerate((rows, slice(None))):
         events = sort_events(confidence[part], correct[part])
-        found = top_label_errors(events, num_bins, TOP_LABEL)
+        found = top_label_errors(events, num_bins)
         for name in TOP_LABEL:
             # Replicates of the smooth error are looked at on fewer points.
             tolerance = 2e-3 if name.startswith("smooth") else 1e-8
@@ -260,7 +249,7 @@ def test_a_count_is_a_repeated_sample(drawn, num_bins):
 @given(weighted_events(), st.integers(1, 20))
 def test_errors_are_ordered_as_they_must_be(drawn, num_bins):
     events = sort_events(*drawn[:2])
-    found = top_label_errors(events, num_bins, TOP_LABEL)
+    found = top_label_errors(events, num_bins)
     gap = abs(events.residuals.mean()) - 1e-9
     for name in ("expected", "adaptive", "ks", "smooth"):
         assert found[f"{name}_calibration_error"] >= gap
@@ -279,11 +268,9 @@ def test_the_order_of_the_samples_does_not_matter(drawn, num_bins, random):
     confidence, correct, _ = drawn
     order = list(range(len(confidence)))
     random.shuffle(order)
-    one = top_label_errors(
-        stable_events(confidence, correct), num_bins, TOP_LABEL
-    )
+    one = top_label_errors(stable_events(confidence, correct), num_bins)
     two = top_label_errors(
-        stable_events(confidence[order], correct[order]), num_bins, TOP_LABEL
+        stable_events(confidence[order], correct[order]), num_bins
     )
     for name in TOP_LABEL:
         assert one[name] == pytest.approx(two[name], abs=1e-8), name
@@ -304,7 +291,7 @@ def test_sorting_keeps_every_bit():
 
 def test_no_sample_gives_zero():
     events = sort_events(np.zeros(0), np.zeros(0))
-    found = top_label_errors(events, 15, TOP_LABEL)
+    found = top_label_errors(events, 15)
     assert found.pop("auroc") == 0.5
     assert {float(value) for value in found.values()} == {0.0}
 
@@ -320,5 +307,5 @@ def test_helpers_of_the_formulas():
 
 def test_more_bins_than_samples():
     events = sort_events(np.array([0.3, 0.7]), np.array([1.0, 1.0]))
-    found = binned_error(events.bins(events.mass_cuts(15)))
+    found = calibration_error(events.bins(events.mass_cuts(15)))
     assert found == pytest.approx(0.5)

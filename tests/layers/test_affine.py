@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
-from keras_calib.evaluation import bin_sums as exact
+from keras_calib.evaluation.bin_sums import expected_calibration_error
 from keras_calib.inputs.arrays import log_softmax
 from keras_calib.layers._class_loss_scaling import class_weights
 from keras_calib.layers._objectives import Focal
@@ -576,7 +576,7 @@ def test_class_temperatures_by_calibration_error():
     )
     value = layer.record["objective_value"]
     assert value < common.record["objective_value"]
-    found = exact.expected_calibration_error(
+    found = expected_calibration_error(
         *confidences(logits / layer.temperatures.astype("float64"), labels)
     )
     assert value == pytest.approx(found, abs=1e-3)

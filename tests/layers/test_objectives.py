@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.evaluation import bin_sums as exact
+from keras_calib.evaluation.bin_sums import expected_calibration_error
 from keras_calib.layers import _objectives as objectives
 from keras_calib.layers._objectives import confidences
 from tests.helpers import read_predictions
@@ -87,7 +87,7 @@ def test_hard_bins_beat_every_temperature_of_a_fine_grid():
     layer.adapt(logits, labels, objective="ece")
 
     def error(temperature):
-        return exact.expected_calibration_error(
+        return expected_calibration_error(
             *confidences(logits / temperature, labels)
         )
 

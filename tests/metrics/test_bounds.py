@@ -1,5 +1,6 @@
 """What a fine histogram may be off by: the bounds of the docstrings."""
 
+import keras
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,12 +8,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 import keras_calib as kc
-from keras_calib.evaluation.binned import debiased_square
+from keras_calib.evaluation.binless import smooth_error
 from keras_calib.evaluation.binned import sweep
-from keras_calib.evaluation.calibration_errors import top_label_errors
 from keras_calib.evaluation.events import Events
 from keras_calib.evaluation.events import sort_events
+from keras_calib.evaluation.named_errors import TOP_LABEL
+from keras_calib.evaluation.named_errors import errors_of_events
 from keras_calib.metrics import _histogram as histogram
+from keras_calib.ops.bin_errors import debiased_error
+from keras_calib.ops.binning import centers
 
 # What float32 sums of a few hundred terms lose.
 ROUNDING = 2e-6
@@ -40,7 +44,7 @@ def events(draw):
 def streamed(metric, confidence, correct):
     """Feed events as such, whatever the network they came from."""
     metric.events = lambda *_: tuple(
-        kc.metrics.base.ops.convert_to_tensor(values.astype("float32"))
+        keras.ops.convert_to_tensor(values.astype("float32"))
         for values in (confidence, correct, np.ones(len(confidence)))
     )
     metric.host_events = lambda *_: None
@@ -79,15 +83,15 @@ def test_values_from_cells_are_within_their_bounds(drawn, num_bins):
         "label_binned_calibration_error_l1",
         "debiased_calibration_error_l1",
     )
-    exact = top_label_errors(sample, num_bins, names)
+    exact = errors_of_events(sample, TOP_LABEL, names, num_bins)
     share = largest_cell(confidence)
 
-    metric = kc.metrics.AdaptiveCalibrationError(num_bins)
+    metric = kc.metrics.AdaptiveCalibrationError(num_bins=num_bins)
     found = float(streamed(metric, *drawn).result())
     bound = 2 * (num_bins - 1) * share
     assert abs(found - exact[names[0]]) <= bound + ROUNDING
 
-    metric = kc.metrics.AdaptiveCalibrationError(num_bins, norm=2)
+    metric = kc.metrics.AdaptiveCalibrationError(num_bins=num_bins, norm=2)
     found = float(streamed(metric, *drawn).result())
     assert abs(found**2 - exact[names[1]] ** 2) <= 2 * bound + ROUNDING
 
@@ -95,18 +99,18 @@ def test_values_from_cells_are_within_their_bounds(drawn, num_bins):
     found = float(streamed(metric, *drawn).result())
     assert -ROUNDING <= exact[names[2]] - found <= share + ROUNDING
 
-    metric = kc.metrics.LabelBinnedCalibrationError(num_bins, norm=1)
+    metric = kc.metrics.LabelBinnedCalibrationError(num_bins=num_bins, norm=1)
     found = float(streamed(metric, *drawn).result())
     assert -ROUNDING <= exact[names[3]] - found <= 1 / 1024 + ROUNDING
 
     shift = share + num_bins / n
-    metric = kc.metrics.DebiasedCalibrationError(num_bins)
+    metric = kc.metrics.DebiasedCalibrationError(num_bins=num_bins)
     found = float(streamed(metric, *drawn).signed())
-    square = debiased_square(sample.bins(sample.mass_cuts(num_bins, "split")))
+    square = debiased_error(sample.bins(sample.mass_cuts(num_bins, "split")))
     bound = 4 * (num_bins - 1) * shift + num_bins / (2 * n)
     assert abs(found - square) <= bound + ROUNDING
 
-    metric = kc.metrics.DebiasedCalibrationError(num_bins, norm=1)
+    metric = kc.metrics.DebiasedCalibrationError(num_bins=num_bins, norm=1)
     found = float(streamed(metric, *drawn).signed())
     bound = 2 * (num_bins - 1) * shift + 0.4 * (num_bins / n) ** 0.5
     assert abs(found - exact[names[4]]) <= bound + ROUNDING
@@ -118,16 +122,16 @@ def test_the_smooth_error_is_within_its_bound(drawn, bandwidth):
     sample = sort_events(*drawn)
     size = np.abs(sample.residuals).mean()
     step = 1 / kc.metrics.SmoothCalibrationError.CELLS
-    metric = kc.metrics.SmoothCalibrationError(bandwidth)
+    metric = kc.metrics.SmoothCalibrationError(bandwidth=bandwidth)
     found = float(streamed(metric, *drawn).result())
     # Eight times finer, so that its own error does not count.
-    exact = kc.metrics.exact.binless.smooth_error(sample, bandwidth)
+    exact = smooth_error(sample, bandwidth)
     bound = 0.121 * (step / bandwidth) ** 2 * size
     assert abs(found - exact) <= bound + ROUNDING
     # At the fixed point the value is its own bandwidth.
     metric = kc.metrics.SmoothCalibrationError()
     found = float(streamed(metric, *drawn).result())
-    exact = kc.metrics.exact.binless.smooth_error(sample)
+    exact = smooth_error(sample)
     bound = 0.121 * (step / max(exact, 2 * step)) ** 2 * size
     assert abs(found - exact) <= bound + 1e-5
 
@@ -153,13 +157,15 @@ def test_a_sweep_over_cells_is_one_over_tied_confidences(drawn):
 @pytest.mark.parametrize("num_bins", [1, 2, 7, 15])
 def test_cells_that_hold_one_value_each_add_no_error(num_bins):
     rng = np.random.default_rng(0)
-    grid = histogram.cell_centres().astype("float32")
+    grid = centers(histogram.cell_edges()).astype("float32")
     confidence = rng.choice(grid, 500)
     correct = (rng.random(500) < confidence).astype("float64")
     names = ("adaptive_calibration_error", "ks_calibration_error")
-    exact = top_label_errors(sort_events(confidence, correct), num_bins, names)
+    exact = errors_of_events(
+        sort_events(confidence, correct), TOP_LABEL, names, num_bins
+    )
     metrics = (
-        kc.metrics.AdaptiveCalibrationError(num_bins),
+        kc.metrics.AdaptiveCalibrationError(num_bins=num_bins),
         kc.metrics.KSCalibrationError(),
     )
     for name, metric in zip(names, metrics, strict=True):
@@ -168,10 +174,10 @@ def test_cells_that_hold_one_value_each_add_no_error(num_bins):
 
 
 def test_cells_are_the_union_of_both_grids():
-    assert histogram.num_cells() == 1964
+    assert kc.metrics.KSCalibrationError().num_cells == 1964
     edges = histogram.cell_edges(num_bins=15)
     assert np.isin(np.float32(np.arange(1, 15) / 15), edges.astype("f4")).all()
-    centres = histogram.cell_centres()
+    middles = centers(histogram.cell_edges())
     assert (
-        np.searchsorted(histogram.cell_edges(), centres) == np.arange(1964)
+        np.searchsorted(histogram.cell_edges(), middles) == np.arange(1964)
     ).all()

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.evaluation import bin_sums as exact
+from keras_calib.evaluation.bin_sums import expected_calibration_error
+from keras_calib.inputs.predictions import top_label
 from keras_calib.metrics import _histogram as histogram
 from tests.helpers import read_predictions
 from tests.helpers import small_network
@@ -69,8 +70,8 @@ def streamed(labels, predictions, batch_size=1000, **arguments):
     ],
 )
 def test_exact_value_where_every_edge_is_hit(binning, norm, expected):
-    error = exact.expected_calibration_error(
-        CONFIDENCE, CORRECT, 5, binning, norm
+    error = expected_calibration_error(
+        CONFIDENCE, CORRECT, 5, binning=binning, norm=norm
     )
     assert error == pytest.approx(expected, abs=1e-12)
 
@@ -86,9 +87,9 @@ def test_exact_value_where_every_edge_is_hit(binning, norm, expected):
     ],
 )
 def test_small_multiclass_set(binning, norm, expected):
-    confidence, correct = exact.top_label(LABELS, PROBABILITIES)
-    error = exact.expected_calibration_error(
-        confidence, correct, 5, binning, norm
+    confidence, correct = top_label(LABELS, PROBABILITIES)
+    error = expected_calibration_error(
+        confidence, correct, 5, binning=binning, norm=norm
     )
     assert error == pytest.approx(expected, abs=1e-12)
     value = streamed(
@@ -100,10 +101,14 @@ def test_small_multiclass_set(binning, norm, expected):
 @pytest.mark.parametrize("name", REAL)
 def test_real_predictions(name, data_folder):
     probabilities, labels = read_predictions(data_folder, name)
-    confidence, correct = exact.top_label(labels, probabilities)
+    confidence, correct = top_label(labels, probabilities)
     for (binning, norm), expected in zip(KINDS, REAL[name], strict=True):
-        error = exact.expected_calibration_error(
-            confidence.astype("float64"), correct, 15, binning, norm
+        error = expected_calibration_error(
+            confidence.astype("float64"),
+            correct,
+            15,
+            binning=binning,
+            norm=norm,
         )
         assert error == pytest.approx(expected, abs=5.1e-9)
         value = streamed(labels, probabilities, binning=binning, norm=norm)
@@ -134,9 +139,9 @@ def test_batches_and_order_do_not_matter(binning, norm):
 @pytest.mark.parametrize("norm", [1, 2])
 def test_mass_from_cells_is_within_its_bound(norm):
     labels, probabilities = random_predictions(2000)
-    confidence, correct = exact.top_label(labels, probabilities)
-    error = exact.expected_calibration_error(
-        confidence, correct, 15, "mass", norm
+    confidence, correct = top_label(labels, probabilities)
+    error = expected_calibration_error(
+        confidence, correct, 15, binning="mass", norm=norm
     )
     value = streamed(labels, probabilities, binning="mass", norm=norm)
     cell = np.searchsorted(histogram.cell_edges(), confidence)
@@ -161,15 +166,24 @@ def test_weight_two_is_a_repeated_sample(binning):
 
 def test_exact_weights_are_repeated_samples():
     labels, probabilities = random_predictions(100)
-    confidence, correct = exact.top_label(labels, probabilities)
+    confidence, correct = top_label(labels, probabilities)
     weights = np.random.default_rng(2).integers(0, 3, 100)
     repeated = np.repeat(np.arange(100), weights)
     for binning, norm in KINDS:
-        weighted = exact.expected_calibration_error(
-            confidence, correct, 15, binning, norm, weights.astype(float)
+        weighted = expected_calibration_error(
+            confidence,
+            correct,
+            15,
+            binning=binning,
+            norm=norm,
+            weights=weights.astype(float),
         )
-        expected = exact.expected_calibration_error(
-            confidence[repeated], correct[repeated], 15, binning, norm
+        expected = expected_calibration_error(
+            confidence[repeated],
+            correct[repeated],
+            15,
+            binning=binning,
+            norm=norm,
         )
         assert weighted == pytest.approx(expected, abs=1e-9)
 
@@ -237,7 +251,7 @@ def test_no_sample_gives_zero():
         metric = kc.metrics.ExpectedCalibrationError(binning=binning, norm=norm)
         assert float(metric.result()) == 0.0
     nothing = np.zeros(0)
-    assert exact.expected_calibration_error(nothing, nothing) == 0.0
+    assert expected_calibration_error(nothing, nothing) == 0.0
 
 
 def test_reset():
@@ -252,7 +266,7 @@ def test_reset():
 @pytest.mark.parametrize(("binning", "norm"), KINDS)
 def test_config_round_trip(binning, norm):
     metric = kc.metrics.ExpectedCalibrationError(
-        10, binning, norm, ignore_class=3
+        num_bins=10, binning=binning, norm=norm, ignore_class=3
     )
     saved = keras.saving.serialize_keras_object(metric)
     again = keras.saving.deserialize_keras_object(saved)

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.evaluation import bin_sums as exact
 from keras_calib.evaluation import binless
 from keras_calib.evaluation.events import sort_events
+from keras_calib.inputs.predictions import top_label
 from tests.metrics.oracles import generated_set
 from tests.metrics.oracles import softmax
+from tests.metrics.published_rules import equal_mass_index
+from tests.metrics.published_rules import error_of_index
 
 SATURATED = np.array([[1.0, 0.0], [0.95, 0.05]])
 
@@ -31,10 +33,10 @@ def test_netcal_agrees_on_bins_of_equal_width():
         found["maximum_calibration_error"], abs=1e-9
     )
     mass = netcal.ECE(15, equal_intervals=False).measure(p, labels)
-    confidence, correct = exact.top_label(labels, p)
-    index = exact.equal_mass_index(confidence, 15, rule="quantile")
-    sums = exact.residual_sums(confidence, correct, index, 15)
-    assert mass == pytest.approx(exact.error_from_sums(*sums, 1), abs=1e-9)
+    confidence, correct = top_label(labels, p)
+    index = equal_mass_index(confidence, 15, "quantile")
+    error = error_of_index(confidence, correct, index)
+    assert mass == pytest.approx(error, abs=1e-9)
     assert mass == pytest.approx(found["adaptive_calibration_error"], abs=2e-3)
 
 
@@ -43,7 +45,7 @@ def test_netcal_calls_another_number_ace():
     # they hold, and not the adaptive error of equal-mass bins.
     netcal = pytest.importorskip("netcal.metrics")
     labels, p = predictions()
-    events = sort_events(*exact.top_label(labels, p))
+    events = sort_events(*top_label(labels, p))
     bins = events.bins(events.width_cuts(15))
     plain = np.abs(bins.gap)[bins.weight > 0].mean()
     assert netcal.ACE(15).measure(p, labels) == pytest.approx(plain, abs=1e-9)
@@ -92,7 +94,7 @@ def test_probmetrics_agrees_on_scores_and_on_kolmogorov_smirnov():
         found["negative_log_likelihood"], abs=1e-6
     )
     # It looks at the second of two classes: here, that the prediction is right.
-    confidence, correct = exact.top_label(labels, p)
+    confidence, correct = top_label(labels, p)
     pair = np.stack([1 - confidence, confidence], axis=1)
     ks = metrics.KolmogorovSmirnovCalibrationMetric()
     assert theirs(ks, pair, correct.astype(int)) == pytest.approx(
@@ -156,7 +158,7 @@ def test_scikit_learn_agrees_on_scores():
     assert sklearn.log_loss(labels, p) == pytest.approx(
         found["negative_log_likelihood"], abs=1e-12
     )
-    confidence, correct = exact.top_label(labels, p)
+    confidence, correct = top_label(labels, p)
     assert sklearn.roc_auc_score(correct, confidence) == pytest.approx(
         found["auroc"], abs=1e-12
     )
@@ -229,8 +231,7 @@ def test_an_edge_per_class_less_is_another_classwise_error():
     errors = []
     for k in range(p.shape[1]):
         index = np.digitize(p[:, k], np.linspace(0, 1, 15)) - 1
-        sums = exact.residual_sums(p[:, k], labels == k, index, 15)
-        errors.append(exact.error_from_sums(*sums, 1))
+        errors.append(error_of_index(p[:, k], labels == k, index))
     assert np.mean(errors) == pytest.approx(0.0658234133273, abs=1e-11)
     assert found["classwise_calibration_error"] == pytest.approx(
         0.0653037015193, abs=1e-11

@@ -3,6 +3,8 @@ import pytest
 from keras import ops
 
 from keras_calib.ops import binning
+from keras_calib.ops.bin_errors import Bins
+from keras_calib.ops.bin_errors import calibration_error
 from tests.helpers import compiled
 from tests.helpers import to_numpy
 
@@ -15,12 +17,12 @@ def test_ece_weighs_each_gap_by_the_share_of_its_bin():
     correct = ops.array([1.0, 0.0, 0.0, 0.0])
     index = binning.bin_index(confidence, num_bins=10)
     columns = ops.stack([ops.ones_like(correct), confidence - correct])
-    weight, residual = ops.unstack(binning.bin_sums(columns, index, 10))
-    error = binning.calibration_error(weight, residual, norm=1)
+    bins = Bins(*ops.unstack(binning.bin_sums(columns, index, 10)))
+    error = calibration_error(bins, norm=1)
     assert float(error) == pytest.approx(2 / 4 * 0.15 + 2 / 4 * 0.85)
-    error = binning.calibration_error(weight, residual, norm=2)
+    error = calibration_error(bins, norm=2)
     assert float(error) == pytest.approx((0.15**2 / 2 + 0.85**2 / 2) ** 0.5)
-    error = binning.calibration_error(weight, residual, norm=float("inf"))
+    error = calibration_error(bins, norm=float("inf"))
     assert float(error) == pytest.approx(0.85)
 
 
@@ -68,7 +70,7 @@ def test_sums_of_many_and_of_few_bins_agree():
 def test_nothing_counted_is_no_error():
     zeros = ops.zeros(5)
     for norm in (1, 2, float("inf")):
-        assert float(binning.calibration_error(zeros, zeros, norm)) == 0.0
+        assert float(calibration_error(Bins(zeros, zeros), norm)) == 0.0
 
 
 def test_parts_survive_tf32():

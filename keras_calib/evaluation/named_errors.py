@@ -1,0 +1,131 @@
+"""Every value of `calibration_errors`: its name and its formula."""
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from keras_calib.evaluation import binless
+from keras_calib.evaluation.binned import label_binned_error
+from keras_calib.evaluation.binned import sweep
+from keras_calib.evaluation.events import Events
+from keras_calib.evaluation.events import SortedBins
+from keras_calib.ops.bin_errors import INFINITY
+from keras_calib.ops.bin_errors import calibration_error
+from keras_calib.ops.bin_errors import debiased_error
+from keras_calib.ops.bin_errors import ks_error
+from keras_calib.ops.bin_errors import signed_error
+
+
+@dataclasses.dataclass(frozen=True)
+class Binned:
+    """Events, and the bins that the errors share, computed when asked for.
+
+    Attributes:
+        events: `Events`.
+        num_bins: int.
+        threshold: float; `above` has the probabilities above it.
+    """
+
+    events: Events
+    num_bins: int
+    threshold: float = 0.0
+
+    @functools.cached_property
+    def width(self) -> SortedBins:
+        return self.events.bins(self.events.width_cuts(self.num_bins))
+
+    @functools.cached_property
+    def mass(self) -> SortedBins:
+        return self.events.bins(self.events.mass_cuts(self.num_bins))
+
+    @functools.cached_property
+    def split(self) -> SortedBins:
+        cuts = self.events.mass_cuts(self.num_bins, rule="split")
+        return self.events.bins(cuts)
+
+    @property
+    def above(self) -> SortedBins:
+        values = self.events.confidence
+        limit = np.asarray(self.threshold, values.dtype)
+        start = np.searchsorted(values, limit, side="right")
+        kept = self.events.from_position(int(start))
+        return kept.bins(kept.mass_cuts(self.num_bins))
+
+    @functools.cached_property
+    def risk(self):
+        return binless.selective_risk(self.events)
+
+    def debiased(self):
+        return np.sqrt(np.maximum(debiased_error(self.split), 0.0))
+
+
+# Of `Binned` confidences of the predicted class.
+TOP_LABEL = {
+    "expected_calibration_error": lambda b: calibration_error(b.width),
+    "expected_calibration_error_l2": lambda b: calibration_error(b.width, 2),
+    "maximum_calibration_error": lambda b: calibration_error(b.width, INFINITY),
+    "adaptive_calibration_error": lambda b: calibration_error(b.mass),
+    "adaptive_calibration_error_l2": lambda b: calibration_error(b.mass, 2),
+    "label_binned_calibration_error": lambda b: label_binned_error(b.width, 2),
+    "label_binned_calibration_error_l1": lambda b: label_binned_error(b.width),
+    "debiased_calibration_error": Binned.debiased,
+    "debiased_calibration_error_l1": lambda b: debiased_error(b.split, 1),
+    "sweep_calibration_error": lambda b: sweep(b.events)[0],
+    "ks_calibration_error": lambda b: ks_error(b.events.tie_bins),
+    "smooth_calibration_error": lambda b: binless.smooth_error(b.events),
+    "kernel_calibration_error": lambda b: binless.kernel_error(b.events),
+    "overconfidence_error": lambda b: signed_error(b.width),
+    "underconfidence_error": lambda b: signed_error(b.width, -1),
+    "weighted_overconfidence_error": lambda b: signed_error(b.width, 1, True),
+    "area_under_risk_coverage": lambda b: b.risk[0],
+    "excess_area_under_risk_coverage": lambda b: b.risk[1],
+    "auroc": lambda b: binless.ranking(b.events),
+}
+# Weighted means over the rows of `Predictions`.
+MEANS = {
+    "confidence_gap": lambda data: np.subtract(*data.top_label),
+    "mean_confidence": lambda data: data.top_label[0].astype("float64"),
+    "accuracy": lambda data: data.top_label[1],
+    "brier_score": lambda data: data.brier(),
+    "negative_log_likelihood": lambda data: data.likelihood(),
+    "mean_entropy": lambda data: data.entropy(),
+}
+# Of the `Binned` probabilities of each class; then the mean over the classes.
+CLASSWISE = {
+    "classwise_calibration_error": lambda b: calibration_error(b.width),
+    "classwise_calibration_error_l2": lambda b: calibration_error(b.width, 2),
+    "classwise_adaptive_calibration_error": lambda b: calibration_error(b.mass),
+    "marginal_calibration_error": lambda b: calibration_error(b.mass, 2),
+    "thresholded_adaptive_calibration_error": (
+        lambda b: calibration_error(b.above)
+    ),
+    "debiased_marginal_calibration_error": Binned.debiased,
+}
+# For these the root of the mean square over the classes.
+MEAN_SQUARE = {
+    "classwise_calibration_error_l2",
+    "marginal_calibration_error",
+    "debiased_marginal_calibration_error",
+}
+# Of the `Binned` probabilities of the second of two classes.
+BINARY = {"binary_calibration_error": lambda b: calibration_error(b.width)}
+METRICS = (*TOP_LABEL, *MEANS, *CLASSWISE, *BINARY)
+
+
+def errors_of_events(events, table, wanted, num_bins, threshold=0.0):
+    """The wanted errors of one of the tables above, dict of `(...)` arrays."""
+    binned = Binned(events, num_bins, threshold)
+    return {name: table[name](binned) for name in table if name in wanted}
+
+
+def statistic_range(name, num_classes):
+    """The least and the largest value that a statistic can have."""
+    if name in ("confidence_gap", "debiased_calibration_error_l1"):
+        return -1.0, 1.0
+    most = {
+        "brier_score": 2.0,
+        "mean_entropy": np.log(num_classes),
+        "negative_log_likelihood": np.inf,
+    }
+    return 0.0, most.get(name, 1.0)

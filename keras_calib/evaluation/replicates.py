@@ -1,0 +1,209 @@
+"""The statistics of a sample and of its replicates, by one set of formulas."""
+
+import functools
+import time
+
+import keras
+import numpy as np
+
+from keras_calib.evaluation.events import Events
+from keras_calib.evaluation.events import sort_events
+from keras_calib.evaluation.named_errors import BINARY
+from keras_calib.evaluation.named_errors import CLASSWISE
+from keras_calib.evaluation.named_errors import MEAN_SQUARE
+from keras_calib.evaluation.named_errors import MEANS
+from keras_calib.evaluation.named_errors import TOP_LABEL
+from keras_calib.evaluation.named_errors import errors_of_events
+
+# How many numbers a table of replicates may hold at a time.
+TABLE = 1 << 22
+
+
+class Replicates:
+    """Values of statistics: the sample's, then those of each replicate.
+
+    Args:
+        data: `Predictions`.
+        number: int, how many replicates.
+        seed: int; the same seed draws the same replicates.
+        passes: int, how many times the replicates are drawn, for the bar.
+        verbose: see `calibration_errors`.
+    """
+
+    def __init__(self, data, number, seed, passes, verbose):
+        self.data = data
+        self.number = number
+        self.seed = seed
+        self.size = max(1, TABLE // max(len(data.labels), 1))
+        self.bar = ProgressBar(passes * -(-number // self.size), verbose)
+
+    def replicate(self, events, order, k, rng, size):
+        """`Events` of so many replicates of `events`, the sorted sample."""
+        raise NotImplementedError
+
+    def chunks(self):
+        """A random generator and a number of replicates for each chunk."""
+        for start in range(0, self.number, self.size):
+            rng = np.random.default_rng([self.seed, start])
+            yield rng, min(self.size, self.number - start)
+            self.bar.step()
+
+    def statistics(self, wanted, num_bins, threshold):
+        """The wanted statistics, dict of `(1 + number,)` arrays."""
+
+        def errors(table, k=None):
+            if set(table).isdisjoint(wanted):
+                return {}
+            return self._of_events(
+                lambda e: errors_of_events(
+                    e, table, wanted, num_bins, threshold
+                ),
+                k,
+            )
+
+        found = errors(TOP_LABEL)
+        rows = [MEANS[name](self.data) for name in MEANS if name in wanted]
+        if rows:
+            names = [name for name in MEANS if name in wanted]
+            found |= zip(names, self._means(np.stack(rows)), strict=True)
+        found |= self._mean_over_classes(lambda k: errors(CLASSWISE, k))
+        if self.data.num_classes == 2:
+            found |= errors(BINARY, 1)
+        self.bar.finish()
+        return found
+
+    def _mean_over_classes(self, errors):
+        means = {}
+        for k in range(self.data.num_classes):
+            for name, value in errors(k).items():
+                value = value**2 if name in MEAN_SQUARE else value
+                means[name] = means.get(name, 0.0) + value
+        means = {name: v / self.data.num_classes for name, v in means.items()}
+        return {
+            name: np.sqrt(mean) if name in MEAN_SQUARE else mean
+            for name, mean in means.items()
+        }
+
+    def _of_events(self, function, k):
+        """Values of a function of events, dict of `(1 + number,)` arrays.
+
+        Args:
+            function: `Events` -> dict of values.
+            k: the class whose probability is looked at, or `None` for the
+                predicted class of each row.
+        """
+        confidence, correct = self.data.top_label
+        if k is not None:
+            confidence, correct = self.data.by_class[k], self.data.labels == k
+        weight = self.data.weight
+        if not self.number:
+            found = function(sort_events(confidence, correct, weight))
+            return {name: np.reshape(v, 1) for name, v in found.items()}
+        order = np.argsort(confidence, kind="stable")
+        weight = None if weight is None else weight[order]
+        events = Events(
+            confidence[order],
+            np.asarray(correct, "float64")[order],
+            weight,
+            None if weight is None else weight**2,
+        )
+        parts = {name: [np.ravel(v)] for name, v in function(events).items()}
+        for rng, size in self.chunks():
+            found = function(self.replicate(events, order, k, rng, size))
+            for name, value in found.items():
+                parts[name].append(np.broadcast_to(value, size))
+        return {name: np.concatenate(part) for name, part in parts.items()}
+
+
+class Resamples(Replicates):
+    """Bootstrap: whole samples, drawn with replacement."""
+
+    def counts(self, rng, size):
+        """How often each row is drawn, `(size, n)`."""
+        units = self.data.units
+        if not units:
+            return np.zeros((size, 0), int)
+        drawn = rng.integers(0, units, (size, units), "int32")
+        drawn += np.arange(0, size * units, units, dtype="int32")[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=size * units)
+        counts = counts.reshape(size, units)
+        return counts if self.data.unit is None else counts[:, self.data.unit]
+
+    def replicate(self, events, order, k, rng, size):
+        weight, square = self.counts(rng, size)[:, order], None
+        if events.weight is not None:
+            weight, square = weight * events.weight, weight * events.square
+        return Events(events.confidence, events.correct, weight, square)
+
+    def _means(self, rows):
+        """Weighted means of `(m, n)` values, `(m, 1 + number)`."""
+        endless = np.isinf(rows)
+        rows = np.where(endless, 0.0, rows) if endless.any() else rows
+        endless = endless.astype("float64")
+        weight = self.data.weight
+        weight = np.ones(rows.shape[1]) if weight is None else weight
+
+        def mean(weights):
+            total = np.maximum(weights.sum(axis=-1), np.finfo("float64").tiny)
+            value = rows @ weights.T / total
+            return np.where(endless @ weights.T > 0, np.inf, value)
+
+        found = [mean(weight[None])]
+        for rng, size in self.chunks():
+            found.append(mean(self.counts(rng, size) * weight))
+        return np.concatenate(found, axis=1)
+
+
+class CalibratedDraws(Replicates):
+    """Labels drawn from the predictions: the model as if it were calibrated."""
+
+    def replicate(self, events, order, k, rng, size):
+        # An event comes true where a uniform number lies in an interval as
+        # long as its confidence.
+        low, high = (
+            np.broadcast_to(v, order.shape)[order] for v in self.ends(k)
+        )
+        uniform = rng.random((size, len(order)))[:, order]
+        drawn = ((uniform >= low) & (uniform < high)).astype("float64")
+        return Events(events.confidence, drawn, events.weight, events.square)
+
+    def ends(self, k):
+        """The intervals of class `k`: a number is in those of one class."""
+        if k is None:
+            return 0.0, self.data.top_label[0]
+        return self._ends[k], self._ends[k + 1]
+
+    @functools.cached_property
+    def _ends(self):
+        num_classes, n = self.data.by_class.shape
+        ends = np.zeros((num_classes + 1, n))
+        np.cumsum(self.data.by_class, axis=0, out=ends[1:])
+        ends[-1] = 1.0
+        return ends
+
+
+class ProgressBar:
+    """A progress bar that shows itself when the work is long."""
+
+    PATIENCE = 3.0  # seconds
+
+    def __init__(self, total, verbose):
+        self.total = total
+        self.done = 0
+        self.bar = None
+        self.verbose = verbose
+        self.start = time.monotonic()
+
+    def step(self):
+        self.done += 1
+        waited = time.monotonic() - self.start
+        if self.verbose == 0:
+            return
+        if self.bar is None and (self.verbose == 1 or waited > self.PATIENCE):
+            self.bar = keras.utils.Progbar(self.total, unit_name="draw")
+        if self.bar is not None:
+            self.bar.update(min(self.done, self.total - 1))
+
+    def finish(self):
+        if self.bar is not None:
+            self.bar.update(self.total, finalize=True)
