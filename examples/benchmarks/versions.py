@@ -89,7 +89,7 @@ def metrics(versions, wanted, rng):
                     )
                     for version in versions
                 ]
-            except (TypeError, ValueError) as error:
+            except (NotImplementedError, TypeError, ValueError) as error:
                 print(f"{name}: left out, {str(error)[:60]}")
                 continue
             yield f"{name} 1000 x {num_classes}", runs

@@ -1,9 +1,11 @@
 """A reliability diagram after each epoch, as a file and in TensorBoard."""
 
 import importlib.util
+import os
 import pathlib
 import re
 import sys
+from typing import Any
 
 from keras_calib.callbacks._predicting_callback import ValidationCallback
 
@@ -17,49 +19,57 @@ class ReliabilityDiagram(ValidationCallback):
         path_or_log_dir: where diagrams go. A name that ends in `.png` is a
             file; `{epoch}` in it is replaced by the number of the epoch,
             counted from 1, e.g. `"diagrams/{epoch:03d}.png"`. Anything else
-            is a folder: it gets `reliability_{epoch:03d}.png`, and events for
-            TensorBoard.
+            is a folder: files in it are `reliability_{epoch:03d}.png`, and
+            events for TensorBoard.
         validation_data: `(x, y)` or `(x, y, sample_weight)` arrays, or a
-            dataset as `fit` takes it, for a pass of its own; `None` for the
-            predictions of `fit`'s own validation.
-        every: int, draw after each so many epochs, and after the last one.
+            dataset as `fit` takes it, for a separate pass; `None` to reuse the
+            predictions of the validation that `fit` runs.
+        every: int, period in epochs; a diagram is also drawn after the last.
         num_bins: int, how many bins.
-        from_logits: whether the model gives logits.
-        ignore_class: samples with this label do not count.
-        batch_size: for arrays; 32 by default.
+        from_logits: whether the model returns logits.
+        ignore_class: samples with this label are ignored.
+        batch_size: int, for arrays; 32 by default.
         tensorboard: whether a folder also gets TensorBoard images (tag
             `reliability`). This needs TensorFlow; by default images are
-            written if the program has loaded it already, so that no other
-            backend pays for its import.
+            written if the program has imported it already, so that the other
+            backends need not import it.
         axis: the class axis of the predictions.
 
     Raises:
         ValueError: if `every` or `num_bins` is below 1, or data cannot be read
             after each epoch; in `fit`, for bad input.
         ImportError: if matplotlib is missing, or TensorFlow with
-            `tensorboard=True`: at once, not after an epoch.
+            `tensorboard=True`, when the callback is created.
 
     Example:
         >>> import numpy as np, keras_calib as kc
         >>> x, y = np.array([[0.0], [1.0]]), np.array([0, 1])
-        >>> diagram = kc.callbacks.ReliabilityDiagram("logs", (x, y), every=5)
+        >>> diagram = kc.callbacks.ReliabilityDiagram(
+        ...     "logs", validation_data=(x, y), every=5
+        ... )
         >>> model.fit(x, y, callbacks=[diagram])  # doctest: +SKIP
     """
 
     def __init__(
         self,
-        path_or_log_dir,
-        validation_data=None,
-        every=1,
-        num_bins=15,
-        from_logits=False,
-        ignore_class=None,
-        batch_size=None,
-        tensorboard=None,
-        axis=-1,
-    ):
+        path_or_log_dir: str | os.PathLike,
+        *,
+        validation_data: Any = None,
+        every: int = 1,
+        num_bins: int = 15,
+        from_logits: bool = False,
+        ignore_class: int | None = None,
+        batch_size: int | None = None,
+        tensorboard: bool | None = None,
+        axis: int = -1,
+    ) -> None:
         super().__init__(
-            validation_data, from_logits, ignore_class, every, batch_size, axis
+            validation_data=validation_data,
+            from_logits=from_logits,
+            ignore_class=ignore_class,
+            every=every,
+            batch_size=batch_size,
+            axis=axis,
         )
         if num_bins < 1:
             raise ValueError(
@@ -69,7 +79,7 @@ class ReliabilityDiagram(ValidationCallback):
         path = pathlib.Path(path_or_log_dir)
         is_file = path.suffix == ".png"
         if tensorboard is None:
-            # TensorFlow alone writes no images.
+            # TensorFlow writes images only with TensorBoard installed.
             tensorboard = (
                 not is_file
                 and "tensorflow" in sys.modules
@@ -105,7 +115,7 @@ class ReliabilityDiagram(ValidationCallback):
     def _path(self, number):
         if self.path is None:
             return self.log_dir / f"reliability_{number:03d}.png"
-        # Other braces belong to the name.
+        # Other braces are part of the name.
         name = EPOCH.sub(
             lambda field: field.group().format(epoch=number), str(self.path)
         )
@@ -129,8 +139,8 @@ class ReliabilityDiagram(ValidationCallback):
             pyplot.close(figure)
 
     def _write_event(self, path, epoch):
-        # The event format has no writer in Keras; TensorFlow's is the one
-        # that `keras.callbacks.TensorBoard` uses on every backend.
+        # Keras has no writer of event files: `keras.callbacks.TensorBoard`
+        # uses that of TensorFlow, on every backend.
         import tensorflow as tf
 
         if self._writer is None:

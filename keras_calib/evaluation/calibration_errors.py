@@ -117,9 +117,11 @@ def calibration_errors(
     data = read_predictions(
         labels, probabilities, sample_weight, from_logits, axis, ignore_class
     )
-    wanted = METRICS if metrics is None else tuple(metrics)
-    if data.num_classes != 2:
-        wanted = [name for name in wanted if name not in BINARY]
+    wanted = [
+        name
+        for name in (METRICS if metrics is None else metrics)
+        if name not in BINARY or data.num_classes == 2
+    ]
     resamples = Resamples(
         data, num_resamples or 0, seed, 2 + data.num_classes, verbose
     )

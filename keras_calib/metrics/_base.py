@@ -41,7 +41,7 @@ class CalibrationMetric(keras.metrics.Metric):
 
     settings: tuple[str, ...] = ()
     # How many classes the sums have, where their shape depends on it.
-    classes: int | None = None
+    classes: Any = None
 
     def __init__(
         self,

@@ -125,13 +125,13 @@ class BrierScore(MeanOfRows):
         names = ("calibration", "resolution", "uncertainty", "within_bins")
         if self.classes is None:
             return dict.fromkeys(("score", *names, "refinement"), 0.0)
-        sums = sum(
+        total, rest = (
             np.asarray(ops.convert_to_numpy(part), "float64")
             for part in self._sums["sums"]
         )
         middle = centers(interior_edges(self.num_bins))
         parts = dict(
-            zip(names, map(float, decompose(*sums, middle)), strict=True)
+            zip(names, map(float, decompose(total + rest, middle)), strict=True)
         )
         refinement = parts["uncertainty"] - parts["resolution"]
         return {
@@ -141,21 +141,20 @@ class BrierScore(MeanOfRows):
         }
 
 
-def decompose(weight, hits, hit_squares, distance, square, product, middle):
+def decompose(sums, middle):
     """The four parts of the score, from sums per class and bin.
 
     Args:
-        weight: `sum w`, `(num_classes, num_bins)`, as all but the last.
-        hits: `sum w t`.
-        hit_squares: `sum w t^2`.
-        distance: `sum w d` with `d` the distance from the bin's middle.
-        square: `sum w d^2`.
-        product: `sum w d t`.
+        sums: of `w`, `w t`, `w t^2`, `w d`, `w d^2` and `w d t`, where `w` is
+            the weight of a sample, `t` its label and `d` the distance of its
+            probability from the middle of the bin, `(6, num_classes,
+            num_bins)`.
         middle: the middle of each bin, `(num_bins,)`.
 
     Returns:
         Calibration, resolution, uncertainty, within-bin part.
     """
+    weight, hits, hit_squares, distance, square, product = sums
     total = max(weight[0].sum(), np.finfo("float64").tiny)
     safe = np.where(weight > 0, weight, 1.0)
     accuracy = hits / safe

@@ -83,20 +83,20 @@ class MultilabelCalibrationError(PerClassMetric):
     ) -> None:
         # A tensor of a new shape does not carry the mask on.
         mask = mask_of(y_true, y_pred)
-        y_true = ops.convert_to_tensor(y_true)
-        y_pred = ops.convert_to_tensor(y_pred)
-        if len(y_pred.shape) < 2 or y_true.shape[1:] != y_pred.shape[1:]:
+        labels = ops.convert_to_tensor(y_true)
+        units = ops.convert_to_tensor(y_pred)
+        if len(units.shape) < 2 or labels.shape[1:] != units.shape[1:]:
             raise ValueError(
                 "Labels and predictions must have the same shape, `(..., "
-                f"num_labels)`. Received: {tuple(y_true.shape)} and "
-                f"{tuple(y_pred.shape)}."
+                f"num_labels)`. Received: {tuple(labels.shape)} and "
+                f"{tuple(units.shape)}."
             )
-        if self.axis not in (-1, len(y_pred.shape) - 1):
-            y_true = ops.moveaxis(y_true, self.axis, -1)
-            y_pred = ops.moveaxis(y_pred, self.axis, -1)
-        self.create_for(y_pred.shape[-1])
+        if self.axis not in (-1, len(units.shape) - 1):
+            labels = ops.moveaxis(labels, self.axis, -1)
+            units = ops.moveaxis(units, self.axis, -1)
+        self.create_for(units.shape[-1])
         rows = self.rows(
-            y_true, y_pred[..., None], sample_weight, axis=-1, mask=mask
+            labels, units[..., None], sample_weight, axis=-1, mask=mask
         )
         p = ops.where(rows.faulty, float("nan"), rows.probabilities[:, 1])
         hits = ops.cast(rows.labels, p.dtype)

@@ -167,16 +167,17 @@ def accuracy_falls(bins, rounding=0.0):
         rounding: how much an accuracy may fall by rounding alone.
     """
     xp, accuracy = bins.xp, bins.accuracy
-    falls = accuracy < running_maximum(accuracy, xp) - rounding
+    falls = accuracy < highest_before(accuracy, xp) - rounding
     return xp.any(xp.logical_and(falls, bins.weight > 0), axis=-1)
 
 
-def running_maximum(values, xp):
-    """Largest of the values so far, of non-negative ones, on the last axis."""
+def highest_before(values, xp):
+    """Largest of the values, at least 0, before each one on the last axis."""
+    first, width = xp.zeros_like(values[..., :1]), values.shape[-1]
+    values = xp.concatenate([first, values[..., :-1]], axis=-1)
     if xp is np:
         return np.maximum.accumulate(values, axis=-1)
-    width, step = values.shape[-1], 1
-    before = [[0, 0]] * (len(values.shape) - 1)
+    step, before = 1, [[0, 0]] * (len(values.shape) - 1)
     while step < width:
         shifted = ops.pad(values, [*before, [step, 0]])[..., :width]
         values = ops.maximum(values, shifted)

@@ -76,7 +76,8 @@ def reliability_diagram(
             "There is nothing to draw. Received: 0 samples with a weight "
             "above 0 and a label that counts."
         )
-    events = sort_events(*data.top_label, data.weight)
+    confidence, correct = data.top_label
+    events = sort_events(confidence, correct, data.weight)
     bins = events.bins(events.width_cuts(num_bins))
     figure, (above, below) = _axes(axes)
     _draw_bars(above, bins)

@@ -74,7 +74,7 @@ def test_padding_does_not_count(own, weights, tmp_path, monkeypatch):
             kc.callbacks.CalibrationMonitor(data, **arguments),
             kc.callbacks.TemperatureTracker(data, **arguments),
             kc.callbacks.ReliabilityDiagram(
-                tmp_path / "one.png", data, **arguments
+                tmp_path / "one.png", validation_data=data, **arguments
             ),
             schedule,
         ],

@@ -21,7 +21,7 @@ def fit(digits, callback, epochs):
 def test_files_of_the_chosen_epochs(digits, tmp_path):
     callback = kc.callbacks.ReliabilityDiagram(
         tmp_path / "diagrams" / "{epoch:02d}.png",
-        digits[1],
+        validation_data=digits[1],
         every=2,
         from_logits=True,
     )
@@ -48,7 +48,7 @@ def test_draws_what_the_plot_draws(digits, tmp_path, monkeypatch):
 
     monkeypatch.setattr(kc.plots, "reliability_diagram", spy)
     callback = kc.callbacks.ReliabilityDiagram(
-        tmp_path / "one.png", digits[1], from_logits=True
+        tmp_path / "one.png", validation_data=digits[1], from_logits=True
     )
     fit(digits, callback, epochs=1)
     (labels, predictions), (x, y) = drawn[0], digits[1]
@@ -66,7 +66,7 @@ def test_tensorboard_images(digits, tmp_path):
     import tensorflow as tf
 
     callback = kc.callbacks.ReliabilityDiagram(
-        tmp_path, digits[1], from_logits=True
+        tmp_path, validation_data=digits[1], from_logits=True
     )
     fit(digits, callback, epochs=2)
     assert (tmp_path / "reliability_002.png").exists()
@@ -86,17 +86,21 @@ def test_tensorboard_images(digits, tmp_path):
 
 def test_without_tensorflow_only_files(digits, tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
-    callback = kc.callbacks.ReliabilityDiagram(tmp_path, digits[1])
+    callback = kc.callbacks.ReliabilityDiagram(
+        tmp_path, validation_data=digits[1]
+    )
     assert not callback.tensorboard
 
 
 def test_bad_arguments(digits, tmp_path, monkeypatch):
     for wrong in ({"every": 0}, {"num_bins": 0}):
         with pytest.raises(ValueError, match="at least 1"):
-            kc.callbacks.ReliabilityDiagram(tmp_path, digits[1], **wrong)
+            kc.callbacks.ReliabilityDiagram(
+                tmp_path, validation_data=digits[1], **wrong
+            )
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"keras-calib\[plots\]"):
-        kc.callbacks.ReliabilityDiagram(tmp_path, digits[1])
+        kc.callbacks.ReliabilityDiagram(tmp_path, validation_data=digits[1])
 
 
 def test_without_tensorboard_only_files(digits, tmp_path, monkeypatch):
@@ -107,7 +111,11 @@ def test_without_tensorboard_only_files(digits, tmp_path, monkeypatch):
         lambda name: None if name == "tensorboard" else find(name),
     )
     monkeypatch.setitem(sys.modules, "tensorflow", sys)
-    callback = kc.callbacks.ReliabilityDiagram(tmp_path, digits[1])
+    callback = kc.callbacks.ReliabilityDiagram(
+        tmp_path, validation_data=digits[1]
+    )
     assert not callback.tensorboard
     with pytest.raises(ImportError, match="pip install tensorboard"):
-        kc.callbacks.ReliabilityDiagram(tmp_path, digits[1], tensorboard=True)
+        kc.callbacks.ReliabilityDiagram(
+            tmp_path, validation_data=digits[1], tensorboard=True
+        )

@@ -44,7 +44,9 @@ CALLBACKS = {
     "monitor": kc.callbacks.CalibrationMonitor,
     "tracker": kc.callbacks.TemperatureTracker,
     "schedule": kc.callbacks.AdaFocalSchedule,
-    "diagram": lambda data: kc.callbacks.ReliabilityDiagram("logs", data),
+    "diagram": lambda data: kc.callbacks.ReliabilityDiagram(
+        "logs", validation_data=data
+    ),
 }
 
 
@@ -203,7 +205,7 @@ def test_class_axis_of_every_callback(tmp_path):
             kc.callbacks.TemperatureTracker((x, labels), **shared),
             kc.callbacks.CalibrationMonitor((x, labels), **shared),
             kc.callbacks.ReliabilityDiagram(
-                tmp_path / "one.png", (x, labels), **shared
+                tmp_path / "one.png", validation_data=(x, labels), **shared
             ),
         ],
         verbose=0,
@@ -258,7 +260,7 @@ def test_the_wrong_from_logits_costs_no_epoch(kind, activation, data, tmp_path):
             validation, **arguments
         ),
         "diagram": lambda: kc.callbacks.ReliabilityDiagram(
-            tmp_path, validation, **arguments
+            tmp_path, validation_data=validation, **arguments
         ),
         "schedule": lambda: kc.callbacks.AdaFocalSchedule(validation),
     }[kind]()
@@ -480,7 +482,11 @@ def test_several_callbacks_watch_one_validation(data, tmp_path):
 )
 def test_braces_in_names(name, expected, data, tmp_path):
     callback = kc.callbacks.ReliabilityDiagram(
-        tmp_path / name, data[1], from_logits=True, every=3, tensorboard=False
+        tmp_path / name,
+        validation_data=data[1],
+        from_logits=True,
+        every=3,
+        tensorboard=False,
     )
     compiled(small_network()).fit(
         *data[0], epochs=3, callbacks=[callback], verbose=0

@@ -186,7 +186,7 @@ def test_reliability_diagram(case, monkeypatch, tmp_path):
     case = BY_NAME[case]
     diagram = kc.callbacks.ReliabilityDiagram(
         tmp_path / "diagram.png",
-        data_of(case),
+        validation_data=data_of(case),
         num_bins=10,
         batch_size=max(1, case.lead[0] // 2),
         **case.options,

@@ -308,7 +308,7 @@ def test_the_parts_of_the_brier_score_where_they_are_known():
     assert parts["score"] == pytest.approx(2 * 0.1172375, abs=1e-6)
     assert parts["uncertainty"] == pytest.approx(2 * 0.234375, abs=1e-6)
     sums = to_numpy(metric.sums("sums")).reshape(6, 2, 5)[:, 1:]
-    found = decompose(*sums.astype(float), centers(interior_edges(5)))
+    found = decompose(sums.astype(float), centers(interior_edges(5)))
     expected = (0.0455375, 0.140625, 0.234375, 0.00295 - 0.025)
     assert found == pytest.approx(expected, abs=1e-6)
 
