@@ -25,7 +25,7 @@ class ReliabilityDiagram(ValidationCallback):
             dataset as `fit` takes it, for a separate pass; `None` to reuse the
             predictions of the validation that `fit` runs.
         every: int, period in epochs; a diagram is also drawn after the last.
-        num_bins: int, how many bins.
+        num_bins: int, number of bins.
         from_logits: whether the model returns logits.
         ignore_class: samples with this label are ignored.
         batch_size: int, for arrays; 32 by default.
@@ -36,9 +36,9 @@ class ReliabilityDiagram(ValidationCallback):
         axis: the class axis of the predictions.
 
     Raises:
-        ValueError: if `every` or `num_bins` is below 1, or data cannot be read
+        ValueError: If `every` or `num_bins` is below 1, or data cannot be read
             after each epoch; in `fit`, for bad input.
-        ImportError: if matplotlib is missing, or TensorFlow with
+        ImportError: If matplotlib is missing, or TensorFlow with
             `tensorboard=True`, when the callback is created.
 
     Example:

@@ -1,4 +1,4 @@
-"""Errors without bins: kernel, smooth ECE; and how well confidence ranks."""
+"""Kernel and smooth error, risk-coverage curve and AUROC of sorted samples."""
 
 import numpy as np
 
@@ -14,12 +14,14 @@ REPLICATE_NODES = 1024
 def kernel_error(events, width=0.4):
     """MMCE with the kernel `exp(-|c - c'| / width)`, in `n log n`.
 
-    In sorted order the kernel is a quotient, so that the sum over pairs is a
-    running sum.
+        MMCE^2 = 1/n^2 sum_ij r_i r_j exp(-|c_i - c_j| / width), r = c - a
+
+    In sorted order the kernel is the quotient of a function of `c_i` and one of
+    `c_j`, so the sum over pairs is a running sum.
 
     Args:
         events: `Events`.
-        width: float, the kernel's width.
+        width: float, width of the kernel.
     """
     r = events.weigh(events.residuals)
     below = running(r * np.exp(events.values / width))[..., :-1]
@@ -30,11 +32,12 @@ def kernel_error(events, width=0.4):
 
 
 def smooth_error(events, bandwidth=None):
-    """Smooth ECE, by default at the bandwidth that equals the error.
+    """Smooth ECE; see `ops.smooth_error`.
 
     Args:
         events: `Events`.
-        bandwidth: float, the kernel's standard deviation, or `None`.
+        bandwidth: float, the standard deviation of the kernel, or `None` for
+            the one that equals the error.
     """
     place = events.values * NODES
     cell = np.minimum(place.astype("int32"), NODES - 1)
@@ -47,14 +50,14 @@ def smooth_error(events, bandwidth=None):
     nodes[..., :-1] = residual - upper
     nodes[..., 1:] += upper
     nodes = divide(nodes, np.asarray(events.total)[..., None])
-    # Replicates are integrated on a coarser grid, which is several times
-    # faster and moves them by less than 1e-5.
+    # The integral of replicates has fewer points, which is several times
+    # faster and changes the values by less than 1e-5.
     points = REPLICATE_NODES if nodes.ndim > 1 else NODES
     return error_of_nodes(nodes, bandwidth, points, steps=30, xp=np)[()]
 
 
 def harmonic(x):
-    """`1 + 1/2 + ... + 1/x`, and between whole numbers the smooth function."""
+    """`1 + 1/2 + ... + 1/x`, interpolated smoothly between integers."""
     y = np.asarray(x, "float64") + 8
     square = 1 / y**2
     tail = 1 / 252 - square / 240
@@ -68,7 +71,8 @@ def harmonic(x):
 def selective_risk(events):
     """Area under the risk-coverage curve, and its excess over the best order.
 
-    Ties count by their mean error: the expectation over their orders.
+    Equal confidences get their mean error, which is the expectation over their
+    orders.
 
     Returns:
         AURC and E-AURC, each of shape `(...)`.
@@ -88,9 +92,9 @@ def selective_risk(events):
 
 
 def ranking(events):
-    """AUROC: how often a hit has more confidence than a miss; ties count half.
+    """AUROC: P(c of a hit > c of a miss) + P(equal) / 2.
 
-    0.5 where there is no hit, or no miss.
+    The value is 0.5 without hits or without misses.
     """
     hits = events.tie_bins.hits
     misses = events.tie_bins.weight - hits

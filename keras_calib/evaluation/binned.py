@@ -1,4 +1,4 @@
-"""Errors over bins of which sums per bin are not enough."""
+"""Binned errors that need more than the sums per bin."""
 
 import numpy as np
 
@@ -24,10 +24,10 @@ def label_binned_error(bins, norm=1):
 def sweep(events, norm=2):
     """Error at the largest number of bins that keeps accuracy monotone.
 
-    Bins of equal mass are added one by one, as long as accuracy does not fall
-    from one bin to the next; empty bins are skipped. A model without errors
-    would go on for ever: the sweep ends at 1000 bins, or one below the number
-    of samples.
+    Bins of equal mass are added one by one, while the accuracy does not fall
+    from one bin to the next; empty bins are skipped. There are at most 1000
+    bins, and fewer than samples, because the accuracy of a model without errors
+    never falls.
 
     Args:
         events: `Events`.
@@ -40,10 +40,10 @@ def sweep(events, norm=2):
     error = np.asarray(calibration_error(whole, norm))
     number = np.ones(error.shape, int)
     going = np.ones(error.shape, bool)
-    # At most one bin less than there are samples, however they are weighted.
+    # Samples of equal weight.
     samples = whole.samples[..., 0]
     most = int(np.ceil(samples.max(initial=0)))
-    # Sums of counts are exact, those of weights are rounded.
+    # Sums of counts are exact, but sums of weights are rounded.
     rounding = 0.0 if events.square is None else 1e-9
     for b in range(2, min(most, MOST_BINS) + 1):
         going = going & (b < samples - 1e-9)

@@ -1,4 +1,4 @@
-"""Every calibration error of a prediction set, from one sort per class."""
+"""`calibration_errors`: all errors of a data set, with intervals."""
 
 from collections.abc import Collection
 
@@ -54,46 +54,47 @@ def calibration_errors(
     seed: int = 0,
     verbose: int | str = "auto",
 ) -> dict[str, float]:
-    """Every calibration error of a set of predictions, exact.
+    """Compute all calibration errors of a set of predictions, exactly.
 
-    In NumPy and float64, whatever the backend. Keys without a suffix are the
-    values of the metric class of that name with its default arguments;
-    `metrics/README.md` gives each definition.
+    All backends use NumPy with float64. A key without a suffix is the value of
+    the metric class with this name and default arguments; `metrics/README.md`
+    has the definitions.
 
-    A bootstrap draws whole samples: for predictions of rank above 2 all pixels
-    of an image, or tokens of a text, go together. Binned errors are biased
-    upwards, and those of a resample once more, so that a percentile interval
-    lies too high; `interval="basic"` reflects it at the value, which takes
-    that bias out again, and keeps it in the range of the statistic.
+    The bootstrap draws whole samples: with predictions of rank above 2, all
+    pixels of an image or tokens of a text are drawn together. Binned errors
+    have an upward bias, and resampling adds the bias again, so percentile
+    intervals are too high. `interval="basic"` reflects the interval about the
+    estimate, which removes this bias, and clips it to the range of the
+    statistic.
 
     Args:
         labels: class ids, `(...)`, or one-hot rows, `(..., num_classes)`.
         probabilities: `(..., num_classes)`; `(..., 1)` or `(n,)` for one
             sigmoid unit. NumPy arrays or tensors.
         sample_weight: `None`, or weights that broadcast from the left.
-        num_bins: int, how many bins.
-        threshold: probabilities up to this do not count in
+        num_bins: int, number of bins.
+        threshold: float, probabilities up to this value are ignored in
             `thresholded_adaptive_calibration_error` (TACE).
         from_logits: whether `probabilities` are logits.
         axis: the class axis.
-        ignore_class: rows with this label do not count.
-        metrics: names to compute; `None` for all. Those that look at each
-            class cost a sort per class.
-        num_resamples: `None`, or how many resamples; 1000 is usual.
-        confidence_level: float, how often the interval is to hold the truth.
+        ignore_class: rows with this label are ignored.
+        metrics: names to compute, or `None` for all. Errors of each class
+            need a sort per class.
+        num_resamples: `None`, or number of resamples, e.g. 1000.
+        confidence_level: float, nominal coverage of the intervals.
         interval: `"percentile"` or `"basic"`.
         seed: int; the same seed draws the same resamples.
-        verbose: `"auto"` for a progress bar when a bootstrap takes more than
-            a few seconds, 1 for a bar at once, 0 for silence.
+        verbose: `"auto"` for a progress bar after a few seconds, 1 for a bar
+            at once, 0 for none.
 
     Returns:
         dict: name to float. With `num_resamples`, each float is an `Estimate`
         with attributes `low` and `high`. Without samples, all errors are 0
-        and `auroc` is 0.5. `binary_calibration_error`, that of the positive
-        class, is there for two classes only.
+        and `auroc` is 0.5. `binary_calibration_error`, the error of the
+        positive class, is computed for two classes only.
 
     Raises:
-        ValueError: for bad input.
+        ValueError: If the input is invalid.
 
     Example:
         >>> import numpy as np, keras_calib as kc
@@ -140,7 +141,7 @@ def calibration_errors(
 
 
 def check_bins(num_bins, threshold):
-    """Raise `ValueError` unless both are in their range."""
+    """Raise `ValueError` if an argument is out of range."""
     if num_bins < 1 or not 0 <= threshold < 1:
         raise ValueError(
             "`num_bins` must be at least 1 and `threshold` in [0, 1). "

@@ -1,4 +1,4 @@
-"""Is an error larger than that of a calibrated model on as many samples?"""
+"""`consistency_test`: is an error larger than that of a calibrated model?"""
 
 import dataclasses
 
@@ -15,14 +15,15 @@ from keras_calib.inputs.predictions import read_predictions
 
 @dataclasses.dataclass(frozen=True)
 class Consistency:
-    """What `consistency_test` found.
+    """Result of `consistency_test`.
 
     Attributes:
         value: the error of the predictions.
-        expected: its mean if the model were calibrated.
-        upper: its quantile at `confidence_level` if the model were calibrated.
-        p_value: how often a calibrated model's error is as large.
-        num_draws: how many sets of labels were drawn.
+        expected: mean of the error under perfect calibration.
+        upper: its quantile at `confidence_level` under perfect calibration.
+        p_value: probability of an error at least as large under perfect
+            calibration.
+        num_draws: number of sets of labels drawn.
     """
 
     value: float
@@ -48,13 +49,14 @@ def consistency_test(
     seed: int = 0,
     verbose: int | str = "auto",
 ) -> Consistency:
-    """Test if an error is larger than a calibrated model's would be.
+    """Test whether an error is larger than that of a calibrated model.
 
-    A binned error is above 0 for a calibrated model, too: the accuracy of a
-    bin is noisy. Labels are drawn from the predicted probabilities, many times,
-    and the error is computed for each; the p-value is the share of draws, the
-    observed one among them, with an error at least as large. Rows are taken
-    for independent: pixels of an image are not, and the p-value is too small.
+    The error of a calibrated model is above 0, because the accuracy of a bin is
+    noisy. Sets of labels are drawn from the predicted probabilities, and the
+    error of each is computed. The p-value is the fraction of sets, including
+    the observed labels, with an error at least as large. Rows are assumed to be
+    independent: for pixels of an image, which are not, the p-value is too
+    small.
 
     Args:
         labels: class ids, `(...)`, or one-hot rows, `(..., num_classes)`.
@@ -62,24 +64,24 @@ def consistency_test(
             sigmoid unit. NumPy arrays or tensors.
         sample_weight: `None`, or weights that broadcast from the left.
         metric: a key of `calibration_errors` that names an error.
-        num_bins: int, how many bins.
-        threshold: probabilities up to this do not count in TACE.
+        num_bins: int, number of bins.
+        threshold: float, probabilities up to this value are ignored in TACE.
         from_logits: whether `probabilities` are logits.
         axis: the class axis.
-        ignore_class: rows with this label do not count.
-        num_draws: int, how many sets of labels to draw; the smallest p-value is
+        ignore_class: rows with this label are ignored.
+        num_draws: int, number of sets of labels. The smallest p-value is
             `1 / (num_draws + 1)`.
-        confidence_level: float, the quantile that `upper` is.
+        confidence_level: float, the level of the quantile `upper`.
         seed: int; the same seed draws the same labels.
-        verbose: `"auto"` for a progress bar when it takes more than a few
-            seconds, 1 for a bar at once, 0 for silence.
+        verbose: `"auto"` for a progress bar after a few seconds, 1 for a bar
+            at once, 0 for none.
 
     Returns:
         An object with attributes `value`, `expected`, `upper`, `p_value` and
         `num_draws`.
 
     Raises:
-        ValueError: for bad input.
+        ValueError: If the input is invalid.
 
     Example:
         >>> import numpy as np, keras_calib as kc

@@ -1,8 +1,8 @@
-"""Confidences in ascending order: one sort, from which every error is read.
+"""Samples sorted by confidence, of which every error is computed.
 
-Any rule that bins by confidence cuts the sorted samples into runs, and a sum
-over a run is the difference of two running sums. A second axis of weights or
-of labels, one row per replicate, goes through the same formulas.
+A bin of confidences is a run of sorted samples, and the sum over a run is the
+difference of two running sums. Weights or labels may have a second axis, with
+one row for each replicate of the sample.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ def running(values):
 
 
 def at(sums, cuts):
-    """Running sums at positions, which may be others in each row."""
+    """Running sums at positions, the same for all rows or one set per row."""
     if cuts.ndim == 1 or sums.ndim == 1:
         return sums[..., cuts]
     return np.take_along_axis(sums, cuts, axis=-1)
@@ -77,14 +77,15 @@ class SortedBins(Bins):
 
 @dataclasses.dataclass(frozen=True)
 class Events:
-    """Confidences and whether they came true, sorted by confidence.
+    """Confidences and correctness, sorted by confidence.
 
     Attributes:
-        confidence: ascending, in the dtype it came in, `(n,)`.
+        confidence: ascending, in the dtype of the predictions, `(n,)`.
         correct: 0 or 1, `(n,)`, or `(replicates, n)`.
         weight: `None` for ones, or `(n,)`, or `(replicates, n)`.
-        square: sums of squared weights; `None` for `weight`, which is right
-            where weights count repetitions.
+        square: squared weights of the samples. `None` if weights count how
+            often a sample is repeated: then the sum of squares is the sum of
+            `weight`.
     """
 
     confidence: np.ndarray
@@ -140,7 +141,7 @@ class Events:
         return SortedBins(self, cuts)
 
     def from_position(self, start):
-        """The events from a position on, as events of their own."""
+        """`Events` of the samples from a position on."""
         if start == 0:
             return self
         weight, square = (
@@ -181,7 +182,7 @@ class Events:
         if self.weight is None:
             position = np.ceil(rank).astype(int)
         else:
-            # A rank is reached although the division was rounded up.
+            # The rank may have been rounded up to just above the sum.
             rank = rank - 1e-9 * total
             pairs = np.atleast_2d(self.weights_below), np.atleast_2d(rank)
             position = np.reshape(
@@ -205,9 +206,9 @@ class Events:
 def sort_events(confidence, correct, weight=None):
     """Sort samples by confidence.
 
-    A non-negative float orders like its bits taken as an integer, and its sign
-    bit is free to carry `correct`: sorting such keys moves no other array, and
-    is several times faster than sorting positions.
+    Non-negative floats sort like the integers with the same bits. The sign bit
+    is not needed, so a key holds the confidence and `correct`. Sorting these
+    keys is several times faster than sorting positions.
 
     Args:
         confidence: in `[0, 1]`, float32 or float64, `(n,)`.
@@ -228,7 +229,7 @@ def sort_events(confidence, correct, weight=None):
             weight**2,
         )
     bits = {"float32": "uint32", "float64": "uint64"}[confidence.dtype.name]
-    # Adding 0 makes a negative zero positive.
+    # Adding 0 turns -0.0 into 0.0.
     keys = (confidence + confidence.dtype.type(0)).view(bits)
     keys = (keys << 1) | np.asarray(correct).astype(bits)
     keys.sort()

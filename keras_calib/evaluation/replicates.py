@@ -1,4 +1,4 @@
-"""The statistics of a sample and of its replicates, by one set of formulas."""
+"""Statistics of a sample and of its replicates: resamples, or drawn labels."""
 
 import functools
 import time
@@ -20,13 +20,14 @@ TABLE = 1 << 22
 
 
 class Replicates:
-    """Values of statistics: the sample's, then those of each replicate.
+    """Statistics of the sample, followed by those of each replicate.
 
     Args:
         data: `Predictions`.
-        number: int, how many replicates.
+        number: int, number of replicates.
         seed: int; the same seed draws the same replicates.
-        passes: int, how many times the replicates are drawn, for the bar.
+        passes: int, how many times the replicates are drawn, for the progress
+            bar.
         verbose: see `calibration_errors`.
     """
 
@@ -38,7 +39,7 @@ class Replicates:
         self.bar = ProgressBar(passes * -(-number // self.size), verbose)
 
     def replicate(self, events, order, k, rng, size):
-        """`Events` of so many replicates of `events`, the sorted sample."""
+        """`Events` of `size` replicates of `events`, the sorted sample."""
         raise NotImplementedError
 
     def chunks(self):
@@ -89,8 +90,8 @@ class Replicates:
 
         Args:
             function: `Events` -> dict of values.
-            k: the class whose probability is looked at, or `None` for the
-                predicted class of each row.
+            k: the class whose probability is the confidence, or `None` for
+                the predicted class of each row.
         """
         confidence, correct = self.data.top_label
         if k is not None:
@@ -116,7 +117,7 @@ class Replicates:
 
 
 class Resamples(Replicates):
-    """Bootstrap: whole samples, drawn with replacement."""
+    """Bootstrap: samples are drawn with replacement."""
 
     def counts(self, rng, size):
         """How often each row is drawn, `(size, n)`."""
@@ -155,11 +156,11 @@ class Resamples(Replicates):
 
 
 class CalibratedDraws(Replicates):
-    """Labels drawn from the predictions: the model as if it were calibrated."""
+    """Labels are drawn from the predicted probabilities."""
 
     def replicate(self, events, order, k, rng, size):
-        # An event comes true where a uniform number lies in an interval as
-        # long as its confidence.
+        # An event is true if a uniform number is in an interval whose length
+        # is the confidence.
         low, high = (
             np.broadcast_to(v, order.shape)[order] for v in self.ends(k)
         )
@@ -168,7 +169,7 @@ class CalibratedDraws(Replicates):
         return Events(events.confidence, drawn, events.weight, events.square)
 
     def ends(self, k):
-        """The intervals of class `k`: a number is in those of one class."""
+        """Both ends of the intervals of class `k`, which tile [0, 1]."""
         if k is None:
             return 0.0, self.data.top_label[0]
         return self._ends[k], self._ends[k + 1]
@@ -183,7 +184,7 @@ class CalibratedDraws(Replicates):
 
 
 class ProgressBar:
-    """A progress bar that shows itself when the work is long."""
+    """A progress bar that appears after a few seconds."""
 
     PATIENCE = 3.0  # seconds
 

@@ -1,4 +1,4 @@
-"""What every streaming metric shares: rows in, sums that do not drift."""
+"""Base class of the streaming metrics: reads batches, adds up sums."""
 
 import re
 from collections.abc import Iterable
@@ -22,25 +22,25 @@ WORDS = re.compile("(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 @lower_is_better
 class CalibrationMetric(keras.metrics.Metric):
-    """Base of the metrics: fixed-size sums over rows.
+    """Base class of the metrics, whose state is a fixed number of sums.
 
-    A running float32 sum loses what is smaller than its last digit: a count
-    stops at 2^24. So each sum is kept as two numbers, the second holding what
-    did not fit into the first.
+    A running float32 sum cannot hold terms below its last digit, and a count
+    stops at 2^24. So each sum is stored as two numbers, of which the second
+    holds the part that was rounded off.
 
-    A subclass names its own arguments in `settings`, and keeps each as an
-    attribute of that name: `get_config` reads them.
+    `settings` lists the arguments of a subclass; `get_config` reads them from
+    the attributes of the same names.
 
     Args:
         from_logits: whether predictions are logits.
         axis: the class axis.
-        ignore_class: rows with this label do not count.
-        name: name in the logs, by default that of the class, in snake case.
-        dtype: as in Keras; sums are float32 at least.
+        ignore_class: rows with this label are ignored.
+        name: name in the logs; defaults to the class name in snake case.
+        dtype: as in Keras; the sums are float32.
     """
 
     settings: tuple[str, ...] = ()
-    # How many classes the sums have, where their shape depends on it.
+    # Number of classes of the sums, once it is known, where they depend on it.
     classes: Any = None
 
     def __init__(
@@ -61,14 +61,14 @@ class CalibrationMetric(keras.metrics.Metric):
         self._sums: dict[str, tuple[Any, Any]] = {}
 
     def add_sums(self, name: str, shape: tuple[int, ...]) -> None:
-        """Add a sum that starts at zero; see `add_to` and `sums`."""
+        """Create a sum, with the initial value 0; see `add_to` and `sums`."""
         self._sums[name] = tuple(
             self.add_variable(shape, "zeros", dtype="float32", name=part)
             for part in (name, f"{name}_rest")
         )
 
     def add_to(self, name: str, values: Tensor) -> None:
-        """Add to a sum, and keep what rounding takes away (Knuth's two-sum)."""
+        """Add to a sum, and store the part rounded off (Knuth's two-sum)."""
         total, rest = self._sums[name]
         values = ops.cast(values, "float32")
         old = ops.convert_to_tensor(total)
@@ -98,10 +98,10 @@ class CalibrationMetric(keras.metrics.Metric):
             )
 
     def merge_state(self, metrics: Iterable["CalibrationMetric"]) -> None:
-        """Add what other metrics of the same settings have seen.
+        """Add the sums of other metrics with the same settings.
 
         Args:
-            metrics: an iterable of metrics, of other processes for example.
+            metrics: an iterable of metrics, from other processes for example.
         """
         for other in metrics:
             if other.classes is not None:
@@ -111,7 +111,7 @@ class CalibrationMetric(keras.metrics.Metric):
                     self.add_to(name, ops.convert_to_tensor(part))
 
     def rows(self, y_true, y_pred, sample_weight=None, *, axis=None, mask=None):
-        """Read a batch as `Rows`; the first one that can be seen is checked."""
+        """Read a batch as `Rows`; values are checked in the first eager batch."""
         rows = as_rows(
             y_true,
             y_pred,
@@ -127,7 +127,7 @@ class CalibrationMetric(keras.metrics.Metric):
         return rows
 
     def events(self, y_true, y_pred, sample_weight=None):
-        """Confidence, correctness and weight of each row's prediction.
+        """Confidence, correctness and weight of the prediction of each row.
 
         Invalid rows get a NaN confidence, because compiled code cannot raise.
         """
@@ -137,9 +137,9 @@ class CalibrationMetric(keras.metrics.Metric):
         return confidence, correct, rows.weights
 
     def host_events(self, y_true, y_pred, sample_weight=None):
-        """`events` as NumPy arrays where that is cheap, else `None`.
+        """`events` as NumPy arrays if this is cheap, else `None`.
 
-        `None` also for bad input: `events` has the message.
+        For invalid input it is `None` too, and `events` raises the error.
         """
         softmax_as_logits = (
             self.from_logits and carried_logits(y_pred) is not None
@@ -175,11 +175,11 @@ class CalibrationMetric(keras.metrics.Metric):
 
 
 def on_host(y_pred):
-    """Whether predictions are values that NumPy can read where they are.
+    """Whether NumPy can read the predictions without a copy.
 
-    torch runs one operation after the other: on a CPU, half a hundred small
-    ones cost many times what NumPy needs for the same sums. The other backends
-    compile them.
+    Eager torch runs one small operation after another, which takes several
+    times as long on a CPU as the same sums in NumPy. The other backends compile
+    these operations.
     """
     if keras.backend.backend() != "torch":
         return False

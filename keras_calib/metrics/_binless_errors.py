@@ -23,20 +23,22 @@ from keras_calib.ops.smooth_error import smooth_error
 class KSCalibrationError(BinnedMetric):
     """Kolmogorov-Smirnov calibration error, streaming.
 
-    `max_t |1/n sum_(c_i <= t) (c_i - a_i)|`: the largest distance between the
-    cumulative sums of confidence and of correctness. It needs no bins.
+        max_t |1/n sum_(c_i <= t) (c_i - a_i)|
 
-    The maximum is taken at the ends of 1964 fixed cells, so that the value is
-    too small by at most `max_cell n_cell / n`, and on real networks by less
-    than 1e-4. A cell that holds one distinct value adds no error. The exact
-    value comes from `calibration_errors` and `CalibrationMonitor`.
+    This is the largest distance between the cumulative sums of confidence and
+    of correctness, without bins.
+
+    The maximum is taken at the ends of 1964 fixed cells, so the value is too
+    small by at most `max_cell n_cell / n`, and on real networks by less than
+    1e-4. Cells with one distinct value cause no error. `calibration_errors` and
+    `CalibrationMonitor` compute the exact value.
 
     Args:
         **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
             `CalibrationMetric`.
 
     Raises:
-        ValueError: for bad input.
+        ValueError: If the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -61,23 +63,23 @@ class KSCalibrationError(BinnedMetric):
 class SweepCalibrationError(BinnedMetric):
     """Monotonic-sweep calibration error (ECE_sweep), streaming.
 
-    ECE over as many bins of equal mass as keep the accuracy from falling from
-    one bin to the next: bins are added one by one until it does.
+    Calibration error over the largest number of bins of equal mass for which
+    the accuracy does not fall from one bin to the next. Bins are added one by
+    one, until the accuracy falls.
 
-    Read from 1964 fixed cells, whose confidences are tied: the value is the
-    exact one of the data with the confidences of a cell kept together. One
-    that stops at the same number of bins differs from it as in
-    `ExpectedCalibrationError`; no bound holds for the number itself. The exact
-    value comes from `calibration_errors` and `CalibrationMonitor`.
+    The value is computed from 1964 fixed cells, as if the confidences of a cell
+    were equal. If the exact sweep stops at the same number of bins, the bound
+    of `ExpectedCalibrationError` holds; there is no bound for the number of
+    bins. `calibration_errors` and `CalibrationMonitor` compute the exact value.
 
     Args:
         norm: 1 or 2.
-        max_bins: int, where the sweep stops at the latest.
+        max_bins: int, the largest number of bins.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
             `CalibrationMetric`.
 
     Raises:
-        ValueError: if an argument is out of its range, or for bad input.
+        ValueError: If an argument is out of range or the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -107,7 +109,7 @@ class SweepCalibrationError(BinnedMetric):
         return super().per_event(confidence, correct, weight)
 
     def _bins_of_each_number(self):
-        """`Bins` with a row for 1, 2, ... `max_bins` bins, and empty ones."""
+        """`Bins`; row `b - 1` has `b` bins, followed by empty ones."""
         sums, most = self.sums("sums"), self.max_bins
         number, place = np.meshgrid(
             np.arange(1, most + 1), np.arange(most + 1), indexing="ij"
@@ -122,14 +124,14 @@ class SweepCalibrationError(BinnedMetric):
         return Bins(*ops.unstack(below[:, :, 1:] - below[:, :, :-1]))
 
     def _sweep(self):
-        """Error of each number of bins, and how many numbers are accepted."""
+        """Error for each number of bins, and where the sweep stops."""
         bins = self._bins_of_each_number()
         total, squares = ops.sum(self.sums("sums")[0]), self.sums("squares")
-        # Sums of counts are exact, those of weights are rounded.
+        # Sums of counts are exact, but sums of weights are rounded.
         rounded = ops.abs(squares - total) > 1e-6 * total
         rounding = 1e-6 * ops.divide_no_nan(total, bins.weight)
         falls = accuracy_falls(bins, ops.where(rounded, rounding, 0.0))
-        # At most one bin less than there are samples, however weighted.
+        # Fewer bins than samples (of equal weight).
         samples = ops.divide_no_nan(total**2, squares)
         number = ops.arange(1, self.max_bins + 1, dtype="float32")
         many = ops.logical_and(number > samples - 0.5, number > 1)
@@ -138,7 +140,7 @@ class SweepCalibrationError(BinnedMetric):
         return calibration_error(bins, self.norm), ops.sum(accepted)
 
     def used_bins(self) -> Tensor:
-        """How many bins the sweep stopped at, int32."""
+        """Number of bins where the sweep stops, int32."""
         return self._sweep()[1]
 
     def result(self) -> Tensor:
@@ -150,23 +152,25 @@ class SweepCalibrationError(BinnedMetric):
 class SmoothCalibrationError(CalibrationMetric):
     """Smooth calibration error (smECE), streaming.
 
-    `int |1/n sum_i (c_i - a_i) K_s(t, c_i)| dt` with a Gaussian kernel of
-    standard deviation `s`, reflected at 0 and 1; `s` is the one at which the
-    error equals `s`, which needs no choice.
+        int |1/n sum_i (c_i - a_i) K_s(t, c_i)| dt
+
+    `K_s` is a Gaussian kernel of standard deviation `s`, reflected at 0 and 1.
+    By default `s` is the bandwidth at which the error equals `s`.
 
     Each residual is split between the two nearest of 4097 fixed nodes, `h`
-    apart, which keeps its mean: at bandwidth `s` the value differs from the
-    exact one by at most `0.121 (h / s)^2 mean |c - a|`, 7e-5 at `s = 0.01`; in
-    practice by a hundredth of that. Bandwidths below `2 h` are not resolved.
-    The exact value comes from `calibration_errors` and `CalibrationMonitor`.
+    apart, such that its mean is kept. At bandwidth `s` the value differs from
+    the exact one by at most `0.121 (h / s)^2 mean |c - a|`, which is 7e-5 at
+    `s = 0.01`, and in practice by a hundredth of that. Bandwidths below `2 h`
+    are not resolved. `calibration_errors` and `CalibrationMonitor` compute the
+    exact value.
 
     Args:
-        bandwidth: float, a fixed `s`; `None` for the fixed point.
+        bandwidth: float, a fixed `s`, or `None` for the default.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
             `CalibrationMetric`.
 
     Raises:
-        ValueError: if an argument is out of its range, or for bad input.
+        ValueError: If an argument is out of range or the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -189,7 +193,7 @@ class SmoothCalibrationError(CalibrationMetric):
         super().__init__(**kwargs)
         if bandwidth is not None and not 0 < bandwidth <= 1:
             raise ValueError(
-                "`bandwidth` is a distance between confidences, in (0, 1]. "
+                "`bandwidth` must be in (0, 1] or `None`. "
                 f"Received: bandwidth={bandwidth}."
             )
         self.bandwidth = bandwidth
@@ -205,7 +209,7 @@ class SmoothCalibrationError(CalibrationMetric):
         confidence, correct, weight = self.events(y_true, y_pred, sample_weight)
         residual = weight * (confidence - correct)
         place = ops.clip(confidence, 0.0, 1.0) * self.CELLS
-        # NaN has no cell; its residual is NaN in any.
+        # A NaN has no cell: its residual is NaN in the first one too.
         lower = ops.where(place >= 0, ops.floor(place), 0.0)
         lower = ops.minimum(lower, self.CELLS - 1)
         index = ops.cast(lower, "int32")

@@ -1,4 +1,4 @@
-"""What the errors over bins of confidence share: settings, sums, result."""
+"""Base class of the errors that bin confidences."""
 
 from typing import Any
 
@@ -18,22 +18,27 @@ from keras_calib.ops.binning import interval_index
 
 
 class BinnedMetric(CalibrationMetric):
-    """Base of the metrics that bin confidences, by width or by mass.
+    """Base class of the metrics that bin confidences, by width or by mass.
+
+    Bins of equal width have sums of their own. Bins of equal mass are merged
+    from the cells of a fine histogram when the result is read, because their
+    edges are not known before.
 
     Args:
-        num_bins: int, how many bins.
-        binning: `"width"`, or `"mass"` from a fine histogram.
-        norm: the power of the gap, or `inf`.
+        num_bins: int, number of bins.
+        binning: `"width"` or `"mass"`.
+        norm: 1, 2 or `float("inf")`, the power of the gap.
         **kwargs: see `CalibrationMetric`.
     """
 
-    # The norms that the metric knows, and how many sums each bin has.
+    # The allowed values of `norm`.
     norms: tuple[float, ...] = (1, 2, INFINITY)
+    # How many sums each bin has; see `per_event`.
     num_columns = 2
-    # Whether `events` and `per_event` are those of the predicted class, and
-    # work for NumPy arrays.
+    # Whether NumPy may update the sums: `events` are those of the predicted
+    # class, and `per_event` works for arrays.
     numpy_events = True
-    # Size of the grids of the fine histogram.
+    # Size of both grids of the histogram; see `cell_edges`.
     cells = histogram.CELLS
 
     def __init__(
@@ -64,14 +69,14 @@ class BinnedMetric(CalibrationMetric):
 
     @property
     def edges(self) -> np.ndarray:
-        """Interior edges of the intervals that have sums: bins, or cells."""
+        """Interior edges of the bins, or of the cells of the histogram."""
         if self.binning == "width":
             return interior_edges(self.num_bins)
         return histogram.cell_edges(self.cells)
 
     @property
     def num_cells(self) -> int:
-        """How many intervals have sums."""
+        """Number of bins, or of cells of the histogram."""
         return len(self.edges) + 1
 
     def update_state(
@@ -98,7 +103,7 @@ class BinnedMetric(CalibrationMetric):
         self.add_to("sums", sums)
 
     def per_event(self, confidence, correct, weight):
-        """What each event adds to the first `num_columns` sums of `Bins`."""
+        """Terms of each event in the first `num_columns` sums of `Bins`."""
         columns = [weight, weight * (confidence - correct)]
         if self.num_columns > 2:
             columns.append(weight * correct)
@@ -107,7 +112,7 @@ class BinnedMetric(CalibrationMetric):
         return columns
 
     def bins(self, sums=None):
-        """`Bins` of the sums, with cells merged to bins of equal mass."""
+        """The sums as `Bins`; cells are merged to bins of equal mass."""
         sums = self.sums("sums") if sums is None else sums
         if self.binning == "mass":
             sums = histogram.merge_cells(sums, self.num_bins)
@@ -124,10 +129,10 @@ class BinnedMetric(CalibrationMetric):
 
 
 def check_bins(num_bins, binning="width"):
-    """Raise `ValueError` unless both are in their range."""
+    """Raise `ValueError` if an argument is out of range."""
     if num_bins < 1 or num_bins != int(num_bins):
         raise ValueError(
-            "`num_bins` is the number of confidence bins, at least 1. "
+            "`num_bins` must be an integer of at least 1. "
             f"Received: num_bins={num_bins}."
         )
     if binning not in ("width", "mass"):

@@ -1,4 +1,4 @@
-"""The Brier score, and what it is made of."""
+"""Brier score and its decomposition."""
 
 from typing import Any
 
@@ -19,22 +19,23 @@ from keras_calib.ops.binning import interior_edges
 class BrierScore(MeanOfRows):
     """Mean squared distance of probabilities and labels, streaming, exact.
 
-    `1/n sum_i sum_k (p_ik - t_ik)^2`, from 0 to 2: the sum over the classes,
-    not their mean. For one sigmoid unit it is the sum over both classes, twice
-    the binary score.
+        1/n sum_i sum_k (p_ik - t_ik)^2
 
-    `decomposition()` splits it over bins of equal width of each class's
-    probability, exactly, within-bin terms included.
+    The score is in [0, 2], because the classes are summed and not averaged. For
+    one sigmoid unit both classes are summed: twice the binary score.
+
+    `decomposition()` splits the score exactly, by bins of equal width of the
+    probability of each class.
 
     Args:
-        num_bins: int, how many bins; `None` for the score alone, which spares
-            the state of `12 num_bins num_classes` floats.
-        num_classes: int; by default that of the first batch.
+        num_bins: int, number of bins; `None` for the score alone, without the
+            `12 num_bins num_classes` floats of the decomposition.
+        num_classes: int; defaults to that of the first batch.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
             `CalibrationMetric`.
 
     Raises:
-        ValueError: if an argument is out of its range, or for bad input.
+        ValueError: If an argument is out of range or the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -101,13 +102,16 @@ class BrierScore(MeanOfRows):
         self.add_to("sums", sums)
 
     def decomposition(self) -> dict[str, float]:
-        """What the score is made of, summed over the classes.
+        """The terms of the score, each a sum over the classes.
 
-        `score = calibration - resolution + uncertainty + within_bins`, where
-        calibration is `sum_m n_m / n (C_m - A_m)^2`, small for calibrated
-        models; resolution `sum_m n_m / n (A_m - A)^2`, large for models that
-        tell cases apart; uncertainty the variance of the labels; and
-        `within_bins` what the bins average away.
+            score = calibration - resolution + uncertainty + within_bins
+            calibration = sum_m n_m / n (C_m - A_m)^2
+            resolution  = sum_m n_m / n (A_m - A)^2
+
+        Resolution is large for a model that separates the samples of the
+        class from the others. Uncertainty is the variance of the labels, `A`
+        their mean, and `within_bins` is due to the differences of
+        probabilities and of labels inside the bins.
 
         Returns:
             dict of floats: `score`, `calibration`, `resolution`,
@@ -115,11 +119,11 @@ class BrierScore(MeanOfRows):
             minus resolution.
 
         Raises:
-            ValueError: if `num_bins=None`.
+            ValueError: If `num_bins=None`.
         """
         if self.num_bins is None:
             raise ValueError(
-                "The decomposition needs bins. Received: num_bins=None. Make "
+                "The decomposition needs bins. Received: num_bins=None. Create "
                 "the metric with a number of bins."
             )
         names = ("calibration", "resolution", "uncertainty", "within_bins")
@@ -142,7 +146,7 @@ class BrierScore(MeanOfRows):
 
 
 def decompose(sums, middle):
-    """The four parts of the score, from sums per class and bin.
+    """The four terms of the score, from sums per class and bin.
 
     Args:
         sums: of `w`, `w t`, `w t^2`, `w d`, `w d^2` and `w d t`, where `w` is

@@ -11,32 +11,38 @@ from keras_calib.metrics._per_class import PerClassMetric
 
 @keras.saving.register_keras_serializable(package="keras_calib")
 class ClasswiseCalibrationError(PerClassMetric):
-    """Mean over the classes of the error of each class's probability.
+    """Mean over the classes of the calibration error of each class, streaming.
 
-    For class `k` the confidence is `p_k`, and it is right where the label is
-    `k`. With equal width and norm 1 this is classwise ECE, also called static
-    calibration error (SCE); with equal mass and norm 2 the marginal
-    calibration error `sqrt(mean_k CE_k^2)`; with equal mass and norm 1 the
-    adaptive error of Nixon et al. (ACE), and with `threshold=0.01` their TACE:
-    only probabilities above the threshold count, and each class is divided by
-    how many of its own did. A class without labels counts like any other.
+        norm 1:      mean_k CE_k
+        norm 2:      sqrt(mean_k CE_k^2)
+        norm `inf`:  max_k CE_k
 
-    Equal width is exact. Equal mass is read from 501 fixed cells a class; the
-    error of a class then differs from the exact one as in
-    `ExpectedCalibrationError`. The state holds `4 num_classes` floats per bin,
-    or cell. The exact value comes from `calibration_errors`.
+    `CE_k` is the error of the events "the label is `k`" with confidence `p_k`;
+    see `ExpectedCalibrationError`. A class without labels is included.
+
+    - Equal width, norm 1: classwise ECE or static calibration error (SCE).
+    - Equal mass, norm 2: marginal calibration error.
+    - Equal mass, norm 1: adaptive calibration error (ACE) of Nixon et al.
+    - The same with `threshold=0.01`: their TACE. Only probabilities above the
+      threshold are used, and `n` is their number in each class.
+
+    With equal width the value is exact. With equal mass it is computed from 501
+    fixed cells per class, and the bound of `ExpectedCalibrationError` holds for
+    each class. The state has `4 num_classes` floats per bin or cell.
+    `calibration_errors` computes the exact value.
 
     Args:
-        num_bins: int, how many bins.
+        num_bins: int, number of bins.
         binning: `"width"` or `"mass"`.
-        norm: 1, 2 or `float("inf")` (the worst bin of the worst class).
-        threshold: probabilities up to this do not count; 0 counts all.
-        num_classes: int; by default that of the first batch.
+        norm: 1, 2 or `float("inf")`.
+        threshold: float, probabilities up to this value are ignored; with 0
+            all are used.
+        num_classes: int; defaults to that of the first batch.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
             `CalibrationMetric`.
 
     Raises:
-        ValueError: if an argument is out of its range, or for bad input.
+        ValueError: If an argument is out of range or the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -65,7 +71,7 @@ class ClasswiseCalibrationError(PerClassMetric):
     ) -> None:
         if not 0 <= threshold < 1:
             raise ValueError(
-                "`threshold` is a probability, in [0, 1). "
+                "`threshold` must be in [0, 1). "
                 f"Received: threshold={threshold}."
             )
         super().__init__(

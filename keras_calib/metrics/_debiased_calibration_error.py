@@ -1,4 +1,4 @@
-"""Debiased calibration error: without what few samples add by chance."""
+"""Debiased calibration error: without the noise of few samples."""
 
 from typing import Any
 
@@ -14,33 +14,34 @@ from keras_calib.ops.bin_errors import debiased_error
 class DebiasedCalibrationError(BinnedMetric):
     """Debiased calibration error, streaming.
 
-    A binned error is above 0 for a calibrated model, because the accuracy of
-    a bin is noisy. With norm 2 the noise is subtracted, bin by bin:
-    `D = sum_m n_m / n [(C_m - A_m)^2 - A_m (1 - A_m) / (n_m - 1)]` over bins of
-    at least two samples; the value is `sqrt(max(0, D))`, and `signed()` gives
-    `D`, which can be averaged over runs. With norm 1 the value is
-    `2 ECE - E[ECE]` with accuracies redrawn from normal distributions, in
-    closed form; it may be negative.
+        norm 2: sqrt(max(0, D)), where
+                D = sum_m n_m / n [(C_m - A_m)^2 - A_m (1 - A_m) / (n_m - 1)]
+        norm 1: 2 ECE - E[ECE] with accuracies from N(A_m, A_m (1 - A_m) / n_m)
 
-    With weights, a bin stands for `(sum w)^2 / sum w^2` samples.
+    The binned error of a calibrated model is above 0, because the accuracy of
+    a bin is noisy. With norm 2 the noise is subtracted in each bin of at least
+    two samples; `signed()` returns `D`, which can be averaged over runs. With
+    norm 1 the expectation has a closed form, and the value may be negative.
 
-    With `binning="width"` the value is exact. With `"mass"`, as published,
-    edges are read from a histogram of 1964 fixed cells. With
-    `d = max_cell n_cell / n`, `D` differs from the exact value by at most
+    With weights, a bin represents `n_m = (sum w)^2 / sum w^2` samples.
+
+    With `binning="width"` the value is exact. With `"mass"`, as published, the
+    edges are edges of 1964 fixed cells. With `d = max_cell n_cell / n`, `D`
+    differs from the exact value by at most
     `4 (num_bins - 1) (d + num_bins / n) + num_bins / (2 n)`, and the value with
     norm 1 by at most
-    `2 (num_bins - 1) (d + num_bins / n) + 0.4 sqrt(num_bins / n)`. The exact
-    value comes from `calibration_errors` and `CalibrationMonitor`.
+    `2 (num_bins - 1) (d + num_bins / n) + 0.4 sqrt(num_bins / n)`.
+    `calibration_errors` and `CalibrationMonitor` compute the exact value.
 
     Args:
-        num_bins: int, how many bins.
+        num_bins: int, number of bins.
         binning: `"mass"` or `"width"`.
         norm: 2 or 1.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
             `CalibrationMetric`.
 
     Raises:
-        ValueError: if an argument is out of its range, or for bad input.
+        ValueError: If an argument is out of range or the input is invalid.
 
     Example:
         >>> import keras_calib as kc

@@ -13,22 +13,24 @@ from keras_calib.ops.bin_errors import INFINITY
 class ExpectedCalibrationError(BinnedMetric):
     """Expected calibration error (ECE) of the predicted class, streaming.
 
-    `(sum_m n_m / n |confidence_m - accuracy_m|^p)^(1/p)` over bins of
-    confidence. Bins are right-closed; 0 is in the first, 1 in the last. The
-    value does not depend on how the data is cut into batches.
+        (sum_m n_m / n |confidence_m - accuracy_m|^p)^(1/p)
 
-    With `binning="mass"` the bins hold equal numbers of samples. Their edges
-    are read from a histogram of 1964 fixed cells, so that the state stays
-    small; with norm 1 the value differs from the exact one by at most
-    `2 (num_bins - 1) max_cell n_cell / n`, and with norm 2 its square by at
-    most `4 (num_bins - 1) max_cell n_cell / n`; on real networks by less than
-    1e-3. A cell that holds one distinct value adds no error. The exact value
-    comes from `calibration_errors` and `CalibrationMonitor`.
+    The sum is over bins of confidence. Bins are right-closed; 0 is in the
+    first bin and 1 in the last. The value does not depend on how the data is
+    split into batches.
 
-    Predictions of shape `(..., 1)` are read as one sigmoid unit.
+    With `binning="mass"` the bins contain equal numbers of samples. Their edges
+    are edges of 1964 fixed cells, so the state is small. With norm 1 the value
+    differs from the exact one by at most
+    `2 (num_bins - 1) max_cell n_cell / n`, with norm 2 its square by at most
+    `4 (num_bins - 1) max_cell n_cell / n`; on real networks by less than 1e-3.
+    Cells with one distinct value cause no error. `calibration_errors` and
+    `CalibrationMonitor` compute the exact value.
+
+    Predictions of shape `(..., 1)` are those of one sigmoid unit.
 
     Args:
-        num_bins: int, how many bins.
+        num_bins: int, number of bins.
         binning: `"width"` (equal width) or `"mass"` (equal mass, also called
             adaptive ECE).
         norm: the power `p`: 1 (ECE), 2 (RMS calibration error) or
@@ -37,10 +39,9 @@ class ExpectedCalibrationError(BinnedMetric):
             `CalibrationMetric`.
 
     Raises:
-        ValueError: if an argument is out of its range; where the values can be
-            seen, if predictions are no probabilities although
-            `from_logits=False`, or labels are out of range. In compiled code
-            the result is NaN instead.
+        ValueError: If an argument is out of range, or the labels are, or if
+            `from_logits=False` and the predictions are not probabilities. In
+            compiled code, where values are unknown, the result is NaN instead.
 
     Example:
         >>> import keras_calib as kc
@@ -72,21 +73,21 @@ class ExpectedCalibrationError(BinnedMetric):
 
 @keras.saving.register_keras_serializable(package="keras_calib")
 class MaximumCalibrationError(BinnedMetric):
-    """Maximum calibration error (MCE): the largest gap of any bin.
+    """Maximum calibration error (MCE): the largest gap of a bin, streaming.
 
-    `max_m |confidence_m - accuracy_m|` over bins that hold a sample. A bin
-    with few samples decides as much as any other: compare values only between
-    sets of equal size.
+        max_m |confidence_m - accuracy_m|
+
+    The maximum is over bins that contain a sample. It can be that of a bin
+    with few samples, so compare values only between data sets of equal size.
 
     Args:
-        num_bins: int, how many bins.
-        binning: `"width"`, or `"mass"` with edges from a histogram of 1964
-            cells.
+        num_bins: int, number of bins.
+        binning: `"width"` or `"mass"`; see `ExpectedCalibrationError`.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
             `CalibrationMetric`.
 
     Raises:
-        ValueError: if an argument is out of its range, or for bad input.
+        ValueError: If an argument is out of range or the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -114,23 +115,20 @@ class MaximumCalibrationError(BinnedMetric):
 class AdaptiveCalibrationError(BinnedMetric):
     """Adaptive calibration error (AECE): ECE over bins of equal mass.
 
-    `ExpectedCalibrationError(binning="mass")`, with the same bound: edges come
-    from a histogram of 1964 fixed cells; with norm 1 the value differs from
-    the exact one by at most `2 (num_bins - 1) max_cell n_cell / n`, with norm
-    2 its square by at most twice that. The exact value comes from
-    `calibration_errors` and `CalibrationMonitor`.
+    The same as `ExpectedCalibrationError(binning="mass")`, with the same bound
+    of the difference from the exact value.
 
-    Equal confidences stay in one bin, so that the order of the data does not
+    Equal confidences are in the same bin, so the order of the data does not
     matter.
 
     Args:
-        num_bins: int, how many bins.
+        num_bins: int, number of bins.
         norm: 1 or 2.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
             `CalibrationMetric`.
 
     Raises:
-        ValueError: if an argument is out of its range, or for bad input.
+        ValueError: If an argument is out of range or the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -157,21 +155,21 @@ class AdaptiveCalibrationError(BinnedMetric):
 class BinaryCalibrationError(ExpectedCalibrationError):
     """Calibration error of the positive class of a binary classifier.
 
-    The confidence is `p(y = 1)` on all of [0, 1], not that of the predicted
-    class: what scikit-learn's `calibration_curve` and the binary errors of
-    torchmetrics and netcal look at. Streamed as in `ExpectedCalibrationError`.
+    The confidence is `p(y = 1)`, in [0, 1], instead of the probability of the
+    predicted class, as in `calibration_curve` of scikit-learn and in the binary
+    errors of torchmetrics and netcal. See `ExpectedCalibrationError` for the
+    formula and the bounds.
 
     Args:
-        num_bins: int, how many bins.
-        binning: `"width"`, or `"mass"` with edges from a histogram of 1964
-            cells; bounds as in `ExpectedCalibrationError`.
+        num_bins: int, number of bins.
+        binning: `"width"` or `"mass"`; see `ExpectedCalibrationError`.
         norm: 1, 2 or `float("inf")`.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
             `CalibrationMetric`.
 
     Raises:
-        ValueError: if an argument is out of its range, or for bad input;
-            predictions must be `(..., 1)` or `(..., 2)`.
+        ValueError: If an argument is out of range or the input is invalid; the
+            shape of the predictions must be `(..., 1)` or `(..., 2)`.
 
     Example:
         >>> import keras_calib as kc
@@ -190,7 +188,7 @@ class BinaryCalibrationError(ExpectedCalibrationError):
         rows = self.rows(y_true, y_pred, sample_weight)
         if rows.num_classes != 2:
             raise ValueError(
-                "A binary classifier gives one sigmoid unit or two classes. "
+                "A binary classifier has one sigmoid unit or two classes. "
                 f"Received: predictions with {rows.num_classes} classes. Use "
                 "`ClasswiseCalibrationError`."
             )

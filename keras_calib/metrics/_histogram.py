@@ -1,8 +1,8 @@
-"""A fine histogram of confidences, from which mass bins and more are read.
+"""A fine histogram of confidences, of which bins of equal mass are merged.
 
-What needs every confidence is streamed from a fixed number of cells instead.
-Cells are the union of an even grid on [0, 1] and an even grid in log-odds,
-because confidences crowd near 1.
+Errors that depend on every single confidence are approximated by a fixed number
+of cells. Their edges are the union of an even grid on [0, 1] and an even grid
+of log-odds, because many confidences are close to 1.
 """
 
 import functools
@@ -22,8 +22,9 @@ def cell_edges(cells=CELLS, num_bins=None):
     """Interior edges of the cells, sorted, float64.
 
     Args:
-        cells: how many cells each of the two grids has.
-        num_bins: also the edges of so many bins of equal width.
+        cells: int, number of cells of each of the two grids.
+        num_bins: int, number of equal-width bins whose edges are added, or
+            `None`.
     """
     even = np.arange(1, cells) / cells
     odds = 1 / (1 + np.exp(-np.linspace(-17.0, 17.0, cells)))
@@ -49,17 +50,16 @@ def mass_bin_of_cell(count, num_bins):
     total = running[..., -1:]
     before = running - count
     reached = ops.divide_no_nan(before * num_bins, total)
-    # A rank is reached although the sum was rounded down.
+    # The sum may have been rounded down to just below the fraction.
     slack = ops.where(_is_whole(count), 1e-5, 1e-5 * num_bins)
     index = ops.cast(ops.floor(reached + slack), "int32")
     return ops.clip(index, 0, num_bins - 1)
 
 
 def _is_whole(count):
-    """Whether all are whole: float32 sums of counts are exact.
+    """Whether all are whole numbers, whose float32 sums are exact.
 
-    Those of weights are rounded, in the course of a running sum by up to some
-    1e-6 of it.
+    The relative rounding error of running sums of weights is up to about 1e-6.
     """
     return ops.all(ops.equal(count, ops.round(count)))
 
@@ -83,7 +83,7 @@ def merge_cells(sums, num_bins):
 
 
 def cells_below(count, fraction):
-    """How many cells hold the given fractions of all weight.
+    """Number of cells, from the first, that hold fractions of the weight.
 
     Args:
         count: weight per cell, `(num_cells,)`.
@@ -94,7 +94,7 @@ def cells_below(count, fraction):
     """
     running = ops.cumsum(count)
     rank = ops.convert_to_tensor(fraction, count.dtype)
-    # A rank is reached although the product was rounded up.
+    # The product may have been rounded up to just above the sum.
     slack = ops.where(_is_whole(count), 1e-7, 1e-5)
     found = ops.searchsorted(running, (rank - slack) * running[-1])
     return ops.minimum(ops.cast(found, "int32") + 1, count.shape[0])

@@ -20,27 +20,28 @@ from keras_calib.ops.binning import interval_index
 class LabelBinnedCalibrationError(BinnedMetric):
     """Label-binned calibration error (ECE_lb), streaming.
 
-    `(1/n sum_i |accuracy_bin(i) - confidence_i|^p)^(1/p)`: labels are averaged
-    over a bin, confidences are not. Never below ECE of the same bins, and not
-    0 for a calibrated model whose bins are wide.
+        (1/n sum_i |accuracy_bin(i) - confidence_i|^p)^(1/p)
+
+    Labels are averaged over a bin, but confidences are not. The value is never
+    below the ECE of the same bins, and above 0 for a calibrated model with
+    wide bins.
 
     With norm 2 and bins of equal width the value is exact. Otherwise it is
-    read from a histogram of about 1978 fixed cells: with norm 1 and equal
-    width it is too small by at most `sum_m w_m n_m / n`, over the one cell of
-    each bin, `w_m` wide, that holds the bin's accuracy; that is below 1/1024.
-    With equal mass, shifted edges add to that what they add to
-    `AdaptiveCalibrationError`. The exact value comes from
-    `calibration_errors` and `CalibrationMonitor`.
+    computed from about 1978 fixed cells. With norm 1 and equal width it is too
+    small by at most `sum_m w_m n_m / n`, where `w_m` is the width and `n_m` the
+    weight of the cell that contains the accuracy of bin `m`; this is below
+    1/1024. With equal mass the bound of `AdaptiveCalibrationError` is added.
+    `calibration_errors` and `CalibrationMonitor` compute the exact value.
 
     Args:
-        num_bins: int, how many bins.
+        num_bins: int, number of bins.
         binning: `"width"` or `"mass"`.
         norm: the power `p`, 1 or 2.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
             `CalibrationMetric`.
 
     Raises:
-        ValueError: if an argument is out of its range, or for bad input.
+        ValueError: If an argument is out of range or the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -77,11 +78,12 @@ class LabelBinnedCalibrationError(BinnedMetric):
             return histogram.cell_edges()
         if self.norm == 2:
             return interior_edges(self.num_bins)
-        # Cells must not cross the edges of the bins that they make up.
+        # No cell may contain an edge between bins.
         return histogram.cell_edges(num_bins=self.num_bins)
 
     def per_event(self, confidence, correct, weight):
-        # Distances from the middle are small, and lose no digits in a sum.
+        # Sums of distances from the middle lose fewer digits than those of
+        # confidences.
         middle = ops.convert_to_tensor(centers(self.edges), confidence.dtype)
         index = interval_index(confidence, self.edges)
         distance = confidence - ops.take(middle, index)

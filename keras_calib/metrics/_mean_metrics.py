@@ -1,4 +1,4 @@
-"""Plain means over rows: scores, confidence, entropy."""
+"""Means over rows: confidence, accuracy, entropy and likelihood."""
 
 from typing import Any
 
@@ -56,15 +56,15 @@ class NoPreferredDirection(MeanOfRows):
 class ConfidenceGap(NoPreferredDirection):
     """Mean confidence minus accuracy, signed, streaming, exact.
 
-    Above 0 the model is overconfident. Its size is a lower bound of ECE with
-    any bins, of the KS error and of the smooth error.
+    If the gap is above 0, the model is overconfident. Its absolute value is a
+    lower bound of the ECE with any bins, the KS error and the smooth error.
 
     Args:
         **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
             `CalibrationMetric`.
 
     Raises:
-        ValueError: for bad input.
+        ValueError: If the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -92,7 +92,7 @@ class MeanConfidence(NoPreferredDirection):
             `CalibrationMetric`.
 
     Raises:
-        ValueError: for bad input.
+        ValueError: If the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -113,14 +113,16 @@ class MeanConfidence(NoPreferredDirection):
 class MeanEntropy(NoPreferredDirection):
     """Mean entropy of the predicted distributions, in nats, streaming, exact.
 
-    `-sum_k p_k log p_k`, from 0 (certain) to `log num_classes` (uniform).
+        -sum_k p_k log p_k
+
+    The value is between 0 (certain) and `log num_classes` (uniform).
 
     Args:
         **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
             `CalibrationMetric`.
 
     Raises:
-        ValueError: for bad input.
+        ValueError: If the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -141,18 +143,18 @@ class MeanEntropy(NoPreferredDirection):
 class NegativeLogLikelihood(MeanOfRows):
     """Mean `-log p_y`, in nats, streaming, exact.
 
-    A label to which the model gave probability 0 makes the value infinite;
-    `impossible()` tells how many there were. Of logits only minus infinity
-    does that.
+    The value is infinite if the probability of a label is 0; `impossible()`
+    returns the number of these labels. With logits this needs a logit of minus
+    infinity.
 
     Args:
-        epsilon: float, a floor of the probability, to cap that; 0 by default.
-            Keras' own losses use 1e-7, which caps a row at 16.1.
+        epsilon: float, lower limit of the probability of a label. With 1e-7,
+            as in the losses of Keras, the value of a row is at most 16.1.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
             `CalibrationMetric`.
 
     Raises:
-        ValueError: if `epsilon` is not in [0, 1), or for bad input.
+        ValueError: If `epsilon` is not in [0, 1), or for bad input.
 
     Example:
         >>> import keras_calib as kc
@@ -171,8 +173,7 @@ class NegativeLogLikelihood(MeanOfRows):
         super().__init__(**kwargs)
         if not 0 <= epsilon < 1:
             raise ValueError(
-                "`epsilon` is the floor of a probability, in [0, 1). "
-                f"Received: epsilon={epsilon}."
+                f"`epsilon` must be in [0, 1). Received: epsilon={epsilon}."
             )
         self.epsilon = epsilon
         self.add_sums("impossible", ())
@@ -195,9 +196,9 @@ class NegativeLogLikelihood(MeanOfRows):
         self.add_to("impossible", ops.sum(lost * rows.weights))
 
     def _log_probabilities(self, rows):
-        """Those of the labels, or of all classes, and which are log 0.
+        """`log p` of the labels or of all classes, and where `p` is 0.
 
-        Where the probability is 0, the logarithm is replaced by 0.
+        Where `p` is 0, `log p` is replaced by 0.
         """
         hard = rows.targets is None
         if rows.given is not None:
@@ -215,10 +216,10 @@ class NegativeLogLikelihood(MeanOfRows):
         return ops.where(zero, 0.0, log_p), zero
 
     def impossible(self) -> Tensor:
-        """Weight of the labels to which the model gave probability 0."""
+        """Weight of the labels with probability 0."""
         return self.sums("impossible")
 
     def result(self) -> Tensor:
-        # Added, not chosen: NaN stays NaN.
-        endless = ops.where(self.impossible() > 0, float("inf"), 0.0)
-        return super().result() + endless
+        # A sum and not a `where`, because NaN must stay NaN.
+        infinite = ops.where(self.impossible() > 0, float("inf"), 0.0)
+        return super().result() + infinite

@@ -1,4 +1,4 @@
-"""Calibration error of labels that do not exclude each other."""
+"""Calibration error of several sigmoid units (multi-label)."""
 
 from typing import Any
 
@@ -16,26 +16,27 @@ from keras_calib.ops.bin_errors import calibration_error
 class MultilabelCalibrationError(PerClassMetric):
     """Calibration error of independent sigmoid units, streaming.
 
-    Each unit is a binary classifier, and its confidence the probability of
-    its own label, as in `BinaryCalibrationError`. Equal width is exact, equal
-    mass is read from 501 fixed cells a label, as in
+    Each unit is a binary classifier, and its confidence is the probability of
+    its label, as in `BinaryCalibrationError`. With equal width the value is
+    exact; with equal mass it is computed from 501 fixed cells per label, as in
     `ClasswiseCalibrationError`.
 
     Args:
-        num_bins: int, how many bins.
+        num_bins: int, number of bins.
         binning: `"width"` or `"mass"`.
         norm: 1, 2 or `float("inf")`.
-        average: `"macro"`, the mean over the labels (with norm 2 the root of
-            the mean square, with infinity the largest), or `"micro"`, all
-            labels in one set of bins.
-        num_classes: int, how many labels; by default that of the first batch.
-        **kwargs: `from_logits`, `axis` (that of the labels), `ignore_class`
-            (entries with this value do not count, -1 for unknown labels),
-            `name` and `dtype`; see `CalibrationMetric`.
+        average: `"macro"` for the mean over the labels (the root of the mean
+            square with norm 2, the maximum with `inf`), `"micro"` for one set
+            of bins for all labels.
+        num_classes: int, number of labels; defaults to that of the first
+            batch.
+        **kwargs: `from_logits`, `axis` (of the labels), `ignore_class` (entries
+            with this value are ignored, e.g. -1 for unknown labels), `name`
+            and `dtype`; see `CalibrationMetric`.
 
     Raises:
-        ValueError: if an argument is out of its range, or for bad input:
-            labels and predictions must have one shape.
+        ValueError: If an argument is out of range or the input is invalid;
+            labels and predictions must have the same shape.
 
     Example:
         >>> import keras_calib as kc
@@ -81,7 +82,7 @@ class MultilabelCalibrationError(PerClassMetric):
         y_pred: ArrayLike,
         sample_weight: ArrayLike | None = None,
     ) -> None:
-        # A tensor of a new shape does not carry the mask on.
+        # Keras' mask is lost when the shape of a tensor changes.
         mask = mask_of(y_true, y_pred)
         labels = ops.convert_to_tensor(y_true)
         units = ops.convert_to_tensor(y_pred)

@@ -1,4 +1,4 @@
-"""What the errors of each class share: a histogram per class, and a mean."""
+"""Base class of the errors of each class: sums per class, and a mean."""
 
 from typing import Any
 
@@ -13,14 +13,14 @@ from keras_calib.ops.binning import interval_index
 
 
 class PerClassMetric(BinnedMetric):
-    """Base of the metrics that bin each class's probability by itself.
+    """Base class of the metrics that bin the probability of each class.
 
     Args:
-        num_classes: int, or `None` to read it from the first batch.
+        num_classes: int, or `None` for that of the first batch.
         **kwargs: see `BinnedMetric`.
     """
 
-    # Small, because there is one histogram for each class.
+    # A small grid, because each class has a histogram.
     cells = 256
 
     def __init__(self, *, num_classes: int | None, **kwargs: Any) -> None:
@@ -35,7 +35,7 @@ class PerClassMetric(BinnedMetric):
             self.add_sums("sums", shape)
 
     def count(self, probabilities, present, weight):
-        """Add `(n, num_classes)` probabilities, hits and weights."""
+        """Add `(n, num_classes)` probabilities, labels (0 or 1) and weights."""
         columns = self.per_event(probabilities, present, weight)
         sums = bin_sums_by_class(
             ops.stack(columns),

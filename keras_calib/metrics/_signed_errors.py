@@ -1,4 +1,4 @@
-"""Which way confidence errs: too high, too low, and by how much on average."""
+"""Overconfidence and underconfidence: the two parts of ECE."""
 
 from typing import Any
 
@@ -34,18 +34,20 @@ class _OneSided(BinnedMetric):
 class OverconfidenceError(_OneSided):
     """The part of ECE where confidence is above accuracy, streaming, exact.
 
-    `sum_m n_m / n max(0, confidence_m - accuracy_m)` over bins of equal width.
-    It and `UnderconfidenceError` add up to `ExpectedCalibrationError`.
+        sum_m n_m / n max(0, confidence_m - accuracy_m)
+
+    The sum is over bins of equal width. `OverconfidenceError` plus
+    `UnderconfidenceError` is `ExpectedCalibrationError`.
 
     Args:
-        num_bins: int, how many bins.
-        confidence_weighted: multiply each gap by the bin's confidence: the
-            overconfidence error (OE) of Thulasidasan et al.
+        num_bins: int, number of bins.
+        confidence_weighted: whether to multiply each gap by `confidence_m`,
+            which is the overconfidence error (OE) of Thulasidasan et al.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
             `CalibrationMetric`.
 
     Raises:
-        ValueError: if an argument is out of its range, or for bad input.
+        ValueError: If an argument is out of range or the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -63,17 +65,18 @@ class OverconfidenceError(_OneSided):
 class UnderconfidenceError(_OneSided):
     """The part of ECE where confidence is below accuracy, streaming, exact.
 
-    `sum_m n_m / n max(0, accuracy_m - confidence_m)` over bins of equal width;
-    see `OverconfidenceError`.
+        sum_m n_m / n max(0, accuracy_m - confidence_m)
+
+    The sum is over bins of equal width; see `OverconfidenceError`.
 
     Args:
-        num_bins: int, how many bins.
-        confidence_weighted: multiply each gap by the bin's confidence.
+        num_bins: int, number of bins.
+        confidence_weighted: whether to multiply each gap by `confidence_m`.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
             `CalibrationMetric`.
 
     Raises:
-        ValueError: if an argument is out of its range, or for bad input.
+        ValueError: If an argument is out of range or the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -83,7 +86,7 @@ class UnderconfidenceError(_OneSided):
         0.05
 
     Reference:
-        The mirror of Thulasidasan et al., NeurIPS 2019, section 3.1.
+        Compare Thulasidasan et al., NeurIPS 2019, section 3.1.
     """
 
     sign = -1

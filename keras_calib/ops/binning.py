@@ -30,7 +30,7 @@ def bin_index(confidence, num_bins):
 
     Args:
         confidence: values in `[0, 1]`, a tensor or a NumPy array, any shape.
-        num_bins: int, how many bins.
+        num_bins: int, number of bins.
 
     Returns:
         int32 of the same shape and kind. NaN goes to the last bin, so that a

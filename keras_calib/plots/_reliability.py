@@ -26,32 +26,32 @@ def reliability_diagram(
     axes: Any = None,
     axis: int = -1,
 ) -> Any:
-    """Draw accuracy per bin of confidence, the gaps, and how many samples.
+    """Draw the accuracy of each bin of confidence, and a histogram.
 
-    Each bar is a bin of equal width; its height is the accuracy, and the
-    hatched part is the gap to the bin's mean confidence, which is what ECE
-    averages. Below, the share of samples per bin, with mean confidence and
-    accuracy as dashed lines.
+    Each bar is a bin of equal width. Its height is the accuracy, and the
+    hatched part is the gap to the mean confidence of the bin; ECE is the mean
+    of the gaps. The histogram below shows the fraction of samples in each bin,
+    with mean confidence and accuracy as dashed lines.
 
     Args:
         labels: class ids, `(...)`, or one-hot rows.
         probabilities: `(..., num_classes)`, or logits; `(..., 1)` or `(n,)` for
             one sigmoid unit.
         sample_weight: `None`, or weights that broadcast from the left.
-        num_bins: int, how many bins.
+        num_bins: int, number of bins.
         from_logits: whether `probabilities` are logits.
-        ignore_class: samples with this label do not count.
+        ignore_class: samples with this label are ignored.
         title: text above the diagram.
-        axes: matplotlib axes to draw into: two, the diagram's and the
-            histogram's, or one for the diagram alone; by default a new figure.
+        axes: matplotlib axes to draw into, either two, for diagram and
+            histogram, or one, for the diagram alone. Defaults to a new figure.
         axis: the class axis of the predictions.
 
     Returns:
         The matplotlib figure.
 
     Raises:
-        ValueError: for bad input, or if no sample counts.
-        ImportError: if matplotlib is missing.
+        ValueError: If the input is invalid, or all samples are ignored.
+        ImportError: If matplotlib is missing.
 
     Example:
         >>> import numpy as np, keras_calib as kc
