@@ -5,6 +5,7 @@ from collections.abc import Collection
 import numpy as np
 
 from keras_calib._typing import ArrayLike
+from keras_calib.evaluation.floor import noise_floors
 from keras_calib.evaluation.named_errors import BINARY
 from keras_calib.evaluation.named_errors import METRICS
 from keras_calib.evaluation.named_errors import statistic_range
@@ -51,6 +52,7 @@ def calibration_errors(
     num_resamples: int | None = None,
     confidence_level: float = 0.95,
     interval: str = "percentile",
+    floor: bool = False,
     seed: int = 0,
     verbose: int | str = "auto",
 ) -> dict[str, float]:
@@ -83,6 +85,10 @@ def calibration_errors(
         num_resamples: `None`, or number of resamples, e.g. 1000.
         confidence_level: float, nominal coverage of the intervals.
         interval: `"percentile"` or `"basic"`.
+        floor: whether to add the noise floor of errors over bins of the
+            predicted class, and of `binary_calibration_error`: what a
+            perfectly calibrated model with these confidences would show.
+            `consistency_test` has the other errors.
         seed: int; the same seed draws the same resamples.
         verbose: `"auto"` for a progress bar after a few seconds, 1 for a bar
             at once, 0 for none.
@@ -91,7 +97,9 @@ def calibration_errors(
         dict: name to float. With `num_resamples`, each float is an `Estimate`
         with attributes `low` and `high`. Without samples, all errors are 0
         and `auroc` is 0.5. `binary_calibration_error`, the error of the
-        positive class, is computed for two classes only.
+        positive class, is computed for two classes only. With `floor=True`,
+        `<name>_floor` is the mean of the floor of `<name>`, and 95 % of it lies
+        between `<name>_floor_low` and `<name>_floor_high`.
 
     Raises:
         ValueError: If the input is invalid.
@@ -110,7 +118,9 @@ def calibration_errors(
 
     Reference:
         For the bootstrap: Efron and Tibshirani, "An Introduction to the
-        Bootstrap", 1993, sections 13.3 and 13.4.
+        Bootstrap", 1993, sections 13.3 and 13.4. For the noise floor: Broecker
+        and Smith, "Increasing the Reliability of Reliability Diagrams", 2007,
+        section 3.
     """
     check_bins(num_bins, threshold)
     check_names(metrics)
@@ -127,17 +137,17 @@ def calibration_errors(
         data, num_resamples or 0, seed, 2 + data.num_classes, verbose
     )
     found = resamples.statistics(wanted, num_bins, threshold)
-    if not num_resamples:
-        return {name: float(found[name][0]) for name in wanted}
-    return {
-        name: _estimate(
-            found[name],
-            confidence_level,
-            interval,
-            statistic_range(name, data.num_classes),
-        )
-        for name in wanted
-    }
+    errors = {}
+    for name in wanted:
+        errors[name] = float(found[name][0])
+        if num_resamples:
+            limits = statistic_range(name, data.num_classes)
+            errors[name] = _estimate(
+                found[name], confidence_level, interval, limits
+            )
+    if floor:
+        errors |= noise_floors(data, wanted, num_bins, seed)
+    return errors
 
 
 def check_bins(num_bins, threshold):

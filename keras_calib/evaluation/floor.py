@@ -17,6 +17,11 @@ import numpy as np
 
 from keras_calib.evaluation.events import between
 from keras_calib.evaluation.events import running
+from keras_calib.evaluation.events import sort_events
+from keras_calib.evaluation.named_errors import BINARY
+from keras_calib.evaluation.named_errors import FLOORS
+from keras_calib.evaluation.named_errors import Binned
+from keras_calib.evaluation.named_errors import confidence_and_correct
 from keras_calib.ops.bin_errors import divide
 
 # From this variance on a sum of Bernoulli variables is taken for normal.
@@ -57,6 +62,35 @@ class Floor:
         low, high = np.quantile(values, [tail, 1 - tail])
         mean = values.mean() if mean is None else mean
         return cls(float(mean), float(low), float(high), len(values))
+
+
+def noise_floors(data, wanted, num_bins, seed):
+    """Floors of the wanted errors: name to mean, and both ends of the range.
+
+    Args:
+        data: `Predictions`.
+        wanted: keys of `calibration_errors`; those without a floor of this
+            kind are skipped.
+        num_bins: int.
+        seed: int.
+
+    Returns:
+        dict: `<name>_floor`, `<name>_floor_low` and `<name>_floor_high`.
+    """
+    found = {}
+    for table, k in ((FLOORS.keys() - BINARY, None), (BINARY, 1)):
+        names = [name for name in FLOORS if name in table and name in wanted]
+        if not names:
+            continue
+        events = sort_events(*confidence_and_correct(data, k), data.weight)
+        for name in names:
+            binning, norm = FLOORS[name]
+            bins = getattr(Binned(events, num_bins), binning)
+            floor = binned_floor(bins, norm, seed=seed)
+            found[f"{name}_floor"] = floor.mean
+            found[f"{name}_floor_low"] = floor.low
+            found[f"{name}_floor_high"] = floor.high
+    return found
 
 
 def binned_floor(bins, norm=1, num_draws=10000, seed=0, level=0.95):

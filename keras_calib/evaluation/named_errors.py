@@ -110,7 +110,23 @@ MEAN_SQUARE = {
 }
 # Of the `Binned` probabilities of the second of two classes.
 BINARY = {"binary_calibration_error": lambda b: calibration_error(b.width)}
+# Errors whose noise floor needs no drawn labels: their bins, and their norm.
+FLOORS = {
+    "expected_calibration_error": ("width", 1),
+    "expected_calibration_error_l2": ("width", 2),
+    "maximum_calibration_error": ("width", INFINITY),
+    "adaptive_calibration_error": ("mass", 1),
+    "adaptive_calibration_error_l2": ("mass", 2),
+    "binary_calibration_error": ("width", 1),
+}
 METRICS = (*TOP_LABEL, *MEANS, *CLASSWISE, *BINARY)
+
+
+def confidence_and_correct(data, k=None):
+    """Confidence that the label is `k`, by default the predicted class."""
+    if k is None:
+        return data.top_label
+    return data.by_class[k], data.labels == k
 
 
 def errors_of_events(events, table, wanted, num_bins, threshold=0.0):

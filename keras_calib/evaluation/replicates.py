@@ -13,6 +13,7 @@ from keras_calib.evaluation.named_errors import CLASSWISE
 from keras_calib.evaluation.named_errors import MEAN_SQUARE
 from keras_calib.evaluation.named_errors import MEANS
 from keras_calib.evaluation.named_errors import TOP_LABEL
+from keras_calib.evaluation.named_errors import confidence_and_correct
 from keras_calib.evaluation.named_errors import errors_of_events
 
 # How many numbers a table of replicates may hold at a time.
@@ -93,9 +94,7 @@ class Replicates:
             k: the class whose probability is the confidence, or `None` for
                 the predicted class of each row.
         """
-        confidence, correct = self.data.top_label
-        if k is not None:
-            confidence, correct = self.data.by_class[k], self.data.labels == k
+        confidence, correct = confidence_and_correct(self.data, k)
         weight = self.data.weight
         if not self.number:
             found = function(sort_events(confidence, correct, weight))

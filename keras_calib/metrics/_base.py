@@ -111,7 +111,7 @@ class CalibrationMetric(keras.metrics.Metric):
                     self.add_to(name, ops.convert_to_tensor(part))
 
     def rows(self, y_true, y_pred, sample_weight=None, *, axis=None, mask=None):
-        """Read a batch as `Rows`; values are checked in the first eager batch."""
+        """Read a batch as `Rows`; the first eager batch is checked."""
         rows = as_rows(
             y_true,
             y_pred,

@@ -5,10 +5,12 @@ import math
 import numpy as np
 import pytest
 
+import keras_calib as kc
 from keras_calib.evaluation.events import sort_events
 from keras_calib.evaluation.floor import binned_floor
 from tests.metrics.oracles import CONFIDENCE
 from tests.metrics.oracles import CORRECT
+from tests.metrics.oracles import random_predictions
 
 
 def bins_of(confidence, num_bins=15, binning="width", weight=None):
@@ -118,3 +120,46 @@ def test_floor_agrees_with_labels_drawn_for_every_norm(norm):
 def test_certain_confidences_have_no_floor():
     floor = binned_floor(bins_of([0.0, 1.0, 1.0]))
     assert (floor.mean, floor.low, floor.high) == (0.0, 0.0, 0.0)
+
+
+def floors_of(*arguments, **options):
+    found = kc.metrics.calibration_errors(*arguments, floor=True, **options)
+    return {name: value for name, value in found.items() if "floor" in name}
+
+
+def test_calibration_errors_have_floors_on_request():
+    labels, p = random_predictions(400)
+    found = kc.metrics.calibration_errors(labels, p, floor=True)
+    assert found.items() >= kc.metrics.calibration_errors(labels, p).items()
+    floors = floors_of(labels, p)
+    assert len(floors) == 3 * 5
+    for binning, names in {
+        "width": ("expected_calibration_error", "maximum_calibration_error"),
+        "mass": ("adaptive_calibration_error",),
+    }.items():
+        for name in names:
+            norm = float("inf") if name.startswith("max") else 1
+            bins = bins_of(p.max(axis=1), binning=binning)
+            floor = binned_floor(bins, norm)
+            ends = [floors[f"{name}_floor{end}"] for end in ("_low", "_high")]
+            assert floors[f"{name}_floor"] == pytest.approx(floor.mean, 1e-6)
+            assert ends == pytest.approx([floor.low, floor.high], 1e-6)
+
+
+def test_the_floor_is_the_expectation_of_the_consistency_test():
+    labels, p = random_predictions(300, 2)
+    for name in ("expected_calibration_error", "binary_calibration_error"):
+        floor = floors_of(labels, p, metrics=[name])[f"{name}_floor"]
+        test = kc.metrics.consistency_test(
+            labels, p, metric=name, num_draws=4000, verbose=0
+        )
+        assert floor == pytest.approx(test.expected, rel=0.03)
+
+
+def test_only_the_wanted_floors_and_none_for_other_errors():
+    labels, p = random_predictions(50)
+    names = ["auroc", "smooth_calibration_error", "adaptive_calibration_error"]
+    floors = floors_of(labels, p, metrics=names, num_resamples=10, verbose=0)
+    assert {name.split("_floor")[0] for name in floors} == {names[2]}
+    nothing = floors_of(np.zeros(0, int), np.zeros((0, 3)))
+    assert set(nothing.values()) == {0.0}
