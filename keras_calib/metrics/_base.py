@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib.inputs.predictions import read_predictions
 from keras_calib.inputs.rows import as_rows
@@ -82,6 +83,18 @@ class CalibrationMetric(keras.metrics.Metric):
         """The value of a sum, float32."""
         total, rest = self._sums[name]
         return ops.convert_to_tensor(total) + ops.convert_to_tensor(rest)
+
+    def update_state(
+        self,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> None:
+        self.update_rows(self.rows(y_true, y_pred, sample_weight))
+
+    def update_rows(self, rows):
+        """Add the `Rows` of a batch to the sums."""
+        raise NotImplementedError
 
     def create_sums(self) -> None:
         """Create the sums whose shape depends on `classes`."""

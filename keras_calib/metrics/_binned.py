@@ -44,7 +44,7 @@ class BinnedMetric(CalibrationMetric):
     def __init__(
         self,
         *,
-        num_bins: int,
+        num_bins: int = 15,
         binning: str = "width",
         norm: float = 1,
         **kwargs: Any,

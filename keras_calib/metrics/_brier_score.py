@@ -6,7 +6,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_calib._typing import ArrayLike
 from keras_calib.metrics._binned import check_bins
 from keras_calib.metrics._mean_metrics import MeanOfRows
 from keras_calib.ops.binning import bin_index
@@ -75,17 +74,11 @@ class BrierScore(MeanOfRows):
         if self.num_bins is not None:
             self.add_sums("sums", (6, self.classes, self.num_bins))
 
-    def update_state(
-        self,
-        y_true: ArrayLike,
-        y_pred: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-    ) -> None:
-        rows = self.rows(y_true, y_pred, sample_weight)
+    def update_rows(self, rows):
         self.create_for(rows.num_classes)
         p = ops.where(rows.faulty[:, None], float("nan"), rows.probabilities)
         hits = rows.one_hot if rows.targets is None else rows.targets
-        self.add_rows(rows, ops.sum((p - hits) ** 2, axis=-1))
+        self.add_mean(rows, ops.sum((p - hits) ** 2, axis=-1))
         if self.num_bins is None:
             return
         index = bin_index(p, self.num_bins)

@@ -5,7 +5,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_calib._typing import ArrayLike
 from keras_calib.metrics._per_class import PerClassMetric
 
 
@@ -83,13 +82,7 @@ class ClasswiseCalibrationError(PerClassMetric):
         )
         self.threshold = threshold
 
-    def update_state(
-        self,
-        y_true: ArrayLike,
-        y_pred: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-    ) -> None:
-        rows = self.rows(y_true, y_pred, sample_weight)
+    def update_rows(self, rows):
         self.create_for(rows.num_classes)
         p = rows.probabilities
         weight = ops.broadcast_to(rows.weights[:, None], ops.shape(p))

@@ -58,18 +58,6 @@ class ExpectedCalibrationError(BinnedMetric):
 
     settings = ("num_bins", "binning", "norm")
 
-    def __init__(
-        self,
-        *,
-        num_bins: int = 15,
-        binning: str = "width",
-        norm: float = 1,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            num_bins=num_bins, binning=binning, norm=norm, **kwargs
-        )
-
 
 @keras.saving.register_keras_serializable(package="keras_calib")
 class MaximumCalibrationError(BinnedMetric):

@@ -5,7 +5,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.tensors import pick
@@ -24,20 +23,14 @@ class MeanOfRows(CalibrationMetric):
     def per_row(self, rows):
         raise NotImplementedError
 
-    def add_rows(self, rows, values):
+    def add_mean(self, rows, values):
         """Add `(n,)` values; invalid rows add NaN."""
         weight = rows.weights
         values = ops.where(rows.faulty, float("nan"), values) * weight
         self.add_to("mean", ops.stack([ops.sum(weight), ops.sum(values)]))
 
-    def update_state(
-        self,
-        y_true: ArrayLike,
-        y_pred: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-    ) -> None:
-        rows = self.rows(y_true, y_pred, sample_weight)
-        self.add_rows(rows, self.per_row(rows))
+    def update_rows(self, rows):
+        self.add_mean(rows, self.per_row(rows))
 
     def result(self) -> Tensor:
         weight, total = ops.unstack(self.sums("mean"))
@@ -178,20 +171,14 @@ class NegativeLogLikelihood(MeanOfRows):
         self.epsilon = epsilon
         self.add_sums("impossible", ())
 
-    def update_state(
-        self,
-        y_true: ArrayLike,
-        y_pred: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-    ) -> None:
-        rows = self.rows(y_true, y_pred, sample_weight)
+    def update_rows(self, rows):
         log_p, zero = self._log_probabilities(rows)
         if rows.targets is None:
             values, lost = -log_p, zero
         else:
             values = -ops.sum(rows.targets * log_p, axis=-1)
             lost = ops.any(ops.logical_and(zero, rows.targets > 0), axis=-1)
-        self.add_rows(rows, values)
+        self.add_mean(rows, values)
         lost = ops.cast(lost, rows.weights.dtype)
         self.add_to("impossible", ops.sum(lost * rows.weights))
 
