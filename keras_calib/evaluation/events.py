@@ -168,8 +168,8 @@ class Events:
         Args:
             num_bins: int.
             rule: `"group"`, or `"split"` for the ranks of `np.array_split`,
-                whose first bins take the remainder. Weights that do not count
-                repetitions have no remainder, and both rules are one.
+                whose first bins take the remainder. For weights that are not
+                counts of repetitions both rules are the same.
 
         Returns:
             Int array, `(..., num_bins + 1)`, from 0 to `n`.

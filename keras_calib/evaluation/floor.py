@@ -1,14 +1,14 @@
-"""Noise floor: what a binned error shows for a perfectly calibrated model.
+"""Noise floor: the binned error of a perfectly calibrated model.
 
-Labels are drawn from the confidences, everything else stays. The residual of
-a bin is then a sum of independent centered Bernoulli variables,
+Labels are drawn from the confidences, and everything else is kept. The residual
+of a bin is then a sum of independent centered Bernoulli variables,
 
     S_b = sum_{i in b} w_i (c_i - a_i),   a_i ~ Bernoulli(c_i)
     V_b = Var S_b = sum_{i in b} w_i^2 c_i (1 - c_i)
 
-and the error is a function of `|S_b|` alone. `S_b` is normal where `V_b` is
-large; where it is not (the top bin of a saturated network) its own law is
-used, because the normal one is too large there, up to four times.
+and the error is a function of all `|S_b|`. If `V_b` is large, `S_b` is normal.
+If it is small, as in the top bin of a saturated network, the exact distribution
+is used, because the normal one is up to four times too large.
 """
 
 import dataclasses
@@ -24,24 +24,24 @@ from keras_calib.evaluation.named_errors import Binned
 from keras_calib.evaluation.named_errors import confidence_and_correct
 from keras_calib.ops.bin_errors import divide
 
-# From this variance on a sum of Bernoulli variables is taken for normal.
+# Sums of Bernoulli variables with at least this variance are normal.
 NORMAL_FROM = 25.0
-# More samples of one bin are replaced by so many cells of equal size.
+# The samples of a bin with more of them are merged to this number of cells.
 MOST_CELLS = 1000
-# Points of the discrete Fourier transform: 12 standard deviations (5 at most)
-# to each side, and more.
+# Points of the discrete Fourier transform. The standard deviation is at most 5,
+# so there are 12 standard deviations on each side of the mean.
 POINTS = 128
 
 
 @dataclasses.dataclass(frozen=True)
 class Floor:
-    """Law of an error under perfect calibration.
+    """Distribution of an error under perfect calibration.
 
     Attributes:
-        mean: its mean.
-        low: the lower end of the range that holds 95 % of the draws.
-        high: the upper end.
-        num_draws: how many sets of labels (or of bin residuals) were drawn.
+        mean: mean of the distribution.
+        low: lower end of the range that contains 95 % of the draws.
+        high: upper end of the range.
+        num_draws: number of sets of labels (or of bin residuals) drawn.
     """
 
     mean: float
@@ -51,11 +51,12 @@ class Floor:
 
     @classmethod
     def from_draws(cls, values, mean=None, level=0.95):
-        """The range of drawn values; their mean, unless a better one is known.
+        """Mean and range of drawn values.
 
         Args:
             values: errors, `(num_draws,)`.
-            mean: float, or `None` for the mean of `values`.
+            mean: float, if the exact mean is known, or `None` for that of
+                `values`.
             level: float, the fraction of draws inside the range.
         """
         tail = (1 - level) / 2
@@ -100,9 +101,9 @@ def binned_floor(bins, norm=1, num_draws=10000, seed=0, level=0.95):
         ECE_2 = sqrt(sum_b S_b^2 / (W_b W))
         MCE   = max_b |S_b| / W_b
 
-    `W_b` is the weight of a bin, `W` that of all. For norm 1 the mean is
-    computed, not drawn: `sqrt(2 / pi) sum_b sqrt(V_b) / W` where bins are
-    normal. One pass over the samples, whatever the number of draws.
+    `W_b` is the weight of a bin, `W` that of all. For norm 1 the mean is not
+    drawn but computed, as `sqrt(2 / pi) sum_b sqrt(V_b) / W` if the bins are
+    normal. There is one pass over the samples for any number of draws.
 
     Args:
         bins: `Bins`.
@@ -132,7 +133,7 @@ def binned_floor(bins, norm=1, num_draws=10000, seed=0, level=0.95):
     means = np.sqrt(2 / np.pi * variances)
     sizes = np.abs(rng.standard_normal((num_draws, len(variances))))
     sizes *= np.sqrt(variances)
-    # In units of a typical squared weight, so that the scale has no say.
+    # Relative to a typical squared weight, because weights have any scale.
     typical = divide(bins.square, bins.weight) ** 2
     small = (variances < NORMAL_FROM * typical) & (variances > 0)
     for b in np.flatnonzero(small):
@@ -159,7 +160,7 @@ def residual_variances(bins):
 
 
 def _small_bin(bins, b, num_draws, rng):
-    """Mean and draws of `|S_b|` for a bin whose variance is small."""
+    """Mean and draws of `|S_b|` of a bin with a small variance."""
     events = bins.events
     part = slice(bins.cuts[b], bins.cuts[b + 1])
     confidence = events.values[part]
@@ -174,10 +175,10 @@ def _small_bin(bins, b, num_draws, rng):
 
 
 def _by_transform(confidence, num_draws, rng):
-    """Exact law of `|sum (c - a)|` from its characteristic function.
+    """Exact mean and draws of `|sum (c - a)|`, by the characteristic function.
 
-    Above `MOST_CELLS` samples, cells of equal size share their mean
-    confidence: the mean of the sum is unchanged, its variance hardly.
+    Above `MOST_CELLS` samples, confidences are replaced by their means in cells
+    of equal size. This keeps the mean of the sum, and nearly its variance.
     """
     counts = np.ones(len(confidence))
     if len(confidence) > MOST_CELLS:
@@ -185,8 +186,8 @@ def _by_transform(confidence, num_draws, rng):
         confidence = np.array([cell.mean() for cell in cells])
         counts = np.array([len(cell) for cell in cells])
     mean = counts @ confidence
-    # Hits are counted from `start`; what lies outside of the window has a
-    # probability below 1e-20.
+    # The window of `POINTS` numbers of hits begins at `start`. The probability
+    # outside of it is below 1e-20.
     start = int(np.floor(mean)) - POINTS // 2
     angle = 2 * np.pi * np.arange(POINTS // 2 + 1) / POINTS
     turn = np.exp(-1j * angle)
@@ -202,7 +203,7 @@ def _by_transform(confidence, num_draws, rng):
 
 
 def _by_labels(confidence, weight, num_draws, rng, rows=1000):
-    """Draws of `|sum w (c - a)|`, each label drawn."""
+    """Draws of `|sum w (c - a)|`: the label of each sample is drawn."""
     parts = []
     for start in range(0, num_draws, rows):
         size = min(rows, num_draws - start)
@@ -212,13 +213,13 @@ def _by_labels(confidence, weight, num_draws, rng, rows=1000):
 
 
 def _by_surprises(confidence, weight, num_draws, rng):
-    """The same where surprises are few: their number is Poisson.
+    """Draws of `|sum w (c - a)|` if surprises are rare: a Poisson number.
 
-    A surprise is a miss above a confidence of 1/2 and a hit below it.
+    A surprise is a miss if the confidence is above 1/2, else a hit.
     """
     sure = confidence > 0.5
     surprise = np.where(sure, 1 - confidence, confidence)
-    # What a surprise changes in sum w (c - a), and the sum without any.
+    # Change of sum w (c - a) by a surprise, and the sum without surprises.
     change = np.where(sure, weight, -weight)
     base = weight @ (confidence - sure)
     below = np.cumsum(surprise)

@@ -1,4 +1,4 @@
-"""Confidence bins: the one file that decides which bin a sample is in."""
+"""Confidence bins: this file alone decides which bin contains a sample."""
 
 import functools
 
@@ -10,8 +10,8 @@ from keras import ops
 def interior_edges(num_bins):
     """The edges `j / num_bins` between equal-width bins, each rounded once.
 
-    `np.linspace` rounds some of them twice, which moves a confidence such as
-    0.6 into the wrong bin.
+    `np.linspace` rounds some of them twice, and then a confidence such as 0.6
+    is in the wrong bin.
     """
     return np.arange(1, num_bins) / num_bins
 
@@ -26,15 +26,15 @@ def bin_index(confidence, num_bins):
     """Index of the equal-width bin that holds each confidence, int32.
 
     Bin `m` is `(m / num_bins, (m + 1) / num_bins]`, as in Guo et al. (2017),
-    Section 2; a confidence of 0 joins bin 0, so every sample counts once.
+    Section 2. A confidence of 0 is in bin 0, so each sample is in one bin.
 
     Args:
         confidence: values in `[0, 1]`, a tensor or a NumPy array, any shape.
         num_bins: int, number of bins.
 
     Returns:
-        int32 of the same shape and kind. NaN goes to the last bin, so that a
-        sum over it is NaN and not silently short of a sample.
+        int32 of the same shape and kind. NaN is in the last bin, so the sum of
+        this bin is NaN.
     """
     return interval_index(confidence, interior_edges(num_bins))
 
@@ -57,7 +57,7 @@ def interval_index(values, edges):
 def bin_sums(columns, index, num_bins):
     """Sum the columns over the rows of each bin.
 
-    Sums add up over batches and devices, averages do not: divide at the end.
+    Sums can be added over batches and devices, but averages cannot.
 
     Args:
         columns: shape `(num_columns, n)`.
@@ -68,8 +68,8 @@ def bin_sums(columns, index, num_bins):
         Shape `(num_columns, num_bins)`.
     """
     if num_bins <= 64:
-        # A product with a one-hot matrix: fastest where an accelerator or XLA
-        # would otherwise scatter, and right on torch's "meta" device.
+        # A product with a one-hot matrix is faster than a scatter on
+        # accelerators and with XLA, and works on the "meta" device of torch.
         one_hot = ops.one_hot(index, num_bins, dtype=columns.dtype)
         parts = ops.concatenate(short_parts(columns), axis=0)
         sums = ops.matmul(parts, one_hot)
@@ -103,12 +103,13 @@ def bin_sums_by_class(columns, index, num_bins, classes):
 def short_parts(values):
     """Three tensors that sum to float32 `values`, each of 11 significant bits.
 
-    GPUs multiply float32 matrices in TF32, which has no more: a product with
-    zeros and ones would round what it sums. Of such parts it rounds nothing.
+    GPUs multiply float32 matrices in TF32, which has 11 significant bits, so a
+    product of values with zeros and ones is rounded. A product of these parts
+    is not.
     """
     parts = []
     for _ in range(2):
-        # Veltkamp's split: 24 - 13 bits, and the rest.
+        # Veltkamp's split: the upper 24 - 13 bits, and the rest.
         scaled = values * (2.0**13 + 1)
         head = scaled - (scaled - values)
         parts.append(head)
