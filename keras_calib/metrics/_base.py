@@ -139,12 +139,11 @@ class CalibrationMetric(keras.metrics.Metric):
         self._checked = self._checked or rows.checked
         return rows
 
-    def events(self, y_true, y_pred, sample_weight=None):
+    def events(self, rows):
         """Confidence, correctness and weight of the prediction of each row.
 
         Invalid rows get a NaN confidence, because compiled code cannot raise.
         """
-        rows = self.rows(y_true, y_pred, sample_weight)
         confidence, correct = top_label(rows)
         confidence = ops.where(rows.faulty, float("nan"), confidence)
         return confidence, correct, rows.weights

@@ -6,7 +6,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib.metrics import _histogram as histogram
 from keras_calib.metrics._base import CalibrationMetric
@@ -200,13 +199,8 @@ class SmoothCalibrationError(CalibrationMetric):
         self.add_sums("nodes", (self.CELLS + 1,))
         self.add_sums("weight", ())
 
-    def update_state(
-        self,
-        y_true: ArrayLike,
-        y_pred: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-    ) -> None:
-        confidence, correct, weight = self.events(y_true, y_pred, sample_weight)
+    def update_rows(self, rows):
+        confidence, correct, weight = self.events(rows)
         residual = weight * (confidence - correct)
         place = ops.clip(confidence, 0.0, 1.0) * self.CELLS
         # A NaN has no cell: its residual is NaN in the first one too.

@@ -88,19 +88,20 @@ class BinnedMetric(CalibrationMetric):
         events = None
         if self.numpy_events:
             events = self.host_events(y_true, y_pred, sample_weight)
-        if events is not None:
-            index = interval_index(events[0], self.edges)
-            columns = [
-                np.bincount(index, column, self.num_cells)
-                for column in self.per_event(*events)
-            ]
-            sums = ops.convert_to_tensor(np.array(columns, "float32"))
-        else:
-            events = self.events(y_true, y_pred, sample_weight)
-            index = interval_index(events[0], self.edges)
-            columns = ops.stack(self.per_event(*events))
-            sums = bin_sums(columns, index, self.num_cells)
-        self.add_to("sums", sums)
+        if events is None:
+            return super().update_state(y_true, y_pred, sample_weight)
+        index = interval_index(events[0], self.edges)
+        sums = [
+            np.bincount(index, column, self.num_cells)
+            for column in self.per_event(*events)
+        ]
+        self.add_to("sums", ops.convert_to_tensor(np.array(sums, "float32")))
+
+    def update_rows(self, rows):
+        events = self.events(rows)
+        index = interval_index(events[0], self.edges)
+        columns = ops.stack(self.per_event(*events))
+        self.add_to("sums", bin_sums(columns, index, self.num_cells))
 
     def per_event(self, confidence, correct, weight):
         """Terms of each event in the first `num_columns` sums of `Bins`."""

@@ -172,8 +172,7 @@ class BinaryCalibrationError(ExpectedCalibrationError):
 
     numpy_events = False
 
-    def events(self, y_true, y_pred, sample_weight=None):
-        rows = self.rows(y_true, y_pred, sample_weight)
+    def events(self, rows):
         if rows.num_classes != 2:
             raise ValueError(
                 "A binary classifier has one sigmoid unit or two classes. "

@@ -22,6 +22,7 @@ class PerClassMetric(BinnedMetric):
 
     # A small grid, because each class has a histogram.
     cells = 256
+    numpy_events = False
 
     def __init__(self, *, num_classes: int | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)

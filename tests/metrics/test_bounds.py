@@ -48,6 +48,7 @@ def streamed(metric, confidence, correct):
         for values in (confidence, correct, np.ones(len(confidence)))
     )
     metric.host_events = lambda *_: None
+    metric.rows = lambda *_: None
     metric.update_state(None, None)
     return metric
 
