@@ -5,12 +5,12 @@ import pathlib
 import re
 import sys
 
-from keras_calib.callbacks._predicting_callback import ValidationCallback
+from keras_calib.callbacks._predicting_callback import PredictingCallback
 
 EPOCH = re.compile(r"\{epoch(:[^{}]*)?\}")
 
 
-class ReliabilityDiagram(ValidationCallback):
+class ReliabilityDiagram(PredictingCallback):
     """Draw the reliability diagram of validation data while a model trains.
 
     Args:
@@ -59,7 +59,12 @@ class ReliabilityDiagram(ValidationCallback):
         axis=-1,
     ):
         super().__init__(
-            validation_data, from_logits, ignore_class, every, batch_size, axis
+            validation_data,
+            from_logits=from_logits,
+            ignore_class=ignore_class,
+            every=every,
+            batch_size=batch_size,
+            axis=axis,
         )
         if num_bins < 1:
             raise ValueError(
