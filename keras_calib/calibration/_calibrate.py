@@ -148,9 +148,8 @@ def calibrate(
         checks.check_ending(model, from_logits)
         network = up_to_logits(model, from_logits, fuse, example)
         checks.check_name(method, network.model)
-        with collect(
-            network.model, source, total, ignore_class, verbose
-        ) as samples:
+        data = collect(network.model, source, total, ignore_class, verbose)
+        with data as samples:
             checks.refuse_the_same_data(model, samples.fingerprint)
             logits, logits_source = as_logits(
                 network, samples.scores, from_logits, fuse
@@ -159,10 +158,7 @@ def calibrate(
             trials = None
             if method == "auto":
                 method, trials = choose(
-                    rows,
-                    class_loss_scaling=class_loss_scaling,
-                    seed=seed,
-                    affine=fuse,
+                    rows, class_loss_scaling, seed=seed, affine=fuse
                 )
             layer, record, accuracy = fit(
                 method, network.model, rows, objective, class_loss_scaling
@@ -181,13 +177,8 @@ def calibrate(
         )
         # Called once, so that it is built, and can be saved and exported.
         calibrated(example)
-    compile_for_evaluate(
-        calibrated,
-        one_hot=samples.one_hot,
-        num_units=num_units,
-        ignore_class=ignore_class,
-        output=output,
-    )
+    ids = not samples.one_hot
+    compile_for_evaluate(calibrated, output, num_units, ids, ignore_class)
     return calibrated
 
 

@@ -28,7 +28,7 @@ OTHERS = tuple(
 )
 
 
-def choose(rows, *, class_loss_scaling=None, seed=0, affine=False):
+def choose(rows, class_loss_scaling=None, *, seed=0, affine=False):
     """Choose a map by cross-validation.
 
     Args:

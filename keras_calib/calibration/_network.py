@@ -203,15 +203,23 @@ def assemble(model, network, layer, *, output, fuse, num_units):
     return calibrated
 
 
-def compile_for_evaluate(model, *, one_hot, num_units, ignore_class, output):
-    """Compile with what Keras itself can load, so that `evaluate` works."""
+def compile_for_evaluate(model, output, num_units, ids, ignore_class):
+    """Compile with losses of Keras, so that `evaluate` works.
+
+    Args:
+        model: the calibrated model.
+        output: `"probabilities"` or `"logits"`.
+        num_units: size of the class axis.
+        ids: whether labels are class ids, not rows.
+        ignore_class: `None`, or the label that is ignored.
+    """
     from_logits = output == "logits"
     metrics = ["accuracy"]
     if num_units == 1:
         if from_logits:
             metrics = [keras.metrics.BinaryAccuracy(threshold=0.0)]
         loss = keras.losses.BinaryCrossentropy(from_logits)
-    elif one_hot:
+    elif not ids:
         loss = keras.losses.CategoricalCrossentropy(from_logits)
     else:
         loss = keras.losses.SparseCategoricalCrossentropy(

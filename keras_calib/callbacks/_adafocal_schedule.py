@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_calib._typing import Logs
 from keras_calib.callbacks._predicting_callback import PredictingCallback
 from keras_calib.keras_private import metrics_of_compile
 from keras_calib.losses._ada_focal import AdaFocalLoss
@@ -129,12 +130,12 @@ class AdaFocalSchedule(PredictingCallback):
         self.gamma_min = gamma_min
         self.gamma_max = gamma_max
         self.switch = switch
-        self.gammas = []
-        self.gaps = []
+        self.gammas: list[np.ndarray] = []
+        self.gaps: list[np.ndarray] = []
         self.edges = None
-        self._loss = None
+        self._loss: Any = None
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Logs = None) -> None:
         self._loss = _ada_focal_of(getattr(self.model, "loss", None))
         tables = _tables_of(self.model)
         if self._loss is None or not tables:
@@ -163,7 +164,7 @@ class AdaFocalSchedule(PredictingCallback):
         self.model.make_train_function(force=True)
         self.model.make_test_function(force=True)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         super().on_epoch_begin(epoch, logs)
         table = self._loss.table
         restored, table.restored = table.restored, False
@@ -186,7 +187,7 @@ class AdaFocalSchedule(PredictingCallback):
             stacklevel=2,
         )
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if (epoch + 1) % self.every == 0:
             self._update(epoch + 1)
 

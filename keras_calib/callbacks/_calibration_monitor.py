@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
+from keras_calib._typing import Logs
 from keras_calib.callbacks._predicting_callback import PredictingCallback
 from keras_calib.evaluation.calibration_errors import METRICS
 from keras_calib.evaluation.calibration_errors import calibration_errors
@@ -70,11 +71,11 @@ class CalibrationMonitor(PredictingCallback):
         self.metrics = metrics
         self._measured = False
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Logs = None) -> None:
         super().on_train_begin(logs)
         self._measured = False
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if logs is None or not self.is_due(epoch):
             return
         outputs = self.outputs()
@@ -92,7 +93,7 @@ class CalibrationMonitor(PredictingCallback):
         self._measured = True
         logs.update({f"val_{name}": value for name, value in found.items()})
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: Logs = None) -> None:
         super().on_train_end(logs)
         if not self._measured:
             warnings.warn(

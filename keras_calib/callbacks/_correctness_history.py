@@ -1,8 +1,11 @@
 """How often each training sample was classified correctly, by epoch."""
 
+from typing import Any
+
 import keras
 import numpy as np
 
+from keras_calib._typing import Logs
 from keras_calib.models._sample_history_model import SampleHistoryModel
 
 
@@ -49,14 +52,14 @@ class CorrectnessHistory(keras.callbacks.Callback):
     def __init__(self, *, save_every_epoch: bool = False) -> None:
         super().__init__()
         self.save_every_epoch = save_every_epoch
-        self.correctness = None
-        self.seen = None
-        self.epochs = []
+        self.correctness: Any = None
+        self.seen: Any = None
+        self.epochs: list[np.ndarray] = []
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Logs = None) -> None:
         check_history(self)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         found = self.model.sample_history()
         self.correctness, self.seen = found["correctness"], found["seen"]
         if self.save_every_epoch:

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_calib._typing import ArrayLike
+from keras_calib._typing import Logs
 from keras_calib.callbacks._correctness_history import check_history
 from keras_calib.data.indexed_arrays import IndexedArrays
 
@@ -37,10 +38,11 @@ class DataPruning(keras.callbacks.Callback):
         average <- smoothing * confidence + (1 - smoothing) * average
 
     The average of each sample starts at its first confidence, and is updated
-    after each epoch with the confidence of its training step. Every `every` epochs, the kept samples with the lowest
-    averages are dropped for the rest of the training. `fit` takes the data
-    from the callback. Epochs become shorter, so a learning-rate schedule that
-    counts steps advances more slowly per epoch.
+    after each epoch with the confidence of its training step. Every `every`
+    epochs, the kept samples with the lowest averages are dropped for the rest
+    of the training. `fit` takes the data from the callback. Epochs become
+    shorter, so a learning-rate schedule that counts steps advances more slowly
+    per epoch.
 
     The model is a `kc.models.SampleHistoryModel`, which has the averages and
     the kept samples among its weights, so an interrupted training resumes with
@@ -131,7 +133,7 @@ class DataPruning(keras.callbacks.Callback):
     # `SampleHistoryModel` calls it before those that save the model.
     changes_history = True
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Logs = None) -> None:
         check_history(self)
         if self.model.num_samples != self.data.num_samples:
             raise ValueError(
@@ -148,7 +150,7 @@ class DataPruning(keras.callbacks.Callback):
                 f"Received: {steps} steps, {self.data.num_batches} batches."
             )
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         # Read from the model, which may just have been restored.
         history = self.model.sample_history()
         self.data.kept = history["kept"] > 0
@@ -158,7 +160,7 @@ class DataPruning(keras.callbacks.Callback):
         known = self.dropped[np.isin(self.dropped, gone)]
         self.dropped = np.append(np.setdiff1d(gone, known), known)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         self.data.check_used(self)
         history = self.model.sample_history()
         average = np.where(

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from keras_calib._typing import ArrayLike
+from keras_calib._typing import Logs
 from keras_calib.callbacks._predicting_callback import PredictingCallback
 from keras_calib.data.indexed_arrays import IndexedArrays
 from keras_calib.inputs import rules
@@ -151,12 +152,12 @@ class EmpiricalTargets(PredictingCallback):
         self.counts = np.ones(len(labels), bool) if counts is None else counts
         self.one_hot = np.eye(num_classes, dtype="float32")[labels]
         self.cycle = cycle
-        self.targets = None
+        self.targets: Any = None
         self.data = IndexedArrays(
             x, self.one_hot, sample_weight, index=False, **kwargs
         )
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         super().on_epoch_begin(epoch, logs)
         self.data.start(epoch)
         if epoch % self.cycle:
@@ -172,7 +173,7 @@ class EmpiricalTargets(PredictingCallback):
         )
         self.data.relabel(self.targets)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         self.data.check_used(self)
 
     def _probabilities(self):

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import Logs
 from keras_calib.callbacks._fit_outputs import FitOutputs
 from keras_calib.callbacks._fit_outputs import put_back
 from keras_calib.callbacks._fit_outputs import the_one
@@ -76,7 +77,7 @@ class PredictingCallback(keras.callbacks.Callback):
         self._epoch: int | None = None
         self._fit_outputs: FitOutputs | None = None
 
-    def set_model(self, model):
+    def set_model(self, model: keras.Model) -> None:
         # Called at the start of each `fit` and `evaluate`: an exception may
         # have ended the last one without `on_train_end`.
         super().set_model(model)
@@ -85,7 +86,7 @@ class PredictingCallback(keras.callbacks.Callback):
         if model is not None and hasattr(model, "test_function"):
             put_back(model)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Logs = None) -> None:
         outputs = getattr(self.model, "outputs", None)
         if outputs is not None and len(outputs) != 1:
             the_one(self.model.output, "output")
@@ -94,20 +95,21 @@ class PredictingCallback(keras.callbacks.Callback):
         elif isinstance(self.validation_data, tuple) and self.model.built:
             self._check_first_batch()
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         self._epoch = epoch
 
-    def on_test_begin(self, logs=None):
+    def on_test_begin(self, logs: Logs = None) -> None:
         # `evaluate` outside of `fit` has no epoch.
-        watched = self._fit_outputs is not None and self._epoch is not None
-        if watched and self.is_due(self._epoch):
+        if self._fit_outputs is None or self._epoch is None:
+            return
+        if self.is_due(self._epoch):
             self._fit_outputs.start()
 
-    def on_test_batch_begin(self, batch, logs=None):
+    def on_test_batch_begin(self, batch: int, logs: Logs = None) -> None:
         if self._fit_outputs is not None:
             self._fit_outputs.arm()
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: Logs = None) -> None:
         self._epoch = None
         self._fit_outputs = None
 

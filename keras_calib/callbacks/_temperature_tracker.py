@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_calib._typing import Logs
 from keras_calib.callbacks._predicting_callback import PredictingCallback
 from keras_calib.evaluation.bin_sums import expected_calibration_error
 from keras_calib.evaluation.bin_sums import top_label
@@ -56,7 +57,7 @@ class TemperatureTracker(PredictingCallback):
     def __init__(self, validation_data: Any = None, **kwargs: Any) -> None:
         super().__init__(validation_data, **kwargs)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if logs is None or not self.is_due(epoch):
             return
         read = self.predict()

@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from keras_calib._typing import Tensor
 from keras_calib.keras_graph.composite import CompositeModel
 
 
@@ -31,5 +32,5 @@ class CalibratedModel(CompositeModel):
         # Its layers do; a Sequential would warn that the mask is lost.
         head.supports_masking = True
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: Any, training: bool = False) -> Tensor:
         return self.head(self.network(inputs, training=training))

@@ -37,13 +37,13 @@ class CompositeModel(keras.Model):
     def _held(self, name, number):
         return [getattr(self, f"{name}_{i}") for i in range(number)]
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: dict[str, Any]) -> None:
         # Keras does this only for models that do not override `compile`.
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         serialize = keras.saving.serialize_keras_object
         return {
             "name": self.name,

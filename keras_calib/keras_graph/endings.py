@@ -84,7 +84,7 @@ def output_kind(model: keras.Model) -> str | None:
     said = getattr(model, "output_kind", None)
     if said in ("logits", "probabilities"):
         return said
-    return KINDS.get(final_activation(model))
+    return KINDS.get(final_activation(model) or "")
 
 
 def final_activation(model: keras.Model) -> str | None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from keras_calib._typing import Tensor
 from keras_calib.keras_graph.composite import CompositeModel
 from keras_calib.models._averages import MeanProbabilities
 from keras_calib.models._networks import ask_from_logits
@@ -94,7 +95,7 @@ class DeepEnsemble(CompositeModel):
         """The networks, a list."""
         return self._held("member", self.num_members)
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Tensor:
         return self._mean(
             [member(inputs, training=training) for member in self.members]
         )

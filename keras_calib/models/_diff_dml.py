@@ -7,6 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import Logs
+from keras_calib._typing import Tensor
 from keras_calib.models._mutual_learning import MutualLearning
 from keras_calib.models._mutual_optimizer import at_fixed_rate
 from keras_calib.models._mutual_optimizer import is_mutual
@@ -169,7 +171,7 @@ class DiffDML(MutualLearning):
             aggregation="only_first_replica",
         )
 
-    def fit(self, *args, **kwargs):
+    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         if not self._waits_for_length():
             return super().fit(*args, **kwargs)
         arguments = arguments_of_fit(self, args, kwargs)
@@ -178,7 +180,7 @@ class DiffDML(MutualLearning):
         )
         return super().fit(**arguments)
 
-    def train_on_batch(self, *args, **kwargs):
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         if self._waits_for_length():
             raise ValueError(
                 "`label_warmup` as a fraction needs to know how many steps "
@@ -195,8 +197,13 @@ class DiffDML(MutualLearning):
         )
 
     def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor:
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         if training and self.label_warmup:
             self._steps_done.assign_add(1)
@@ -223,7 +230,7 @@ class _LabelWarmup(keras.callbacks.Callback):
     A later `fit` must not train on labels again.
     """
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Logs = None) -> None:
         per_epoch = self.params.get("steps")
         if per_epoch is None:
             raise ValueError(

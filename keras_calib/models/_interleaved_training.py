@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_calib._typing import Tensor
 from keras_calib.data.sample_index import INPUTS
 from keras_calib.losses._base import MEANS
 from keras_calib.losses._base import PenalizedLoss
@@ -115,14 +116,19 @@ class InterleavedTraining(WrappedModel):
             )
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
-    def unpack(self, inputs):
+    def unpack(self, inputs: Any) -> tuple[Any, Tensor | None]:
         if isinstance(inputs, dict) and set(inputs) == {INPUTS, HELD_OUT}:
             return inputs[INPUTS], inputs[HELD_OUT]
         return inputs, None
 
     def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor:
         rows = self.loss.rows(y, y_pred, sample_weight)
         if not training:
             self._parts_of(rows, rows)
@@ -219,7 +225,9 @@ class InterleavedTraining(WrappedModel):
         # Without shuffling, the two parts stay in their order.
         return super().fit(data, shuffle=False, **given)
 
-    fit.__signature__ = with_argument(keras.Model.fit, "penalty_data")
+    fit.__signature__ = with_argument(  # type: ignore[attr-defined]
+        keras.Model.fit, "penalty_data"
+    )
 
     def _split(self, whole, penalty_data):
         if penalty_data is None:

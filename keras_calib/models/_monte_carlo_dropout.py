@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_calib._typing import Tensor
 from keras_calib.keras_graph.composite import CompositeModel
 from keras_calib.keras_private import flatten_layers
 from keras_calib.models._averages import MeanProbabilities
@@ -106,7 +107,7 @@ class MonteCarloDropout(CompositeModel):
         )
         self.built = model.built
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Tensor:
         if training:
             check_trains_by_its_loss(self.model)
             return self._mean_of_calls([self.model(inputs, training=True)])

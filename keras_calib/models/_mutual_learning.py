@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_calib._typing import Tensor
 from keras_calib.inputs.rows import as_rows
 from keras_calib.keras_graph.composite import CompositeModel
 from keras_calib.keras_graph.endings import output_kind
@@ -21,9 +22,11 @@ from keras_calib.models._networks import check_class_counts
 from keras_calib.models._networks import check_distinct
 from keras_calib.models._networks import check_networks
 from keras_calib.models._networks import check_told
+from keras_calib.models._networks import check_units
 from keras_calib.models._networks import from_the_left
 from keras_calib.models._networks import gives_logits
 from keras_calib.models._networks import log_probabilities
+from keras_calib.models._networks import named
 from keras_calib.models._networks import outputs_and_losses
 from keras_calib.models._networks import setting_of
 from keras_calib.models._networks import symbolic
@@ -98,7 +101,7 @@ class MutualLearning(CompositeModel):
     """
 
     parts = ("primary", "auxiliaries")
-    settings = ("weight", "from_logits")
+    settings: tuple[str, ...] = ("weight", "from_logits")
 
     def __init__(
         self,
@@ -111,7 +114,7 @@ class MutualLearning(CompositeModel):
     ) -> None:
         if not isinstance(auxiliaries, list | tuple):
             auxiliaries = [auxiliaries]
-        networks = _named([primary, *auxiliaries])
+        networks = named([primary, *auxiliaries])
         if not auxiliaries or not weight >= 0:
             raise ValueError(
                 "Mutual learning needs at least one auxiliary network and "
@@ -151,11 +154,11 @@ class MutualLearning(CompositeModel):
         """All networks, the primary first."""
         return [self.primary, *self.auxiliaries]
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         for network in self.networks:
             if not network.built:
                 network(symbolic(input_shape, network.input_dtype))
-        check_distinct(_named(self.networks))
+        check_distinct(named(self.networks))
         self._mark()
         self.built = True
 
@@ -193,7 +196,7 @@ class MutualLearning(CompositeModel):
             )
         loss = keras.losses.get(loss)
         # Layers may have been unfrozen since the networks were given.
-        check_distinct(_named(self.networks))
+        check_distinct(named(self.networks))
         self._logits = self._resolve_from_logits(loss)
         self._axis = setting_of(loss, "axis", -1)
         self._ignore_class = setting_of(loss, "ignore_class")
@@ -233,7 +236,7 @@ class MutualLearning(CompositeModel):
             )
         return bool(declared if known is None else known)
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Tensor:
         return self.primary(inputs, training=training)
 
     def _label_weight(self, i):
@@ -250,8 +253,13 @@ class MutualLearning(CompositeModel):
         return forward_losses(self) or self.primary.losses
 
     def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor:
         sample_weight = self._aligned(sample_weight, y_pred)
         penalties = [self._total(self.losses)]
         if not training:
@@ -263,9 +271,9 @@ class MutualLearning(CompositeModel):
             outputs.append(output)
             penalties.append(self._total(losses))
         check_class_counts(
-            _named([output.shape for output in outputs]), self._axis
+            named([output.shape for output in outputs]), self._axis
         )
-        self._check_units(y_pred)
+        check_units(self.loss, y_pred.shape[self._axis])
         logs = [log_probabilities(o, self._logits, self._axis) for o in outputs]
         masks = [keras_mask(output) for output in outputs]
         supervised, divergences, objectives = [], [], []
@@ -321,18 +329,6 @@ class MutualLearning(CompositeModel):
         del shape[self._axis]
         return from_the_left(sample_weight, tuple(shape))
 
-    def _check_units(self, y_pred):
-        binary = keras.losses.BinaryCrossentropy
-        binary = (binary, keras.losses.BinaryFocalCrossentropy)
-        units = y_pred.shape[self._axis]
-        if isinstance(self.loss, binary) and units > 1:
-            raise ValueError(
-                "Networks that learn together give a distribution over "
-                f"classes. Received: {units} outputs with "
-                f"{type(self.loss).__name__}, a label each. Use a softmax and "
-                "a categorical loss, or one sigmoid unit."
-            )
-
     def _track(self, y_pred, *values):
         batch = ops.shape(y_pred)[0]
         # Undo the division of means by the number of replicas.
@@ -359,21 +355,21 @@ class MutualLearning(CompositeModel):
 
     # The metrics of training must not appear as `val_...: 0`. A flag, because
     # `evaluate` reads the results inside the step and at the end.
-    def evaluate(self, *args, **kwargs):
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         self._evaluating = True
         try:
             return super().evaluate(*args, **kwargs)
         finally:
             self._evaluating = False
 
-    def test_on_batch(self, *args, **kwargs):
+    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         self._evaluating = True
         try:
             return super().test_on_batch(*args, **kwargs)
         finally:
             self._evaluating = False
 
-    def get_metrics_result(self):
+    def get_metrics_result(self) -> dict[str, Any]:
         results = super().get_metrics_result()
         if self._evaluating:
             for name in TRAINING_ONLY:
@@ -384,7 +380,7 @@ class MutualLearning(CompositeModel):
         """Export the primary, as `keras.Model.export` does."""
         return self.primary.export(*args, **kwargs)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "shared": shared_layers(self.networks)}
 
     @classmethod
@@ -395,9 +391,3 @@ class MutualLearning(CompositeModel):
             networks, config.pop("shared", [])
         )
         return config
-
-
-def _named(values):
-    """One value per network, the primary first, by name for messages."""
-    names = ["the primary", *(f"auxiliary {i}" for i in range(len(values)))]
-    return dict(zip(names, values, strict=False))

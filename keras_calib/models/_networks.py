@@ -280,3 +280,22 @@ def outputs_and_losses(network, x):
         if after is not value:
             variable.assign(after)
     return output, losses
+
+
+def named(values):
+    """One value per network, the primary first, by name for messages."""
+    names = ["the primary", *(f"auxiliary {i}" for i in range(len(values)))]
+    return dict(zip(names, values, strict=False))
+
+
+def check_units(loss, units):
+    """Raise `ValueError` for several units with a loss of sigmoid units."""
+    binary = keras.losses.BinaryCrossentropy
+    binary = (binary, keras.losses.BinaryFocalCrossentropy)
+    if isinstance(loss, binary) and units > 1:
+        raise ValueError(
+            "Networks that learn together give a distribution over "
+            f"classes. Received: {units} outputs with "
+            f"{type(loss).__name__}, a label each. Use a softmax and "
+            "a categorical loss, or one sigmoid unit."
+        )

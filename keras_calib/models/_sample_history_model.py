@@ -7,6 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import Logs
+from keras_calib._typing import Tensor
 from keras_calib.data.indexed_arrays import IndexedArrays
 from keras_calib.data.sample_index import SAMPLE_INDEX
 from keras_calib.data.sample_index import split_index
@@ -86,8 +88,8 @@ class SampleHistoryModel(WrappedModel):
     def __init__(
         self,
         model: keras.Model,
-        num_samples: int,
         *,
+        num_samples: int,
         name: str = "sample_history_model",
         **kwargs: Any,
     ) -> None:
@@ -121,15 +123,20 @@ class SampleHistoryModel(WrappedModel):
             name=name,
         )
 
-    def unpack(self, inputs):
+    def unpack(self, inputs: Any) -> tuple[Any, Tensor | None]:
         return split_index(inputs)
 
-    def shows_parts(self):
+    def shows_parts(self) -> bool:
         return isinstance(getattr(self, "loss", None), CRL)
 
     def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor:
         if not training:
             with batch_history(BatchHistory()) as history:
                 loss = super().compute_loss(x, y, y_pred, sample_weight, False)
@@ -278,7 +285,7 @@ class SampleHistoryModel(WrappedModel):
         visits = np.maximum(found["seen"], 1)
         return {**found, "correctness": found["correct"] / visits}
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         lengths = {
             store[key].shape[0] for key in store.keys() if store[key].shape
         }
@@ -315,11 +322,11 @@ class _RaiseForNumbers(keras.callbacks.Callback):
 
     changes_history = True
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Logs = None) -> None:
         # An earlier `fit` may have ended with it.
         self.model.num_out_of_range.assign(0.0)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         invalid = float(ops.convert_to_numpy(self.model.num_out_of_range))
         if invalid:
             raise ValueError(

@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from keras_calib._typing import Tensor
 from keras_calib.data.sample_index import INPUTS
 from keras_calib.keras_graph.composite import CompositeModel
 from keras_calib.keras_graph.endings import output_kind
@@ -33,22 +34,22 @@ class WrappedModel(CompositeModel):
         """What the model returns, for `kc.calibrate`; `None` if unknown."""
         return output_kind(self.model)
 
-    def unpack(self, inputs):
+    def unpack(self, inputs: Any) -> tuple[Any, Tensor | None]:
         """What the model takes, and what else was packed with it."""
         raise NotImplementedError
 
-    def shows_parts(self):
+    def shows_parts(self) -> bool:
         """Whether the loss has parts to report."""
         return True
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         if isinstance(input_shape, dict):
             input_shape = input_shape.get(INPUTS, input_shape)
         if not self.model.built:
             self.model.build(input_shape)
         self.built = True
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Tensor:
         inputs, _ = self.unpack(inputs)
         return self.model(inputs, training=training)
 
@@ -95,11 +96,11 @@ def arguments_of_fit(model, args, kwargs):
 
 def with_argument(function, name):
     """The signature of a function with one more keyword argument."""
-    signature = inspect.signature(function)
-    added = inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None
-    )
-    return signature.replace(parameters=[*signature.parameters.values(), added])
+    found = inspect.signature(function).parameters.values()
+    kind = inspect.Parameter.KEYWORD_ONLY
+    added = inspect.Parameter(name, kind, default=None)
+    parameters = [each.replace(annotation=Any) for each in (*found, added)]
+    return inspect.Signature(parameters, return_annotation=Any)
 
 
 def with_callback(callback, callbacks):

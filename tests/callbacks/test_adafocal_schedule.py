@@ -280,7 +280,7 @@ def test_weights_files_hold_the_gammas(digits, tmp_path):
 def test_with_a_history_model(digits):
     (x, y), validation, _ = digits
     loss = kc.losses.AdaFocalLoss(from_logits=True)
-    model = kc.models.SampleHistoryModel(small_network(), len(x))
+    model = kc.models.SampleHistoryModel(small_network(), num_samples=len(x))
     crl = kc.losses.CRL(primary=loss, from_logits=True)
     model.compile("adam", crl, metrics=loss.component_metrics())
     schedule = kc.callbacks.AdaFocalSchedule(validation)

@@ -48,7 +48,7 @@ def compiled(model, loss=None, metrics=()):
 
 
 def history_model():
-    model = kc.models.SampleHistoryModel(network(), len(X))
+    model = kc.models.SampleHistoryModel(network(), num_samples=len(X))
     return compiled(model, kc.losses.CRL(**LOGITS))
 
 

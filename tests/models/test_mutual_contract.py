@@ -657,7 +657,7 @@ class TestOtherInputs:
     def test_no_model_trains_half_of_a_pair(self, cls):
         inner = pair(cls)
         with pytest.raises(ValueError, match="`compute_loss` of its own"):
-            kc.models.SampleHistoryModel(inner, 8)
+            kc.models.SampleHistoryModel(inner, num_samples=8)
         with pytest.raises(ValueError, match="`compute_loss` of its own"):
             kc.models.InterleavedTraining(inner)
 
