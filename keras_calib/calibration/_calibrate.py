@@ -6,13 +6,9 @@ import keras
 
 from keras_calib._typing import ArrayLike
 from keras_calib.calibration import _checks as checks
+from keras_calib.calibration import _network
 from keras_calib.calibration._choose import choose
 from keras_calib.calibration._fit import fit
-from keras_calib.calibration._network import as_logits
-from keras_calib.calibration._network import assemble
-from keras_calib.calibration._network import compile_for_evaluate
-from keras_calib.calibration._network import up_to_logits
-from keras_calib.calibration._network import with_example
 from keras_calib.calibration._record import CalibrationRecord
 from keras_calib.calibration._record import PrintedRecord
 from keras_calib.calibration._samples import collect
@@ -141,17 +137,17 @@ def calibrate(
     source, total = batches(
         x, y, sample_weight, batch_size=batch_size, steps=steps
     )
-    source, example = with_example(model, source)
+    source, example = _network.with_example(model, source)
     with states_kept(model):
         if isinstance(model, keras.Sequential) and not has_graph(model):
             model(example)  # which builds its graph
         checks.check_ending(model, from_logits)
-        network = up_to_logits(model, from_logits, fuse, example)
+        network = _network.up_to_logits(model, from_logits, fuse, example)
         checks.check_name(method, network.model)
         data = collect(network.model, source, total, ignore_class, verbose)
         with data as samples:
             checks.refuse_the_same_data(model, samples.fingerprint)
-            logits, logits_source = as_logits(
+            logits, logits_source = _network.as_logits(
                 network, samples.scores, from_logits, fuse
             )
             rows = read_rows(logits, samples.labels, samples.weight)
@@ -164,7 +160,6 @@ def calibrate(
                 method, network.model, rows, objective, class_loss_scaling
             )
             checks.warn_if_known(model, accuracy, len(samples.labels))
-        num_units = logits.shape[-1]
         layer.record = CalibrationRecord(
             **record,
             logits_source=logits_source,
@@ -172,13 +167,12 @@ def calibrate(
             keras_calib_version=__version__,
             trials=trials,
         ).to_dict()
-        calibrated = assemble(
-            model, network, layer, output=output, fuse=fuse, num_units=num_units
+        calibrated = _network.assemble(
+            model, network, layer, output, fuse, samples.scores.shape[-1]
         )
         # Called once, so that it is built, and can be saved and exported.
         calibrated(example)
-    ids = not samples.one_hot
-    compile_for_evaluate(calibrated, output, num_units, ids, ignore_class)
+    _network.compile_for_evaluate(calibrated, output, samples, ignore_class)
     return calibrated
 
 

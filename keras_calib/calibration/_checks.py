@@ -12,10 +12,7 @@ from keras_calib.calibration._choose import is_affine
 from keras_calib.calibration._choose import samples_needed
 from keras_calib.calibration._methods import as_map
 from keras_calib.inputs import rules
-from keras_calib.keras_graph.endings import check_one_output
-from keras_calib.keras_graph.endings import has_graph
-from keras_calib.keras_graph.endings import output_kind
-from keras_calib.keras_graph.endings import refuse_several_sigmoids
+from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.head import find_head
 from keras_calib.keras_graph.head import free_name
 from keras_calib.keras_private import called_symbolically
@@ -46,14 +43,14 @@ def check_model(model):
 
 def check_ending(model, from_logits):
     """Refuse a graph that cannot be read, or that contradicts the caller."""
-    if not has_graph(model):
+    if not endings.has_graph(model):
         return
-    check_one_output(model)
+    endings.check_one_output(model)
     shape = tuple(model.outputs[0].shape)
     if len(shape) < 2:
         raise ValueError(no_class_axis(shape))
-    refuse_several_sigmoids(model)
-    if output_kind(model) != "probabilities":
+    endings.refuse_several_sigmoids(model)
+    if endings.output_kind(model) != "probabilities":
         return
     if shape[-1] == 1 and find_head(model).activation == "softmax":
         raise ValueError(
@@ -189,13 +186,10 @@ def refuse_or_warn_of_other_outputs(model, head, fuse):
 
 def refuse_probabilities(scores, from_logits):
     """Refuse rows that cannot be logits, although they are said to be."""
-    try:
-        rules.check_logits(scores)
-    except ValueError as error:
-        said = "its graph ends without a softmax"
-        if from_logits:
-            said = "`from_logits=True` says that it gives logits"
-        raise ValueError(f"{error} Here {said}.") from None
+    said = "its graph ends without a softmax"
+    if from_logits:
+        said = "`from_logits=True` says that it gives logits"
+    _check(rules.check_logits, scores, f"Here {said}.")
 
 
 def check_probabilities(scores, fuse):
@@ -205,15 +199,16 @@ def check_probabilities(scores, fuse):
             "`fuse=True` needs the logits, and the model gives probabilities "
             "without a final softmax in its graph. Leave out `fuse`."
         )
+    hint = "Several sigmoid units are multi-label: calibrate one at a time."
+    inside = scores.min() >= 0 and scores.max() <= 1 + rules.OUTSIDE
+    _check(rules.check_probabilities, scores, hint if inside else "")
+
+
+def _check(rule, scores, hint):
     try:
-        rules.check_probabilities(scores)
+        rule(scores)
     except ValueError as error:
-        if not (scores.min() >= 0 and scores.max() <= 1.001):
-            raise
-        raise ValueError(
-            f"{error} Several sigmoid units are multi-label, and no softmax: "
-            "calibrate one label at a time."
-        ) from None
+        raise ValueError(f"{error} {hint}".rstrip()) from None
 
 
 def source_of(scores):

@@ -15,10 +15,8 @@ from keras_calib.data.predict import stateful_layers
 from keras_calib.data.predict import states_kept
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arrays import as_array
+from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.calibrated_model import CalibratedModel
-from keras_calib.keras_graph.endings import has_graph
-from keras_calib.keras_graph.endings import inputs_of
-from keras_calib.keras_graph.endings import output_kind
 from keras_calib.keras_graph.fuse import fuse as fuse_into
 from keras_calib.keras_graph.head import Head
 from keras_calib.keras_graph.head import find_head
@@ -81,7 +79,7 @@ def up_to_logits(model, from_logits, fuse, example):
     Raises:
         ValueError: with `fuse`, if the logits are not found.
     """
-    if has_graph(model):
+    if endings.has_graph(model):
         head = find_head(model)
         twin = fuse and (head.activation or from_logits is not False)
         if twin:
@@ -101,7 +99,7 @@ def up_to_logits(model, from_logits, fuse, example):
             f"last layer can be found. Received: {type(model).__name__}. "
             "Leave out `fuse`."
         )
-    kind = output_kind(model)
+    kind = endings.output_kind(model)
     if from_logits is not None:
         kind = "logits" if from_logits else "probabilities"
     return Network(model, None, SOURCES[kind])
@@ -159,7 +157,7 @@ def as_logits(network, scores, from_logits, fuse):
     return scores, source
 
 
-def assemble(model, network, layer, *, output, fuse, num_units):
+def assemble(model, network, layer, output, fuse, num_units):
     """The calibrated model: network, map, and the final activation.
 
     Args:
@@ -190,11 +188,11 @@ def assemble(model, network, layer, *, output, fuse, num_units):
             name=free_name(network.model, "probabilities"),
         )
         stages = [*stages, activation]
-    if has_graph(model):
+    if endings.has_graph(model):
         tensor = network.model.outputs[0]
         for stage in stages:
             tensor = stage(tensor)
-        calibrated = keras.Model(inputs_of(model), tensor, name=name)
+        calibrated = keras.Model(endings.inputs_of(model), tensor, name=name)
     else:
         top = keras.Sequential(stages, name="calibrated_head")
         calibrated = CalibratedModel(model, top, name=name)
@@ -203,23 +201,22 @@ def assemble(model, network, layer, *, output, fuse, num_units):
     return calibrated
 
 
-def compile_for_evaluate(model, output, num_units, ids, ignore_class):
+def compile_for_evaluate(model, output, samples, ignore_class):
     """Compile with losses of Keras, so that `evaluate` works.
 
     Args:
         model: the calibrated model.
         output: `"probabilities"` or `"logits"`.
-        num_units: size of the class axis.
-        ids: whether labels are class ids, not rows.
+        samples: the `Samples` that it was calibrated on.
         ignore_class: `None`, or the label that is ignored.
     """
     from_logits = output == "logits"
     metrics = ["accuracy"]
-    if num_units == 1:
+    if samples.scores.shape[-1] == 1:
         if from_logits:
             metrics = [keras.metrics.BinaryAccuracy(threshold=0.0)]
         loss = keras.losses.BinaryCrossentropy(from_logits)
-    elif not ids:
+    elif samples.one_hot:
         loss = keras.losses.CategoricalCrossentropy(from_logits)
     else:
         loss = keras.losses.SparseCategoricalCrossentropy(

@@ -14,9 +14,7 @@ import keras
 import numpy as np
 
 from keras_calib.calibration._checks import no_class_axis
-from keras_calib.data.batches import concatenate
-from keras_calib.data.batches import for_model
-from keras_calib.data.batches import join_labels
+from keras_calib.data import batches
 from keras_calib.data.predict import outputs_and_mask
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.predictions import as_samples
@@ -77,7 +75,7 @@ def collect(
     one_hot, step = False, 0
     with _Store(SPILL if spill is None else spill) as store:
         for step, (x, y, weight) in enumerate(source, start=1):
-            x = for_model(x)
+            x = batches.for_model(x)
             scores, mask = outputs_and_mask(network, x)
             if scores.ndim < 2:
                 raise ValueError(no_class_axis(scores.shape))
@@ -105,7 +103,7 @@ def collect(
             )
         yield Samples(
             store.rows(),
-            join_labels(labels, store.width),
+            batches.join_labels(labels, store.width),
             relative_weights(np.concatenate(weights)),
             one_hot,
             f"{int(np.concatenate(hashes).sum()):016x}",
@@ -164,7 +162,7 @@ class _Store(contextlib.AbstractContextManager):
             self.file.flush()
             self.map = np.memmap(self.file, self.dtype, "r+", shape=shape)
             return self.map
-        return concatenate(self.blocks)
+        return batches.concatenate(self.blocks)
 
     def __exit__(self, *exception):
         self.blocks.clear()

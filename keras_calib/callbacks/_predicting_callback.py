@@ -14,14 +14,7 @@ from keras_calib._typing import Logs
 from keras_calib.callbacks._fit_outputs import FitOutputs
 from keras_calib.callbacks._fit_outputs import put_back
 from keras_calib.callbacks._fit_outputs import the_one
-from keras_calib.data.batches import ENDLESS
-from keras_calib.data.batches import batches
-from keras_calib.data.batches import concatenate
-from keras_calib.data.batches import for_model
-from keras_calib.data.batches import join_labels
-from keras_calib.data.batches import lists_as_arrays
-from keras_calib.data.batches import num_batches
-from keras_calib.data.batches import take
+from keras_calib.data import batches
 from keras_calib.data.predict import outputs_and_mask
 from keras_calib.data.predict import states_kept
 from keras_calib.inputs.predictions import read_predictions
@@ -155,8 +148,8 @@ class PredictingCallback(keras.callbacks.Callback):
                 "batches with a sample in them."
             )
         labels, scores, weight = map(list, zip(*parts, strict=True))
-        scores = concatenate(scores)
-        labels = join_labels(labels, scores.shape[-1])
+        scores = batches.concatenate(scores)
+        labels = batches.join_labels(labels, scores.shape[-1])
         return labels, scores, np.concatenate(weight)
 
     def _read(self, scores, labels, weight, mask):
@@ -180,14 +173,14 @@ class PredictingCallback(keras.callbacks.Callback):
 
     def _batches(self, data):
         if not isinstance(data, tuple):
-            return batches(data, batch_size=self.batch_size)[0]
-        return batches(*data, batch_size=self._batch_size())[0]
+            return batches.batches(data, batch_size=self.batch_size)[0]
+        return batches.batches(*data, batch_size=self._batch_size())[0]
 
     def _predict_batches(self, source):
         """Run the model over batches, and leave its states as they were."""
         with states_kept(self.model, reset=True):
             for x, labels, weight in source:
-                x = for_model(x)
+                x = batches.for_model(x)
                 if not len(keras.tree.flatten(x)[0]):
                     continue
                 scores, mask = outputs_and_mask(self.model, x)
@@ -195,7 +188,7 @@ class PredictingCallback(keras.callbacks.Callback):
 
     def _check_first_batch(self):
         """Find a wrong `from_logits` before the first epoch."""
-        first = take(self.validation_data, slice(self._batch_size()))
+        first = batches.take(self.validation_data, slice(self._batch_size()))
         found = list(self._predict_batches(self._batches(first)))
         if found:
             self._join(found)
@@ -226,7 +219,7 @@ def _rereadable(validation_data):
         x, *labels = validation_data
         if not any(hasattr(leaf, "shape") for leaf in keras.tree.flatten(x)):
             x = np.asarray(x)
-        return x, *lists_as_arrays(*labels)
+        return x, *batches.lists_as_arrays(*labels)
     if isinstance(validation_data, np.ndarray) or ops.is_tensor(
         validation_data
     ):
@@ -241,7 +234,7 @@ def _rereadable(validation_data):
             "is iterated over (`tf.data`, a `PyDataset`, a `DataLoader`). "
             f"Received: validation_data of type {kind}."
         )
-    if num_batches(validation_data) == ENDLESS:
+    if batches.num_batches(validation_data) == batches.ENDLESS:
         raise ValueError(
             "`validation_data` has no end. Pass a finite part of it, such as "
             "`dataset.take(steps)`, or `(x, y)` arrays. Received: "

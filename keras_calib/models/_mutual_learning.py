@@ -6,30 +6,14 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_calib import keras_private
 from keras_calib._typing import Tensor
 from keras_calib.inputs.rows import as_rows
 from keras_calib.keras_graph.composite import CompositeModel
 from keras_calib.keras_graph.endings import output_kind
-from keras_calib.keras_private import additional_loss
-from keras_calib.keras_private import compile_loss
-from keras_calib.keras_private import forward_losses
-from keras_calib.keras_private import keras_mask
+from keras_calib.models import _mutual_optimizer
+from keras_calib.models import _networks
 from keras_calib.models._divergence import reduced_divergence
-from keras_calib.models._mutual_optimizer import combined
-from keras_calib.models._mutual_optimizer import is_mutual
-from keras_calib.models._mutual_optimizer import mark
-from keras_calib.models._networks import check_class_counts
-from keras_calib.models._networks import check_distinct
-from keras_calib.models._networks import check_networks
-from keras_calib.models._networks import check_told
-from keras_calib.models._networks import check_units
-from keras_calib.models._networks import from_the_left
-from keras_calib.models._networks import gives_logits
-from keras_calib.models._networks import log_probabilities
-from keras_calib.models._networks import named
-from keras_calib.models._networks import outputs_and_losses
-from keras_calib.models._networks import setting_of
-from keras_calib.models._networks import symbolic
 from keras_calib.models._shared_layers import share_again
 from keras_calib.models._shared_layers import shared_layers
 from keras_calib.ops.replicas import num_replicas
@@ -114,14 +98,14 @@ class MutualLearning(CompositeModel):
     ) -> None:
         if not isinstance(auxiliaries, list | tuple):
             auxiliaries = [auxiliaries]
-        networks = named([primary, *auxiliaries])
+        networks = _networks.named([primary, *auxiliaries])
         if not auxiliaries or not weight >= 0:
             raise ValueError(
                 "Mutual learning needs at least one auxiliary network and "
                 f"`weight` >= 0. Received: {len(auxiliaries)} auxiliaries, "
                 f"weight={weight}."
             )
-        kinds = check_networks(networks)
+        kinds = _networks.check_networks(networks)
         super().__init__(primary, **kwargs)
         self.weight = weight
         self.from_logits = from_logits
@@ -157,15 +141,15 @@ class MutualLearning(CompositeModel):
     def build(self, input_shape: Any) -> None:
         for network in self.networks:
             if not network.built:
-                network(symbolic(input_shape, network.input_dtype))
-        check_distinct(named(self.networks))
+                network(_networks.symbolic(input_shape, network.input_dtype))
+        _networks.check_distinct(_networks.named(self.networks))
         self._mark()
         self.built = True
 
     def _mark(self):
-        mark(self.primary, "primary")
+        _mutual_optimizer.mark(self.primary, "primary")
         for network in self.auxiliaries:
-            mark(network, "auxiliary")
+            _mutual_optimizer.mark(network, "auxiliary")
 
     def compile(
         self,
@@ -196,10 +180,10 @@ class MutualLearning(CompositeModel):
             )
         loss = keras.losses.get(loss)
         # Layers may have been unfrozen since the networks were given.
-        check_distinct(named(self.networks))
+        _networks.check_distinct(_networks.named(self.networks))
         self._logits = self._resolve_from_logits(loss)
-        self._axis = setting_of(loss, "axis", -1)
-        self._ignore_class = setting_of(loss, "ignore_class")
+        self._axis = _networks.setting_of(loss, "axis", -1)
+        self._ignore_class = _networks.setting_of(loss, "ignore_class")
         self._reduction = getattr(loss, "reduction", None)
         super().compile(
             self._optimizer(optimizer, auxiliary_optimizer), loss, **kwargs
@@ -209,18 +193,18 @@ class MutualLearning(CompositeModel):
         optimizer = keras.optimizers.get(optimizer)
         if auxiliary is None:
             return optimizer
-        if is_mutual(optimizer):
+        if _mutual_optimizer.is_mutual(optimizer):
             raise ValueError(
                 "A `MutualOptimizer` is the optimizer of the auxiliaries too. "
                 "Received: an `auxiliary_optimizer` beside it. Leave it out."
             )
-        return combined(optimizer, auxiliary)
+        return _mutual_optimizer.combined(optimizer, auxiliary)
 
     def _resolve_from_logits(self, loss):
-        declared = setting_of(loss, "from_logits")
-        known = gives_logits(self._kinds)
+        declared = _networks.setting_of(loss, "from_logits")
+        known = _networks.gives_logits(self._kinds)
         if self.from_logits is not None:
-            known = check_told(self._kinds, self.from_logits)
+            known = _networks.check_told(self._kinds, self.from_logits)
         if None not in (declared, known) and bool(declared) != known:
             given = "logits" if known else "probabilities"
             raise ValueError(
@@ -250,7 +234,7 @@ class MutualLearning(CompositeModel):
     @property
     def losses(self):
         """Penalties of the primary: regularizers and `add_loss`."""
-        return forward_losses(self) or self.primary.losses
+        return keras_private.forward_losses(self) or self.primary.losses
 
     def compute_loss(
         self,
@@ -263,19 +247,22 @@ class MutualLearning(CompositeModel):
         sample_weight = self._aligned(sample_weight, y_pred)
         penalties = [self._total(self.losses)]
         if not training:
-            loss = compile_loss(self, y, y_pred, sample_weight)
+            loss = keras_private.compile_loss(self, y, y_pred, sample_weight)
             return loss + penalties[0]
         outputs = [y_pred]
         for network in self.auxiliaries:
-            output, losses = outputs_and_losses(network, x)
+            output, losses = _networks.outputs_and_losses(network, x)
             outputs.append(output)
             penalties.append(self._total(losses))
-        check_class_counts(
-            named([output.shape for output in outputs]), self._axis
+        _networks.check_class_counts(
+            _networks.named([output.shape for output in outputs]), self._axis
         )
-        check_units(self.loss, y_pred.shape[self._axis])
-        logs = [log_probabilities(o, self._logits, self._axis) for o in outputs]
-        masks = [keras_mask(output) for output in outputs]
+        _networks.check_units(self.loss, y_pred.shape[self._axis])
+        logs = [
+            _networks.log_probabilities(o, self._logits, self._axis)
+            for o in outputs
+        ]
+        masks = [keras_private.keras_mask(output) for output in outputs]
         supervised, divergences, objectives = [], [], []
         for i, output in enumerate(outputs):
             supervised.append(0.0)
@@ -283,7 +270,9 @@ class MutualLearning(CompositeModel):
             # A tensor of value 0 may have another value in the next step.
             if not (isinstance(factor, float) and factor == 0):
                 # For an empty batch, Keras returns an array of no value.
-                loss = compile_loss(self, y, output, sample_weight)
+                loss = keras_private.compile_loss(
+                    self, y, output, sample_weight
+                )
                 supervised[i] = factor * ops.sum(loss)
             peers = self._peers_of(i)
             divergences.append(
@@ -315,7 +304,7 @@ class MutualLearning(CompositeModel):
 
     def _total(self, losses):
         """Sum of penalties, scaled as Keras does it for replicas."""
-        return sum(additional_loss(self, loss) for loss in losses)
+        return sum(keras_private.additional_loss(self, loss) for loss in losses)
 
     def _aligned(self, sample_weight, y_pred):
         """One weight for each row of class scores, aligned from the left.
@@ -327,7 +316,7 @@ class MutualLearning(CompositeModel):
             return sample_weight
         shape = list(ops.shape(y_pred))
         del shape[self._axis]
-        return from_the_left(sample_weight, tuple(shape))
+        return _networks.from_the_left(sample_weight, tuple(shape))
 
     def _track(self, y_pred, *values):
         batch = ops.shape(y_pred)[0]

@@ -6,12 +6,7 @@ Each batch says which part it belongs to: `{"inputs": x, "held_out": flags}`.
 import keras
 import numpy as np
 
-from keras_calib.data.batches import ENDLESS
-from keras_calib.data.batches import check_same_length
-from keras_calib.data.batches import is_loader
-from keras_calib.data.batches import is_tf_data
-from keras_calib.data.batches import num_batches
-from keras_calib.data.batches import take
+from keras_calib.data import batches
 from keras_calib.data.indexed_arrays import IndexedArrays
 from keras_calib.data.sample_index import INPUTS
 from keras_calib.inputs.arrays import as_array
@@ -23,7 +18,7 @@ def read_arrays(name, x, y, sample_weight=None):
     """`(x, y)` or `(x, y, sample_weight)` as NumPy arrays of one length."""
     whole = (x, y) if sample_weight is None else (x, y, sample_weight)
     whole = keras.tree.map_structure(as_array, whole)
-    check_same_length(whole, f" in {name}")
+    batches.check_same_length(whole, f" in {name}")
     return whole
 
 
@@ -41,7 +36,9 @@ def last_fraction(whole, fraction):
             "Training and validation both need samples. Received: "
             f"{size} samples, validation_split={fraction}."
         )
-    return take(whole, slice(first)), take(whole, slice(first, None))
+    return batches.take(whole, slice(first)), batches.take(
+        whole, slice(first, None)
+    )
 
 
 def random_fraction(whole, fraction, seed):
@@ -55,7 +52,7 @@ def random_fraction(whole, fraction, seed):
         )
     order = np.random.default_rng(seed).permutation(size)
     chosen = np.sort(order[number:]), np.sort(order[:number])
-    return take(whole, chosen[0]), take(whole, chosen[1])
+    return batches.take(whole, chosen[0]), batches.take(whole, chosen[1])
 
 
 def of_arrays(majority, held_out, **kwargs):
@@ -86,11 +83,11 @@ def of_datasets(majority, held_out):
         ValueError: for data sets of other kinds, or endless ones.
     """
     both = majority, held_out
-    if all(map(is_tf_data, both)):
+    if all(map(batches.is_tf_data, both)):
         chain = _chain_tf_data
     elif all(isinstance(part, keras.utils.PyDataset) for part in both):
         chain = _PyDatasets
-    elif all(map(is_loader, both)):
+    elif all(map(batches.is_loader, both)):
         chain = _chain_loaders
     else:
         raise ValueError(
@@ -100,7 +97,7 @@ def of_datasets(majority, held_out):
             f"{type(majority).__name__} and penalty_data="
             f"{type(held_out).__name__}."
         )
-    if ENDLESS in map(num_batches, both):
+    if batches.ENDLESS in map(batches.num_batches, both):
         raise ValueError(
             "Each part must end, so that the other has its turn. "
             "Received: endless data. Leave out `repeat()`."
