@@ -19,13 +19,13 @@ from keras_calib._typing import ArrayLike
 from keras_calib.calibration._checks import check_model
 from keras_calib.data.batches import batches
 from keras_calib.data.batches import for_model
-from keras_calib.data.batches import may_mask
-from keras_calib.data.batches import outputs_and_mask
+from keras_calib.data.predict import may_mask
+from keras_calib.data.predict import outputs_and_mask
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import as_array
-from keras_calib.keras_graph.heads import has_graph
-from keras_calib.keras_graph.heads import output_kind
-from keras_calib.keras_graph.heads import refuse_several_sigmoids
+from keras_calib.keras_graph.endings import has_graph
+from keras_calib.keras_graph.endings import output_kind
+from keras_calib.keras_graph.endings import refuse_several_sigmoids
 from keras_calib.metrics._multilabel_calibration_error import (
     MultilabelCalibrationError,
 )

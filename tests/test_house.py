@@ -177,8 +177,9 @@ BY_POSITION = {
     "models.InterleavedTraining": {"model"},
     "models.MonteCarloDropout": {"model"},
     "models.MutualLearning": {"primary", "auxiliaries"},
-    "models.MutualOptimizer": {"optimizers"},
+    "models.MutualOptimizer": {"primary", "auxiliary"},
     "models.SampleHistoryModel": {"model"},
+    "models.kl_divergence": {"peer", "own"},
 }
 
 

@@ -270,7 +270,6 @@ PRIVATE = {
 }
 # Methods and functions of our own with one of these names.
 OURS = {
-    "keras_graph/heads.py": {"_inputs"},
     "layers/_affine.py": {"_inputs"},
     "layers/_class_temperature_scaling.py": {"_inputs"},
     "layers/_dirichlet_scaling.py": {"_inputs"},

@@ -86,7 +86,7 @@ HISTORY = """
 def found(strategy):
     keras.utils.set_random_seed(0)
     with strategy.scope():
-        model = kc.models.SampleHistoryModel(network(), 64)
+        model = kc.models.SampleHistoryModel(network(), num_samples=64)
         loss = kc.losses.CRL(from_logits=True)
         model.compile(keras.optimizers.SGD(0.0), loss)
     model.fit(kc.add_sample_index(x), y, batch_size=16, epochs=3, verbose=0)

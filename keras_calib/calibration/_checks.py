@@ -1,20 +1,20 @@
-"""What `kc.calibrate` refuses, and what it warns of."""
+"""What `kc.calibrate` refuses, and what it warns of.
+
+All functions here raise `ValueError` or warn, and change nothing.
+"""
 
 import warnings
 
 import keras
 import numpy as np
 
-from keras_calib.calibration._auto import is_affine
-from keras_calib.calibration._auto import samples_needed
+from keras_calib.calibration._choose import is_affine
+from keras_calib.calibration._choose import samples_needed
 from keras_calib.calibration._methods import as_map
 from keras_calib.inputs import rules
-from keras_calib.keras_graph.heads import check_one_output
-from keras_calib.keras_graph.heads import find_head
-from keras_calib.keras_graph.heads import free_name
-from keras_calib.keras_graph.heads import has_graph
-from keras_calib.keras_graph.heads import output_kind
-from keras_calib.keras_graph.heads import refuse_several_sigmoids
+from keras_calib.keras_graph import endings
+from keras_calib.keras_graph.head import find_head
+from keras_calib.keras_graph.head import free_name
 from keras_calib.keras_private import called_symbolically
 from keras_calib.keras_private import flatten_layers
 from keras_calib.layers._base import CalibrationLayer
@@ -23,7 +23,7 @@ LOG_OF_PROBABILITIES = "log of probabilities"
 
 
 def check_model(model):
-    """Refuse what is no model, or whose inputs are not what its graph takes."""
+    """Refuse anything but a model that takes inputs as they are passed in."""
     if not isinstance(model, keras.Model):
         remedy = "Pass a `keras.Model` that gives class scores."
         if isinstance(model, keras.layers.Layer):
@@ -43,14 +43,14 @@ def check_model(model):
 
 def check_ending(model, from_logits):
     """Refuse a graph that cannot be read, or that contradicts the caller."""
-    if not has_graph(model):
+    if not endings.has_graph(model):
         return
-    check_one_output(model)
+    endings.check_one_output(model)
     shape = tuple(model.outputs[0].shape)
     if len(shape) < 2:
-        raise ValueError(one_number(shape))
-    refuse_several_sigmoids(model)
-    if output_kind(model) != "probabilities":
+        raise ValueError(no_class_axis(shape))
+    endings.refuse_several_sigmoids(model)
+    if endings.output_kind(model) != "probabilities":
         return
     if shape[-1] == 1 and find_head(model).activation == "softmax":
         raise ValueError(
@@ -66,7 +66,7 @@ def check_ending(model, from_logits):
         )
 
 
-def one_number(shape):
+def no_class_axis(shape):
     """The message for outputs without a class axis."""
     return (
         "The model must give class scores, `(..., num_classes)`, or `(..., 1)` "
@@ -76,8 +76,13 @@ def one_number(shape):
     )
 
 
-def check_method(method, objective, fuse):
-    """Refuse a name, an objective or a map that cannot work."""
+def check_arguments(method, objective, fuse, output):
+    """Refuse arguments that cannot work, alone or together."""
+    if output not in ("probabilities", "logits"):
+        raise ValueError(
+            '`output` must be "probabilities" or "logits". '
+            f"Received: output={output!r}."
+        )
     if method == "auto":
         if objective != "nll":
             raise ValueError(
@@ -98,7 +103,7 @@ def check_method(method, objective, fuse):
 
 
 def check_name(method, network):
-    """A layer of the user's keeps its name, which must be free."""
+    """Refuse a layer that is used elsewhere, or has the name of another."""
     if not isinstance(method, CalibrationLayer):
         return
     if free_name(network, method.name) != method.name:
@@ -114,19 +119,15 @@ def check_name(method, network):
 
 
 def refuse_the_same_data(model, fingerprint):
-    """Refuse data that a map of the model was fitted to.
+    """Refuse data that the model was already calibrated on.
 
-    A map's layer has the fingerprint in its record. A fused model has it in
-    its record, and in its name, which a plain Keras file carries.
+    A calibration layer has the fingerprint of the data in its record. A fused
+    model has it in its name, which a plain Keras file keeps.
     """
     for layer in flatten_layers(model):
         record = getattr(layer, "record", None)
-        if not isinstance(record, dict):
-            record = getattr(layer, "_calibration_record", None)
-        known = isinstance(record, dict) and (
-            record.get("fingerprint") == fingerprint
-        )
-        if known or fingerprint in layer.name:
+        known = isinstance(record, dict) and record.get("fingerprint")
+        if known == fingerprint or fingerprint in layer.name:
             raise ValueError(
                 "The model has already been calibrated on these very samples. "
                 f"Received: model {model.name!r}. Pass the model as it was "
@@ -135,7 +136,7 @@ def refuse_the_same_data(model, fingerprint):
 
 
 def warn_if_few(layer, num_samples, num_classes):
-    """Warn where a map learns more than the samples can tell."""
+    """Warn of fewer than ten samples for each parameter of a map."""
     needed = samples_needed(layer, num_classes)
     if num_samples < needed:
         warnings.warn(
@@ -148,7 +149,7 @@ def warn_if_few(layer, num_samples, num_classes):
 
 
 def warn_if_known(model, accuracy, num_samples):
-    """Warn where a network is as good on new data as on what it has learned."""
+    """Warn of calibration data that the network seems to be trained on."""
     history = getattr(getattr(model, "history", None), "history", None) or {}
     for key in ("accuracy", "acc", "sparse_categorical_accuracy"):
         if key not in history or f"val_{key}" not in history:
@@ -166,53 +167,62 @@ def warn_if_known(model, accuracy, num_samples):
             )
 
 
-def are_probabilities(scores, tolerance=1e-2):
-    """Whether every row could be a distribution, and not one row could not."""
-    if scores.min() < 0 or scores.max() > 1.001:
-        return False
-    if scores.shape[-1] == 1:
-        return True
-    return bool(np.abs(scores.sum(axis=-1) - 1).max() < tolerance)
+def refuse_or_warn_of_other_outputs(model, head, fuse):
+    """Refuse, or warn of, a graph whose logits do not give the outputs."""
+    if fuse:
+        raise ValueError(
+            "`fuse=True` needs the logits, and what was found in the "
+            f"graph of {model.name!r} does not compute its outputs. "
+            "Received: a model whose layers change their `call`. Leave "
+            "out `fuse`."
+        )
+    warnings.warn(
+        f"What precedes the final {head.activation} in the model's "
+        "graph does not compute the model's outputs: layers change "
+        "their `call`, or differ from call to call.",
+        stacklevel=4,
+    )
 
 
 def refuse_probabilities(scores, from_logits):
-    """Refuse rows that are said to be logits and can be none."""
-    try:
-        rules.check_logits(scores)
-    except ValueError as error:
-        said = "its graph ends without a softmax"
-        if from_logits:
-            said = "`from_logits=True` says that it gives logits"
-        raise ValueError(f"{error} Here {said}.") from None
+    """Refuse rows that cannot be logits, although they are said to be."""
+    said = "its graph ends without a softmax"
+    if from_logits:
+        said = "`from_logits=True` says that it gives logits"
+    _check(rules.check_logits, scores, f"Here {said}.")
 
 
 def check_probabilities(scores, fuse):
-    """Refuse scores that no softmax or sigmoid can have given."""
+    """Refuse scores that no softmax or sigmoid can have returned."""
     if fuse:
         raise ValueError(
             "`fuse=True` needs the logits, and the model gives probabilities "
             "without a final softmax in its graph. Leave out `fuse`."
         )
+    hint = "Several sigmoid units are multi-label: calibrate one at a time."
+    inside = scores.min() >= 0 and scores.max() <= 1 + rules.OUTSIDE
+    _check(rules.check_probabilities, scores, hint if inside else "")
+
+
+def _check(rule, scores, hint):
     try:
-        rules.check_probabilities(scores)
+        rule(scores)
     except ValueError as error:
-        if not (scores.min() >= 0 and scores.max() <= 1.001):
-            raise
-        raise ValueError(
-            f"{error} Several sigmoid units are multi-label, and no softmax: "
-            "calibrate one label at a time."
-        ) from None
+        raise ValueError(f"{error} {hint}".rstrip()) from None
 
 
 def source_of(scores):
-    """Whether scores are logits or probabilities, where no graph tells.
+    """Whether scores are logits or probabilities, if no graph shows it.
+
+    Returns:
+        A `logits_source`, see `CalibrationRecord`.
 
     Raises:
-        ValueError: where the values do not tell, either.
+        ValueError: if the values do not show it, either.
     """
-    if not are_probabilities(scores):
-        if scores.min() < 0:
-            return "logits"
+    if scores.min() < 0:
+        return "logits"
+    if rules.wrong_probabilities(scores, np).any():
         sums = scores.sum(axis=-1)
         raise ValueError(
             "It is not known what the model gives: its graph does not show it, "

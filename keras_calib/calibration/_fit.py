@@ -1,40 +1,59 @@
-"""Fit a map, compare before and after, and reject what does harm."""
+"""Fit a map, compare the model with and without it, reject what does harm."""
 
 import warnings
 
+import keras
 import numpy as np
 
-from keras_calib.calibration._auto import losses_and_probabilities
 from keras_calib.calibration._checks import warn_if_few
+from keras_calib.calibration._choose import losses_and_probabilities
 from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._no_calibration import NoCalibration
+from keras_calib.calibration._samples import blocks
 from keras_calib.evaluation.bin_sums import expected_calibration_error
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.predictions import top_label
-from keras_calib.keras_graph.heads import free_name
+from keras_calib.keras_graph.head import free_name
 from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._objectives import KerasLoss
+from keras_calib.layers._objectives import resolve_objective
+from keras_calib.losses import SoftBinnedECE
 
 NUM_BINS = 15
-# Numbers that are worked on at once.
-BLOCK = 1 << 22
-# Objectives that a calibration error decides, and maps that are not fitted by
-# their likelihood.
-BY_CALIBRATION_ERROR = ("soft_binned_ece", "ece")
-NOT_BY_LIKELIHOOD = (
-    "HistogramBinning",
-    "IsotonicCalibration",
-    "SplineCalibration",
+# How much a mean of float32 losses may rise by rounding alone.
+ROUNDING = 1e-6
+CROSS_ENTROPIES = (
+    keras.losses.CategoricalCrossentropy,
+    keras.losses.SparseCategoricalCrossentropy,
+    keras.losses.BinaryCrossentropy,
 )
 
 
 def fit(method, network, rows, objective, class_loss_scaling):
-    """A fitted layer, and NLL and ECE on its data before and after."""
+    """Fit one map.
+
+    Args:
+        method: a name or a layer.
+        network: the model that gives the logits; new layers get free names.
+        rows: `CalibrationRows`.
+        objective: see `CalibrationLayer.adapt`.
+        class_loss_scaling: see `CalibrationLayer.adapt`.
+
+    Returns:
+        layer: the map, or `NoCalibration` if the map was rejected.
+        record: keys of `CalibrationRecord` that the fit decides.
+        accuracy: weighted accuracy of the model, without the map.
+
+    If anything fails, a layer that was passed in is as it was.
+    """
     layer = as_map(method)
     if not isinstance(method, CalibrationLayer):
         layer = as_map(method, free_name(network, method))
     scores, labels, weight = rows.logits, rows.labels, rows.weight
-    warn_if_few(layer, len(labels), max(2, scores.shape[-1]))
+    num_units = scores.shape[-1]
+    warn_if_few(layer, len(labels), max(2, num_units))
     old = layer.get_weights() if layer.built else None, layer.record
+    objective = resolve_objective(objective, layer)
     try:
         if type(layer).adapt is CalibrationLayer.adapt:
             layer.adapt_to_rows(rows, objective, class_loss_scaling)
@@ -48,18 +67,21 @@ def fit(method, network, rows, objective, class_loss_scaling):
             )
         found = before_and_after(layer, scores, labels, weight)
     except BaseException:
-        _restore(layer, old, scores.shape[-1])
+        _restore(layer, old, num_units)
         raise
-    named = isinstance(objective, str)
+    fitted = dict(layer.record or {})
     record = {
         "method": method if isinstance(method, str) else type(layer).__name__,
-        "objective": objective if named else type(objective).__name__,
-        "class_loss_scaling": class_loss_scaling,
-        "num_classes": max(2, scores.shape[-1]),
-        **layer.record,
+        "objective": objective.title,
+        "objective_arguments": objective.arguments(),
+        "class_loss_scaling": getattr(
+            class_loss_scaling, "normalization", class_loss_scaling
+        ),
+        "num_samples": rows.num_samples,
+        "num_classes": max(2, num_units),
+        "rejected": is_worse(layer, objective, class_loss_scaling, found),
+        "fitted": fitted,
     }
-    plain = objective == "nll" and class_loss_scaling is None
-    record["rejected"] = is_worse(layer, objective, plain, found)
     if record["rejected"]:
         warnings.warn(
             f"{type(layer).__name__} made the model worse on the calibration "
@@ -68,25 +90,46 @@ def fit(method, network, rows, objective, class_loss_scaling):
             f"before, {found['ece_after']:.4g} after.",
             stacklevel=3,
         )
-        _restore(layer, old, scores.shape[-1])
+        _restore(layer, old, num_units)
         layer = NoCalibration(name=free_name(network, "no_calibration"))
-    layer.record = record
-    return layer, found
+    accuracy = found.pop("accuracy")
+    return layer, {**record, **found}, accuracy
 
 
-def is_worse(layer, objective, plain, found):
-    """Whether a map raised what it was meant to lower.
+def is_worse(layer, objective, class_loss_scaling, found):
+    """Whether a map raised the error that it was fitted to lower.
 
-    Likelihood decides for a fit by likelihood, the calibration error for a
-    fit by calibration error; otherwise a map is worse if both are.
+    That is the NLL for a fit by likelihood, and the ECE for a fit by
+    calibration error. For any other fit both must have risen.
+
+    Args:
+        layer: the map; its class says in `fitted_by` how it is fitted.
+        objective: an `Objective`, however it was passed in.
+        class_loss_scaling: `None` if classes are not weighted.
+        found: what `before_and_after` returned.
     """
-    nll = found["nll_after"] > found["nll_before"] + 1e-6
-    ece = found["ece_after"] > found["ece_before"] + 1e-6
-    if objective in BY_CALIBRATION_ERROR:
+    nll = found["nll_after"] > found["nll_before"] + ROUNDING
+    ece = found["ece_after"] > found["ece_before"] + ROUNDING
+    if _is_calibration_error(objective):
         return ece
-    if plain and type(layer).__name__ not in NOT_BY_LIKELIHOOD:
+    plain = class_loss_scaling is None and _is_likelihood(objective)
+    if plain and layer.fitted_by == "likelihood":
         return nll
     return nll and ece
+
+
+def _is_calibration_error(objective):
+    if isinstance(objective, KerasLoss):
+        loss = objective.loss
+        return isinstance(loss, SoftBinnedECE) and loss.primary is None
+    return objective.of_confidence
+
+
+def _is_likelihood(objective):
+    if isinstance(objective, KerasLoss):
+        smoothing = getattr(objective.loss, "label_smoothing", 0)
+        return isinstance(objective.loss, CROSS_ENTROPIES) and not smoothing
+    return objective.is_plain_nll
 
 
 def _restore(layer, old, num_units):
@@ -106,11 +149,8 @@ def before_and_after(layer, scores, labels, weight):
     for moment, apply in (("after", layer), ("before", None)):
         confidence = np.empty(len(labels), "float32")
         correct, losses = np.empty((2, len(labels)))
-        rows = max(1, BLOCK // scores.shape[-1])
-        for start in range(0, len(labels), rows):
-            part = slice(start, start + rows)
-            z = scores[part]
-            z = z if apply is None else as_array(apply(z))
+        for part in blocks(scores):
+            z = scores[part] if apply is None else as_array(apply(scores[part]))
             losses[part], probabilities = losses_and_probabilities(
                 z, labels[part]
             )

@@ -1,8 +1,7 @@
-"""One pass of a network over calibration data -> rows of logits and labels.
+"""One pass of a network over calibration data -> rows of outputs and labels.
 
-Rows that do not count are left out at once, and what is larger than a limit
-goes to a temporary file: the logits of a segmentation network are never all in
-memory.
+Rows that do not count are left out of each batch. Outputs above a limit go to
+a temporary file, because those of a segmentation network may not fit in memory.
 """
 
 import contextlib
@@ -14,39 +13,43 @@ import tempfile
 import keras
 import numpy as np
 
-from keras_calib.calibration._checks import one_number
-from keras_calib.data import batches as data
+from keras_calib.calibration._checks import no_class_axis
+from keras_calib.data import batches
+from keras_calib.data.predict import outputs_and_mask
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.predictions import as_samples
 from keras_calib.inputs.predictions import relative_weights
 
 # Bytes of network outputs above which they go to a temporary file.
 SPILL = 1 << 30
+# Elements of the outputs that are worked on at once.
+BLOCK = 1 << 22
 
 
 @dataclasses.dataclass(frozen=True)
 class Samples:
-    """What the network made of the calibration data.
+    """Outputs of the network and labels, one row per sample that counts.
 
     Attributes:
-        scores: the network's outputs, one row per sample that counts, float32
-            or float64, `(n, num_classes)`; an array, or a memory map that is
-            gone when `collect` ends.
+        scores: outputs, float32 or float64, `(n, num_classes)`; an array, or a
+            memory map that is deleted when `collect` ends.
         labels: int32 class ids, `(n,)`; or soft labels, `(n, num_classes)`.
-        weight: `None`, or float64, `(n,)`.
-        one_hot: whether the labels came as one-hot rows.
+        weight: `None`, or float64 with sum `n`, `(n,)`.
+        one_hot: whether the labels were passed in as one-hot rows.
         fingerprint: a hash of the inputs that does not depend on their order.
     """
 
-    scores: object
-    labels: object
-    weight: object
+    scores: np.ndarray
+    labels: np.ndarray
+    weight: np.ndarray | None
     one_hot: bool
     fingerprint: str
 
 
 @contextlib.contextmanager
-def collect(network, source, total, ignore_class=None, verbose=0, spill=None):
+def collect(
+    network, source, total, ignore_class=None, verbose=0, *, spill=None
+):
     """Run a network once over batches, and keep the rows that count.
 
     Elements that Keras masks do not count.
@@ -54,11 +57,11 @@ def collect(network, source, total, ignore_class=None, verbose=0, spill=None):
     Args:
         network: a `keras.Model` with one output.
         source: an iterator of `(x, y, sample_weight)`; see `data.batches`.
-        total: how many batches there are, or `None`.
+        total: number of batches, or `None`.
         ignore_class: samples with this label do not count.
         verbose: 0 for silence, else a progress bar.
-        spill: bytes of outputs above which they go to a temporary file; 1 GiB
-            by default.
+        spill: bytes of outputs above which they go to a temporary file;
+            defaults to 1 GiB.
 
     Yields:
         `Samples`, valid inside the `with` block.
@@ -68,25 +71,24 @@ def collect(network, source, total, ignore_class=None, verbose=0, spill=None):
             does not fit; see `as_samples`.
     """
     bar = keras.utils.Progbar(total, unit_name="batch") if verbose else None
-    labels, weights, prints = [], [], []
+    labels, weights, hashes = [], [], []
     one_hot, step = False, 0
     with _Store(SPILL if spill is None else spill) as store:
         for step, (x, y, weight) in enumerate(source, start=1):
-            x = data.for_model(x)
-            scores, mask = data.outputs_and_mask(network, x)
-            y = as_array(y)
+            x = batches.for_model(x)
+            scores, mask = outputs_and_mask(network, x)
             if scores.ndim < 2:
-                raise ValueError(one_number(scores.shape))
-            weight = data.masked_weights(weight, mask, scores.shape[:-1])
-            prints.append(_hashes(x, len(y)))
+                raise ValueError(no_class_axis(scores.shape))
+            y = as_array(y)
+            hashes.append(_hashes(x, len(y)))
             one_hot = scores.ndim == y.ndim and y.shape[-1] > 1
-            if _counts(y, weight, ignore_class):
-                rows = as_samples(scores, y, weight, ignore_class)
-                store.append(rows[0])
-                labels.append(rows[1])
-                weights.append(
-                    np.ones(len(rows[1])) if rows[2] is None else rows[2]
-                )
+            scores, y, weight = as_samples(
+                scores, y, weight, ignore_class, mask
+            )
+            if len(y):
+                store.append(scores)
+                labels.append(y)
+                weights.append(np.ones(len(y)) if weight is None else weight)
             if bar is not None:
                 bar.update(step)
         if not step:
@@ -99,36 +101,23 @@ def collect(network, source, total, ignore_class=None, verbose=0, spill=None):
                 f"{step} batches without a sample that has a weight above 0 "
                 "and a label that counts."
             )
-        weight = np.concatenate(weights)
         yield Samples(
             store.rows(),
-            _join(labels, scores.shape[-1]),
-            relative_weights(weight),
+            batches.join_labels(labels, store.width),
+            relative_weights(np.concatenate(weights)),
             one_hot,
-            f"{int(np.concatenate(prints).sum()):016x}",
+            f"{int(np.concatenate(hashes).sum()):016x}",
         )
 
 
-def _join(labels, num_classes):
-    """Labels of all batches; as rows where one batch has soft labels."""
-    if any(part.ndim == 2 for part in labels):
-        identity = np.eye(max(2, num_classes), dtype="float32")
-        labels = [part if part.ndim == 2 else identity[part] for part in labels]
-    return np.concatenate(labels)
-
-
-def _counts(labels, weight, ignore_class):
-    """Whether any row of a batch counts."""
-    counts = labels.size > 0
-    if ignore_class is not None and counts:
-        counts = bool((labels != ignore_class).any())
-    if weight is not None and counts:
-        counts = bool((as_array(weight) != 0).any())
-    return counts
+def blocks(scores):
+    """Slices of rows, each with about `BLOCK` numbers."""
+    rows = max(1, BLOCK // scores.shape[-1])
+    return [slice(i, i + rows) for i in range(0, len(scores), rows)]
 
 
 def _hashes(x, length):
-    """A hash of each sample of a batch of inputs, uint64: they add up."""
+    """A hash of each sample, uint64; their sum does not depend on the order."""
     leaves = [as_array(leaf) for leaf in keras.tree.flatten(x)]
     leaves = [leaf for leaf in leaves if leaf.ndim and len(leaf) == length]
     hashes = np.empty(length, "uint64")
@@ -141,7 +130,7 @@ def _hashes(x, length):
 
 
 class _Store(contextlib.AbstractContextManager):
-    """Blocks of rows, in memory up to a limit and in a file beyond it."""
+    """Blocks of rows, in memory up to a limit and in a file above it."""
 
     def __init__(self, limit):
         self.limit = limit
@@ -173,7 +162,7 @@ class _Store(contextlib.AbstractContextManager):
             self.file.flush()
             self.map = np.memmap(self.file, self.dtype, "r+", shape=shape)
             return self.map
-        return data.concatenate(self.blocks)
+        return batches.concatenate(self.blocks)
 
     def __exit__(self, *exception):
         self.blocks.clear()

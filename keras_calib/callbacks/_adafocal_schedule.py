@@ -1,18 +1,23 @@
 """After an epoch: validation data -> gap of each bin -> gammas of AdaFocal."""
 
 import warnings
+from typing import Any
 
 import keras
 import numpy as np
 
-from keras_calib.callbacks._predicting_callback import ValidationCallback
+from keras_calib._typing import Logs
+from keras_calib.callbacks._predicting_callback import PredictingCallback
 from keras_calib.keras_private import metrics_of_compile
 from keras_calib.losses._ada_focal import AdaFocalLoss
 from keras_calib.losses._ada_focal import AdaFocalTable
 
 
-def equal_mass_edges(confidence, num_bins, weight=None):
-    """Edges of bins that hold equally much weight, `(num_bins + 1,)`."""
+def interpolated_edges(confidence, num_bins, weight=None):
+    """Edges of bins of equal weight as in the authors' code, `(num_bins + 1,)`.
+
+    Equal numbers of samples without weights.
+    """
     weight = np.ones(len(confidence)) if weight is None else weight
     order = np.argsort(confidence, kind="stable")
     end = np.cumsum(weight[order], dtype="float64")
@@ -26,8 +31,8 @@ def equal_mass_edges(confidence, num_bins, weight=None):
 def bin_gaps(confidence, correct, edges, weight=None):
     """Mean confidence minus accuracy in each bin `(lower, upper]`.
 
-    An empty bin has the gap 0. The smallest confidence is in the first bin;
-    the authors' code leaves it out.
+    The gap of an empty bin is 0. The smallest confidence is in the first bin;
+    the authors' code ignores it.
     """
     index = np.searchsorted(edges[1:-1], confidence, side="left")
     weight = np.ones(len(confidence)) if weight is None else weight
@@ -38,9 +43,9 @@ def bin_gaps(confidence, correct, edges, weight=None):
 
 
 def updated_gammas(
-    gammas, gaps, rate=1.0, gamma_min=-2.0, gamma_max=20.0, switch=0.2
+    gammas, gaps, *, rate=1.0, gamma_min=-2.0, gamma_max=20.0, switch=0.2
 ):
-    """`gamma exp(+-rate gap)`, changing sides below `switch`, then clipped."""
+    """`gamma exp(+-rate gap)`, changing signs below `switch`, then clipped."""
     gammas = np.asarray(gammas, "float64")
     positive = gammas > 0
     gammas = gammas * np.exp(np.where(positive, rate, -rate) * gaps)
@@ -49,35 +54,38 @@ def updated_gammas(
     return np.clip(gammas, gamma_min, gamma_max)
 
 
-class AdaFocalSchedule(ValidationCallback):
+class AdaFocalSchedule(PredictingCallback):
     """Set the gammas of an `AdaFocalLoss` from the calibration of each bin.
 
-    After an epoch the model predicts validation data. Its confidences give
-    bins of equal mass; where a bin is overconfident by a gap, its gamma grows
-    by the factor `exp(rate * gap)`, where it is underconfident, gamma shrinks.
-    A gamma that gets smaller than `switch` changes sign: the focal loss of
-    that bin becomes the inverse focal loss, or the other way round. The next
-    epoch trains with the new bins and gammas.
+        gamma <- gamma * exp(rate * gap)      if gamma > 0
+        gamma <- gamma * exp(-rate * gap)     if gamma < 0
+
+    After an epoch, the confidences on validation data are divided into bins of
+    equal mass. `gap` is the mean confidence minus the accuracy of a bin, so
+    the gamma of an overconfident bin increases. A gamma whose absolute value
+    falls below `switch` changes sign: the focal loss of that bin becomes the
+    inverse focal loss, or vice versa. The next epoch trains with the new bins
+    and gammas.
 
     Args:
-        validation_data: what the gap is measured on: `(x, y)` or `(x, y,
+        validation_data: data to measure the gap on: `(x, y)` or `(x, y,
             sample_weight)` arrays, or a dataset as `fit` takes it; `None` for
-            the predictions of `fit`'s own validation. Training data works too;
-            published is validation data.
+            the predictions of `fit`'s validation. The paper uses validation
+            data; training data works, too.
         rate: float, `lambda` of the paper.
         gamma_min: float, the smallest gamma.
         gamma_max: float, the largest gamma.
         switch: float, `S_th` of the paper.
-        every: int, update after each so many epochs.
-        batch_size: for arrays; 32 by default.
+        every: int, period of the updates in epochs.
+        batch_size: for arrays; defaults to 32.
 
     Attributes:
         gammas: the gammas after each update, a list of `(num_bins,)` arrays.
-        gaps: confidence minus accuracy of each bin, likewise.
+        gaps: the gaps at each update, a list of `(num_bins,)` arrays.
         edges: the edges of the bins at the last update, `(num_bins + 1,)`.
 
     Raises:
-        ValueError: if an argument is out of its range; when training begins,
+        ValueError: if an argument is out of range; when training begins,
             if the model was not compiled with an `AdaFocalLoss` and its
             `component_metrics()`.
 
@@ -102,14 +110,15 @@ class AdaFocalSchedule(ValidationCallback):
 
     def __init__(
         self,
-        validation_data=None,
-        rate=1.0,
-        gamma_min=-2.0,
-        gamma_max=20.0,
-        switch=0.2,
-        every=1,
-        batch_size=None,
-    ):
+        validation_data: Any = None,
+        *,
+        rate: float = 1.0,
+        gamma_min: float = -2.0,
+        gamma_max: float = 20.0,
+        switch: float = 0.2,
+        every: int = 1,
+        batch_size: int | None = None,
+    ) -> None:
         super().__init__(validation_data, every=every, batch_size=batch_size)
         if not gamma_min <= -switch < switch <= gamma_max:
             raise ValueError(
@@ -121,12 +130,12 @@ class AdaFocalSchedule(ValidationCallback):
         self.gamma_min = gamma_min
         self.gamma_max = gamma_max
         self.switch = switch
-        self.gammas = []
-        self.gaps = []
+        self.gammas: list[np.ndarray] = []
+        self.gaps: list[np.ndarray] = []
         self.edges = None
-        self._loss = None
+        self._loss: Any = None
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Logs = None) -> None:
         self._loss = _ada_focal_of(getattr(self.model, "loss", None))
         tables = _tables_of(self.model)
         if self._loss is None or not tables:
@@ -139,7 +148,7 @@ class AdaFocalSchedule(ValidationCallback):
                 f"loss={self.model.loss}, {len(tables)} tables of gammas in "
                 "`metrics`."
             )
-        # Predictions are read as the loss reads them.
+        # Read predictions as the loss does.
         self.from_logits = self._loss.from_logits
         self.ignore_class = self._loss.ignore_class
         self.axis = self._loss.axis
@@ -148,14 +157,14 @@ class AdaFocalSchedule(ValidationCallback):
             self._adopt(tables[0])
 
     def _adopt(self, table):
-        """Join what a saved file had to hold twice: as loss and as metric."""
+        """Use one table where a saved file had two, of loss and of metric."""
         old, self._loss.table = self._loss.table, table
         table.set(old.edges, old.gammas)
         table.num_epochs, table.restored = old.num_epochs, old.restored
         self.model.make_train_function(force=True)
         self.model.make_test_function(force=True)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         super().on_epoch_begin(epoch, logs)
         table = self._loss.table
         restored, table.restored = table.restored, False
@@ -165,8 +174,8 @@ class AdaFocalSchedule(ValidationCallback):
             self._catch_up(epoch)
 
     def _catch_up(self, epoch):
-        """Do what the file missed: it was saved before the last update."""
-        if self._pass is None and epoch % self.every == 0:
+        """Make the update that is missing in a file saved before it."""
+        if self._fit_outputs is None and epoch % self.every == 0:
             self._update(epoch)
             return
         warnings.warn(
@@ -178,7 +187,7 @@ class AdaFocalSchedule(ValidationCallback):
             stacklevel=2,
         )
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if (epoch + 1) % self.every == 0:
             self._update(epoch + 1)
 
@@ -193,18 +202,18 @@ class AdaFocalSchedule(ValidationCallback):
                 "the validation data has a weight and a label that counts."
             )
         confidence, correct = read.top_label
-        self.edges = equal_mass_edges(confidence, table.num_bins, read.weight)
+        self.edges = interpolated_edges(confidence, table.num_bins, read.weight)
         gaps = bin_gaps(confidence, correct, self.edges, read.weight)
         gammas = updated_gammas(
             keras.ops.convert_to_numpy(table.gammas),
             gaps,
-            self.rate,
-            self.gamma_min,
-            self.gamma_max,
-            self.switch,
+            rate=self.rate,
+            gamma_min=self.gamma_min,
+            gamma_max=self.gamma_max,
+            switch=self.switch,
         )
-        # The lowest and the highest edge bound nothing: training samples lie
-        # beyond them.
+        # Without the outermost edges, because training samples may lie beyond
+        # them.
         table.set(self.edges[1:-1], gammas)
         table.num_epochs = num_epochs
         self.gaps.append(gaps)
@@ -212,7 +221,7 @@ class AdaFocalSchedule(ValidationCallback):
 
 
 def _tables_of(model):
-    """The tables of gammas that `compile` was given as metrics."""
+    """The tables of gammas among the metrics of `compile`."""
     return [
         metric
         for metric in metrics_of_compile(model)

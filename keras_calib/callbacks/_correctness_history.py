@@ -1,23 +1,24 @@
-"""How often each training sample was right, epoch after epoch, as arrays."""
+"""How often each training sample was classified correctly, by epoch."""
+
+from typing import Any
 
 import keras
 import numpy as np
 
+from keras_calib._typing import Logs
 from keras_calib.models._sample_history_model import SampleHistoryModel
 
 
 class CorrectnessHistory(keras.callbacks.Callback):
-    """Watch the history of a `SampleHistoryModel`, which `CRL` trains on.
+    """Read the history of a `SampleHistoryModel`, which `CRL` trains on.
 
-    The history itself is kept by the model, inside the compiled step. This
-    callback takes it out after each epoch, as plain arrays, and adds
-    `mean_correctness`, the mean over samples of the fraction of correct
-    visits, to the logs. It refuses to start where samples cannot be told
-    apart.
+    The model keeps the history inside the compiled step. This callback copies
+    it to arrays after each epoch, and adds `mean_correctness` to the logs: the
+    mean over samples of the fraction of correct visits.
 
     Args:
         save_every_epoch: whether to keep the correctness of every epoch in
-            `epochs`: one float32 per sample and epoch.
+            `epochs`, one float32 per sample and epoch.
 
     Attributes:
         correctness: fraction of correct visits so far, `(num_samples,)`.
@@ -27,7 +28,7 @@ class CorrectnessHistory(keras.callbacks.Callback):
 
     Raises:
         ValueError: when training begins, if the model is no
-            `SampleHistoryModel`.
+            `SampleHistoryModel`, so that samples cannot be told apart.
 
     Example:
         >>> import keras, numpy as np, keras_calib as kc
@@ -48,17 +49,17 @@ class CorrectnessHistory(keras.callbacks.Callback):
         2020, Section 3.2.
     """
 
-    def __init__(self, save_every_epoch=False):
+    def __init__(self, *, save_every_epoch: bool = False) -> None:
         super().__init__()
         self.save_every_epoch = save_every_epoch
-        self.correctness = None
-        self.seen = None
-        self.epochs = []
+        self.correctness: Any = None
+        self.seen: Any = None
+        self.epochs: list[np.ndarray] = []
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Logs = None) -> None:
         check_history(self)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         found = self.model.sample_history()
         self.correctness, self.seen = found["correctness"], found["seen"]
         if self.save_every_epoch:

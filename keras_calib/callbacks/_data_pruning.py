@@ -1,10 +1,14 @@
-"""Dynamic train-time data pruning (DTDP): drop what the network doubts."""
+"""Dynamic train-time data pruning (DTDP): drop samples of low confidence."""
+
+from typing import Any
 
 import keras
 import numpy as np
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Logs
 from keras_calib.callbacks._correctness_history import check_history
-from keras_calib.data.sample_index import IndexedArrays
+from keras_calib.data.indexed_arrays import IndexedArrays
 
 
 def smoothed(average, confidence, smoothing):
@@ -14,7 +18,7 @@ def smoothed(average, confidence, smoothing):
 
 
 def least_confident(average, kept, labels, fraction, min_per_class):
-    """Which of the kept samples to drop: the lowest averages, at most."""
+    """Numbers of the kept samples to drop, those with the lowest averages."""
     candidates = np.flatnonzero(kept)
     left = dict(zip(*np.unique(labels[kept], return_counts=True), strict=True))
     number = int(fraction * len(candidates))
@@ -31,43 +35,43 @@ def least_confident(average, kept, labels, fraction, min_per_class):
 class DataPruning(keras.callbacks.Callback):
     """Drop the training samples that the network is least confident about.
 
-    After each epoch the confidence of a sample, taken from its training step,
-    moves an average, `e <- smoothing * c + (1 - smoothing) * e`, which starts
-    at the first confidence. Every few epochs the kept samples with the lowest
-    averages are dropped for good: epochs get shorter. `fit` takes the data
-    from the callback.
+        average <- smoothing * confidence + (1 - smoothing) * average
 
-    The model is a `kc.models.SampleHistoryModel`, which keeps averages and kept
-    samples in its weights: training resumes with what was left, wherever this
-    callback stands in the list. Samples of a schedule that counts steps get
-    fewer steps per epoch. Samples that training leaves out, void ones or those
-    of weight 0, have no confidence and are never dropped.
+    The average of each sample starts at its first confidence, and is updated
+    after each epoch with the confidence of its training step. Every `every`
+    epochs, the kept samples with the lowest averages are dropped for the rest
+    of the training. `fit` takes the data from the callback. Epochs become
+    shorter, so a learning-rate schedule that counts steps advances more slowly
+    per epoch.
 
-    Published are an average with `smoothing` 0.3 and a `fraction` of 0.1; how
-    many epochs lie between is not, nor whether the confidence is that of the
+    The model is a `kc.models.SampleHistoryModel`, which has the averages and
+    the kept samples among its weights, so an interrupted training resumes with
+    the same samples. Void samples and samples of weight 0 have no confidence
+    and are never dropped.
+
+    The paper has `smoothing=0.3` and `fraction=0.1`. It does not say how many
+    epochs lie between two prunings, nor whether the confidence is that of the
     predicted class, as here, or of the label.
 
     Args:
         x: training arrays, or a list or dict of them.
         y: labels, class ids or one-hot.
         sample_weight: weights, or `None`.
-        fraction: float in `(0, 1)`, the share of the kept samples to drop.
-        every: int, drop after each so many epochs.
-        smoothing: float in `(0, 1]`, `kappa`.
-        min_per_class: int, how many samples of a class are always kept.
-        batch_size: int.
-        shuffle: whether each epoch has an order of its own. It is the
-            callback's: what `fit` is told about shuffling changes nothing.
-        seed: int or `None`, for the orders; a resumed run has those of one
-            that was not interrupted.
+        fraction: float in `(0, 1)`, fraction of the kept samples to drop.
+        every: int, period of the prunings in epochs.
+        smoothing: float in `(0, 1]`, `kappa` in the paper.
+        min_per_class: int, number of samples of a class that are always kept.
+        **kwargs: `batch_size` (defaults to 32), `shuffle` (`True`; used
+            instead of the argument of `fit`) and `seed` (`None`; a resumed
+            run has the orders of one that was not interrupted).
 
     Attributes:
         data: what `fit` takes.
-        dropped: the numbers of the samples dropped so far, in their order; in
-            a resumed run those of the earlier one come first, by number.
+        dropped: numbers of the samples dropped so far, in this order; in a
+            resumed run, those of the earlier run come first and are sorted.
 
     Raises:
-        ValueError: if an argument is out of its range; when training begins,
+        ValueError: if an argument is out of range; when training begins,
             if the model is no `SampleHistoryModel`, or one of another length;
             in `fit`, if it trains on other data or with `steps_per_epoch`.
 
@@ -92,17 +96,16 @@ class DataPruning(keras.callbacks.Callback):
 
     def __init__(
         self,
-        x,
-        y,
-        sample_weight=None,
-        fraction=0.1,
-        every=5,
-        smoothing=0.3,
-        min_per_class=1,
-        batch_size=32,
-        shuffle=True,
-        seed=None,
-    ):
+        x: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        fraction: float = 0.1,
+        every: int = 5,
+        smoothing: float = 0.3,
+        min_per_class: int = 1,
+        **kwargs: Any,
+    ) -> None:
         super().__init__()
         if not (0 < fraction < 1 and 0 < smoothing <= 1) or every < 1:
             raise ValueError(
@@ -110,9 +113,7 @@ class DataPruning(keras.callbacks.Callback):
                 "most 1, `every` at least 1. Received: "
                 f"fraction={fraction}, smoothing={smoothing}, every={every}."
             )
-        self.data = IndexedArrays(
-            x, y, sample_weight, batch_size, shuffle, seed
-        )
+        self.data = IndexedArrays(x, y, sample_weight, **kwargs)
         labels = self.data.arrays[1]
         if labels.ndim == 2 and labels.shape[1] > 1:
             labels = labels.argmax(axis=-1)
@@ -132,7 +133,7 @@ class DataPruning(keras.callbacks.Callback):
     # `SampleHistoryModel` calls it before those that save the model.
     changes_history = True
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Logs = None) -> None:
         check_history(self)
         if self.model.num_samples != self.data.num_samples:
             raise ValueError(
@@ -149,8 +150,8 @@ class DataPruning(keras.callbacks.Callback):
                 f"Received: {steps} steps, {self.data.num_batches} batches."
             )
 
-    def on_epoch_begin(self, epoch, logs=None):
-        # From the model, which may just have been restored.
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        # Read from the model, which may just have been restored.
         history = self.model.sample_history()
         self.data.kept = history["kept"] > 0
         self._seen = history["seen"]
@@ -159,7 +160,7 @@ class DataPruning(keras.callbacks.Callback):
         known = self.dropped[np.isin(self.dropped, gone)]
         self.dropped = np.append(np.setdiff1d(gone, known), known)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         self.data.check_used(self)
         history = self.model.sample_history()
         average = np.where(

@@ -1,26 +1,31 @@
-"""Calibrated probability estimation (CaPE): learn what was observed."""
+"""Calibrated probability estimation (CaPE): train on observed frequencies."""
+
+from typing import Any
 
 import numpy as np
 
-from keras_calib.callbacks._predicting_callback import ValidationCallback
-from keras_calib.data.sample_index import IndexedArrays
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Logs
+from keras_calib.callbacks._predicting_callback import PredictingCallback
+from keras_calib.data.indexed_arrays import IndexedArrays
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import as_array
 
 
 def empirical_targets(probabilities, labels, num_bins=10, sample_weight=None):
-    """The share of each class among samples of like probability.
+    """The frequency of each class among samples of similar probability.
 
-    Samples are sorted by their probability of a class and cut into groups of
-    equal weight; a target is the share of that class in the sample's group. Two
-    classes are one question, the probability of the second. More classes are
-    asked one by one, and each row is divided by its sum: the paper and its
-    code are about two.
+        t_nk = weighted mean of [y_i = k] over the samples i in the group of n
+
+    For each class `k`, samples are sorted by their probability of `k` and cut
+    into groups of equal weight. For two classes, the targets of the first one
+    are one minus those of the second. For more classes, which the paper does
+    not treat, each row of targets is divided by its sum.
 
     Args:
         probabilities: shape `(n, num_classes)`.
         labels: class ids, shape `(n,)`.
-        num_bins: int, how many groups.
+        num_bins: int, number of groups.
         sample_weight: `None`, or positive weights, shape `(n,)`.
 
     Returns:
@@ -38,36 +43,31 @@ def empirical_targets(probabilities, labels, num_bins=10, sample_weight=None):
     Reference:
         Liu et al., "Deep Probability Estimation", ICML 2022, CaPE-bin.
     """
-    num_classes = probabilities.shape[1]
-    one_hot = np.eye(num_classes)[labels]
+    one_hot = np.eye(probabilities.shape[1])[labels]
     weight = np.ones(len(labels))
     if sample_weight is not None:
         weight = np.asarray(sample_weight, "float64")
-    if num_classes == 2:
-        second = _group_means(
-            probabilities[:, 1], one_hot[:, 1], num_bins, weight
-        )
-        return np.stack([1.0 - second, second], axis=-1).astype("float32")
-    shares = np.stack(
-        [
-            _group_means(probabilities[:, k], one_hot[:, k], num_bins, weight)
-            for k in range(num_classes)
-        ],
-        axis=-1,
-    )
-    total = shares.sum(axis=-1, keepdims=True)
-    # No class was ever seen at such probabilities: the label stands.
+    means = [
+        _group_means(p, occurred, num_bins, weight)
+        for p, occurred in zip(probabilities.T, one_hot.T, strict=True)
+    ]
+    if len(means) == 2:
+        means[0] = 1.0 - means[1]
+    targets = np.stack(means, axis=-1)
+    total = targets.sum(axis=-1, keepdims=True)
+    # If no class occurred in the groups of a sample, keep its label.
     targets = np.where(
-        total > 0, shares / np.where(total > 0, total, 1), one_hot
+        total > 0, targets / np.where(total > 0, total, 1), one_hot
     )
     return targets.astype("float32")
 
 
 def _group_means(probability, occurred, num_bins, weight):
+    """Weighted mean of `occurred` in groups of similar probability, `(n,)`."""
     order = np.argsort(probability, kind="stable")
     size = len(order)
-    edges = [int(b * size / num_bins) for b in range(1, num_bins)]
-    # A sample is in the group that its middle falls in.
+    edges = (np.arange(1, num_bins) * size / num_bins).astype(int)
+    # A sample belongs to the group that contains the middle of its weight.
     end = np.cumsum(weight[order])
     middle = (end - weight[order] / 2) * (size / end[-1])
     group = np.empty(size, int)
@@ -77,38 +77,36 @@ def _group_means(probability, occurred, num_bins, weight):
     return (hits / np.where(total > 0, total, 1.0))[group]
 
 
-class EmpiricalTargets(ValidationCallback):
-    """Train now and then on observed frequencies instead of labels (CaPE).
+class EmpiricalTargets(PredictingCallback):
+    """Train on observed frequencies instead of labels in some epochs (CaPE).
 
-    In one epoch of each cycle the model first predicts the whole training
-    data, and that epoch trains on `empirical_targets`: among samples of like
-    probability, the share that is of the class. The other epochs train on the
-    labels. Start from a network that has been trained and stopped early. `fit`
-    takes the data from the callback, with labels as one-hot rows, so compile
-    with a loss for those: `kc.losses` or `CategoricalCrossentropy`.
+    Before the first epoch of each cycle, the model predicts the whole training
+    data, and this epoch trains on `empirical_targets`: the frequency of each
+    class among samples of similar probability. The other epochs train on the
+    labels. Start from a network whose training was stopped early. `fit` takes
+    the data from the callback, with labels as one-hot rows, so compile with a
+    loss for those: `kc.losses` or `CategoricalCrossentropy`.
 
     Args:
         x: training arrays, or a list or dict of them.
         y: class ids, `(num_samples,)`.
-        num_classes: int.
-        num_bins: int, how many groups of like probability.
-        cycle: int >= 1: the first of every so many epochs has the targets.
-        from_logits: whether the model gives logits.
         sample_weight: weights, or `None`. They act in training and in the
-            shares; a sample of weight 0 does not count, and keeps its label.
-        batch_size: int.
-        shuffle: whether each epoch has an order of its own. It is the
-            callback's: what `fit` is told about shuffling changes nothing.
-        seed: int or `None`, for the orders; a resumed run has those of one
-            that was not interrupted.
+            frequencies; a sample of weight 0 is ignored and keeps its label.
+        num_classes: int.
+        num_bins: int, number of groups of similar probability.
+        cycle: int >= 1, length of a cycle in epochs.
+        from_logits: whether the model returns logits.
+        **kwargs: `batch_size` (defaults to 32), `shuffle` (`True`; used
+            instead of the argument of `fit`) and `seed` (`None`; a resumed
+            run has the orders of one that was not interrupted).
 
     Attributes:
         data: what `fit` takes.
         targets: the last targets, `(num_samples, num_classes)`.
 
     Raises:
-        ValueError: if an argument is out of its range; in `fit`, if the model
-            does not give `num_classes` values per sample, or trains on other
+        ValueError: if an argument is out of range; in `fit`, if the model does
+            not return `num_classes` values per sample, or trains on other
             data.
 
     Example:
@@ -129,42 +127,37 @@ class EmpiricalTargets(ValidationCallback):
 
     def __init__(
         self,
-        x,
-        y,
-        num_classes,
-        num_bins=10,
-        cycle=6,
-        from_logits=False,
-        sample_weight=None,
-        batch_size=32,
-        shuffle=True,
-        seed=None,
-    ):
+        x: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        num_classes: int,
+        num_bins: int = 10,
+        cycle: int = 6,
+        from_logits: bool = False,
+        **kwargs: Any,
+    ) -> None:
         counts = _positive(sample_weight)
         labels = class_ids(y, num_classes, counts)
-        super().__init__((x, labels, sample_weight), from_logits=from_logits)
-        if num_bins < 1 or cycle < 1:
+        super().__init__(
+            (x, labels, sample_weight),
+            num_bins=num_bins,
+            from_logits=from_logits,
+        )
+        if cycle < 1:
             raise ValueError(
-                "`num_bins` and `cycle` must be at least 1. "
-                f"Received: num_bins={num_bins}, cycle={cycle}."
+                f"`cycle` must be at least 1. Received: cycle={cycle}."
             )
         self.labels = labels
         self.counts = np.ones(len(labels), bool) if counts is None else counts
         self.one_hot = np.eye(num_classes, dtype="float32")[labels]
-        self.num_bins = num_bins
         self.cycle = cycle
-        self.targets = None
+        self.targets: Any = None
         self.data = IndexedArrays(
-            x,
-            self.one_hot,
-            sample_weight,
-            batch_size,
-            shuffle,
-            seed,
-            index=False,
+            x, self.one_hot, sample_weight, index=False, **kwargs
         )
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         super().on_epoch_begin(epoch, logs)
         self.data.start(epoch)
         if epoch % self.cycle:
@@ -173,11 +166,14 @@ class EmpiricalTargets(ValidationCallback):
         probabilities, weight = self._probabilities()
         self.targets = self.one_hot.copy()
         self.targets[self.counts] = empirical_targets(
-            probabilities, self.labels[self.counts], self.num_bins, weight
+            probabilities,
+            self.labels[self.counts],
+            self.num_bins,
+            sample_weight=weight,
         )
         self.data.relabel(self.targets)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         self.data.check_used(self)
 
     def _probabilities(self):
@@ -204,7 +200,7 @@ class EmpiricalTargets(ValidationCallback):
 
 
 def _positive(sample_weight):
-    """Which samples count, `(n,)`; `None` where there are no weights."""
+    """Which samples have a positive weight, `(n,)`; `None` without weights."""
     if sample_weight is None:
         return None
     weight = np.asarray(as_array(sample_weight), "float64").reshape(-1)
@@ -220,8 +216,8 @@ def class_ids(y, num_classes, counts=None):
     Args:
         y: labels, `(n,)` or `(n, 1)`.
         num_classes: int.
-        counts: `None`, or which samples count, `(n,)`: others may hold
-            anything, and become 0.
+        counts: `None`, or which samples count, `(n,)`. The labels of others
+            are ignored and become 0.
 
     Raises:
         ValueError: if one is not a whole number from 0 to `num_classes - 1`,

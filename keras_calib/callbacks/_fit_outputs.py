@@ -1,7 +1,9 @@
-"""The outputs of `fit`'s own validation, without a second pass."""
+"""Collect the outputs of `fit`'s validation, without a second pass."""
 
 import contextlib
+import dataclasses
 import itertools
+from collections.abc import Callable
 
 import keras
 
@@ -14,14 +16,14 @@ from keras_calib.ops.replicas import num_replicas
 KEY = "_keras_calib_outputs"
 
 
-class ValidationPass:
-    """Collect labels and predictions from the test steps of a model.
+class FitOutputs:
+    """Labels and predictions from the test steps of a model.
 
-    Keras compiles the test step, and it returns metrics only. For each batch
-    of a validation a second test function stands in for it, which returns the
-    outputs too; they are taken out again before Keras sees the metrics. Use it
-    from `on_test_begin` and `on_test_batch_begin` of a callback. Several may
-    watch one validation.
+    Keras' compiled test step returns metrics only. For each batch of a
+    validation, a second test function replaces it that also returns the
+    outputs, which are removed again before Keras reads the metrics. Call
+    `start` in `on_test_begin` and `arm` in `on_test_batch_begin` of a callback.
+    Several callbacks may collect from one validation.
 
     Args:
         model: a compiled `keras.Model` with one output.
@@ -36,21 +38,20 @@ class ValidationPass:
 
     def possible(self):
         """Whether one test step is one batch on one replica."""
-        if self.model.steps_per_execution != 1:
-            return False
-        return num_replicas(self.model) == 1
+        one_batch = self.model.steps_per_execution == 1
+        return one_batch and num_replicas(self.model) == 1
 
     def start(self):
-        """Begin anew: a validation starts."""
+        """Forget earlier batches: a validation starts."""
         put_back(self.model)
         self._batches = []
         self._started = True
 
     def arm(self):
-        """Let the collecting function stand in for the next batch.
+        """Let the collecting function replace the test function once.
 
-        For one batch only: no callback is told when an exception ends a
-        validation, and the model must be left as it was.
+        For one batch only, because no callback runs when an exception ends a
+        validation, and the model must then be as it was.
         """
         if not self._started or not self.possible():
             return
@@ -68,8 +69,8 @@ class ValidationPass:
 
         Args:
             predict: a function from an iterator of `(x, labels, weights)` to
-                one of `(predictions, labels, weights, mask)`, for where test
-                steps could not be watched.
+                one of `(predictions, labels, weights, mask)`. It is called if
+                outputs could not be collected from the test steps.
 
         Returns:
             An iterator of tuples, or `None` without a validation.
@@ -81,9 +82,9 @@ class ValidationPass:
         return iter(batches) if batches else predict(self._data())
 
     def _data(self):
-        """`fit`'s validation data, which Keras keeps for the next one."""
+        """`fit`'s validation data, which Keras keeps for the next epoch."""
         iterator = validation_iterator(self.model)
-        # What a generator gave once is gone.
+        # A generator cannot be read again.
         if iterator is None or hasattr(iterator.data_adapter, "generator"):
             raise ValueError(
                 "The outputs of `fit`'s validation cannot be had here: pass "
@@ -100,25 +101,26 @@ class ValidationPass:
 
 
 def put_back(model):
-    """Give a model its own test function, if an exception has left another."""
+    """Restore a model's own test function after an exception."""
     if isinstance(model.test_function, _StandIn):
         model.test_function = model.test_function.own
 
 
+@dataclasses.dataclass(eq=False)
 class _StandIn:
-    """A test function for one batch: it puts the model's own one back.
+    """A test function for one batch, which restores the model's own one.
 
-    Args:
-        model: the model whose test function it stands in for.
+    Attributes:
+        model: the model whose test function is replaced.
         own: that test function.
         function: one that returns the outputs beside the metrics.
+        readers: lists to which the outputs of the batch are appended.
     """
 
-    def __init__(self, model, own, function):
-        self.model = model
-        self.own = own
-        self.function = function
-        self.readers = []
+    model: keras.Model
+    own: Callable
+    function: Callable
+    readers: list[list] = dataclasses.field(default_factory=list)
 
     def __call__(self, *arguments):
         self.model.test_function = self.own
@@ -137,7 +139,7 @@ class _StandIn:
 
 
 def _collecting_function(model):
-    """A test function that returns the outputs of its batch, too."""
+    """A test function that also returns the outputs of its batch."""
     step, own = model.test_step, model.test_function
     compute_metrics = model.compute_metrics
 
@@ -155,11 +157,11 @@ def _collecting_function(model):
         return {**found, KEY: outputs}
 
     def test_step(*arguments):
-        # Looked up by the step while it runs, or is traced.
+        # The step looks the method up while it runs or is traced.
         with _attribute(model, "compute_metrics", collecting):
             return step(*arguments)
 
-    # Some backends look the step up once, torch at every call.
+    # Some backends look the step up once, PyTorch at every call.
     with _attribute(model, "test_step", test_step):
         try:
             model.make_test_function(force=True)
@@ -197,7 +199,7 @@ def the_one(values, what):
 
 @contextlib.contextmanager
 def _attribute(model, name, value):
-    """Give a model another method while a block runs."""
+    """Replace a method of a model while a block runs."""
     before = vars(model).get(name)
     setattr(model, name, value)
     try:

@@ -7,12 +7,12 @@ import re
 import sys
 from typing import Any
 
-from keras_calib.callbacks._predicting_callback import ValidationCallback
+from keras_calib.callbacks._predicting_callback import PredictingCallback
 
 EPOCH = re.compile(r"\{epoch(:[^{}]*)?\}")
 
 
-class ReliabilityDiagram(ValidationCallback):
+class ReliabilityDiagram(PredictingCallback):
     """Draw the reliability diagram of validation data while a model trains.
 
     Args:
@@ -64,7 +64,7 @@ class ReliabilityDiagram(ValidationCallback):
         axis: int = -1,
     ) -> None:
         super().__init__(
-            validation_data=validation_data,
+            validation_data,
             from_logits=from_logits,
             ignore_class=ignore_class,
             every=every,

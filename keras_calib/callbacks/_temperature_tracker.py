@@ -1,8 +1,11 @@
-"""How far from calibrated a model is, as a temperature, epoch by epoch."""
+"""The best temperature on validation data in the logs of each epoch."""
+
+from typing import Any
 
 import numpy as np
 
-from keras_calib.callbacks._predicting_callback import ValidationCallback
+from keras_calib._typing import Logs
+from keras_calib.callbacks._predicting_callback import PredictingCallback
 from keras_calib.evaluation.bin_sums import expected_calibration_error
 from keras_calib.inputs import arrays
 from keras_calib.inputs.predictions import calibration_data
@@ -10,32 +13,30 @@ from keras_calib.inputs.predictions import top_label
 from keras_calib.solvers.temperature import fit_temperature
 
 
-class TemperatureTracker(ValidationCallback):
-    """Add the best temperature on validation data to the epoch's logs.
+class TemperatureTracker(PredictingCallback):
+    """Add the best temperature on validation data to the epoch logs.
 
-    A temperature above 1 tells that the model is overconfident, one below 1
-    that it is underconfident; what remains after it shows what temperature
-    scaling could not repair. The model itself is not changed.
+    The model is overconfident if this temperature is above 1, underconfident
+    if it is below 1. The errors at this temperature are those that temperature
+    scaling cannot remove. The model is not changed.
 
-    Keys: `val_temperature`, which minimises the negative log-likelihood,
+    Keys: `val_temperature`, which minimizes the negative log-likelihood,
     `val_calibrated_negative_log_likelihood` and
     `val_calibrated_expected_calibration_error`, both at that temperature. Other
-    callbacks see them if they come **after** this one in the list.
+    callbacks read them if they come **after** this one in the list.
 
     Args:
         validation_data: `(x, y)` or `(x, y, sample_weight)` arrays, or a
-            dataset as `fit` takes it, for a pass of its own; `None` for the
-            predictions of `fit`'s own validation.
-        num_bins: int, how many bins the calibration error has.
-        from_logits: whether the model gives logits.
-        ignore_class: samples with this label do not count.
-        every: int, run after each so many epochs, and after the last one.
-        batch_size: for arrays; 32 by default.
-        axis: the class axis of the predictions.
+            dataset as `fit` takes it, for a separate pass; `None` for the
+            predictions of `fit`'s validation.
+        **kwargs: `num_bins` (defaults to 15), `from_logits` (`False`),
+            `ignore_class`, `every` (1; period in epochs, also runs after the
+            last epoch), `batch_size` (32, for arrays) and `axis` (-1, the
+            class axis).
 
     Raises:
         ValueError: if `every` or `num_bins` is below 1, or data cannot be read
-            after each epoch; in `fit`, for bad input.
+            in each epoch; in `fit`, for bad input.
 
     Example:
         >>> import numpy as np, keras, keras_calib as kc
@@ -53,26 +54,10 @@ class TemperatureTracker(ValidationCallback):
         Section 4.2.
     """
 
-    def __init__(
-        self,
-        validation_data=None,
-        num_bins=15,
-        from_logits=False,
-        ignore_class=None,
-        every=1,
-        batch_size=None,
-        axis=-1,
-    ):
-        super().__init__(
-            validation_data, from_logits, ignore_class, every, batch_size, axis
-        )
-        if num_bins < 1:
-            raise ValueError(
-                f"`num_bins` must be at least 1. Received: num_bins={num_bins}."
-            )
-        self.num_bins = num_bins
+    def __init__(self, validation_data: Any = None, **kwargs: Any) -> None:
+        super().__init__(validation_data, **kwargs)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if logs is None or not self.is_due(epoch):
             return
         read = self.predict()

@@ -1,1 +1,1 @@
-"""Calibration data and training data of every kind, batch by batch."""
+"""Training and calibration data of every kind, batch by batch."""

@@ -193,7 +193,7 @@ def as_samples(
 ):
     """Read calibration data, a batch of it or all; see `calibration_data`.
 
-    Scores are not looked at, and weights stay as they are.
+    Scores are not checked, and weights stay as they are. No row may be left.
 
     Returns:
         logits: float32 or float64, `(n, num_classes)`; one column for one
@@ -202,9 +202,9 @@ def as_samples(
         weight: `None` or float64, `(n,)`.
 
     Raises:
-        ValueError: for bad input, or if no sample is left.
+        ValueError: for bad input.
     """
-    rows = _samples(logits, labels, sample_weight, ignore_class, mask)
+    rows = _read(labels, logits, sample_weight, -1, ignore_class, mask)
     if rows.targets is not None and not is_one_hot(rows.targets):
         return rows.scores, rows.targets, rows.weight
     return rows.scores, rows.labels.astype("int32"), rows.weight
@@ -228,7 +228,13 @@ def calibration_data(
     Raises:
         ValueError: for bad input, or if no sample is left.
     """
-    rows = _samples(logits, labels, sample_weight, ignore_class, mask)
+    rows = _read(labels, logits, sample_weight, -1, ignore_class, mask)
+    if not len(rows.labels):
+        raise ValueError(
+            "There is no calibration sample to fit to. Received: 0 samples "
+            "with a weight above 0 and a label that counts. Pass data that the "
+            "network never trained on."
+        )
     logits, labels = rows.scores, rows.labels.astype("int32")
     rules.check_logits(logits)
     number = len(labels)
@@ -240,17 +246,6 @@ def calibration_data(
         logits, labels = logits[index], labels.astype("int32")
         weight = share if weight is None else share * weight[index]
     return logits, labels, weight, number
-
-
-def _samples(logits, labels, sample_weight, ignore_class, mask):
-    rows = _read(labels, logits, sample_weight, -1, ignore_class, mask)
-    if not len(rows.labels):
-        raise ValueError(
-            "There is no calibration sample to fit to. Received: 0 samples "
-            "with a weight above 0 and a label that counts. Pass data that the "
-            "network never trained on."
-        )
-    return rows
 
 
 def relative_weights(weight):

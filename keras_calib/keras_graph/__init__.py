@@ -1,1 +1,1 @@
-"""The graph of a Keras model: its logits, and the layer that gives them."""
+"""The graph of a Keras model: what it ends in, its logits, its last layer."""

@@ -45,6 +45,9 @@ class CalibrationLayer(keras.layers.Layer):
         binary_only: whether the map is for two classes (or one sigmoid).
         objectives: names of what `fit` can minimise; `"loss"` is any loss
             object.
+        fitted_by: `"likelihood"`, or `"frequencies"` of labels where `fit`
+            minimizes no mean loss; `kc.calibrate` judges a map by it.
+        ends_in: what the layer's output is, for `keras_graph`.
         parametric: whether `fit` minimises a mean of losses, so that
             class-wise loss scaling means something.
     """
@@ -54,6 +57,8 @@ class CalibrationLayer(keras.layers.Layer):
     binary_only = False
     objectives = ("nll",)
     parametric = True
+    fitted_by = "likelihood"
+    ends_in = "linear"
     # Whether float32 can take the output far from what the fit saw: then the
     # record tells the output.
     _rounds = False

@@ -52,6 +52,7 @@ class HistogramBinning(CalibrationLayer):
 
     shift_invariant = True
     parametric = False
+    fitted_by = "frequencies"
 
     def __init__(self, num_bins=15, equal_mass=False, **kwargs):
         super().__init__(**kwargs)

@@ -60,6 +60,7 @@ class IsotonicCalibration(CalibrationLayer):
 
     shift_invariant = True
     parametric = False
+    fitted_by = "frequencies"
 
     def __init__(self, per_class=False, num_levels=256, **kwargs):
         super().__init__(**kwargs)

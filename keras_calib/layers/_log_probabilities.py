@@ -23,6 +23,8 @@ class LogProbabilities(keras.layers.Layer):
         -0.6931
     """
 
+    ends_in = "linear"  # log-probabilities are logits
+
     def __init__(self, **kwargs):
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)

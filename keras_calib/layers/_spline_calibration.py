@@ -66,6 +66,7 @@ class SplineCalibration(CalibrationLayer):
     preserves_accuracy = True
     shift_invariant = True
     parametric = False
+    fitted_by = "frequencies"
 
     def __init__(self, num_knots=6, num_points=1023, monotone=False, **kwargs):
         super().__init__(**kwargs)

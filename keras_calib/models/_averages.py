@@ -1,4 +1,4 @@
-"""The mean of probabilities, with the mask and shape of what is averaged."""
+"""The mean of probabilities, with the shape and mask of the outputs."""
 
 import functools
 
@@ -12,17 +12,17 @@ from keras_calib.models._networks import log_probabilities
 class MeanProbabilities(keras.layers.Layer):
     """Average class probabilities over networks, or over draws of one.
 
-    One sigmoid unit stays one: the mean of its probability. A layer, because
-    Keras hands a layer the masks of its inputs, and keeps the one it returns.
+    For one sigmoid unit, the mean of its probability. A layer, because Keras
+    passes a layer the masks of its inputs, and keeps the mask it returns.
 
     Args:
         from_logits: whether the outputs are logits.
-        multi_label: average each unit by itself.
-        num_draws: how many rows in a row belong to one sample; the output has
-            one for them.
+        multi_label: whether to average each unit by itself.
+        num_draws: number of consecutive rows that belong to one sample and are
+            averaged.
     """
 
-    def __init__(self, from_logits, multi_label=False, num_draws=1):
+    def __init__(self, from_logits, *, multi_label=False, num_draws=1):
         super().__init__(dtype="float32", autocast=False, name="mean")
         self.from_logits = from_logits
         self.multi_label = multi_label
@@ -37,9 +37,9 @@ class MeanProbabilities(keras.layers.Layer):
             yes, no = (self._log_sum(logs) for logs in zip(*odds, strict=True))
             return keras.activations.sigmoid(yes - no)
         logs = [log_probabilities(o, self.from_logits) for o in outputs]
-        # The softmax of `log mean p` is `mean p`, and Keras keeps what went
-        # into a softmax (not in compiled code on JAX): losses then see the
-        # tail that a float32 loses.
+        # The softmax of `log mean p` is `mean p`. Keras keeps the input of a
+        # softmax (not in compiled code on JAX), and losses read from it small
+        # probabilities that float32 rounds to 0.
         return keras.activations.softmax(self._log_sum(logs))
 
     def _log_sum(self, logs):

@@ -1,39 +1,46 @@
-"""The average of networks that were trained apart."""
+"""The average of networks that were trained separately."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 
+from keras_calib._typing import Tensor
+from keras_calib.keras_graph.composite import CompositeModel
 from keras_calib.models._averages import MeanProbabilities
 from keras_calib.models._networks import ask_from_logits
 from keras_calib.models._networks import check_networks
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
-class DeepEnsemble(keras.Model):
-    """Average the probabilities of networks that were trained apart.
+class DeepEnsemble(CompositeModel):
+    """Average the probabilities of networks that were trained separately.
 
-    A model like any other: `compile` it for `evaluate`, or hand it to
-    `kc.calibrate`. It gives probabilities whatever its members give, in the
-    shape that they have, with their mask; so losses and metrics take
-    `from_logits=False`. Train the members one by one, each from its own
-    initial weights; `fit` of the ensemble would train the average, which is
-    another method.
+        p(x) = 1 / M * sum_m p_m(x)
+
+    Compile it for `evaluate`, or pass it to `kc.calibrate`. It returns
+    probabilities, even if its members return logits, with the shape and the
+    mask of their outputs; so losses and metrics take `from_logits=False`. Train
+    the members one by one from different initial weights. `fit` of the
+    ensemble would train the average, which is another method.
 
     Args:
         members: list of `keras.Model` with one output of shape
             `(..., num_classes)`, over the same classes; or `(..., 1)`, one
             sigmoid unit.
-        multi_label: whether units are labels of their own, each with a
-            sigmoid: they are averaged one by one.
-        from_logits: whether the members give logits. By default the end of
-            each member's graph tells, where it is a layer with a known
-            activation; a subclassed member has no graph.
+        multi_label: whether each unit is a separate label with a sigmoid; the
+            units are then averaged one by one.
+        from_logits: whether the members return logits. By default this is read
+            from the end of each member's graph, if that is a layer with a known
+            activation. A subclassed member has no graph.
         **kwargs: `name`, as in Keras.
 
     Raises:
         ValueError: if there is no member; if members share trainable weights,
-            differ in the number of classes or in what they give; if one of
-            them does not show what it gives, and `from_logits` is not given;
-            for several sigmoid units without `multi_label`.
+            differ in the number of classes, or return logits and
+            probabilities; if the graph of one does not show which, and
+            `from_logits` is not passed; for several sigmoid units without
+            `multi_label`.
 
     Example:
         >>> import numpy as np, keras, keras_calib as kc
@@ -50,12 +57,19 @@ class DeepEnsemble(keras.Model):
         Uncertainty Estimation using Deep Ensembles", NeurIPS 2017.
     """
 
-    # What `kc.calibrate` asks of a model without a graph.
+    # Read by `kc.calibrate`, because the model has no graph.
     output_kind = "probabilities"
+    parts = ("members",)
+    settings = ("multi_label", "from_logits")
 
     def __init__(
-        self, members, *, multi_label=False, from_logits=None, **kwargs
-    ):
+        self,
+        members: Sequence[keras.Model],
+        *,
+        multi_label: bool = False,
+        from_logits: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
         if not isinstance(members, list | tuple) or not members:
             raise ValueError(
                 "An ensemble needs a list of members. Received: "
@@ -66,45 +80,22 @@ class DeepEnsemble(keras.Model):
             {f"member {i}": member for i, member in enumerate(members)},
             multi_label,
         )
-        kwargs = {"dtype": members[0].dtype_policy, "autocast": False, **kwargs}
-        super().__init__(**kwargs)
+        super().__init__(members[0], **kwargs)
         self.multi_label = multi_label
         self.from_logits = from_logits
         self._mean = MeanProbabilities(
-            ask_from_logits(kinds, from_logits), multi_label
+            ask_from_logits(kinds, from_logits), multi_label=multi_label
         )
-        # See `MutualLearning`: an attribute each, for PyTorch.
         self.num_members = len(members)
-        for i, member in enumerate(members):
-            setattr(self, f"member_{i}", member)
+        self._hold("member", members)
         self.built = all(member.built for member in members)
 
     @property
     def members(self):
         """The networks, a list."""
-        return [getattr(self, f"member_{i}") for i in range(self.num_members)]
+        return self._held("member", self.num_members)
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Tensor:
         return self._mean(
             [member(inputs, training=training) for member in self.members]
         )
-
-    def get_config(self):
-        serialize = keras.saving.serialize_keras_object
-        return {
-            "name": self.name,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            "members": [serialize(member) for member in self.members],
-            "multi_label": self.multi_label,
-            "from_logits": self.from_logits,
-        }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        members = [
-            keras.saving.deserialize_keras_object(
-                member, custom_objects=custom_objects
-            )
-            for member in config["members"]
-        ]
-        return cls(**{**config, "members": members})

@@ -1,18 +1,23 @@
-"""Differentiated deep mutual learning: auxiliaries that keep their distance."""
+"""Differentiated deep mutual learning: auxiliaries that stay different."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import Logs
+from keras_calib._typing import Tensor
 from keras_calib.models._mutual_learning import MutualLearning
 from keras_calib.models._mutual_optimizer import at_fixed_rate
 from keras_calib.models._mutual_optimizer import is_mutual
 from keras_calib.models._wrapped import arguments_of_fit
 from keras_calib.models._wrapped import with_callback
 
-# The paper gives no value: a fixed rate, lower than the primary's first one.
+# Fraction of the primary's first learning rate; the paper gives no value.
 AUXILIARY_RATE = 0.1
-# A number of steps that nobody has counted yet.
+# In place of a number of steps that is not known yet.
 UNKNOWN = -1
 
 
@@ -20,63 +25,66 @@ UNKNOWN = -1
 class DiffDML(MutualLearning):
     """Differentiated deep mutual learning (Diff-DML): accurate and calibrated.
 
-    A primary `f` and auxiliaries `g_1 ... g_A` minimise
+    A primary `f` and auxiliaries `g_1 ... g_A` minimize
 
         L_f = supervised + weight / A * sum_i KL(g_i || f)
         L_g = KL(f || g)
 
-    Two ideas set it apart from `MutualLearning`. *Differentiated training*:
-    while the primary's learning rate decays, the auxiliaries keep a fixed,
-    lower one, so the networks stay different. *Diversity preservation*: the
-    auxiliaries never see a label, they only follow the primary. By
-    Proposition 1 learning from `g` is learning from the ensemble
+    It differs from `MutualLearning` in two ways. *Differentiated training*: the
+    auxiliaries keep a fixed, lower learning rate while that of the primary
+    decays, so the networks stay different. *Diversity preservation*: the
+    auxiliaries are not trained on labels, only on the predictions of the
+    primary. By Proposition 1, learning from `g` is learning from the ensemble
     `(1 - b) f + b g` with `weight = b`.
 
-    **What is known, and what is assumed.** The paper itself was not at hand;
-    its supplement has Proposition 1, the tables and the names of the two
-    ideas, but gives no training objective. That the primary minimises
-    `KL(g || f)`, that auxiliaries see no label at any time, and that
-    `weight` is 1 is how we read Proposition 1 together with one
-    re-implementation. The auxiliaries' rate is nowhere given; a tenth of the
-    primary's first one is ours.
+    **What is known, and what is assumed.** The supplement of the paper has
+    Proposition 1, the tables and the names of the two methods, but no training
+    objective. That the primary minimizes `KL(g || f)`, that auxiliaries are
+    never trained on labels, and that `weight` is 1 is our reading of
+    Proposition 1 and of one re-implementation. The learning rate of the
+    auxiliaries is not published; a tenth of the first rate of the primary is
+    our choice.
 
-    **The auxiliaries' rate** decides how good a teacher they are, and it acts
-    through rate times steps. Without labels they lag behind the primary, and
-    in a short training a low rate leaves them weak: the primary then loses
-    accuracy and becomes underconfident, also against plain cross-entropy. Look
-    at `auxiliary_accuracy` in the logs: where it stays well below `accuracy`,
-    raise the rate of `auxiliary_optimizer` first, then try `label_warmup`.
+    **The learning rate of the auxiliaries** times the number of steps decides
+    how accurate they become. Without labels they are less accurate than the
+    primary. In a short training with a low rate, the primary then loses
+    accuracy and becomes underconfident, also compared with plain cross-entropy.
+    If `auxiliary_accuracy` in the logs stays well below `accuracy`, increase
+    the rate of `auxiliary_optimizer` first, then try `label_warmup`.
 
-    Only the primary is used afterwards; see `MutualLearning` for logs, and
-    for what `evaluate`, `predict` and saving do.
+    `compile` takes an `auxiliary_optimizer`, by default a copy of `optimizer`
+    whose learning rate stays at a tenth of the one that `optimizer` starts
+    with. Only the primary is used after training; see `MutualLearning` for the
+    logs, and for `evaluate`, `predict` and saving.
 
     Args:
         primary: see `MutualLearning`.
         auxiliaries: one network, or a list (two give Diff-DML-2). Networks of
             about the primary's strength: a weak one ruins the calibration
             (Table S4).
-        weight: float, of the divergence in the primary's objective. The
-            supplement gives no value; 1 is what the formula reads as.
-        peers: whom an auxiliary follows: `"primary"`, which keeps auxiliaries
-            apart, or `"all"`, the mean over all others. Not specified for
-            several auxiliaries; equal for one.
-        differentiated_training: `False` trains all networks by one optimizer,
-            with one schedule: an ablation.
+        peers: the networks that an auxiliary learns from: `"primary"`, which
+            keeps auxiliaries different, or `"all"`, the mean over all others.
+            The supplement does not specify it; both are equal for one
+            auxiliary.
+        differentiated_training: `False` trains all networks with one optimizer
+            and one schedule, as an ablation.
         diversity_preserving: `False` gives the auxiliaries the objective of
-            `MutualLearning`, labels included: an ablation. With both `False`
+            `MutualLearning`, with labels, as an ablation. With both `False`
             this is `MutualLearning`.
-        label_warmup: the auxiliaries learn labels too for so many of the first
-            steps (int), or for that fraction of all steps of the first `fit`
-            (float below 1), and never again. Not from the paper, which reports
-            nothing of the kind. A dial from Diff-DML towards `MutualLearning`:
-            in short trainings that memorise their data, a tenth to two fifths
-            brought the accuracy of `MutualLearning` back and kept most of the
-            calibration; in one that underfits it changed little.
-        from_logits: see `MutualLearning`.
-        **kwargs: `name`, as in Keras.
+        label_warmup: number of first steps (int), or fraction of all steps of
+            the first `fit` (float below 1), in which the auxiliaries are also
+            trained on labels. Not from the paper. In short trainings that
+            memorize their data, 0.1 to 0.4 reached the accuracy of
+            `MutualLearning` and kept most of the calibration; in one that
+            underfits it changed little.
+        **kwargs: `weight`, the factor of the divergence in the primary's
+            objective (defaults to 1; the supplement gives no value);
+            `from_logits`, see `MutualLearning`; `name`, as in Keras.
 
     Raises:
-        ValueError: see `MutualLearning`; and for an unknown `peers`.
+        ValueError: see `MutualLearning`; also for an unknown `peers`, and in
+            `compile`, if `auxiliary_optimizer` is passed without
+            differentiated training.
 
     Example:
         >>> import numpy as np, keras, keras_calib as kc
@@ -100,72 +108,43 @@ class DiffDML(MutualLearning):
         Learning", CVPR 2025, supplement, Proposition 1 and Tables S1 to S4.
     """
 
+    settings = (
+        *MutualLearning.settings,
+        *("peers", "differentiated_training", "diversity_preserving"),
+        "label_warmup",
+    )
+
     def __init__(
         self,
-        primary,
-        auxiliaries,
+        primary: keras.Model,
+        auxiliaries: keras.Model | Sequence[keras.Model],
         *,
-        weight=1.0,
-        peers="primary",
-        differentiated_training=True,
-        diversity_preserving=True,
-        label_warmup=0,
-        from_logits=None,
-        **kwargs,
-    ):
+        peers: str = "primary",
+        differentiated_training: bool = True,
+        diversity_preserving: bool = True,
+        label_warmup: float = 0,
+        **kwargs: Any,
+    ) -> None:
         if peers not in ("primary", "all"):
             raise ValueError(
                 '`peers` must be "primary" or "all". '
                 f"Received: peers={peers!r}."
             )
         _check_warmup(label_warmup)
-        super().__init__(
-            primary,
-            auxiliaries,
-            weight=weight,
-            from_logits=from_logits,
-            **kwargs,
-        )
+        super().__init__(primary, auxiliaries, **kwargs)
         self.peers = peers
         self.differentiated_training = differentiated_training
         self.diversity_preserving = diversity_preserving
-        # A number that JSON knows, also where it came from NumPy.
+        # A number that JSON can store, also if a NumPy scalar was passed in.
         kind = int if _is_int(label_warmup) else float
         self.label_warmup = kind(label_warmup)
         if label_warmup:
-            # Weights, because a compiled step does not see other changes, and
-            # because a training that is resumed has to know where it is.
+            # Weights, because a compiled step ignores changes of attributes,
+            # and because a resumed training continues to count.
             self._steps_done = self._counter("steps_done", 0)
-            # How many a fraction is, `fit` knows.
+            # `fit` sets the number of steps for a fraction.
             first = label_warmup if _is_int(label_warmup) else UNKNOWN
             self._label_steps = self._counter("label_steps", first)
-
-    def compile(
-        self,
-        optimizer="rmsprop",
-        loss=None,
-        *,
-        auxiliary_optimizer=None,
-        **kwargs,
-    ):
-        """Compile as in Keras, with an optimizer for the auxiliaries.
-
-        Args:
-            optimizer: the optimizer of the primary, usually with a schedule.
-            loss: the supervised loss, any one loss of Keras or of ours.
-            auxiliary_optimizer: the optimizer of the auxiliaries. By default
-                a copy of `optimizer` whose learning rate stays at a tenth of
-                the one that `optimizer` starts with.
-            **kwargs: `metrics` and the rest, as in Keras.
-
-        Raises:
-            ValueError: if there is not exactly one loss; if the loss and the
-                networks differ in `from_logits`; if `auxiliary_optimizer` is
-                given without differentiated training.
-        """
-        super().compile(
-            optimizer, loss, auxiliary_optimizer=auxiliary_optimizer, **kwargs
-        )
 
     def _optimizer(self, optimizer, auxiliary):
         optimizer = keras.optimizers.get(optimizer)
@@ -192,7 +171,7 @@ class DiffDML(MutualLearning):
             aggregation="only_first_replica",
         )
 
-    def fit(self, *args, **kwargs):
+    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         if not self._waits_for_length():
             return super().fit(*args, **kwargs)
         arguments = arguments_of_fit(self, args, kwargs)
@@ -201,7 +180,7 @@ class DiffDML(MutualLearning):
         )
         return super().fit(**arguments)
 
-    def train_on_batch(self, *args, **kwargs):
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         if self._waits_for_length():
             raise ValueError(
                 "`label_warmup` as a fraction needs to know how many steps "
@@ -211,15 +190,20 @@ class DiffDML(MutualLearning):
         return super().train_on_batch(*args, **kwargs)
 
     def _waits_for_length(self):
-        """Whether the warm-up is a fraction of steps not counted yet."""
+        """Whether the warm-up is a fraction of an unknown number of steps."""
         return (
             self.label_warmup
             and int(ops.convert_to_numpy(self._label_steps)) == UNKNOWN
         )
 
     def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor:
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         if training and self.label_warmup:
             self._steps_done.assign_add(1)
@@ -239,23 +223,14 @@ class DiffDML(MutualLearning):
     def _weight_of(self, i):
         return 1.0 if i > 0 and self.diversity_preserving else self.weight
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "peers": self.peers,
-            "differentiated_training": self.differentiated_training,
-            "diversity_preserving": self.diversity_preserving,
-            "label_warmup": self.label_warmup,
-        }
-
 
 class _LabelWarmup(keras.callbacks.Callback):
-    """Tells the model how many of the steps of this `fit` are warm-up.
+    """Sets the number of warm-up steps of a model in its first `fit`.
 
-    The first `fit` says it: a later one must not bring the labels back.
+    A later `fit` must not train on labels again.
     """
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Logs = None) -> None:
         per_epoch = self.params.get("steps")
         if per_epoch is None:
             raise ValueError(

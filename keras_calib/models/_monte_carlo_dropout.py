@@ -1,10 +1,13 @@
-"""Dropout that stays on: many predictions of one network, averaged."""
+"""Dropout in prediction: the average over random masks of one network."""
 
 import contextlib
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_calib._typing import Tensor
+from keras_calib.keras_graph.composite import CompositeModel
 from keras_calib.keras_private import flatten_layers
 from keras_calib.models._averages import MeanProbabilities
 from keras_calib.models._networks import ask_from_logits
@@ -19,43 +22,44 @@ DROPOUT = (
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
-class MonteCarloDropout(keras.Model):
+class MonteCarloDropout(CompositeModel):
     """Average the probabilities of a network over random dropout masks.
 
-    Nothing is trained: a network that has dropout predicts with dropout on,
-    `num_masks` times. Dropout is what `Dropout`, `SpatialDropout1D` to `3D`,
-    `AlphaDropout` and `GaussianDropout` do, and the `dropout` and
-    `recurrent_dropout` of attention layers, recurrent layers and their cells,
-    at any depth. Nothing else is random: batch normalization, `GaussianNoise`
-    and augmentation layers work as in inference. A layer of your own that
-    drops in its `call` is found if it holds a `Dropout` layer.
+        p(x) = 1 / num_masks * sum_m p(x; mask_m)
 
-    All samples of a batch run as one batch that is `num_masks` times as long:
-    mind the memory. Where a `noise_shape` shares one mask among samples, the
+    A trained network with dropout predicts with dropout switched on. This
+    applies to `Dropout`, `SpatialDropout1D` to `3D`, `AlphaDropout` and
+    `GaussianDropout`, and to the `dropout` and `recurrent_dropout` of attention
+    layers, recurrent layers and their cells, at any depth. Nothing else is
+    random: batch normalization, `GaussianNoise` and augmentation layers work as
+    in inference. A custom layer with dropout in its `call` is found if it holds
+    a `Dropout` layer.
+
+    All masks run as one batch that is `num_masks` times as long, which takes
+    as much more memory. If a `noise_shape` shares one mask among samples, the
     network runs `num_masks` times instead.
 
-    A model like any other: `compile` it for `evaluate`, or hand it to
-    `kc.calibrate`. It gives probabilities whatever the network gives, in the
-    shape that it has, with its mask. Two calls differ;
-    `keras.utils.set_random_seed` makes a program repeatable. `fit` trains the
-    network with one mask per sample, as ever.
+    Compile it for `evaluate`, or pass it to `kc.calibrate`. It returns
+    probabilities, even if the network returns logits, with the shape and the
+    mask of its outputs. Two calls differ; `keras.utils.set_random_seed` makes a
+    program repeatable. `fit` trains the network with one mask per sample.
 
     Args:
         model: a `keras.Model` with dropout and one output of shape
             `(batch, ..., num_classes)`, or `(batch, ..., 1)` for one sigmoid.
-        num_masks: int, how many masks.
-        multi_label: whether units are labels of their own, each with a
-            sigmoid: they are averaged one by one.
-        from_logits: whether the network gives logits. By default the end of
-            its graph tells, where it is a layer with a known activation; a
-            subclassed network has no graph.
+        num_masks: int, number of masks.
+        multi_label: whether each unit is a separate label with a sigmoid; the
+            units are then averaged one by one.
+        from_logits: whether the network returns logits. By default this is read
+            from the end of its graph, if that is a layer with a known
+            activation. A subclassed network has no graph.
         **kwargs: `name`, as in Keras.
 
     Raises:
         ValueError: if the model has no dropout, or a stateful layer; if
-            `num_masks` is below 1; if the network does not show what it gives,
-            and `from_logits` is not given; for several sigmoid units without
-            `multi_label`.
+            `num_masks` is below 1; if the graph does not show whether the
+            network returns logits, and `from_logits` is not passed; for several
+            sigmoid units without `multi_label`.
 
     Example:
         >>> import numpy as np, keras, keras_calib as kc
@@ -70,18 +74,19 @@ class MonteCarloDropout(keras.Model):
         Gal, Ghahramani, "Dropout as a Bayesian Approximation", ICML 2016.
     """
 
-    # What `kc.calibrate` asks of a model without a graph.
+    # Read by `kc.calibrate`, because the model has no graph.
     output_kind = "probabilities"
+    settings = ("num_masks", "multi_label", "from_logits")
 
     def __init__(
         self,
-        model,
+        model: keras.Model,
         *,
-        num_masks=20,
-        multi_label=False,
-        from_logits=None,
-        **kwargs,
-    ):
+        num_masks: int = 20,
+        multi_label: bool = False,
+        from_logits: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
         kinds = check_networks({"the model": model}, multi_label)
         if num_masks < 1:
             raise ValueError(
@@ -90,29 +95,30 @@ class MonteCarloDropout(keras.Model):
             )
         if model.built:
             _check_dropout(model)
-        kwargs = {"dtype": model.dtype_policy, "autocast": False, **kwargs}
-        super().__init__(**kwargs)
+        super().__init__(model, **kwargs)
         self.model = model
         self.num_masks = num_masks
         self.multi_label = multi_label
         self.from_logits = from_logits
         logits = ask_from_logits(kinds, from_logits)
-        self._as_ever = MeanProbabilities(logits, multi_label)
-        self._mean = MeanProbabilities(logits, multi_label, num_masks)
+        self._mean_of_calls = MeanProbabilities(logits, multi_label=multi_label)
+        self._mean = MeanProbabilities(
+            logits, multi_label=multi_label, num_draws=num_masks
+        )
         self.built = model.built
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Tensor:
         if training:
             check_trains_by_its_loss(self.model)
-            return self._as_ever([self.model(inputs, training=True)])
+            return self._mean_of_calls([self.model(inputs, training=True)])
         if not self.model.built:
-            # Some layers make their dropout when they are built.
+            # Some layers create their dropout when they are built.
             self.model(inputs, training=False)
             _check_dropout(self.model)
         layers = _dropouts(self.model)
         with _switched_on(layers):
             if any(map(_shares_masks, layers)):
-                return self._as_ever(
+                return self._mean_of_calls(
                     [
                         self.model(inputs, training=False)
                         for _ in range(self.num_masks)
@@ -125,23 +131,6 @@ class MonteCarloDropout(keras.Model):
         if values is None:  # an optional input
             return None
         return ops.repeat(values, self.num_masks, axis=0)
-
-    def get_config(self):
-        return {
-            "name": self.name,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            "model": keras.saving.serialize_keras_object(self.model),
-            "num_masks": self.num_masks,
-            "multi_label": self.multi_label,
-            "from_logits": self.from_logits,
-        }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        model = keras.saving.deserialize_keras_object(
-            config["model"], custom_objects=custom_objects
-        )
-        return cls(**{**config, "model": model})
 
 
 def _check_dropout(model):
@@ -161,7 +150,7 @@ def _check_dropout(model):
 
 
 def _dropouts(model):
-    """Layers that drop at random, those inside other layers as well."""
+    """Layers with dropout, also inside other layers."""
     layers = flatten_layers(model)
     cells = []
     for layer in layers:
@@ -176,7 +165,7 @@ def _dropouts(model):
         if (isinstance(layer, DROPOUT) and layer.rate > 0)
         or (isinstance(layer, keras.layers.Attention) and _drops(layer))
         or any(layer is cell for cell in dropping)
-        # LSTM and GRU may run without their cell.
+        # LSTM and GRU may run without calling their cell.
         or any(getattr(layer, "cell", None) is cell for cell in dropping)
     ]
 
@@ -188,14 +177,14 @@ def _drops(part):
 
 
 def _shares_masks(layer):
-    """Whether one mask is for all samples of a batch, or for so many."""
+    """Whether the samples of a batch share masks."""
     shape = getattr(layer, "noise_shape", None)
     return bool(shape) and shape[0] is not None
 
 
 @contextlib.contextmanager
 def _switched_on(layers):
-    """Within the block these layers work as in training, all others do not."""
+    """Call these layers, and no others, as in training while a block runs."""
 
     def training(call):
         def run(*args, **kwargs):

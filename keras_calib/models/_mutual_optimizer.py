@@ -1,12 +1,14 @@
-"""One optimizer for `fit` that is two: the primary's and the auxiliaries'."""
+"""Two optimizers as one for `fit`: the primary's and the auxiliaries'."""
+
+from typing import Any
 
 import keras
 
 from keras_calib.keras_private import copy_weight_decay_exclusions
 from keras_calib.keras_private import moving_averages
 
-# Which network a weight belongs to. Not its path: two networks of the same
-# architecture have equal paths.
+# Attribute of a weight: its network. Paths of weights would not do, because
+# networks of the same architecture have equal paths.
 OWNER = "_keras_calib_owner"
 
 
@@ -24,20 +26,19 @@ class _ByOwner(keras.optimizers.OptimizerMap):
 
 @keras.saving.register_keras_serializable(package="keras_calib")
 class MutualOptimizer(keras.optimizers.MultiOptimizer):
-    """Two optimizers behind one: the primary's, and that of its auxiliaries.
+    """The optimizer of a primary network and that of its auxiliaries as one.
 
     `compile(optimizer, auxiliary_optimizer=...)` of `MutualLearning` and
-    `DiffDML` makes one. `learning_rate` is the primary's: schedules,
-    `LearningRateScheduler` and `ReduceLROnPlateau` leave the auxiliaries
-    alone, and `SwapEMAWeights` swaps the primary's weights alone. Each of the
-    two clips and averages the weights of its own networks.
+    `DiffDML` creates one. `learning_rate` is that of the primary: schedules,
+    `LearningRateScheduler` and `ReduceLROnPlateau` do not change that of the
+    auxiliaries, and `SwapEMAWeights` swaps the weights of the primary only.
+    Each optimizer clips and averages the weights of its own networks.
 
     Args:
         primary: optimizer of the primary network.
         auxiliary: optimizer of the auxiliary networks.
-        loss_scale_factor: as in Keras, for both: they share one loss. By
-            default the factor of the primary's, or of the auxiliaries',
-            optimizer.
+        loss_scale_factor: as in Keras, for both, because they share one loss.
+            Defaults to the factor of `primary`, or else of `auxiliary`.
         name: as in Keras.
 
     Example:
@@ -50,12 +51,12 @@ class MutualOptimizer(keras.optimizers.MultiOptimizer):
 
     def __init__(
         self,
-        primary,
-        auxiliary,
+        primary: keras.optimizers.Optimizer,
+        auxiliary: keras.optimizers.Optimizer,
         *,
-        loss_scale_factor=None,
-        name="mutual_optimizer",
-    ):
+        loss_scale_factor: float | None = None,
+        name: str = "mutual_optimizer",
+    ) -> None:
         primary = keras.optimizers.get(primary)
         auxiliary = keras.optimizers.get(auxiliary)
         if primary is auxiliary:
@@ -85,7 +86,7 @@ class MutualOptimizer(keras.optimizers.MultiOptimizer):
 
     @property
     def optimizers(self):
-        # Callbacks that find this would drive the auxiliaries as well.
+        # Callbacks would change the learning rates of these, too.
         raise AttributeError("Use `primary` and `auxiliary`.")
 
     @property
@@ -94,12 +95,14 @@ class MutualOptimizer(keras.optimizers.MultiOptimizer):
         # of which the primary's are the first.
         return moving_averages(self.primary)
 
-    def exclude_from_weight_decay(self, var_list=None, var_names=None):
+    def exclude_from_weight_decay(
+        self, var_list: Any = None, var_names: Any = None
+    ) -> None:
         """As in Keras, for both optimizers."""
         for optimizer in (self.primary, self.auxiliary):
             optimizer.exclude_from_weight_decay(var_list, var_names)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         serialize = keras.saving.serialize_keras_object
         return {
             "primary": serialize(self.primary),

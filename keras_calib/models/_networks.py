@@ -1,4 +1,7 @@
-"""What is asked of several networks before they work together."""
+"""What several networks and their loss must agree on."""
+
+import inspect
+from typing import Any
 
 import keras
 from keras import ops
@@ -6,8 +9,9 @@ from keras import ops
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.tensors import at_least_float32
-from keras_calib.keras_graph.heads import final_activation
-from keras_calib.keras_graph.heads import output_kind
+from keras_calib.keras_graph.endings import check_one_output
+from keras_calib.keras_graph.endings import final_activation
+from keras_calib.keras_graph.endings import output_kind
 from keras_calib.keras_private import carried_logits
 
 
@@ -129,15 +133,8 @@ def _check_one_output(name, network):
             "Networks are `keras.Model` objects. "
             f"Received: {name} is of type {type(network).__name__}."
         )
-    if not _has_graph(network):
-        return
-    structure = getattr(network, "output", None)
-    if len(network.outputs) != 1 or isinstance(structure, dict | list):
-        raise ValueError(
-            "Each network needs one output, the class scores as a tensor. "
-            f"Received: {name} with outputs {network.output_names}. Pass "
-            "`keras.Model(model.inputs, model.outputs[i])`."
-        )
+    if _has_graph(network):
+        check_one_output(network, name)
 
 
 def _check_kind(name, kind, shape, multi_label):
@@ -232,3 +229,73 @@ def from_the_left(values, shape):
     while len(values.shape) < len(shape):
         values = ops.expand_dims(values, axis=-1)
     return ops.broadcast_to(values, shape)
+
+
+def setting_of(loss: Any, name: str, default: Any = None) -> Any:
+    """An argument of a loss object, or the default of a loss function's.
+
+    Args:
+        loss: what `compile` was given, except a list or dict of losses.
+        name: name of the argument.
+        default: the value for a loss without this argument.
+    """
+    if isinstance(loss, str):
+        loss = keras.losses.get(loss)
+    if hasattr(loss, name):
+        return getattr(loss, name)
+    if hasattr(loss, "get_config"):
+        return loss.get_config().get(name, default)
+    parameters = inspect.signature(loss).parameters if callable(loss) else {}
+    found = parameters.get(name)
+    if found is None or found.default is found.empty:
+        return default
+    return found.default
+
+
+def symbolic(shape, dtype):
+    """Symbolic inputs, because `build` of a subclassed model may do nothing."""
+    if isinstance(shape, dict):
+        return {key: symbolic(part, dtype) for key, part in shape.items()}
+    if isinstance(shape, list | tuple) and any(
+        isinstance(part, list | tuple | dict) for part in shape
+    ):
+        return [symbolic(part, dtype) for part in shape]
+    return keras.KerasTensor(shape, dtype=dtype)
+
+
+def outputs_and_losses(network, x):
+    """Outputs of a network in training, and its penalties.
+
+    On JAX, Keras computes a step without side effects, and drops what layers
+    add by `add_loss` unless a scope collects it.
+    """
+    if keras.backend.backend() != "jax":
+        return network(x, training=True), network.losses
+    before = [(variable, variable.value) for variable in network.variables]
+    with keras.StatelessScope(before, collect_losses=True) as scope:
+        output = network(x, training=True)
+        losses = network.losses
+    for variable, value in before:
+        after = scope.get_current_value(variable)
+        if after is not value:
+            variable.assign(after)
+    return output, losses
+
+
+def named(values):
+    """One value per network, the primary first, by name for messages."""
+    names = ["the primary", *(f"auxiliary {i}" for i in range(len(values)))]
+    return dict(zip(names, values, strict=False))
+
+
+def check_units(loss, units):
+    """Raise `ValueError` for several units with a loss of sigmoid units."""
+    binary = keras.losses.BinaryCrossentropy
+    binary = (binary, keras.losses.BinaryFocalCrossentropy)
+    if isinstance(loss, binary) and units > 1:
+        raise ValueError(
+            "Networks that learn together give a distribution over "
+            f"classes. Received: {units} outputs with "
+            f"{type(loss).__name__}, a label each. Use a softmax and "
+            "a categorical loss, or one sigmoid unit."
+        )

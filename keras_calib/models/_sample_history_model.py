@@ -1,12 +1,17 @@
-"""A network that remembers each training sample: how often right, how sure."""
+"""A network with a memory of each training sample: correctness, confidence."""
 
 import warnings
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_calib.data import sample_index as data_index
+from keras_calib._typing import Logs
+from keras_calib._typing import Tensor
+from keras_calib.data.indexed_arrays import IndexedArrays
+from keras_calib.data.sample_index import SAMPLE_INDEX
+from keras_calib.data.sample_index import split_index
 from keras_calib.inputs.arrays import concrete_value
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._base import ClassificationLoss
@@ -14,6 +19,7 @@ from keras_calib.losses._crl import CRL
 from keras_calib.losses._crl import BatchHistory
 from keras_calib.losses._crl import batch_history
 from keras_calib.losses._crl import check_one_row_per_sample
+from keras_calib.models._networks import setting_of
 from keras_calib.models._wrapped import WrappedModel
 from keras_calib.models._wrapped import arguments_of_fit
 from keras_calib.models._wrapped import with_callback
@@ -25,40 +31,39 @@ LARGEST = 2**31 - 1
 
 @keras.saving.register_keras_serializable(package="keras_calib")
 class SampleHistoryModel(WrappedModel):
-    """A network, and what its training remembers of each sample.
+    """A network and the history of its predictions on each training sample.
 
-    Wrap a classifier, compile and fit the wrapper, with a number for each
-    training sample: `fit(kc.add_sample_index(x), y)`. In every training step
-    the history is first read by the loss (`kc.losses.CRL`), then updated with
-    the predictions of the same forward pass. Validation and prediction take
-    plain inputs, run the network alone and leave the history as it is.
+    Compile and fit this model instead of the network, with a number for each
+    training sample: `fit(kc.add_sample_index(x), y)`. In every training step,
+    the loss (`kc.losses.CRL`) first reads the history, which is then updated
+    with the predictions of the same forward pass. Validation and prediction
+    take plain inputs, run the network alone and do not change the history.
 
-    The history lives in variables of this model: `ModelCheckpoint`,
+    The history is stored in variables of this model: `ModelCheckpoint`,
     `BackupAndRestore` and `.keras` files keep it, and training resumes with
     it. The trained network is `model.model`, to save, export or calibrate
     alone.
 
     Attributes:
-        seen: how often each sample was trained on, `(num_samples,)`.
-        correct: how often it was right, `(num_samples,)`.
-        confidence: confidence of its last prediction, `(num_samples,)`.
-        average_confidence: moving average of that confidence over epochs, kept
-            by `kc.callbacks.DataPruning`, `(num_samples,)`.
-        kept: 0 where `DataPruning` dropped the sample, else 1,
-            `(num_samples,)`.
+        seen: number of visits of each sample, `(num_samples,)`.
+        correct: number of correct predictions, `(num_samples,)`.
+        confidence: confidence of the last prediction, `(num_samples,)`.
+        average_confidence: moving average of that confidence over epochs,
+            updated by `kc.callbacks.DataPruning`, `(num_samples,)`.
+        kept: 0 if `DataPruning` dropped the sample, else 1, `(num_samples,)`.
 
     Args:
-        model: a `keras.Model` that gives logits or probabilities, `(batch,
+        model: a `keras.Model` that returns logits or probabilities, `(batch,
             num_classes)`.
-        num_samples: int, how many training samples there are: their numbers
-            are 0 to `num_samples - 1`.
+        num_samples: int, number of training samples, which have the numbers 0
+            to `num_samples - 1`.
         name: as in Keras.
         **kwargs: as in Keras.
 
     Raises:
         ValueError: if `num_samples` is out of range; in `fit`, if the data has
-            no numbers, or numbers that this history has no room for; on
-            loading, if a file holds a history of another length.
+            no numbers, or numbers above `num_samples - 1`; on loading, if a
+            file holds a history of another length.
 
     Example:
         >>> import keras, numpy as np, keras_calib as kc
@@ -78,9 +83,16 @@ class SampleHistoryModel(WrappedModel):
         pass.
     """
 
+    settings = ("num_samples",)
+
     def __init__(
-        self, model, num_samples, *, name="sample_history_model", **kwargs
-    ):
+        self,
+        model: keras.Model,
+        *,
+        num_samples: int,
+        name: str = "sample_history_model",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(model, name=name, **kwargs)
         if not isinstance(num_samples, int | np.integer) or not (
             0 < num_samples <= LARGEST
@@ -96,7 +108,9 @@ class SampleHistoryModel(WrappedModel):
         self.average_confidence = self._memory("average_confidence", "zeros")
         self.kept = self._memory("kept", "ones")
         # Rows whose number was out of range, since training began.
-        self.strays = self._memory("strays", "zeros", shape=())
+        self.num_out_of_range = self._memory(
+            "num_out_of_range", "zeros", shape=()
+        )
 
     def _memory(self, name, initializer, shape=None):
         return self.add_weight(
@@ -109,15 +123,20 @@ class SampleHistoryModel(WrappedModel):
             name=name,
         )
 
-    def unpack(self, inputs):
-        return data_index.split_index(inputs)
+    def unpack(self, inputs: Any) -> tuple[Any, Tensor | None]:
+        return split_index(inputs)
 
-    def shows_parts(self):
+    def shows_parts(self) -> bool:
         return isinstance(getattr(self, "loss", None), CRL)
 
     def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor:
         if not training:
             with batch_history(BatchHistory()) as history:
                 loss = super().compute_loss(x, y, y_pred, sample_weight, False)
@@ -132,7 +151,7 @@ class SampleHistoryModel(WrappedModel):
         with batch_history(history):
             loss = super().compute_loss(x, y, y_pred, sample_weight, True)
         self._show(history, y_pred)
-        # The loss first: the step must not see its own outcome.
+        # After the loss, which must not depend on its own predictions.
         self._remember(index, valid, y, y_pred, sample_weight)
         return ops.where(ops.all(valid), loss, float("nan"))
 
@@ -166,7 +185,7 @@ class SampleHistoryModel(WrappedModel):
         )
 
     def _lowest(self):
-        """`min h` over the samples that were seen."""
+        """Smallest number of correct predictions among visited samples."""
         correct = ops.convert_to_tensor(self.correct)
         never = ops.equal(ops.convert_to_tensor(self.seen), 0.0)
         lowest = ops.min(ops.where(never, float("inf"), correct))
@@ -180,8 +199,7 @@ class SampleHistoryModel(WrappedModel):
         used = ops.logical_and(rows.weights > 0, valid)
         used = ops.cast(used, "float32")
 
-        # A strategy of TensorFlow takes the mean over its replicas; what they
-        # saw is a sum.
+        # A strategy of TensorFlow averages over its replicas; these are sums.
         replicas = num_replicas()
 
         def by_sample(values):
@@ -192,91 +210,82 @@ class SampleHistoryModel(WrappedModel):
         self.seen.assign_add(replicas * visits)
         correct = by_sample(used * ops.cast(correct, "float32"))
         self.correct.assign_add(replicas * correct)
-        # A sample may stand twice in a batch: then the mean is its last one.
+        # For a sample that occurs twice in a batch, the mean of both.
         before = ops.take(self.confidence, index, axis=0)
         change = ops.where(used > 0, confidence - before, 0.0)
         change = by_sample(change)
         self.confidence.assign_add(replicas * change / ops.maximum(visits, 1.0))
-        strays = ops.cast(ops.logical_not(valid), "float32")
-        self.strays.assign_add(replicas * ops.sum(strays))
+        invalid = ops.cast(ops.logical_not(valid), "float32")
+        self.num_out_of_range.assign_add(replicas * ops.sum(invalid))
 
     def _rows(self, y, y_pred, sample_weight):
         if isinstance(self.loss, ClassificationLoss):
             return self.loss.rows(y, y_pred, sample_weight)
-        settings = {"from_logits": getattr(self.loss, "from_logits", False)}
-        if isinstance(self.loss, keras.losses.Loss):
-            settings |= self.loss.get_config()
         return as_rows(
             y,
             y_pred,
             sample_weight,
-            from_logits=settings["from_logits"],
-            axis=settings.get("axis", -1),
-            ignore_class=settings.get("ignore_class"),
+            from_logits=setting_of(self.loss, "from_logits", False),
+            axis=setting_of(self.loss, "axis", -1),
+            ignore_class=setting_of(self.loss, "ignore_class"),
         )
 
     def _show(self, history, y_pred):
         for part, value in history.parts.items():
             self.show(part, value, ops.shape(y_pred)[0])
 
-    def fit(self, *args, **kwargs):
-        """As in Keras, for data with sample numbers: see `kc.add_sample_index`.
+    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        """Fit as in Keras, to data with sample numbers.
 
         Args:
-            *args: as in Keras; the first, `x`, is training data with numbers.
+            *args: as in Keras; the first, `x`, is training data with numbers,
+                see `kc.add_sample_index`.
             **kwargs: as in Keras.
 
         Returns:
             The `History` of Keras.
 
         Raises:
-            ValueError: if samples have no numbers, or numbers that this
-                history has no room for.
+            ValueError: if samples have no numbers, or numbers above
+                `num_samples - 1`.
         """
         arguments = arguments_of_fit(self, args, kwargs)
         x = arguments.get("x")
-        if isinstance(x, dict) and data_index.SAMPLE_INDEX in x:
-            index = np.asarray(x[data_index.SAMPLE_INDEX])
+        if isinstance(x, dict) and SAMPLE_INDEX in x:
+            index = np.asarray(x[SAMPLE_INDEX])
             if index.size and not (
                 index.min() >= 0 and index.max() < self.num_samples
             ):
                 raise ValueError(self._wrong_length(index))
         arguments["callbacks"] = with_callback(
-            _RaiseForStrays(), arguments.get("callbacks")
+            _RaiseForNumbers(), arguments.get("callbacks")
         )
         arguments["callbacks"] = history_first(arguments["callbacks"])
-        if not isinstance(x, data_index.IndexedArrays):
+        if not isinstance(x, IndexedArrays):
             return super().fit(**arguments)
-        # It shuffles by itself, and its epochs get shorter: Keras counts the
-        # batches before the first one, and warns.
+        # `IndexedArrays` shuffles the samples. Its epochs may become shorter
+        # than the first one, of which Keras warns.
         arguments["shuffle"] = False
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Your input ran out of data")
             return super().fit(**arguments)
 
-    def sample_history(self):
+    def sample_history(self) -> dict[str, np.ndarray]:
         """The history as arrays.
 
         Returns:
             A dict of float32 arrays of shape `(num_samples,)`: `seen`,
             `correct`, `confidence`, `average_confidence`, `kept`; and
-            `correctness`, the fraction of correct visits, 0 where there was
-            none.
+            `correctness`, the fraction of correct visits, 0 without a visit.
         """
+        names = ("seen", "correct", "confidence", "average_confidence", "kept")
         found = {
-            name: ops.convert_to_numpy(getattr(self, name))
-            for name in (
-                "seen",
-                "correct",
-                "confidence",
-                "average_confidence",
-                "kept",
-            )
+            name: ops.convert_to_numpy(getattr(self, name)) for name in names
         }
         visits = np.maximum(found["seen"], 1)
         return {**found, "correctness": found["correct"] / visits}
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         lengths = {
             store[key].shape[0] for key in store.keys() if store[key].shape
         }
@@ -288,15 +297,12 @@ class SampleHistoryModel(WrappedModel):
             )
         super().load_own_variables(store)
 
-    def get_config(self):
-        return {**super().get_config(), "num_samples": self.num_samples}
-
 
 def history_first(callbacks):
     """Callbacks that change the history, then those that may save the model.
 
-    Otherwise `BackupAndRestore` would save an epoch half finished, depending
-    on its place in the list.
+    Otherwise `BackupAndRestore` could save the model before the history of the
+    epoch is complete, depending on its place in the list.
 
     Args:
         callbacks: a list, or a `keras.callbacks.CallbackList`.
@@ -311,20 +317,20 @@ def history_first(callbacks):
     return sorted(callbacks, key=later)
 
 
-class _RaiseForStrays(keras.callbacks.Callback):
-    """Compiled code cannot raise: say after the epoch why the loss is NaN."""
+class _RaiseForNumbers(keras.callbacks.Callback):
+    """Raise after the epoch for wrong numbers: compiled code cannot raise."""
 
     changes_history = True
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Logs = None) -> None:
         # An earlier `fit` may have ended with it.
-        self.model.strays.assign(0.0)
+        self.model.num_out_of_range.assign(0.0)
 
-    def on_epoch_end(self, epoch, logs=None):
-        strays = float(ops.convert_to_numpy(self.model.strays))
-        if strays:
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        invalid = float(ops.convert_to_numpy(self.model.num_out_of_range))
+        if invalid:
             raise ValueError(
-                f"{strays:.0f} samples had a number outside this history. "
+                f"{invalid:.0f} samples had a number outside this history. "
                 f"Received: num_samples={self.model.num_samples}. Pass the "
                 "length of the training data to `SampleHistoryModel`."
             )

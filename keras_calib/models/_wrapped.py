@@ -1,26 +1,27 @@
 """A model around a model: trains it in another way, predicts as it does."""
 
 import inspect
+from typing import Any
 
 import keras
 
+from keras_calib._typing import Tensor
 from keras_calib.data.sample_index import INPUTS
-from keras_calib.keras_graph.heads import output_kind
+from keras_calib.keras_graph.composite import CompositeModel
+from keras_calib.keras_graph.endings import output_kind
 from keras_calib.keras_private import additional_loss
 
 
-class WrappedModel(keras.Model):
+class WrappedModel(CompositeModel):
     """Base of the training procedures: holds the model that it trains.
 
-    A subclass says how a batch of training data is packed (`unpack`) and what
-    its loss is (`compute_loss`). It reports the parts of the loss by `show`.
+    A subclass defines how a batch of training data is packed (`unpack`) and
+    its loss (`compute_loss`). It reports the parts of the loss by `show`.
     """
 
-    def __init__(self, model, **kwargs):
+    def __init__(self, model: keras.Model, **kwargs: Any) -> None:
         check_trains_by_its_loss(model)
-        # Inputs reach the model as they are, whatever its policy.
-        kwargs = {"dtype": model.dtype_policy, "autocast": False, **kwargs}
-        super().__init__(**kwargs)
+        super().__init__(model, **kwargs)
         self.model = model
         self._parts = {
             part: keras.metrics.Mean(name=part)
@@ -30,25 +31,25 @@ class WrappedModel(keras.Model):
 
     @property
     def output_kind(self):
-        """What the model gives, for `kc.calibrate`; `None` if unknown."""
+        """What the model returns, for `kc.calibrate`; `None` if unknown."""
         return output_kind(self.model)
 
-    def unpack(self, inputs):
+    def unpack(self, inputs: Any) -> tuple[Any, Tensor | None]:
         """What the model takes, and what else was packed with it."""
         raise NotImplementedError
 
-    def shows_parts(self):
+    def shows_parts(self) -> bool:
         """Whether the loss has parts to report."""
         return True
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         if isinstance(input_shape, dict):
             input_shape = input_shape.get(INPUTS, input_shape)
         if not self.model.built:
             self.model.build(input_shape)
         self.built = True
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Tensor:
         inputs, _ = self.unpack(inputs)
         return self.model(inputs, training=training)
 
@@ -58,33 +59,22 @@ class WrappedModel(keras.Model):
 
     @property
     def metrics(self):
-        found = super().metrics
-        if self.shows_parts():
-            return found
-        hidden = {id(metric) for metric in self._parts.values()}
-        return [metric for metric in found if id(metric) not in hidden]
+        hidden = set()
+        if not self.shows_parts():
+            hidden = {id(metric) for metric in self._parts.values()}
+        return [each for each in super().metrics if id(each) not in hidden]
 
     def additional_losses(self):
         """Weight penalties of the layers, as Keras would add them."""
         return sum(additional_loss(self, loss) for loss in self.losses)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "model": keras.saving.serialize_keras_object(self.model),
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        model = keras.saving.deserialize_keras_object(config["model"])
-        return cls(**{**config, "model": model})
-
 
 def check_trains_by_its_loss(model):
     """Raise `ValueError` for a model that another one cannot train.
 
-    A model around it calls it and computes the loss itself. What a model does
-    in a training step of its own, like a second network, would be left out.
+    A model around it calls it and computes the loss. If the model overrides
+    its training step, for example to train a second network, that step would
+    not run.
     """
     for name in ("train_step", "compute_loss"):
         if getattr(type(model), name, None) is not getattr(keras.Model, name):
@@ -104,17 +94,24 @@ def arguments_of_fit(model, args, kwargs):
     return arguments
 
 
+def with_argument(function, name):
+    """The signature of a function with one more keyword argument."""
+    found = inspect.signature(function).parameters.values()
+    kind = inspect.Parameter.KEYWORD_ONLY
+    added = inspect.Parameter(name, kind, default=None)
+    parameters = [each.replace(annotation=Any) for each in (*found, added)]
+    return inspect.Signature(parameters, return_annotation=Any)
+
+
 def with_callback(callback, callbacks):
-    """`callbacks` of `fit` in any form, with one more that comes first."""
+    """`callbacks` of `fit` in any form, with one more that runs first."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
-        # One that is ready for use; an earlier `fit` may have added to it.
         callback.set_model(callbacks.model)
         callback.set_params(callbacks.params)
+        # An earlier `fit` may have added one.
         others = [
             c for c in callbacks.callbacks if type(c) is not type(callback)
         ]
         callbacks.callbacks = [callback, *others]
         return callbacks
-    if callbacks is None:
-        return [callback]
-    return [callback, *keras.tree.flatten(callbacks)]
+    return [callback, *keras.tree.flatten(callbacks or [])]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.calibration._auto import choose
-from keras_calib.calibration._auto import losses_and_probabilities
+from keras_calib.calibration._choose import choose
+from keras_calib.calibration._choose import losses_and_probabilities
 from keras_calib.calibration._methods import as_map
 from keras_calib.inputs.arrays import as_array
 from keras_calib.layers import _base as base

@@ -115,7 +115,7 @@ def average():
     return keras.Model(inputs, layers.Average()([dense()(inputs)] * 2))
 
 
-def quantised():
+def quantized():
     model = built(functional(dense("softmax")))
     model.quantize("int8")
     return model
@@ -127,7 +127,7 @@ class NotAffine(Affine):
 
 REFUSED = {
     "no dense layer": (lambda: built(average()), {}, "come from Average"),
-    "quantised": (quantised, {}, "quantised"),
+    "quantized": (quantized, {}, "quantized"),
     "subclassed": (lambda: built(Subclassed()), {}, "Functional or Sequential"),
     "map": (
         lambda: built(functional(dense())),

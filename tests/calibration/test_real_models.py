@@ -7,7 +7,7 @@ from keras import layers
 from keras import ops
 
 import keras_calib as kc
-from keras_calib.data.batches import outputs_and_mask
+from keras_calib.data.predict import outputs_and_mask
 from keras_calib.solvers.temperature import fit_temperature
 from tests.calibration.networks import EXPECTED
 from tests.calibration.networks import KERNEL

@@ -41,18 +41,18 @@ def test_update_rule():
 
 def test_edges_hold_equally_many():
     confidence = np.array([0.94, 0.26, 0.53, 0.99, 0.61, 0.75])
-    edges = adafocal_schedule.equal_mass_edges(confidence, 3)
+    edges = adafocal_schedule.interpolated_edges(confidence, 3)
     np.testing.assert_allclose(edges, [0.26, 0.61, 0.94, 0.99])
 
 
 def test_edges_hold_equally_much_weight():
     confidence = np.array([0.94, 0.26, 0.53, 0.99, 0.61, 0.75])
     weight = np.array([1.0, 3.0, 1.0, 2.0, 1.0, 1.0])
-    edges = adafocal_schedule.equal_mass_edges(confidence, 3, weight)
+    edges = adafocal_schedule.interpolated_edges(confidence, 3, weight)
     # Weights before each sample: 0, 3, 4, 5, 6, 7; the cuts at 3 and 6.
     np.testing.assert_allclose(edges, [0.26, 0.53, 0.94, 0.99])
-    ones = adafocal_schedule.equal_mass_edges(confidence, 4)
-    same = adafocal_schedule.equal_mass_edges(confidence, 4, np.full(6, 0.3))
+    ones = adafocal_schedule.interpolated_edges(confidence, 4)
+    same = adafocal_schedule.interpolated_edges(confidence, 4, np.full(6, 0.3))
     np.testing.assert_allclose(same, ones, rtol=1e-12)
 
 
@@ -164,7 +164,7 @@ def test_gap_of_each_bin():
 def test_an_empty_bin_has_no_gap():
     # Every confidence is 1: the bins between equal edges are empty.
     confidence, correct = np.ones(6), np.array([1.0, 1, 1, 1, 1, 0])
-    edges = adafocal_schedule.equal_mass_edges(confidence, 3)
+    edges = adafocal_schedule.interpolated_edges(confidence, 3)
     gaps = adafocal_schedule.bin_gaps(confidence, correct, edges)
     np.testing.assert_allclose(np.sort(gaps), [0, 0, 1 / 6])
 
@@ -280,7 +280,7 @@ def test_weights_files_hold_the_gammas(digits, tmp_path):
 def test_with_a_history_model(digits):
     (x, y), validation, _ = digits
     loss = kc.losses.AdaFocalLoss(from_logits=True)
-    model = kc.models.SampleHistoryModel(small_network(), len(x))
+    model = kc.models.SampleHistoryModel(small_network(), num_samples=len(x))
     crl = kc.losses.CRL(primary=loss, from_logits=True)
     model.compile("adam", crl, metrics=loss.component_metrics())
     schedule = kc.callbacks.AdaFocalSchedule(validation)

@@ -171,7 +171,7 @@ def test_where_the_validation_cannot_be_used_the_model_predicts(digits):
     class Monitor(kc.callbacks.CalibrationMonitor):
         def on_train_begin(self, logs=None):
             super().on_train_begin(logs)
-            self._pass.possible = lambda: False
+            self._fit_outputs.possible = lambda: False
 
     history = model.fit(
         x,

@@ -20,7 +20,9 @@ def data(digits):
 
 
 def build(learning_rate=0.0, num_samples=SIZE):
-    model = kc.models.SampleHistoryModel(small_network(), num_samples)
+    model = kc.models.SampleHistoryModel(
+        small_network(), num_samples=num_samples
+    )
     model.compile(
         keras.optimizers.SGD(learning_rate),
         kc.losses.FocalLoss(from_logits=True),

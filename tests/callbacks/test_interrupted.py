@@ -202,7 +202,7 @@ def test_later_validations_keep_nothing(hook, data):
 def test_pruning_and_history(hook, ending, data):
     x, y, validation = data
     model = compiled(
-        kc.models.SampleHistoryModel(small_network(), len(x)),
+        kc.models.SampleHistoryModel(small_network(), num_samples=len(x)),
         kc.losses.CRL(from_logits=True),
     )
     pruning = kc.callbacks.DataPruning(x, y, fraction=0.5, every=1)
@@ -229,7 +229,7 @@ def test_pruning_and_history(hook, ending, data):
 def test_numbers_that_were_wrong_do_not_fail_the_next_fit(data):
     x, y, _ = data
     model = compiled(
-        kc.models.SampleHistoryModel(small_network(), 40),
+        kc.models.SampleHistoryModel(small_network(), num_samples=40),
         kc.losses.CRL(from_logits=True),
     )
 

@@ -99,7 +99,7 @@ def test_padding_does_not_count(own, weights, tmp_path, monkeypatch):
     assert len(drawn) == 1
     np.testing.assert_allclose(drawn[0][1], p, atol=1e-6)
     confidence = p.max(axis=-1)
-    edges = adafocal_schedule.equal_mass_edges(confidence, 4)
+    edges = adafocal_schedule.interpolated_edges(confidence, 4)
     gaps = adafocal_schedule.bin_gaps(
         confidence, p.argmax(axis=-1) == labels, edges, weight
     )

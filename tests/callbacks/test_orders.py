@@ -28,7 +28,7 @@ def network(wrap=None):
     model = small_network()
     loss = keras.losses.CategoricalCrossentropy(from_logits=True)
     if wrap:
-        model = kc.models.SampleHistoryModel(model, SIZE)
+        model = kc.models.SampleHistoryModel(model, num_samples=SIZE)
         loss = kc.losses.CRL(from_logits=True)
     model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss)
     return model
@@ -141,7 +141,7 @@ def test_samples_that_do_not_count_are_not_dropped(data):
     y[:30] = 255
     weight = np.ones(SIZE)
     weight[30:50] = 0.0
-    model = kc.models.SampleHistoryModel(small_network(), SIZE)
+    model = kc.models.SampleHistoryModel(small_network(), num_samples=SIZE)
     model.compile(
         "sgd", kc.losses.FocalLoss(ignore_class=255, from_logits=True)
     )

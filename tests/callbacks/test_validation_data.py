@@ -469,7 +469,7 @@ def test_several_callbacks_watch_one_validation(data, tmp_path):
         x_val, y_val, callbacks=[watch], return_dict=True, verbose=0
     )
     assert not [name for name in found if "calibration" in name]
-    assert watch._pass is None
+    assert watch._fit_outputs is None
 
 
 @pytest.mark.parametrize(

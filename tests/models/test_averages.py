@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib.models._monte_carlo_dropout import _dropouts
 from tests.helpers import to_numpy
 
 
@@ -233,7 +234,7 @@ class TestMonteCarloDropout:
         x = inner(keras.layers.Reshape((1, 8))(x))
         x = keras.layers.Flatten()(x)
         model = keras.Model(inputs, keras.layers.Dense(3)(x))
-        found = kc.models.monte_carlo_dropout._dropouts(model)
+        found = _dropouts(model)
         names = sorted(type(layer).__name__ for layer in found)
         assert names == ["Dropout", "LSTM", "LSTMCell", "SpatialDropout1D"]
         sampled = kc.models.MonteCarloDropout(model, num_masks=3)

@@ -6,7 +6,8 @@ import pytest
 from keras import layers
 
 import keras_calib as kc
-from keras_calib.keras_graph.heads import output_kind
+from keras_calib.keras_graph.endings import output_kind
+from keras_calib.models._networks import _kind
 from tests.helpers import to_numpy
 
 TOKENS = np.array([[1, 2, 3, 0], [4, 0, 0, 0], [2, 2, 0, 0], [3, 1, 4, 2]])
@@ -188,7 +189,7 @@ class TestEnds:
             kc.models.MonteCarloDropout(model)
 
     def test_known_ends(self):
-        kind = kc.models.networks._kind
+        kind = _kind
         inputs = keras.Input((4,))
         logits = layers.Dense(3)(inputs)
         ends = {

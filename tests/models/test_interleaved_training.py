@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.models._interleaved_training import HELD_OUT
-from keras_calib.models._interleaved_training import INPUTS
+from keras_calib.models._two_parts import HELD_OUT
+from keras_calib.models._two_parts import INPUTS
 from tests.helpers import Pieces
 from tests.helpers import small_network
 

@@ -7,6 +7,7 @@ from keras import layers
 from keras import ops
 
 import keras_calib as kc
+from keras_calib.models._divergence import reduced_divergence
 from tests.helpers import to_numpy
 
 MODELS = [kc.models.MutualLearning, kc.models.DiffDML]
@@ -235,11 +236,12 @@ class TestRows:
         model = pair()
         model.compile(sgd(), kc.losses.FocalLoss(from_logits=True))
         values = np.array([[0.0, 1.0, 2.0], [np.nan] * 3], "float32")
-        found = model._divergence(
+        found = reduced_divergence(
             ops.log_softmax(values),
             ops.log_softmax(values[:, ::-1].copy()),
             np.array([1.0, 0.0]),
             (None, None),
+            model._reduction,
         )
         p = np.exp(log_softmax(values[0]))
         assert float(found) == pytest.approx(2 * (p[2] - p[0]) / 2, rel=1e-5)
@@ -655,7 +657,7 @@ class TestOtherInputs:
     def test_no_model_trains_half_of_a_pair(self, cls):
         inner = pair(cls)
         with pytest.raises(ValueError, match="`compute_loss` of its own"):
-            kc.models.SampleHistoryModel(inner, 8)
+            kc.models.SampleHistoryModel(inner, num_samples=8)
         with pytest.raises(ValueError, match="`compute_loss` of its own"):
             kc.models.InterleavedTraining(inner)
 

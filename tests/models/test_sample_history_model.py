@@ -15,7 +15,7 @@ def wrapped(
     num_samples=SIZE, loss=None, learning_rate=1e-2, activation=None, **kwargs
 ):
     network = small_network(activation=activation)
-    model = kc.models.SampleHistoryModel(network, num_samples)
+    model = kc.models.SampleHistoryModel(network, num_samples=num_samples)
     model.compile(
         keras.optimizers.Adam(learning_rate),
         kc.losses.CRL(from_logits=activation is None) if loss is None else loss,
@@ -287,14 +287,16 @@ def test_a_history_that_is_too_short(data):
 def test_bad_arguments():
     for num_samples in (0, -1, 2.5, 2**31):
         with pytest.raises(ValueError, match="`num_samples` is the number"):
-            kc.models.SampleHistoryModel(small_network(), num_samples)
+            kc.models.SampleHistoryModel(
+                small_network(), num_samples=num_samples
+            )
 
 
 def test_pixels_have_no_history():
     network = keras.Sequential(
         [keras.Input((2, 2, 3)), keras.layers.Conv2D(4, 1)]
     )
-    model = kc.models.SampleHistoryModel(network, 4)
+    model = kc.models.SampleHistoryModel(network, num_samples=4)
     model.compile("sgd", kc.losses.FocalLoss(from_logits=True))
     with pytest.raises(ValueError, match="one history per sample"):
         model.fit(

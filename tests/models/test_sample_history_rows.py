@@ -13,7 +13,7 @@ SIZE = 24
 def build(loss):
     keras.utils.set_random_seed(2)
     network = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
-    model = kc.models.SampleHistoryModel(network, SIZE)
+    model = kc.models.SampleHistoryModel(network, num_samples=SIZE)
     model.compile(keras.optimizers.SGD(0.0), loss)
     return model
 
@@ -70,7 +70,7 @@ def test_tokens_have_no_history():
             keras.layers.Dense(3),
         ]
     )
-    model = kc.models.SampleHistoryModel(network, SIZE)
+    model = kc.models.SampleHistoryModel(network, num_samples=SIZE)
     model.compile("sgd", LOSSES["ours"]())
     x = np.ones((SIZE, 4), "int32")
     with pytest.raises(ValueError, match="no meaning for pixels or tokens"):

@@ -37,7 +37,7 @@ def interleaved(rate=0.0, **kwargs):
 
 
 def remembering(rate=0.0):
-    model = kc.models.SampleHistoryModel(small_network(), SIZE)
+    model = kc.models.SampleHistoryModel(small_network(), num_samples=SIZE)
     loss = kc.losses.CRL(from_logits=True)
     model.compile(keras.optimizers.SGD(rate), loss, metrics=["accuracy"])
     return model
@@ -50,14 +50,14 @@ def test_history_takes_positional_arguments(data):
     model.fit(x, data[1], 16, 2, 0, [count], 0.0, data)
     assert len(count.epochs) == 2 and "val_loss" in count.epochs[0]
     np.testing.assert_array_equal(model.sample_history()["seen"], 2.0)
-    model = kc.models.SampleHistoryModel(small_network(), 10)
+    model = kc.models.SampleHistoryModel(small_network(), num_samples=10)
     model.compile("sgd", kc.losses.CRL(from_logits=True))
     with pytest.raises(ValueError, match="holds 10"):
         model.fit(x, data[1], 16)
 
 
 def test_strays_are_found_behind_a_callback_list(data):
-    model = kc.models.SampleHistoryModel(small_network(), 10)
+    model = kc.models.SampleHistoryModel(small_network(), num_samples=10)
     model.compile("sgd", kc.losses.CRL(from_logits=True))
     callbacks = keras.callbacks.CallbackList(
         [Count()], model=model, epochs=1, verbose=0, steps=2

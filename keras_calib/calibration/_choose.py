@@ -1,14 +1,15 @@
-"""`method="auto"`: the map with the best cross-validated likelihood.
+"""`method="auto"`: choose a map by cross-validated likelihood.
 
-A richer map has to earn its place: it replaces temperature scaling only where
-its cross-validated NLL is lower by more than two standard errors of the
-difference. (One is not enough: the best of nine maps is often the luckiest.)
+A map replaces temperature scaling only if its cross-validated NLL is lower by
+more than two standard errors of the difference. One is not enough, because the
+best of nine maps is often best by chance.
 """
 
 import warnings
 
 import numpy as np
 
+from keras_calib.calibration._methods import METHODS
 from keras_calib.calibration._methods import as_map
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arrays import as_array
@@ -16,47 +17,31 @@ from keras_calib.layers._base import CalibrationLayer
 
 NUM_FOLDS = 5
 NUM_ERRORS = 2
-# More calibration samples than this tell no more about which map is best.
+# More calibration samples do not change which map is best.
 MAX_SAMPLES = 20_000
-# A fit of these takes long where there are many classes.
-MAX_CLASSES = {
-    "matrix": 100,
-    "dirichlet": 100,
-    "parameterized_temperature": 100,
-}
-CANDIDATES = {
-    False: (
-        "temperature",
-        "bias_corrected_temperature",
-        "ensemble_temperature",
-        "parameterized_temperature",
-        "class_temperature",
-        "vector",
-        "matrix",
-        "dirichlet",
-        "order_preserving",
-        "spline",
-        "isotonic",
-    ),
-    True: ("temperature", "platt", "beta"),
-}
+# With more classes, a fit of these takes too long.
+SLOW = ("matrix", "dirichlet", "parameterized_temperature")
+MAX_CLASSES = 100
+BINARY = ("temperature", "platt", "beta")
+OTHERS = tuple(
+    name for name in METHODS if name not in ("platt", "beta", "histogram")
+)
 
 
-def choose(rows, class_loss_scaling=None, seed=0, affine=False):
+def choose(rows, class_loss_scaling=None, *, seed=0, affine=False):
     """Choose a map by cross-validation.
 
     Args:
-        rows: `CalibrationRows`, each a sample.
+        rows: `CalibrationRows`, one row per sample.
         class_loss_scaling: see `CalibrationLayer.adapt`.
-        seed: int, which samples make a fold.
-        affine: try only maps that can be fused into a head.
+        seed: int, seed of the folds.
+        affine: whether to try only maps that can be fused into a layer.
 
     Returns:
         name: the method's name.
         trials: dict from name to `{"nll": ..., "standard_error": ...}`, the
             cross-validated NLL and the standard error of its difference to
-            that of temperature scaling; `{"skipped": reason}` for maps that
-            were not tried.
+            that of temperature scaling; or `{"skipped": reason}`.
 
     Raises:
         ValueError: if there are fewer samples than folds, or temperature
@@ -68,20 +53,22 @@ def choose(rows, class_loss_scaling=None, seed=0, affine=False):
             "Received: soft labels. Pass class ids, or name a method."
         )
     rows = _subsample(rows, seed)
-    scores, labels, weight = rows.logits, rows.labels, rows.weight
-    num_classes = max(2, scores.shape[-1])
-    fold = _folds(labels, seed)
-    trials, losses = {}, {}
-    if len(labels) < NUM_FOLDS:
+    num_units = rows.logits.shape[-1]
+    if len(rows.labels) < NUM_FOLDS:
         raise ValueError(
             f'`method="auto"` needs a sample for each of {NUM_FOLDS} folds. '
-            f"Received: {len(labels)} calibration samples. Use more, or name a "
-            "method."
+            f"Received: {len(rows.labels)} calibration samples. Use more, or "
+            "name a method."
         )
-    for name in CANDIDATES[scores.shape[-1] == 1]:
-        if affine and not is_affine(as_map(name)):
-            continue
-        reason = _reason_to_skip(name, len(labels), num_classes)
+    fold = _folds(rows.labels, seed)
+    names = [
+        name
+        for name in (BINARY if num_units == 1 else OTHERS)
+        if not affine or is_affine(as_map(name))
+    ]
+    trials, losses = {}, {}
+    for name in names:
+        reason = _reason_to_skip(name, len(fold), max(2, num_units))
         if reason is None:
             try:
                 losses[name] = _cross_validate(
@@ -96,15 +83,20 @@ def choose(rows, class_loss_scaling=None, seed=0, affine=False):
             continue
         difference = losses[name] - losses["temperature"]
         trials[name] = {
-            "nll": float(np.average(losses[name], weights=weight)),
-            "standard_error": _standard_error(difference, weight),
+            "nll": float(np.average(losses[name], weights=rows.weight)),
+            "standard_error": _standard_error(difference, rows.weight),
         }
-    best, lead = "temperature", trials["temperature"]["nll"]
-    for name, loss in losses.items():
-        gain = trials["temperature"]["nll"] - trials[name]["nll"]
-        earned = gain > NUM_ERRORS * trials[name]["standard_error"]
-        if earned and np.isfinite(loss).all() and trials[name]["nll"] < lead:
-            best, lead = name, trials[name]["nll"]
+    plain = trials["temperature"]["nll"]
+    better = [
+        name
+        for name, loss in losses.items()
+        if plain - trials[name]["nll"]
+        > NUM_ERRORS * trials[name]["standard_error"]
+        and np.isfinite(loss).all()
+    ]
+    best = min(
+        better, key=lambda name: trials[name]["nll"], default="temperature"
+    )
     return best, trials
 
 
@@ -118,7 +110,7 @@ def _subsample(rows, seed):
 
 
 def _folds(labels, seed):
-    """The fold of each sample: each class is spread evenly."""
+    """Number of the fold of each sample; classes are spread evenly."""
     order = np.random.default_rng(seed).permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
     fold = np.empty(len(labels), "int32")
@@ -129,8 +121,8 @@ def _folds(labels, seed):
 def _reason_to_skip(name, num_samples, num_classes):
     if name == "temperature":
         return None
-    if num_classes > MAX_CLASSES.get(name, num_classes):
-        return f"more than {MAX_CLASSES[name]} classes"
+    if name in SLOW and num_classes > MAX_CLASSES:
+        return f"more than {MAX_CLASSES} classes"
     needed = samples_needed(as_map(name), num_classes)
     training = num_samples * (NUM_FOLDS - 1) // NUM_FOLDS
     if training < needed:
@@ -139,13 +131,13 @@ def _reason_to_skip(name, num_samples, num_classes):
 
 
 def _cross_validate(name, rows, fold, class_loss_scaling):
-    """`-log p_y` of each sample under a map that has not seen it."""
+    """`-log p_y` of each sample, from a map fitted to the other folds."""
     losses = np.empty(len(rows.labels))
     for i in range(NUM_FOLDS):
         outside = fold == i
         layer = as_map(name)
         with warnings.catch_warnings():
-            # What matters of a fold is how it does on the others.
+            # Warnings about one fold do not concern the user.
             warnings.simplefilter("ignore")
             layer.adapt_to_rows(
                 rows.part(~outside), class_loss_scaling=class_loss_scaling
@@ -156,16 +148,16 @@ def _cross_validate(name, rows, fold, class_loss_scaling):
 
 
 def _standard_error(difference, weight):
-    """Of a weighted mean, from the scatter of what is averaged."""
+    """`sqrt(sum_n w_n^2 (d_n - mean d)^2)`, the weights `w_n` sum to one."""
     if weight is None:
         weight = np.ones(len(difference))
-    share = weight / weight.sum()
-    scatter = difference - share @ difference
-    return float(np.sqrt((share**2) @ scatter**2))
+    weight = weight / weight.sum()
+    deviation = difference - weight @ difference
+    return float(np.sqrt((weight**2) @ deviation**2))
 
 
 def samples_needed(layer, num_classes):
-    """Ten samples for each number that a map learns; 0 where it tells none."""
+    """Ten samples for each parameter of a map; 0 if it declares no number."""
     try:
         return 10 * layer.degrees_of_freedom(num_classes)
     except NotImplementedError:
@@ -173,14 +165,14 @@ def samples_needed(layer, num_classes):
 
 
 def is_affine(layer):
-    """Whether a map can be fused into a head, as its arguments are."""
+    """Whether a map with these arguments can be fused into a layer."""
     if type(layer).as_affine is CalibrationLayer.as_affine:
         return False
     try:
         fresh = type(layer).from_config(layer.get_config())
         fresh.build((None, 2))
     except (TypeError, ValueError, NotImplementedError):
-        return True  # it will be asked again after the fit
+        return True  # the fit will show it
     return fresh.as_affine(2) is not None
 
 

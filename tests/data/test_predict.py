@@ -6,7 +6,8 @@ import pytest
 from keras import layers
 from keras import ops
 
-from keras_calib.data import batches as data
+from keras_calib.data import predict
+from keras_calib.inputs.predictions import as_samples
 from tests.helpers import to_numpy
 
 TOKENS = np.array([[1, 2, 3, 0, 0], [4, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
@@ -77,7 +78,7 @@ UNMASKED = {
 def test_outputs_and_mask(kind):
     network = MASKED[kind]()
     expected = to_numpy(network(TOKENS))
-    outputs, mask = data.outputs_and_mask(network, TOKENS)
+    outputs, mask = predict.outputs_and_mask(network, TOKENS)
     assert isinstance(outputs, np.ndarray) and isinstance(mask, np.ndarray)
     np.testing.assert_allclose(outputs, expected, atol=1e-6)
     np.testing.assert_array_equal(mask, TOKENS != 0)
@@ -86,7 +87,7 @@ def test_outputs_and_mask(kind):
 @pytest.mark.parametrize("kind", UNMASKED)
 def test_outputs_without_a_mask(kind):
     network = UNMASKED[kind]()
-    outputs, mask = data.outputs_and_mask(network, TOKENS)
+    outputs, mask = predict.outputs_and_mask(network, TOKENS)
     assert mask is None
     np.testing.assert_allclose(outputs, to_numpy(network(TOKENS)), atol=1e-6)
 
@@ -94,17 +95,17 @@ def test_outputs_without_a_mask(kind):
 def test_masking_layer_masks_features():
     x = np.ones((2, 5, 2), "float32")
     x[0, 3:] = 0
-    _, mask = data.outputs_and_mask(features(layers.Masking()), x)
+    _, mask = predict.outputs_and_mask(features(layers.Masking()), x)
     np.testing.assert_array_equal(mask, [[1, 1, 1, 0, 0], [1] * 5])
 
 
 def test_network_is_compiled_once_and_sees_new_weights(tmp_path):
     network = MASKED["sequential"]()
-    first, _ = data.outputs_and_mask(network, TOKENS)
-    model = data._with_mask(network)
+    first, _ = predict.outputs_and_mask(network, TOKENS)
+    model = predict._with_mask(network)
     network.layers[-1].set_weights([np.ones((4, 3)), np.ones(3)])
-    second, _ = data.outputs_and_mask(network, TOKENS)
-    assert data._with_mask(network) is model
+    second, _ = predict.outputs_and_mask(network, TOKENS)
+    assert predict._with_mask(network) is model
     np.testing.assert_allclose(second, to_numpy(network(TOKENS)), atol=1e-6)
     assert not np.allclose(first, second)
     # The network, its weights and its file are as they were.
@@ -126,7 +127,7 @@ def test_masks_between_epochs():
 
     class Looks(keras.callbacks.Callback):
         def look(self):
-            outputs, mask = data.outputs_and_mask(self.model, TOKENS)
+            outputs, mask = predict.outputs_and_mask(self.model, TOKENS)
             now = to_numpy(self.model(TOKENS))
             found.append(np.abs(outputs - now).max())
             np.testing.assert_array_equal(mask, TOKENS != 0)
@@ -146,8 +147,8 @@ def test_masks_between_epochs():
 def test_run_eagerly_is_kept():
     network = MASKED["sequential"]()
     network.compile("sgd", "mse", run_eagerly=True)
-    _, mask = data.outputs_and_mask(network, TOKENS)
-    assert data._with_mask(network).run_eagerly
+    _, mask = predict.outputs_and_mask(network, TOKENS)
+    assert predict._with_mask(network).run_eagerly
     np.testing.assert_array_equal(mask, TOKENS != 0)
 
 
@@ -162,7 +163,7 @@ def test_mask_that_does_not_fit_is_refused():
 
     network = sequential(embedding(), Pooling())
     with pytest.raises(ValueError, match="compute_mask"):
-        data.outputs_and_mask(network, TOKENS)
+        predict.outputs_and_mask(network, TOKENS)
 
 
 def test_several_outputs_are_refused():
@@ -170,7 +171,7 @@ def test_several_outputs_are_refused():
     tensor = embedding()(inputs)
     heads = {"a": layers.Dense(3)(tensor), "b": layers.Dense(2)(tensor)}
     with pytest.raises(ValueError, match=r"one output.*a dict of 2 outputs"):
-        data.outputs_and_mask(keras.Model(inputs, heads), TOKENS)
+        predict.outputs_and_mask(keras.Model(inputs, heads), TOKENS)
 
 
 WEIGHTS = {
@@ -185,21 +186,38 @@ WEIGHTS = {
 }
 
 
+def read(weight, mask):
+    """Weights of the rows that count, and the numbers of these rows."""
+    shape = np.asarray(mask).shape
+    logits = np.zeros((*shape, 4))
+    logits[..., 0] = np.arange(mask.size).reshape(shape)
+    rows, _, weights = as_samples(
+        logits, np.zeros(shape, int), weight, mask=mask
+    )
+    return weights, rows[:, 0].astype(int)
+
+
 @pytest.mark.parametrize("kind", WEIGHTS)
 def test_masked_weights(kind):
     weight, expected = WEIGHTS[kind]
     mask = np.array([[True, True, False], [True, False, False]])
-    found = data.masked_weights(weight, mask, (2, 3))
-    np.testing.assert_array_equal(found, expected * mask)
-    assert found.dtype == "float64"
+    found, rows = read(weight, mask)
+    expected = (expected * mask).reshape(-1)
+    np.testing.assert_array_equal(rows, np.flatnonzero(expected))
+    if weight is None:
+        assert found is None
+    else:
+        np.testing.assert_array_equal(found, expected[rows])
+        assert found.dtype == "float64"
 
 
 def test_masked_weights_of_padding_do_not_matter():
     weight = np.array([[1.0, np.nan]])
-    found = data.masked_weights(weight, np.array([[True, False]]), (1, 2))
-    np.testing.assert_array_equal(found, [[1.0, 0.0]])
+    found, rows = read(weight, np.array([[True, False]]))
+    np.testing.assert_array_equal(found, [1.0])
+    np.testing.assert_array_equal(rows, [0])
 
 
 def test_masked_weights_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="do not fit"):
-        data.masked_weights(np.ones(4), np.ones((2, 3), bool), (2, 3))
+        read(np.ones(4), np.ones((2, 3), bool))

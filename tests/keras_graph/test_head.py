@@ -7,9 +7,9 @@ from keras import layers
 from keras import ops
 
 import keras_calib as kc
-from keras_calib.keras_graph.heads import find_head
-from keras_calib.keras_graph.heads import output_kind
-from keras_calib.keras_graph.heads import refuse_several_sigmoids
+from keras_calib.keras_graph.endings import output_kind
+from keras_calib.keras_graph.endings import refuse_several_sigmoids
+from keras_calib.keras_graph.head import find_head
 from keras_calib.keras_graph.without_activation import WithoutActivation
 from tests.calibration.networks import KERNEL
 from tests.calibration.networks import LOGITS
@@ -201,7 +201,8 @@ def test_softmax_of_the_found_logits_is_the_output(name):
     model = KINDS["probabilities"][name]()
     x = SEQUENCES if len(model.inputs[0].shape) == 3 else X
     head = find_head(model)
-    assert head.activation == "softmax" and head.kind == "probabilities"
+    assert head.activation == "softmax"
+    assert output_kind(model) == "probabilities"
     logits = to_numpy(keras.Model(head.inputs, head.tensor)(x))
     expected = to_numpy(model(x)).astype("float32")
     atol = 1e-3 if name == "cast operation" else 1e-6

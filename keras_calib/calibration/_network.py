@@ -1,0 +1,228 @@
+"""The part of a model that gives logits, and the calibrated model around it."""
+
+import dataclasses
+import itertools
+import warnings
+
+import keras
+import numpy as np
+
+from keras_calib.calibration import _checks as checks
+from keras_calib.calibration._checks import LOG_OF_PROBABILITIES
+from keras_calib.calibration._samples import blocks
+from keras_calib.data.batches import for_model
+from keras_calib.data.predict import stateful_layers
+from keras_calib.data.predict import states_kept
+from keras_calib.inputs import arrays
+from keras_calib.inputs.arrays import as_array
+from keras_calib.keras_graph import endings
+from keras_calib.keras_graph.calibrated_model import CalibratedModel
+from keras_calib.keras_graph.fuse import fuse as fuse_into
+from keras_calib.keras_graph.head import Head
+from keras_calib.keras_graph.head import find_head
+from keras_calib.keras_graph.head import free_name
+from keras_calib.layers._log_probabilities import LogProbabilities
+
+SOURCES = {
+    None: None,
+    "logits": "logits",
+    "probabilities": LOG_OF_PROBABILITIES,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """What is run over the calibration data.
+
+    Attributes:
+        model: a `keras.Model`, without the final activation if it was found.
+        head: where `model` ends, or `None` if it is the user's model.
+        logits_source: see `CalibrationRecord`; `None` if only the values tell.
+    """
+
+    model: keras.Model
+    head: Head | None
+    logits_source: str | None
+
+
+def with_example(model, source):
+    """The batches again, and a few inputs of the first one."""
+    source = iter(source)
+    first = next(source, None)
+    if first is None:
+        raise ValueError("The calibration data is empty: 0 batches.")
+    inputs = for_model(first[0])
+    if not _has_fixed_batch(model):
+        inputs = keras.tree.map_structure(lambda leaf: leaf[:4], inputs)
+    return itertools.chain([first], source), inputs
+
+
+def _has_fixed_batch(model):
+    given = keras.tree.flatten(getattr(model, "inputs", None) or [])
+    return bool(stateful_layers(model)) or any(
+        tensor.shape[:1] != (None,) for tensor in given
+    )
+
+
+def up_to_logits(model, from_logits, fuse, example):
+    """Find the part of a model that gives logits.
+
+    Args:
+        model: the user's model.
+        from_logits: `None`, or what the user says about its outputs.
+        fuse: whether the layer that computes the logits must be copied.
+        example: inputs on which the part is compared with the model.
+
+    Returns:
+        `Network`.
+
+    Raises:
+        ValueError: with `fuse`, if the logits are not found.
+    """
+    if endings.has_graph(model):
+        head = find_head(model)
+        twin = fuse and (head.activation or from_logits is not False)
+        if twin:
+            head = find_head(model, twin=True)
+        if twin or head.activation:
+            network = keras.Model(head.inputs, head.tensor)
+            if _computes_the_same(model, network, head.activation, example):
+                before = f"before {head.activation}"
+                return Network(
+                    network, head, before if head.activation else "logits"
+                )
+            checks.refuse_or_warn_of_other_outputs(model, head, fuse)
+            return Network(model, None, LOG_OF_PROBABILITIES)
+    elif fuse:
+        raise ValueError(
+            "`fuse=True` needs a Functional or Sequential model, whose "
+            f"last layer can be found. Received: {type(model).__name__}. "
+            "Leave out `fuse`."
+        )
+    kind = endings.output_kind(model)
+    if from_logits is not None:
+        kind = "logits" if from_logits else "probabilities"
+    return Network(model, None, SOURCES[kind])
+
+
+def _computes_the_same(model, network, activation, example):
+    """Whether a network's logits give the model's outputs on real data."""
+    with states_kept(model):
+        expected = as_array(model(example, training=False))
+    with states_kept(model):
+        logits = as_array(network(example, training=False))
+    # Half precision, or the fast float32 of a GPU, has fewer digits.
+    half = min(expected.dtype.itemsize, logits.dtype.itemsize) < 4
+    tolerance = 2e-2 if half else 1e-3
+    expected, logits = (part.astype("float64") for part in (expected, logits))
+    if activation == "softmax":
+        logits = np.exp(arrays.log_softmax(logits))
+    elif activation == "sigmoid":
+        logits = arrays.sigmoid(logits)
+    else:
+        tolerance *= max(1.0, np.abs(expected).max(initial=0))
+    if logits.shape != expected.shape:
+        return False
+    # NaN is refused later, with a message.
+    difference = np.abs(logits - expected)
+    return bool(np.nan_to_num(difference).max(initial=0) <= tolerance)
+
+
+def as_logits(network, scores, from_logits, fuse):
+    """Outputs of a network as logits, and where they come from.
+
+    Args:
+        network: `Network`.
+        scores: its outputs, `(n, num_classes)`; they may be overwritten.
+        from_logits: what the user said, for messages.
+        fuse: the same.
+
+    Raises:
+        ValueError: if the outputs contradict what is known, or nothing is.
+    """
+    source = network.logits_source or checks.source_of(scores)
+    if source == "logits":
+        checks.refuse_probabilities(scores, from_logits)
+    if source != LOG_OF_PROBABILITIES:
+        return scores, source
+    checks.check_probabilities(scores, fuse)
+    warnings.warn(
+        "No final softmax was found in the model's graph: the map is fitted to "
+        "the logarithm of its probabilities.",
+        stacklevel=3,
+    )
+    layer = LogProbabilities()
+    for part in blocks(scores):
+        scores[part] = as_array(layer(scores[part]))
+    return scores, source
+
+
+def assemble(model, network, layer, output, fuse, num_units):
+    """The calibrated model: network, map, and the final activation.
+
+    Args:
+        model: the user's model.
+        network: `Network` that was run.
+        layer: the fitted map, with its record.
+        output: `"probabilities"` or `"logits"`.
+        fuse: whether the map goes into the weights of the last layer.
+        num_units: size of the class axis of the outputs.
+
+    Returns:
+        A `keras.Model`.
+    """
+    record = layer.record
+    name = f"{model.name}_calibrated"
+    stages = [layer]
+    if record["logits_source"] == LOG_OF_PROBABILITIES:
+        stages = [LogProbabilities(name="log_probabilities"), layer]
+    if fuse:
+        fuse_into(network.head.layer, layer.as_affine(max(2, num_units)))
+        # Plain Keras files carry no record: see `refuse_the_same_data`.
+        name = f"{name}_{record['fingerprint']}"
+        stages = []
+    if output == "probabilities":
+        activation = keras.layers.Activation(
+            "sigmoid" if num_units == 1 else "softmax",
+            dtype="float32",
+            name=free_name(network.model, "probabilities"),
+        )
+        stages = [*stages, activation]
+    if endings.has_graph(model):
+        tensor = network.model.outputs[0]
+        for stage in stages:
+            tensor = stage(tensor)
+        calibrated = keras.Model(endings.inputs_of(model), tensor, name=name)
+    else:
+        top = keras.Sequential(stages, name="calibrated_head")
+        calibrated = CalibratedModel(model, top, name=name)
+    if fuse:
+        calibrated._calibration_record = record
+    return calibrated
+
+
+def compile_for_evaluate(model, output, samples, ignore_class):
+    """Compile with losses of Keras, so that `evaluate` works.
+
+    Args:
+        model: the calibrated model.
+        output: `"probabilities"` or `"logits"`.
+        samples: the `Samples` that it was calibrated on.
+        ignore_class: `None`, or the label that is ignored.
+    """
+    from_logits = output == "logits"
+    metrics = ["accuracy"]
+    if samples.scores.shape[-1] == 1:
+        if from_logits:
+            metrics = [keras.metrics.BinaryAccuracy(threshold=0.0)]
+        loss = keras.losses.BinaryCrossentropy(from_logits)
+    elif samples.one_hot:
+        loss = keras.losses.CategoricalCrossentropy(from_logits)
+    else:
+        loss = keras.losses.SparseCategoricalCrossentropy(
+            from_logits, ignore_class
+        )
+        if ignore_class is not None:
+            metrics = []  # Keras' accuracy would count the ignored label
+    # An optimizer without slots, so that a saved file loads without a warning.
+    model.compile("sgd", loss=loss, metrics=metrics)

@@ -1,0 +1,82 @@
+"""What `kc.calibrate` did, as the dictionary that a model's file carries."""
+
+import dataclasses
+import pprint
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CalibrationRecord:
+    """Every key of `kc.calibration_record`, written once.
+
+    All values are JSON values. NLL is in nats, ECE in `[0, 1]`; both are
+    weighted means over the calibration data.
+
+    Attributes:
+        method: name of the map, or the class of a layer that was passed in.
+        objective: name of what the map minimizes.
+        objective_arguments: the settings of the objective.
+        class_loss_scaling: `None`, or the normalization of the class losses.
+        num_samples: number of samples with a weight above 0 and a valid label.
+        num_classes: number of classes; 2 for one sigmoid unit.
+        rejected: whether the fitted map made the model worse, so that the new
+            model predicts what the old one predicts.
+        logits_source: `"logits"`, `"before softmax"`, `"before sigmoid"` or
+            `"log of probabilities"`.
+        nll_before: NLL of the model.
+        nll_after: NLL with the fitted map, also if it was rejected.
+        ece_before: ECE of the model.
+        ece_after: ECE with the fitted map, also if it was rejected.
+        ece_num_bins: number of bins of equal width of both ECEs.
+        fingerprint: hash of the inputs, which does not depend on their order.
+        keras_calib_version: version of the library that wrote the record.
+        trials: for `method="auto"` only: what each map scored, see `choose`.
+        fitted: what the map's `fit` found; its keys stand beside the others.
+
+            - `temperature`, `temperatures`, `temperature_quartiles`, `mixture`,
+              `slope`, `slopes`, `intercept`, `a`, `b`, `c`, `margin`:
+              parameters;
+            - `num_bins`, `num_knots`, `num_levels`, `per_class`, `family`,
+              `parameters`, `regularization`, `smooth_targets`: settings;
+            - `stop_reason`, `iterations`, `largest_gradient`,
+              `objective_value`: how the solver ended;
+            - `absent_classes`, `classes_absent`: classes without a sample;
+            - `scaling_slope`, `scaling_span`, `class_weights`,
+              `class_weights_change`, `class_loss_reduction`: with
+              `class_loss_scaling` only.
+    """
+
+    method: str
+    objective: str
+    objective_arguments: dict[str, Any]
+    class_loss_scaling: str | None
+    num_samples: int
+    num_classes: int
+    rejected: bool
+    logits_source: str
+    nll_before: float
+    nll_after: float
+    ece_before: float
+    ece_after: float
+    ece_num_bins: int
+    fingerprint: str
+    keras_calib_version: str
+    trials: dict[str, dict[str, Any]] | None = None
+    fitted: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All keys on one level; `trials` only if there are any."""
+        # Not `asdict`, which would copy the lists in `fitted`.
+        known = dict(vars(self))
+        fitted = known.pop("fitted")
+        if self.trials is None:
+            del known["trials"]
+        # Both have `nll_after`: the one here is that of the model's outputs.
+        return {**fitted, **known}
+
+
+class PrintedRecord(dict):
+    """A record that prints one key per line."""
+
+    def __str__(self) -> str:
+        return pprint.pformat(dict(self), compact=True, sort_dicts=False)

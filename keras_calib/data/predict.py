@@ -1,0 +1,155 @@
+"""One pass of a network over batches: outputs, masks, and what is kept.
+
+`predict` of Keras loses the mask of the outputs and takes the states of
+recurrent layers along.
+"""
+
+import collections
+import contextlib
+import types
+
+import keras
+import numpy as np
+
+from keras_calib.inputs.arrays import as_array
+from keras_calib.keras_private import flatten_layers
+from keras_calib.keras_private import keras_mask
+from keras_calib.ops.replicas import num_replicas
+
+
+def stateful_layers(model):
+    """Recurrent layers that carry their state from batch to batch."""
+    return [
+        layer
+        for layer in flatten_layers(model)
+        if getattr(layer, "stateful", False) and hasattr(layer, "states")
+    ]
+
+
+@contextlib.contextmanager
+def states_kept(model, *, reset=False):
+    """Give stateful layers their states back when the block ends.
+
+    Args:
+        model: a `keras.Model`.
+        reset: whether the block starts from zero states.
+    """
+    layers = [layer for layer in stateful_layers(model) if layer.states]
+    # Keras does not track states as variables of the layer.
+    states = keras.tree.flatten([layer.states for layer in layers])
+    before = [np.array(keras.ops.convert_to_numpy(state)) for state in states]
+    if reset:
+        for layer in layers:
+            layer.reset_state()
+    try:
+        yield
+    finally:
+        for state, value in zip(states, before, strict=True):
+            state.assign(value)
+
+
+def outputs_and_mask(network, x):
+    """Output of a network for one batch, and Keras' mask of this output.
+
+    `predict_on_batch` loses the mask. Where a layer can make one (see
+    `may_mask`), a second model that returns it, too, is compiled instead; it
+    shares the network's layers, and is kept with the network for the next
+    call. Otherwise this is `network.predict_on_batch(x)`.
+
+    Args:
+        network: a built `keras.Model` with one output.
+        x: inputs of one batch, NumPy arrays or tensors of the backend.
+
+    Returns:
+        outputs: array, `(batch, ..., num_classes)`.
+        mask: boolean array, `(batch, ...)`, false where an element is padding;
+            `None` where Keras has no mask.
+
+    Raises:
+        ValueError: if the network has several outputs, or its mask does not
+            fit its output.
+    """
+    runner = _with_mask(network) if may_mask(network) else network
+    found = runner.predict_on_batch(x)
+    outputs, mask = found if isinstance(found, _Masked) else (found, None)
+    if isinstance(outputs, dict | list | tuple):
+        raise ValueError(
+            "Calibration needs a model with one output, the class scores. "
+            f"Received: a {type(outputs).__name__} of {len(outputs)} outputs. "
+            "Pass a model that returns a single one of them."
+        )
+    # Each replica of a strategy is given the whole batch.
+    length = len(outputs) // num_replicas(network)
+    outputs = as_array(outputs)[:length]
+    return outputs, _fitting(mask, outputs, length)
+
+
+def _fitting(mask, outputs, length):
+    if mask is None:
+        return None
+    mask = as_array(mask)[:length].astype(bool)
+    if mask.shape == (*outputs.shape[:-1], 1):
+        mask = mask[..., 0]
+    if mask.shape != outputs.shape[: mask.ndim] or mask.ndim == outputs.ndim:
+        raise ValueError(
+            "The mask of the model's output does not fit the output. Received: "
+            f"a mask of shape {mask.shape}, an output of shape "
+            f"{outputs.shape}. A layer that removes the time axis must not "
+            "pass its mask on: return `None` from its `compute_mask`."
+        )
+    return mask
+
+
+def may_mask(network):
+    """Whether any layer of a network can make a mask.
+
+    Such layers are `Masking`, embeddings with `mask_zero=True`, and layers
+    from outside Keras with a `compute_mask` of their own.
+    """
+    return any(map(_makes_mask, flatten_layers(network)))
+
+
+def _makes_mask(layer):
+    if isinstance(layer, keras.layers.Masking):
+        return True
+    if getattr(layer, "mask_zero", False):
+        return True
+    module = getattr(type(layer).compute_mask, "__module__", "")
+    return module.split(".")[0] != "keras"
+
+
+class _WithMask(keras.Model):
+    """A network that returns its output, and its mask where it has one."""
+
+    def __init__(self, network):
+        super().__init__(name="with_mask", autocast=False)
+        self.network = network
+        self.run_eagerly = network.run_eagerly
+        self.jit_compile = network.jit_compile
+        self.built = True
+
+    def call(self, inputs):
+        outputs = self.network(inputs, training=False)
+        if isinstance(outputs, dict | list | tuple):
+            return outputs
+        mask = keras_mask(outputs)
+        return outputs if mask is None else _Masked(outputs, mask)
+
+
+_Masked = collections.namedtuple("_Masked", ["outputs", "mask"])
+# The attribute of a network that holds its `_WithMask`.
+_RUNNER = "_keras_calib_runner"
+
+
+def _with_mask(network):
+    holder = vars(network).get(_RUNNER)
+    settings = network.run_eagerly, network.jit_compile
+    if holder is None or holder.settings != settings:
+        strategy = getattr(network, "distribute_strategy", None)
+        scope = strategy.scope if strategy else contextlib.nullcontext
+        with scope():
+            model = _WithMask(network)
+        # Past Keras, which would track the model as a part of the network.
+        holder = types.SimpleNamespace(model=model, settings=settings)
+        object.__setattr__(network, _RUNNER, holder)
+    return holder.model

@@ -1,0 +1,268 @@
+"""What a network ends in: logits, a softmax or a sigmoid.
+
+The graph proves it only through operations whose last step is known.
+"""
+
+import keras
+from keras import layers
+
+from keras_calib.keras_graph.calibrated_model import CalibratedModel
+from keras_calib.keras_private import flatten_layers
+from keras_calib.keras_private import producer
+
+# Layers whose `call` applies `activation` last.
+FINAL = (
+    *(layers.Dense, layers.EinsumDense),
+    *(layers.Conv1D, layers.Conv2D, layers.Conv3D),
+    *(layers.Conv1DTranspose, layers.Conv2DTranspose, layers.Conv3DTranspose),
+    *(layers.DepthwiseConv1D, layers.DepthwiseConv2D),
+    *(layers.SeparableConv1D, layers.SeparableConv2D),
+)
+# Layers that return their input in inference.
+IDENTITY = (
+    *(layers.Identity, layers.ActivityRegularization, layers.Dropout),
+    *(layers.SpatialDropout1D, layers.SpatialDropout2D),
+    *(layers.SpatialDropout3D, layers.AlphaDropout),
+    *(layers.GaussianDropout, layers.GaussianNoise),
+)
+# Operations that only rearrange rows if the last axis keeps its size.
+REARRANGING = ("Reshape", "Cast")
+FUNCTIONS = {
+    "softmax": (keras.activations.softmax, keras.ops.softmax),
+    "sigmoid": (keras.activations.sigmoid, keras.ops.sigmoid),
+    # Log-probabilities are logits: their softmax returns the probabilities.
+    "linear": (
+        keras.activations.linear,
+        keras.activations.log_softmax,
+        keras.ops.log_softmax,
+        None,
+    ),
+}
+# Operations of Keras that are an activation and nothing else.
+ACTIVATIONS = {
+    "Softmax": "softmax",
+    "Sigmoid": "sigmoid",
+    "LogSoftmax": "linear",
+}
+KINDS = {
+    "softmax": "probabilities",
+    "sigmoid": "probabilities",
+    "linear": "logits",
+}
+
+
+def output_kind(model: keras.Model) -> str | None:
+    """What a model's output is, as far as its graph proves it.
+
+    A layer proves it only if its activation is its last step: `Dense`,
+    `EinsumDense`, convolutions, `Activation`, `Softmax`, `ops.softmax` and
+    `ops.sigmoid`, `TimeDistributed` around one of them, and nested models.
+    Operations that do not change rows in inference may follow, such as
+    `Dropout`, `Reshape` and casts. The average of softmax outputs has
+    probabilities. Recurrent and attention layers, `Lambda`, `Rescaling` and
+    custom layers prove nothing.
+
+    Several sigmoid units are probabilities, but not of a softmax: see
+    `refuse_several_sigmoids`.
+
+    Args:
+        model: a `keras.Model`. One without a graph (subclassed) may have an
+            attribute `output_kind` with the answer.
+
+    Returns:
+        `"logits"`, `"probabilities"`, or `None` if it is unknown, so that
+        `from_logits=` has to be passed.
+
+    Example:
+        >>> import keras
+        >>> from keras_calib.keras_graph.endings import output_kind
+        >>> model = keras.Sequential([keras.Input((2,)),
+        ...                           keras.layers.Dense(3, "softmax")])
+        >>> output_kind(model)
+        'probabilities'
+    """
+    said = getattr(model, "output_kind", None)
+    if said in ("logits", "probabilities"):
+        return said
+    return KINDS.get(final_activation(model) or "")
+
+
+def final_activation(model: keras.Model) -> str | None:
+    """The last function of a model's graph, as far as the graph proves it.
+
+    Args:
+        model: a `keras.Model`.
+
+    Returns:
+        `"softmax"`, `"sigmoid"`, `"linear"` (logits), or `None`; see
+        `output_kind`.
+    """
+    return ending(model)[0]
+
+
+def ending(model, tensor=None):
+    """The last function of a model, and whether it can be taken off.
+
+    Args:
+        model: a `keras.Model`.
+        tensor: a symbolic tensor of the model; its only output by default.
+
+    Returns:
+        activation: see `final_activation`.
+        removable: whether the graph contains the input of that function.
+    """
+    if isinstance(model, CalibratedModel):
+        return final_activation(model.head), False
+    if tensor is None:
+        if not has_graph(model) or len(model.outputs) != 1:
+            return None, False
+        tensor = model.outputs[0]
+    operation, arguments = producer(model, tensor)
+    if isinstance(operation, keras.Model):
+        activation, removable = ending(operation)
+        if removable:
+            removable = not is_used_before(model, operation, arguments)
+        return activation, removable
+    if is_identity(operation) or rearranges(operation, arguments, tensor):
+        return ending(model, arguments[0])
+    if type(operation) is layers.Average:
+        found = {ending(model, argument)[0] for argument in arguments}
+        return (found.pop() if len(found) == 1 else None), False
+    declared = getattr(operation, "ends_in", None)
+    if declared is not None:
+        return declared, False
+    return _activation(operation, arguments, tensor), True
+
+
+def is_used_before(model, nested, arguments):
+    """Whether layers of a nested model also compute its inputs.
+
+    A second nested model would then share them with the first, and Keras
+    cannot load a file of layers that two nested models share.
+    """
+    before = keras.Model(inputs_of(model), arguments, name="before")
+    inside = {id(layer) for layer in flatten_layers(nested) if layer.variables}
+    return any(id(layer) in inside for layer in flatten_layers(before))
+
+
+def inputs_of(model):
+    """A model's symbolic inputs, in the structure that it is called with."""
+    # A Sequential has a list of one, and is called with the tensor itself.
+    single = isinstance(model, keras.Sequential)
+    return model.inputs[0] if single else model.input
+
+
+def refuse_several_sigmoids(model: keras.Model) -> None:
+    """Refuse a model whose graph ends in more than one sigmoid unit.
+
+    Raises:
+        ValueError: if it does, with what to do.
+    """
+    num_units = model.outputs[0].shape[-1] if has_graph(model) else 1
+    if final_activation(model) == "sigmoid" and num_units != 1:
+        raise ValueError(
+            "Several sigmoid units are a multi-label model: their "
+            "probabilities do not exclude each other, and no softmax "
+            f"describes them. Received: model {model.name!r} with {num_units} "
+            "sigmoid units. Give it a softmax, or calibrate one label at a "
+            "time: `keras.Model(model.input, model.output[..., i:i + 1])` with "
+            "`y[..., i]`."
+        )
+
+
+def has_graph(model: keras.Model) -> bool:
+    """Whether a model is Functional or Sequential, so that its end is known."""
+    if not getattr(model, "outputs", None):
+        return False
+    # A subclass may be built from inputs and outputs, but override `call`.
+    return type(model).call.__module__.split(".")[0] == "keras"
+
+
+def check_one_output(model: keras.Model, name: str | None = None) -> None:
+    """Refuse a graph with several outputs, or with a list or dict of them.
+
+    Raises:
+        ValueError: if there are any.
+    """
+    structure = getattr(model, "output", None)
+    if len(model.outputs) != 1 or isinstance(structure, dict | list):
+        raise ValueError(
+            "A model needs one output, the class scores as a tensor. Received: "
+            f"{name or f'model {model.name!r}'} with the outputs "
+            f"{model.output_names}. Pass `keras.Model(model.inputs, "
+            "model.outputs[i])`."
+        )
+
+
+def is_identity(operation):
+    """Whether a layer returns its input in inference."""
+    if type(operation) is layers.Activation:
+        return operation.activation is keras.activations.linear
+    return type(operation) in IDENTITY
+
+
+def rearranges(operation, arguments, tensor):
+    """Whether rows of the output are rows of the only input."""
+    if len(arguments) != 1 or arguments[0].shape[-1] is None:
+        return False
+    if arguments[0].shape[-1] != tensor.shape[-1]:
+        return False
+    if type(operation) is layers.Permute:
+        return operation.dims[-1] == len(operation.dims)
+    if type(operation) is layers.Flatten:
+        return operation.data_format == "channels_last"
+    return _of_keras(operation) and type(operation).__name__ in REARRANGING
+
+
+def _of_keras(operation):
+    return type(operation).__module__.split(".")[0] == "keras"
+
+
+def _activation(operation, arguments, tensor):
+    """The function that an operation applies last, or `None` if unknown."""
+    if is_activation(operation):
+        if len(arguments) != 1:
+            return None  # a softmax with a mask
+        if isinstance(operation, layers.Activation):
+            return name_of(operation.activation)
+        last = getattr(operation, "axis", -1) in (
+            -1,
+            None,
+            len(tensor.shape) - 1,
+        )
+        return ACTIVATIONS[type(operation).__name__] if last else None
+    if type(operation) is layers.TimeDistributed:
+        operation = operation.layer
+    if not applies_activation_last(operation):
+        return None
+    if getattr(operation, "data_format", None) == "channels_first":
+        return None  # a softmax over the last axis, which is not the classes
+    return name_of(operation.activation)
+
+
+def is_activation(operation):
+    """Whether an operation is an activation and nothing else."""
+    if type(operation) in (layers.Activation, layers.Softmax):
+        return True
+    is_layer = isinstance(operation, layers.Layer)
+    known = type(operation).__name__ in ACTIVATIONS
+    return known and not is_layer and _of_keras(operation)
+
+
+def applies_activation_last(operation):
+    """Whether a layer's `activation` is certainly its last step."""
+    # A subclass with a `call` of its own may compute something else.
+    return any(
+        isinstance(operation, kind) and type(operation).call is kind.call
+        for kind in FINAL
+    )
+
+
+def name_of(function):
+    """`"softmax"`, `"sigmoid"`, `"linear"`, or `None` if unknown."""
+    if isinstance(function, layers.Softmax):
+        return "softmax" if function.axis == -1 else None
+    for name, functions in FUNCTIONS.items():
+        if any(function is known for known in functions):
+            return name
+    return None

@@ -1,0 +1,58 @@
+"""Layers that networks share, and still share after loading from a file."""
+
+import keras
+
+
+def shared_layers(networks):
+    """Layers with variables that several networks contain, for the config.
+
+    Returns:
+        A list of `[i, j, name]`: network `i` has a layer of network `j < i`.
+
+    Raises:
+        ValueError: for shared layers that cannot be restored from a file.
+    """
+    found, owner, covered = [], {}, set()
+    for i, network in enumerate(networks):
+        for layer in network.layers:
+            if id(layer) in owner and getattr(network, "outputs", None):
+                found.append([i, owner[id(layer)], layer.name])
+                covered |= {id(variable) for variable in layer.variables}
+            elif layer.variables:
+                owner[id(layer)] = i
+    seen = {}
+    for i, network in enumerate(networks):
+        for variable in network.variables:
+            first = seen.setdefault(id(variable), i)
+            if first != i and id(variable) not in covered:
+                raise ValueError(
+                    "Networks that are saved together can share layers of "
+                    "Functional and Sequential models, not layers deeper "
+                    f"inside. Received: the shared state {variable.path!r}. "
+                    "Save `pair.primary`, or share the outermost layer."
+                )
+    return found
+
+
+def share_again(networks, shared):
+    """Networks read from a file, with the layers that they shared.
+
+    Args:
+        networks: list of `keras.Model`.
+        shared: what `shared_layers` returned for the saved networks.
+    """
+    networks = list(networks)
+    for i in sorted({entry[0] for entry in shared}):
+        layers = {
+            name: networks[j].get_layer(name)
+            for owner, j, name in shared
+            if owner == i
+        }
+
+        def again(layer, layers=layers):
+            return layers.get(layer.name, layer)
+
+        networks[i] = keras.models.clone_model(
+            networks[i], clone_function=again
+        )
+    return networks

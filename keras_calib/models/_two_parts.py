@@ -1,0 +1,173 @@
+"""One data set of two parts: batches of the first, then of the second.
+
+Each batch says which part it belongs to: `{"inputs": x, "held_out": flags}`.
+"""
+
+import keras
+import numpy as np
+
+from keras_calib.data import batches
+from keras_calib.data.indexed_arrays import IndexedArrays
+from keras_calib.data.sample_index import INPUTS
+from keras_calib.inputs.arrays import as_array
+
+HELD_OUT = "held_out"
+
+
+def read_arrays(name, x, y, sample_weight=None):
+    """`(x, y)` or `(x, y, sample_weight)` as NumPy arrays of one length."""
+    whole = (x, y) if sample_weight is None else (x, y, sample_weight)
+    whole = keras.tree.map_structure(as_array, whole)
+    batches.check_same_length(whole, f" in {name}")
+    return whole
+
+
+def last_fraction(whole, fraction):
+    """The samples before the last ones, and the last ones, as Keras does."""
+    if not 0 < fraction < 1:
+        raise ValueError(
+            "`validation_split` must be between 0 and 1. "
+            f"Received: validation_split={fraction}."
+        )
+    size = len(whole[1])
+    first = int(size * (1 - fraction))
+    if not 0 < first < size:
+        raise ValueError(
+            "Training and validation both need samples. Received: "
+            f"{size} samples, validation_split={fraction}."
+        )
+    return batches.take(whole, slice(first)), batches.take(
+        whole, slice(first, None)
+    )
+
+
+def random_fraction(whole, fraction, seed):
+    """The samples that are left, and a random fraction of them."""
+    size = len(whole[1])
+    number = max(round(size * fraction), 1)
+    if number >= size:
+        raise ValueError(
+            "Both parts need samples. Received: "
+            f"{size} samples, penalty_split={fraction}."
+        )
+    order = np.random.default_rng(seed).permutation(size)
+    chosen = np.sort(order[number:]), np.sort(order[:number])
+    return batches.take(whole, chosen[0]), batches.take(whole, chosen[1])
+
+
+def of_arrays(majority, held_out, **kwargs):
+    """A data set of two tuples of arrays.
+
+    Args:
+        majority: `(x, y)` or `(x, y, sample_weight)`.
+        held_out: a tuple of the same length.
+        **kwargs: see `IndexedArrays`.
+    """
+    if len(majority) != len(held_out):
+        raise ValueError(
+            "Both parts are `(x, y)`, or both `(x, y, sample_weight)`. "
+            f"Received: {len(majority)} and {len(held_out)} arrays."
+        )
+    return _PyDatasets(
+        *(
+            IndexedArrays(*part, index=False, **kwargs)
+            for part in (majority, held_out)
+        )
+    )
+
+
+def of_datasets(majority, held_out):
+    """A data set of two of the same kind.
+
+    Raises:
+        ValueError: for data sets of other kinds, or endless ones.
+    """
+    both = majority, held_out
+    if all(map(batches.is_tf_data, both)):
+        chain = _chain_tf_data
+    elif all(isinstance(part, keras.utils.PyDataset) for part in both):
+        chain = _PyDatasets
+    elif all(map(batches.is_loader, both)):
+        chain = _chain_loaders
+    else:
+        raise ValueError(
+            "Interleaved training takes arrays `fit(x, y)`, which it splits, "
+            "or two data sets of one kind (`tf.data.Dataset`, `PyDataset` or "
+            "torch `DataLoader`): `fit(majority, penalty_data=...)`. Received: "
+            f"{type(majority).__name__} and penalty_data="
+            f"{type(held_out).__name__}."
+        )
+    if batches.ENDLESS in map(batches.num_batches, both):
+        raise ValueError(
+            "Each part must end, so that the other has its turn. "
+            "Received: endless data. Leave out `repeat()`."
+        )
+    return chain(majority, held_out)
+
+
+def _flagged(batch, flags):
+    # As uint8: Keras sums over replicas whatever is in a batch, and bool
+    # cannot be summed.
+    return ({INPUTS: batch[0], HELD_OUT: flags}, *batch[1:])
+
+
+class _PyDatasets(keras.utils.PyDataset):
+    """One `PyDataset` after the other."""
+
+    def __init__(self, majority, held_out):
+        super().__init__(
+            workers=majority.workers,
+            use_multiprocessing=majority.use_multiprocessing,
+            max_queue_size=majority.max_queue_size,
+        )
+        self.parts = (majority, held_out)
+
+    @property
+    def num_batches(self):
+        return sum(part.num_batches for part in self.parts)
+
+    def __getitem__(self, i):
+        first = self.parts[0].num_batches
+        part = int(i >= first)
+        batch = self.parts[part][i - part * first]
+        size = int(keras.tree.flatten(batch)[0].shape[0])
+        return _flagged(batch, np.full(size, part, "uint8"))
+
+    def on_epoch_begin(self):
+        for part in self.parts:
+            part.on_epoch_begin()
+
+    def on_epoch_end(self):
+        for part in self.parts:
+            part.on_epoch_end()
+
+
+def _chain_tf_data(majority, held_out):
+    import tensorflow as tf
+
+    def flagged(flag):
+        def add(*batch):
+            size = tf.shape(tf.nest.flatten(batch)[0])[0]
+            return _flagged(batch, tf.fill([size], tf.cast(flag, "uint8")))
+
+        return add
+
+    return majority.map(flagged(0)).concatenate(held_out.map(flagged(1)))
+
+
+def _chain_loaders(majority, held_out):
+    import torch
+
+    class Chained(torch.utils.data.IterableDataset):
+        def __len__(self):
+            return len(majority) + len(held_out)
+
+        def __iter__(self):
+            for flag, part in enumerate((majority, held_out)):
+                for batch in part:
+                    size = len(keras.tree.flatten(batch[0])[0])
+                    flags = torch.full((size,), flag, dtype=torch.uint8)
+                    yield _flagged(batch, flags)
+
+    # The loaders inside make the batches, with workers of their own.
+    return torch.utils.data.DataLoader(Chained(), batch_size=None)

@@ -1,0 +1,128 @@
+"""Which fits are rejected: the rule, however an objective is passed in."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from keras_calib.calibration._fit import is_worse
+from keras_calib.layers._objectives import NAMES
+from keras_calib.layers._objectives import resolve_objective
+from tests.calibration.networks import X
+from tests.calibration.networks import Y
+from tests.calibration.networks import built
+from tests.calibration.networks import dense
+from tests.calibration.networks import functional
+
+LOGITS = {"from_logits": True}
+SAME = {
+    "nll": [
+        "nll",
+        NAMES["nll"](),
+        keras.losses.SparseCategoricalCrossentropy(**LOGITS),
+        keras.losses.CategoricalCrossentropy(**LOGITS),
+    ],
+    "ece": ["ece", NAMES["ece"]()],
+    "soft-binned ECE": [
+        "soft_binned_ece",
+        NAMES["soft_binned_ece"](),
+        kc.losses.SoftBinnedECE(primary=None, **LOGITS),
+    ],
+    "focal": [
+        "focal",
+        NAMES["focal"](),
+        kc.losses.FocalLoss(gamma=3.0, **LOGITS),
+    ],
+    "smoothing": [
+        "label_smoothing",
+        NAMES["label_smoothing"](),
+        keras.losses.CategoricalCrossentropy(label_smoothing=0.05, **LOGITS),
+    ],
+}
+# By the objective: whether NLL, ECE, or both must have risen.
+RULES = {
+    "nll": lambda nll, ece: nll,
+    "ece": lambda nll, ece: ece,
+    "soft-binned ECE": lambda nll, ece: ece,
+    "focal": lambda nll, ece: nll and ece,
+    "smoothing": lambda nll, ece: nll and ece,
+}
+
+
+class OwnTemperature(kc.layers.TemperatureScaling):
+    pass
+
+
+class OwnHistogram(kc.layers.HistogramBinning):
+    pass
+
+
+def verdicts(layer, objective, scaling=None):
+    return [
+        is_worse(
+            layer,
+            objective,
+            scaling,
+            {
+                "nll_before": 1.0,
+                "nll_after": 1.1 if nll else 0.9,
+                "ece_before": 0.1,
+                "ece_after": 0.2 if ece else 0.05,
+            },
+        )
+        for nll, ece in itertools.product([False, True], repeat=2)
+    ]
+
+
+@pytest.mark.parametrize("kind", SAME)
+def test_rule_depends_on_the_objective_alone(kind):
+    layer = OwnTemperature()
+    expected = [
+        RULES[kind](nll, ece)
+        for nll, ece in itertools.product([False, True], repeat=2)
+    ]
+    for objective in SAME[kind]:
+        objective = resolve_objective(objective, layer)
+        assert verdicts(layer, objective) == expected
+
+
+@pytest.mark.parametrize(
+    "kind", [kc.layers.HistogramBinning, OwnHistogram], ids=["ours", "own"]
+)
+def test_maps_fitted_by_frequencies_must_be_worse_in_both(kind):
+    layer = kind()
+    objective = resolve_objective("nll", layer)
+    assert verdicts(layer, objective) == [False, False, False, True]
+
+
+def test_class_loss_scaling_must_be_worse_in_both():
+    layer = kc.layers.TemperatureScaling()
+    objective = resolve_objective("nll", layer)
+    expected = [False, False, False, True]
+    assert verdicts(layer, objective, "normal") == expected
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["ece", "soft-binned ECE"])
+def test_equal_objectives_give_equal_models(kind):
+    model = built(functional(dense("softmax")))
+    # Labels that no temperature calibrates, so that a fit may do harm.
+    labels = np.where(np.arange(len(Y)) % 3 == 0, (Y + 1) % 3, Y)
+    found = [
+        kc.calibration_record(
+            kc.calibrate(model, X, labels, objective=objective, verbose=0)
+        )
+        for objective in SAME[kind][:2]
+    ]
+    assert found[0] == found[1]
+
+
+def test_fuse_with_a_softmax_and_from_logits_false():
+    model = built(functional(dense("softmax")))
+    plain = kc.calibrate(model, X, Y, verbose=0)
+    fused = kc.calibrate(model, X, Y, fuse=True, from_logits=False, verbose=0)
+    np.testing.assert_allclose(
+        fused.predict(X, verbose=0), plain.predict(X, verbose=0), atol=1e-6
+    )
