@@ -167,7 +167,7 @@ BY_POSITION = {
     "calibration.CalibratedModel": {"network", "head"},
     "callbacks.AdaFocalSchedule": {"validation_data"},
     "callbacks.CalibrationMonitor": {"validation_data"},
-    "callbacks.ReliabilityDiagram": {"path", "validation_data"},
+    "callbacks.ReliabilityDiagram": {"path_or_log_dir"},
     "callbacks.TemperatureTracker": {"validation_data"},
     "datasets.load": {"name"},
     "datasets.inexact_images": {"name"},

@@ -1,7 +1,7 @@
 """Calibration errors of validation data in the logs of each epoch."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 from keras_calib._typing import Logs
@@ -58,7 +58,7 @@ class CalibrationMonitor(PredictingCallback):
         self,
         validation_data: Any = None,
         *,
-        metrics: Iterable[str] | None = None,
+        metrics: Collection[str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(validation_data, **kwargs)

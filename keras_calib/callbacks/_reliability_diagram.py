@@ -7,6 +7,7 @@ import re
 import sys
 from typing import Any
 
+from keras_calib._typing import Logs
 from keras_calib.callbacks._predicting_callback import PredictingCallback
 
 EPOCH = re.compile(r"\{epoch(:[^{}]*)?\}")
@@ -94,7 +95,7 @@ class ReliabilityDiagram(PredictingCallback):
         self.tensorboard = tensorboard
         self._writer = None
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if not self.is_due(epoch):
             return
         read = self.predict()
@@ -106,7 +107,7 @@ class ReliabilityDiagram(PredictingCallback):
         if self.tensorboard:
             self._write_event(path, epoch)
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: Logs = None) -> None:
         super().on_train_end(logs)
         if self._writer is not None:
             self._writer.close()

@@ -250,7 +250,7 @@ class CRL(PenalizedLoss):
         check_one_row_per_sample(rows)
         return _ranking(rows, self.correctness(history), self.confidence)
 
-    def correctness(self, history: BatchHistory):
+    def correctness(self, history: BatchHistory) -> Tensor:
         """`c` of each sample in the batch, in `[0, 1]`, a constant."""
         if self.normalization == "fraction":
             return ops.divide_no_nan(history.correct, history.seen)

@@ -11,6 +11,7 @@ from keras import ops
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib.inputs.predictions import read_predictions
+from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.rows import mask_of
 from keras_calib.keras_private import carried_logits
@@ -92,7 +93,7 @@ class CalibrationMetric(keras.metrics.Metric):
     ) -> None:
         self.update_rows(self.rows(y_true, y_pred, sample_weight))
 
-    def update_rows(self, rows):
+    def update_rows(self, rows: Rows) -> None:
         """Add the `Rows` of a batch to the sums."""
         raise NotImplementedError
 
@@ -123,7 +124,15 @@ class CalibrationMetric(keras.metrics.Metric):
                 for part in parts:
                     self.add_to(name, ops.convert_to_tensor(part))
 
-    def rows(self, y_true, y_pred, sample_weight=None, *, axis=None, mask=None):
+    def rows(
+        self,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        axis: int | None = None,
+        mask: Tensor | None = None,
+    ) -> Rows:
         """Read a batch as `Rows`; the first eager batch is checked."""
         rows = as_rows(
             y_true,
@@ -139,7 +148,7 @@ class CalibrationMetric(keras.metrics.Metric):
         self._checked = self._checked or rows.checked
         return rows
 
-    def events(self, rows):
+    def events(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         """Confidence, correctness and weight of the prediction of each row.
 
         Invalid rows get a NaN confidence, because compiled code cannot raise.
@@ -148,7 +157,12 @@ class CalibrationMetric(keras.metrics.Metric):
         confidence = ops.where(rows.faulty, float("nan"), confidence)
         return confidence, correct, rows.weights
 
-    def host_events(self, y_true, y_pred, sample_weight=None):
+    def host_events(
+        self,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """`events` as NumPy arrays if this is cheap, else `None`.
 
         For invalid input it is `None` too, and `events` raises the error.

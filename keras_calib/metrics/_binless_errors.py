@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.rows import Rows
 from keras_calib.metrics import _histogram as histogram
 from keras_calib.metrics._base import CalibrationMetric
 from keras_calib.metrics._binned import BinnedMetric
@@ -103,7 +104,9 @@ class SweepCalibrationError(BinnedMetric):
         self.max_bins = max_bins
         self.add_sums("squares", ())
 
-    def per_event(self, confidence, correct, weight):
+    def per_event(
+        self, confidence: Tensor, correct: Tensor, weight: Tensor
+    ) -> list[Tensor]:
         self.add_to("squares", ops.sum(weight**2))
         return super().per_event(confidence, correct, weight)
 
@@ -199,7 +202,7 @@ class SmoothCalibrationError(CalibrationMetric):
         self.add_sums("nodes", (self.CELLS + 1,))
         self.add_sums("weight", ())
 
-    def update_rows(self, rows):
+    def update_rows(self, rows: Rows) -> None:
         confidence, correct, weight = self.events(rows)
         residual = weight * (confidence - correct)
         place = ops.clip(confidence, 0.0, 1.0) * self.CELLS

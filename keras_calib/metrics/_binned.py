@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.rows import Rows
 from keras_calib.metrics import _histogram as histogram
 from keras_calib.metrics._base import CalibrationMetric
 from keras_calib.ops.bin_errors import INFINITY
@@ -97,13 +98,15 @@ class BinnedMetric(CalibrationMetric):
         ]
         self.add_to("sums", ops.convert_to_tensor(np.array(sums, "float32")))
 
-    def update_rows(self, rows):
+    def update_rows(self, rows: Rows) -> None:
         events = self.events(rows)
         index = interval_index(events[0], self.edges)
         columns = ops.stack(self.per_event(*events))
         self.add_to("sums", bin_sums(columns, index, self.num_cells))
 
-    def per_event(self, confidence, correct, weight):
+    def per_event(
+        self, confidence: Tensor, correct: Tensor, weight: Tensor
+    ) -> list[Tensor]:
         """Terms of each event in the first `num_columns` sums of `Bins`."""
         columns = [weight, weight * (confidence - correct)]
         if self.num_columns > 2:

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib.inputs.rows import Rows
 from keras_calib.metrics._binned import check_bins
 from keras_calib.metrics._mean_metrics import MeanOfRows
 from keras_calib.ops.binning import bin_index
@@ -74,7 +75,7 @@ class BrierScore(MeanOfRows):
         if self.num_bins is not None:
             self.add_sums("sums", (6, self.classes, self.num_bins))
 
-    def update_rows(self, rows):
+    def update_rows(self, rows: Rows) -> None:
         self.create_for(rows.num_classes)
         p = ops.where(rows.faulty[:, None], float("nan"), rows.probabilities)
         hits = rows.one_hot if rows.targets is None else rows.targets

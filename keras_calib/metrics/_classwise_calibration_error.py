@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_calib.inputs.rows import Rows
 from keras_calib.metrics._per_class import PerClassMetric
 
 
@@ -82,7 +83,7 @@ class ClasswiseCalibrationError(PerClassMetric):
         )
         self.threshold = threshold
 
-    def update_rows(self, rows):
+    def update_rows(self, rows: Rows) -> None:
         self.create_for(rows.num_classes)
         p = rows.probabilities
         weight = ops.broadcast_to(rows.weights[:, None], ops.shape(p))

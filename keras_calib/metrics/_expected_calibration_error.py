@@ -5,6 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_calib._typing import Tensor
+from keras_calib.inputs.rows import Rows
 from keras_calib.metrics._binned import BinnedMetric
 from keras_calib.ops.bin_errors import INFINITY
 
@@ -172,7 +174,7 @@ class BinaryCalibrationError(ExpectedCalibrationError):
 
     numpy_events = False
 
-    def events(self, rows):
+    def events(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         if rows.num_classes != 2:
             raise ValueError(
                 "A binary classifier has one sigmoid unit or two classes. "

@@ -81,7 +81,9 @@ class LabelBinnedCalibrationError(BinnedMetric):
         # No cell may contain an edge between bins.
         return histogram.cell_edges(num_bins=self.num_bins)
 
-    def per_event(self, confidence, correct, weight):
+    def per_event(
+        self, confidence: Tensor, correct: Tensor, weight: Tensor
+    ) -> list[Tensor]:
         # Sums of distances from the middle lose fewer digits than those of
         # confidences.
         middle = ops.convert_to_tensor(centers(self.edges), confidence.dtype)

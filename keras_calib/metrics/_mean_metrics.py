@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.tensors import pick
 from keras_calib.keras_private import without_direction
 from keras_calib.metrics._base import CalibrationMetric
@@ -20,7 +21,7 @@ class MeanOfRows(CalibrationMetric):
         super().__init__(**kwargs)
         self.add_sums("mean", (2,))
 
-    def per_row(self, rows):
+    def per_row(self, rows: Rows) -> Tensor:
         raise NotImplementedError
 
     def add_mean(self, rows, values):
@@ -29,7 +30,7 @@ class MeanOfRows(CalibrationMetric):
         values = ops.where(rows.faulty, float("nan"), values) * weight
         self.add_to("mean", ops.stack([ops.sum(weight), ops.sum(values)]))
 
-    def update_rows(self, rows):
+    def update_rows(self, rows: Rows) -> None:
         self.add_mean(rows, self.per_row(rows))
 
     def result(self) -> Tensor:
@@ -71,7 +72,7 @@ class ConfidenceGap(NoPreferredDirection):
         section 2.
     """
 
-    def per_row(self, rows):
+    def per_row(self, rows: Rows) -> Tensor:
         confidence, correct = top_label(rows)
         return confidence - correct
 
@@ -98,7 +99,7 @@ class MeanConfidence(NoPreferredDirection):
         Guo et al., ICML 2017, section 2.
     """
 
-    def per_row(self, rows):
+    def per_row(self, rows: Rows) -> Tensor:
         return top_label(rows)[0]
 
 
@@ -128,7 +129,7 @@ class MeanEntropy(NoPreferredDirection):
         Shannon, "A Mathematical Theory of Communication", 1948, section 6.
     """
 
-    def per_row(self, rows):
+    def per_row(self, rows: Rows) -> Tensor:
         return -ops.sum(rows.probabilities * rows.log_probabilities, axis=-1)
 
 
@@ -171,7 +172,7 @@ class NegativeLogLikelihood(MeanOfRows):
         self.epsilon = epsilon
         self.add_sums("impossible", ())
 
-    def update_rows(self, rows):
+    def update_rows(self, rows: Rows) -> None:
         log_p, zero = self._log_probabilities(rows)
         if rows.targets is None:
             values, lost = -log_p, zero
