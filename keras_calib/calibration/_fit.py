@@ -34,7 +34,8 @@ def fit(method, network, rows, objective, class_loss_scaling):
 
     Args:
         method: a name or a layer.
-        network: the model that gives the logits; new layers get free names.
+        network: the model that returns the logits; a new layer gets a name
+            that is free in it.
         rows: `CalibrationRows`.
         objective: see `CalibrationLayer.adapt`.
         class_loss_scaling: see `CalibrationLayer.adapt`.
@@ -161,6 +162,6 @@ def before_and_after(layer, scores, labels, weight):
         found[f"ece_{moment}"] = expected_calibration_error(
             confidence, correct, NUM_BINS, weights=weight
         )
-    # Of the network itself, which came last.
+    # `correct` is now that of the network without the map.
     found["accuracy"] = float(np.average(correct, weights=weight))
     return found

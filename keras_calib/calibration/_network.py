@@ -1,4 +1,4 @@
-"""The part of a model that gives logits, and the calibrated model around it."""
+"""The part of a model that returns logits; the calibrated model around it."""
 
 import dataclasses
 import itertools
@@ -37,7 +37,8 @@ class Network:
     Attributes:
         model: a `keras.Model`, without the final activation if it was found.
         head: where `model` ends, or `None` if it is the user's model.
-        logits_source: see `CalibrationRecord`; `None` if only the values tell.
+        logits_source: see `CalibrationRecord`; `None` if the graph does not
+            show it.
     """
 
     model: keras.Model
@@ -65,11 +66,11 @@ def _has_fixed_batch(model):
 
 
 def up_to_logits(model, from_logits, fuse, example):
-    """Find the part of a model that gives logits.
+    """Find the part of a model that returns logits.
 
     Args:
         model: the user's model.
-        from_logits: `None`, or what the user says about its outputs.
+        from_logits: `None`, or whether its outputs are logits.
         fuse: whether the layer that computes the logits must be copied.
         example: inputs on which the part is compared with the model.
 
@@ -134,8 +135,8 @@ def as_logits(network, scores, from_logits, fuse):
     Args:
         network: `Network`.
         scores: its outputs, `(n, num_classes)`; they may be overwritten.
-        from_logits: what the user said, for messages.
-        fuse: the same.
+        from_logits: argument of `calibrate`, for messages.
+        fuse: argument of `calibrate`.
 
     Raises:
         ValueError: if the outputs contradict what is known, or nothing is.

@@ -1,7 +1,8 @@
 """One pass of a network over calibration data -> rows of outputs and labels.
 
-Rows that do not count are left out of each batch. Outputs above a limit go to
-a temporary file, because those of a segmentation network may not fit in memory.
+Rows that are void or have no weight are left out of each batch. Outputs above a
+limit go to a temporary file, because those of a segmentation network may not
+fit in memory.
 """
 
 import contextlib
@@ -50,15 +51,15 @@ class Samples:
 def collect(
     network, source, total, ignore_class=None, verbose=0, *, spill=None
 ):
-    """Run a network once over batches, and keep the rows that count.
+    """Run a network once over batches, and keep the rows that are used.
 
-    Elements that Keras masks do not count.
+    Elements that Keras masks are ignored.
 
     Args:
         network: a `keras.Model` with one output.
         source: an iterator of `(x, y, sample_weight)`; see `data.batches`.
         total: number of batches, or `None`.
-        ignore_class: samples with this label do not count.
+        ignore_class: samples with this label are ignored.
         verbose: 0 for silence, else a progress bar.
         spill: bytes of outputs above which they go to a temporary file;
             defaults to 1 GiB.

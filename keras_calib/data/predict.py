@@ -1,7 +1,7 @@
-"""One pass of a network over batches: outputs, masks, and what is kept.
+"""Outputs and masks of a network, batch by batch.
 
-`predict` of Keras loses the mask of the outputs and takes the states of
-recurrent layers along.
+`predict` of Keras loses the mask of the outputs, and recurrent layers may carry
+their states over.
 """
 
 import collections
@@ -51,10 +51,10 @@ def states_kept(model, *, reset=False):
 def outputs_and_mask(network, x):
     """Output of a network for one batch, and Keras' mask of this output.
 
-    `predict_on_batch` loses the mask. Where a layer can make one (see
-    `may_mask`), a second model that returns it, too, is compiled instead; it
-    shares the network's layers, and is kept with the network for the next
-    call. Otherwise this is `network.predict_on_batch(x)`.
+    `predict_on_batch` loses the mask. If a layer can make one (see `may_mask`),
+    a second model that also returns the mask is compiled. It shares the layers
+    of the network, and is stored with the network for the next call. Otherwise
+    this is `network.predict_on_batch(x)`.
 
     Args:
         network: a built `keras.Model` with one output.
@@ -62,8 +62,8 @@ def outputs_and_mask(network, x):
 
     Returns:
         outputs: array, `(batch, ..., num_classes)`.
-        mask: boolean array, `(batch, ...)`, false where an element is padding;
-            `None` where Keras has no mask.
+        mask: boolean array, `(batch, ...)`, false for padding; `None` if Keras
+            has no mask.
 
     Raises:
         ValueError: if the network has several outputs, or its mask does not
@@ -78,7 +78,7 @@ def outputs_and_mask(network, x):
             f"Received: a {type(outputs).__name__} of {len(outputs)} outputs. "
             "Pass a model that returns a single one of them."
         )
-    # Each replica of a strategy is given the whole batch.
+    # Each replica of a strategy receives the whole batch.
     length = len(outputs) // num_replicas(network)
     outputs = as_array(outputs)[:length]
     return outputs, _fitting(mask, outputs, length)
@@ -103,8 +103,8 @@ def _fitting(mask, outputs, length):
 def may_mask(network):
     """Whether any layer of a network can make a mask.
 
-    Such layers are `Masking`, embeddings with `mask_zero=True`, and layers
-    from outside Keras with a `compute_mask` of their own.
+    Such layers are `Masking`, embeddings with `mask_zero=True`, and custom
+    layers that override `compute_mask`.
     """
     return any(map(_makes_mask, flatten_layers(network)))
 
@@ -119,7 +119,7 @@ def _makes_mask(layer):
 
 
 class _WithMask(keras.Model):
-    """A network that returns its output, and its mask where it has one."""
+    """A network that returns its output, and the mask if there is one."""
 
     def __init__(self, network):
         super().__init__(name="with_mask", autocast=False)
@@ -149,7 +149,7 @@ def _with_mask(network):
         scope = strategy.scope if strategy else contextlib.nullcontext
         with scope():
             model = _WithMask(network)
-        # Past Keras, which would track the model as a part of the network.
+        # Not by Keras, which would track the model as a part of the network.
         holder = types.SimpleNamespace(model=model, settings=settings)
         object.__setattr__(network, _RUNNER, holder)
     return holder.model

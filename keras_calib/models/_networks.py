@@ -16,11 +16,11 @@ from keras_calib.keras_private import carried_logits
 
 
 def check_networks(networks, multi_label=False):
-    """Check that networks fit together, and find out what they give.
+    """Check that networks fit together, and find out what they return.
 
     Args:
         networks: dict of name (for messages) to `keras.Model`.
-        multi_label: whether units are labels of their own, each with a sigmoid.
+        multi_label: whether each unit is a separate label with a sigmoid.
 
     Returns:
         dict of name to what its outputs are: `"logits"`, `"softmax"`,
@@ -28,10 +28,10 @@ def check_networks(networks, multi_label=False):
         where the network does not show it.
 
     Raises:
-        ValueError: if something is no network with one output; if two networks
+        ValueError: for anything but a network with one output; if two networks
             share trainable weights, differ in the number of classes, or one
-            gives logits and another probabilities; for several sigmoid units
-            without `multi_label`, and other activations that do not fit.
+            returns logits and another probabilities; for several sigmoid units
+            without `multi_label`, and for a softmax over one unit.
     """
     for name, network in networks.items():
         _check_one_output(name, network)
@@ -63,13 +63,13 @@ def _kind(network):
 
 
 def gives_logits(kinds):
-    """Whether networks give logits; `None` where no network shows it."""
+    """Whether networks return logits; `None` if no graph shows it."""
     known = [kind == "logits" for kind in kinds.values() if kind is not None]
     return known[0] if known else None
 
 
 def ask_from_logits(kinds, from_logits):
-    """Whether networks give logits: as told, or as every graph says."""
+    """Whether networks return logits: as passed in, or as all graphs show."""
     if from_logits is not None:
         return check_told(kinds, from_logits)
     unknown = [name for name, kind in kinds.items() if kind is None]
@@ -83,7 +83,7 @@ def ask_from_logits(kinds, from_logits):
 
 
 def check_told(kinds, from_logits):
-    """`from_logits` as a bool; raise `ValueError` if a graph says otherwise."""
+    """`from_logits` as a bool; raise `ValueError` if a graph contradicts it."""
     known = gives_logits(kinds)
     if known is not None and known != bool(from_logits):
         given = {name: kind for name, kind in kinds.items() if kind is not None}
@@ -107,10 +107,10 @@ def check_class_counts(shapes, axis=-1):
 
 
 def check_distinct(networks):
-    """Raise `ValueError` if networks are the same, or would train the same.
+    """Raise `ValueError` if networks share trainable weights.
 
-    What has no trainable weights may be shared: preprocessing, augmentation,
-    a frozen base.
+    Layers without trainable weights may be shared, such as preprocessing,
+    augmentation or a frozen base.
     """
     owner = {}
     for name, network in networks.items():
@@ -120,7 +120,7 @@ def check_distinct(networks):
                 if part is not network:
                     what = f"share the weight {part.path!r}"
                 raise ValueError(
-                    "Networks that learn together must be built apart. "
+                    "The networks must not share trainable weights. "
                     f"Received: {owner[id(part)]} and {name} {what}. Build "
                     "each with trainable layers of its own."
                 )
@@ -172,10 +172,10 @@ def log_probabilities(scores, from_logits, axis=-1):
     """Log of class probabilities in float32, at least two classes.
 
     Args:
-        scores: what a network gave, with classes on `axis`; one class is one
+        scores: outputs of a network with classes on `axis`; one class is one
             sigmoid unit.
         from_logits: whether these are logits. If not, the logits that Keras
-            keeps on a softmax output are used, else `log(scores)`.
+            keeps on a softmax output are used, or else `log(scores)`.
         axis: the class axis of `scores`.
 
     Returns:
@@ -206,7 +206,7 @@ def _log_odds(scores, from_logits):
 
 
 def _exact(scores, from_logits):
-    """Scores in float32, as the logits that Keras keeps where it does."""
+    """Scores in float32, or the logits that Keras keeps with them."""
     carried = carried_logits(scores)
     if carried is not None:
         if from_logits:
