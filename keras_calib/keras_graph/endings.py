@@ -185,13 +185,20 @@ def check_one_output(model: keras.Model, name: str | None = None) -> None:
         ValueError: if there are any.
     """
     structure = getattr(model, "output", None)
-    if len(model.outputs) != 1 or isinstance(structure, dict | list):
-        raise ValueError(
-            "A model needs one output, the class scores as a tensor. Received: "
-            f"{name or f'model {model.name!r}'} with the outputs "
-            f"{model.output_names}. Pass `keras.Model(model.inputs, "
-            "model.outputs[i])`."
+    if len(model.outputs) == 1 and not isinstance(structure, dict | list):
+        return
+    received, place = f"the outputs {model.output_names}", "outputs[i]"
+    if isinstance(structure, dict):
+        keys = ", ".join(map(repr, structure))
+        received, place = (
+            f"a dict of outputs with the keys {keys}",
+            "output[key]",
         )
+    raise ValueError(
+        "A model needs one output, the class scores as a tensor. Received: "
+        f"{name or f'model {model.name!r}'} with {received}. Pass "
+        f"`keras.Model(model.inputs, model.{place})`."
+    )
 
 
 def is_identity(operation):
