@@ -22,7 +22,6 @@ ELSEWHERE = {
     "__version__": "a string",
     "check": "says in words what is wrong: tests/test_check.py",
     "datasets": "reads files: tests/datasets",
-    "ops": "arithmetic of tensors, without labels or masks: tests/ops",
     "plots": "reliability_diagram: by its callback, and tests/plots",
 }
 
