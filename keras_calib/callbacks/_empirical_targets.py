@@ -216,8 +216,8 @@ def class_ids(y, num_classes, counts=None):
     Args:
         y: labels, `(n,)` or `(n, 1)`.
         num_classes: int.
-        counts: `None`, or which samples count, `(n,)`. The labels of others
-            are ignored and become 0.
+        counts: `None`, or which samples count, `(n,)`. Others may hold
+            anything; what is not a class id becomes 0.
 
     Raises:
         ValueError: if one is not a whole number from 0 to `num_classes - 1`,
@@ -231,7 +231,8 @@ def class_ids(y, num_classes, counts=None):
         )
     labels = labels.reshape(-1)
     if counts is not None and counts.shape == labels.shape:
-        labels = np.where(counts, labels, 0)
+        known = np.isin(labels, np.arange(num_classes))
+        labels = np.where(counts | known, labels, 0)
     rules.check_numbers(labels)
     rules.check_ids(labels, num_classes)
     return labels.astype("int64")

@@ -79,6 +79,26 @@ def test_samples_of_weight_0_do_not_count(digits):
     assert logs[0] == pytest.approx(logs[1], rel=1e-4)
 
 
+def test_samples_of_weight_0_keep_their_labels(digits):
+    (x, y), _, _ = digits
+    x, y = x[:100], y[:100].astype("float32")
+    weight = np.resize([0.0, 1.0, 1.0], len(y))
+    expected = np.eye(10)[y.astype(int)][weight == 0]
+    expected[0] = np.eye(10)[0]
+    y[0] = np.nan
+    cape = kc.callbacks.EmpiricalTargets(
+        x, y, num_classes=10, sample_weight=weight, from_logits=True
+    )
+    model = small_network()
+    model.compile(
+        keras.optimizers.SGD(0.0),
+        keras.losses.CategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    model.fit(cape.data, epochs=1, callbacks=[cape], verbose=0)
+    np.testing.assert_array_equal(cape.targets[weight == 0], expected)
+
+
 def test_one_epoch_of_each_cycle(digits):
     x, y = digits[0]
     model = small_network()
