@@ -149,12 +149,22 @@ class ClassificationLoss(keras.losses.Loss):
         }
 
 
+def _on_rows(loss):
+    """A loss of Keras that reads `(n, num_classes)`, whatever its axis was."""
+    config = loss.get_config()
+    if isinstance(config.get("axis"), int) and config["axis"] not in (-1, 1):
+        return type(loss).from_config({**config, "axis": -1})
+    return loss
+
+
 class PenalizedLoss(ClassificationLoss):
     """Base of the penalties: `primary + weight * penalty`.
 
     Args:
         primary: `"cross_entropy"`; any `keras.losses.Loss`, also another loss
-            of this package; or `None` for the bare penalty.
+            of this package; or `None` for the bare penalty. One that gives a
+            single number for the batch, as Dice does, leaves out rows that do
+            not count; other weights scale its result, as in Keras.
         weight: float, what the penalty is multiplied by.
         **kwargs: see `ClassificationLoss`.
     """
@@ -231,7 +241,15 @@ class PenalizedLoss(ClassificationLoss):
         if not self.from_logits:
             # It carries its logits, so that a Keras loss stays exact.
             scores = activation(scores)
-        values = self.primary.call(labels, scores)
+        primary = _on_rows(self.primary)
+        values = primary.call(labels, scores)
+        if len(values.shape) == 0 and len(labels.shape) == 2:
+            # One number for the batch, as Dice is. Its sums over rows shall
+            # not see those that do not count.
+            counts = ops.cast(rows.weights > 0, scores.dtype)[:, None]
+            labels = ops.cast(labels, scores.dtype) * counts
+            values = primary.call(labels, scores * counts)
+            values = values * ops.ones_like(counts)
         return ops.cast(ops.reshape(values, (-1,)), rows.logits.dtype)
 
     def _check_primary(self, primary):
