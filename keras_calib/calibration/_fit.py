@@ -36,7 +36,11 @@ def fit(method, network, rows, objective, class_loss_scaling):
     old = layer.get_weights() if layer.built else None, layer.record
     try:
         if type(layer).adapt is CalibrationLayer.adapt:
-            layer.adapt_to_rows(rows, objective, class_loss_scaling)
+            layer.adapt_to_rows(
+                rows,
+                objective=objective,
+                class_loss_scaling=class_loss_scaling,
+            )
         else:  # a map of the user's
             layer.adapt(
                 scores,

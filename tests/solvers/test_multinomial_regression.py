@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from keras_calib.solvers import regression
+from keras_calib.solvers import multinomial_regression as regression
+from keras_calib.solvers.lbfgs import lbfgs
 from tests.layers.generated import generated
 
 
@@ -48,8 +49,8 @@ def test_the_optimum_is_reached_from_any_start(kind, start):
     at = np.full(shape, value) if value is not None else None
     if at is None:
         at = np.random.default_rng(1).normal(size=shape) * 5
-    found = regression.minimize(problem, at, 1e-9)
-    expected = regression.minimize(problem, np.ones(shape) * 0.5, 1e-9)
+    found = regression.fit_regression(problem, at, 1e-9)
+    expected = regression.fit_regression(problem, np.ones(shape) * 0.5, 1e-9)
     assert found.converged
     assert found.gradient <= 1e-9
     assert found.value == pytest.approx(expected.value, abs=1e-13)
@@ -89,7 +90,7 @@ def test_gradient_and_hessian(kind):
 
 
 def test_float32_logits_reach_the_same_optimum():
-    found = regression.minimize(
+    found = regression.fit_regression(
         diagonal_problem("float32"), np.full((2, 5), 0.5), 1e-6
     )
     assert found.converged
@@ -97,18 +98,21 @@ def test_float32_logits_reach_the_same_optimum():
 
 
 def test_many_classes_share_a_preconditioner(monkeypatch):
-    expected = regression.minimize(full_problem(), np.zeros((6, 5)), 1e-9)
+    expected = regression.fit_regression(full_problem(), np.zeros((6, 5)), 1e-9)
     monkeypatch.setattr(regression, "BLOCKS", 1)
-    found = regression.minimize(full_problem(), np.zeros((6, 5)), 1e-9)
+    found = regression.fit_regression(full_problem(), np.zeros((6, 5)), 1e-9)
     assert found.converged
     assert found.value == pytest.approx(expected.value, abs=1e-13)
 
 
 def test_lbfgs():
     problem = full_problem()
-    expected = regression.minimize(problem, np.zeros((6, 5)), 1e-9)
-    found = regression.lbfgs(
-        problem.evaluate, np.zeros((6, 5)), problem.precondition, 1e-7
+    expected = regression.fit_regression(problem, np.zeros((6, 5)), 1e-9)
+    found = lbfgs(
+        problem.evaluate,
+        np.zeros((6, 5)),
+        precondition=problem.precondition,
+        tolerance=1e-7,
     )
     assert found.converged
     assert found.value == pytest.approx(expected.value, abs=1e-12)
@@ -136,6 +140,6 @@ class Rounded:
 
 def test_rounding_of_the_value_does_not_shorten_a_good_step():
     problem = Rounded()
-    found = regression.minimize(problem, np.full((2, 3), 1e-5), 1e-9)
+    found = regression.fit_regression(problem, np.full((2, 3), 1e-5), 1e-9)
     assert found.converged
     assert problem.calls == 2
