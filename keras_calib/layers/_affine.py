@@ -14,8 +14,8 @@ from keras_calib.layers._logit_ops import on_pairs
 from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
 from keras_calib.solvers import multinomial_regression as regression
 from keras_calib.solvers.blocks import normalized_weights
-from keras_calib.solvers.multinomial_regression import RIDGE
-from keras_calib.solvers.multinomial_regression import DiagonalProblem
+from keras_calib.solvers.regression_problems import RIDGE
+from keras_calib.solvers.regression_problems import DiagonalProblem
 from keras_calib.solvers.temperature import fit_temperature
 
 NORMALIZATIONS = (None, "log_softmax", "mean")
@@ -103,7 +103,9 @@ class AffineCalibration(CalibrationLayer):
             return matrix[1, 1:] - matrix[1, :1], bias[1:] - bias[:1]
         return matrix, bias
 
-    def solve(self, logits, labels, sample_weight, objective):
+    def solve(
+        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+    ) -> tuple[dict, dict]:
         n, num_classes = logits.shape
         if n < 2:
             raise ValueError(
@@ -112,7 +114,7 @@ class AffineCalibration(CalibrationLayer):
             )
         x = self._inputs(logits)
         smoothing = getattr(objective, "smoothing", 0.0)
-        tempered = fit_temperature(logits, labels, sample_weight, smoothing)
+        tempered = fit_temperature(logits, labels, weights, smoothing)
         start = self._scaled(num_classes, tempered.temperature)
         if tempered.stop_reason == "all correct":
             return self._weights(start), self._all_correct(tempered)
@@ -120,14 +122,14 @@ class AffineCalibration(CalibrationLayer):
         if not smoothing:
             absent = np.bincount(labels, minlength=num_classes) == 0
         problem = self._start(
-            x, labels, sample_weight, smoothing, start, tempered, 1.0 - absent
+            x, labels, weights, smoothing, start, tempered, 1.0 - absent
         )
         # Against a class that stays, the others cannot be scaled up.
         bounded = smoothing or problem.ridge.max() > RIDGE or absent.any()
         scale = float(np.sqrt(np.mean(np.square(x[:1000]))))
         scale = min(max(scale, 1.0), 100.0)
         tolerance = TOLERANCE[x.dtype.name] * scale
-        data = objective, labels, sample_weight
+        data = objective, labels, weights
         found = self._solve(problem, start, tolerance, bounded, *data)
         self._warn(found, absent, scale)
         parameters = problem.settle(found.parameters)

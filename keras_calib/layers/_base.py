@@ -93,7 +93,7 @@ class CalibrationLayer(keras.layers.Layer):
         self,
         logits: np.ndarray,
         labels: np.ndarray,
-        sample_weight: np.ndarray,
+        weights: np.ndarray,
         objective: Objective,
     ) -> tuple[dict, dict]:
         """Find the best weights without setting them.
@@ -103,8 +103,8 @@ class CalibrationLayer(keras.layers.Layer):
         Args:
             logits: float array, `(n, num_classes)`, one row per sample.
             labels: int32 class ids, `(n,)`.
-            sample_weight: float64, `(n,)`; the sum is the number of samples,
-                which is less than `n` for soft labels.
+            weights: float64, `(n,)`; the sum is the number of samples, which
+                is less than `n` for soft labels.
             objective: one of those in `objectives`.
 
         Returns:

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import Tensor
 from keras_calib.layers._platt_scaling import BinaryMap
 
 
@@ -55,19 +56,19 @@ class BetaCalibration(BinaryMap):
             )
         self.parameters = parameters
 
-    def features(self, log_odds):
+    def features(self, log_odds: np.ndarray) -> np.ndarray:
         log_p = -np.logaddexp(0.0, -log_odds)
         minus_log_one_minus_p = np.logaddexp(0.0, log_odds)
         return np.stack(
             [log_p, minus_log_one_minus_p, np.ones_like(log_odds)], axis=1
         )
 
-    def design(self):
+    def design(self) -> np.ndarray:
         if self.parameters == "am":
             return np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
         return np.eye(3)[:, : len(self.parameters)]
 
-    def transform(self, log_odds):
+    def transform(self, log_odds: Tensor) -> Tensor:
         return (
             self.b * ops.softplus(log_odds)
             - self.a * ops.softplus(-log_odds)

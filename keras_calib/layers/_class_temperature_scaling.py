@@ -1,9 +1,12 @@
 """Class-based temperature scaling: one temperature per class."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import Tensor
 from keras_calib.layers._affine import AffineCalibration
 from keras_calib.solvers.class_temperatures import search_class_temperatures
 
@@ -61,11 +64,13 @@ class ClassTemperatureScaling(AffineCalibration):
     def _free(self, present):
         return np.stack([present, np.zeros_like(present)])
 
-    def solve(self, logits, labels, sample_weight, objective):
+    def solve(
+        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+    ) -> tuple[dict, dict]:
         if not objective.of_confidence:
-            return super().solve(logits, labels, sample_weight, objective)
+            return super().solve(logits, labels, weights, objective)
         temperatures, value = search_class_temperatures(
-            self._inputs(logits), labels, sample_weight, objective
+            self._inputs(logits), labels, weights, objective
         )
         record = {"objective_value": value}
         return {"log_temperature": np.log(temperatures)}, record

@@ -1,5 +1,7 @@
 """Ensemble temperature scaling: a mixture of three softmaxes."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
@@ -80,14 +82,14 @@ class EnsembleTemperatureScaling(CalibrationLayer):
     def degrees_of_freedom(self, num_classes: int) -> int:
         return 3
 
-    def solve(self, logits, labels, sample_weight, objective):
+    def solve(
+        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+    ) -> tuple[dict, dict]:
         tempered, record = TemperatureScaling().solve(
-            logits, labels, sample_weight, objective
+            logits, labels, weights, objective
         )
         temperature = np.exp(float(tempered["log_temperature"]))
-        parts, weights = _parts(
-            logits, labels, sample_weight, objective, temperature
-        )
+        parts, weights = _parts(logits, labels, weights, objective, temperature)
         mixture = fit_mixture(parts, weights, getattr(objective, "gamma", 0.0))
         softmaxes = mixture[:2].sum()
         if softmaxes < LEAST_SOFTMAX:

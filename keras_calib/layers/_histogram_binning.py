@@ -81,7 +81,9 @@ class HistogramBinning(CalibrationLayer):
     def degrees_of_freedom(self, num_classes: int) -> int:
         return self.num_bins * num_classes
 
-    def solve(self, logits, labels, sample_weight, objective):
+    def solve(
+        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+    ) -> tuple[dict, dict]:
         p = probabilities_seen(logits)
         num_classes, size = p.shape[1], table_size(self.num_bins)
         edges = np.full((num_classes, size), UNUSED, "float32")
@@ -94,7 +96,7 @@ class HistogramBinning(CalibrationLayer):
             inner, counts, events = histogram(
                 p[:, k],
                 of_class,
-                sample_weight,
+                weights,
                 self.num_bins,
                 self.equal_mass,
             )
@@ -103,8 +105,8 @@ class HistogramBinning(CalibrationLayer):
                 frequencies(inner, counts, events), counts, centers(inner)
             )
             binned[k] = 1
-        weights = {"edges": edges, "values": values, "binned": binned}
-        return weights, {
+        found = {"edges": edges, "values": values, "binned": binned}
+        return found, {
             "num_bins": self.num_bins,
             "classes_absent": int(num_classes - binned.sum()),
         }

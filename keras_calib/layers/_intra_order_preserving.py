@@ -137,22 +137,22 @@ class IntraOrderPreserving(DenseStack):
     def _network(self, num_classes):
         return DenseNetwork((num_classes, *self.hidden, num_classes))
 
-    def solve(self, logits, labels, sample_weight, objective):
+    def solve(
+        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+    ) -> tuple[dict, dict]:
         tempered, known = TemperatureScaling().solve(
-            logits, labels, sample_weight, objective
+            logits, labels, weights, objective
         )
         slope = float(np.exp(-float(tempered["log_temperature"])))
         solve = self._solve_network
         if self.family == "diagonal":
             solve = self._solve_slopes
-        weights, record, value = solve(
-            logits, labels, sample_weight, objective, slope
-        )
+        found, record, value = solve(logits, labels, weights, objective, slope)
         record = {"family": self.family, **record}
         if objective.is_plain_nll:
             record["nll_before"] = known["nll_before"]
             record["nll_after"] = float(value)
-        return weights, record
+        return found, record
 
     def _solve_slopes(self, logits, labels, weights, objective, slope):
         knots = knots_for(logits, self.num_segments - 1, weights)

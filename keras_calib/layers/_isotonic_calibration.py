@@ -96,11 +96,13 @@ class IsotonicCalibration(CalibrationLayer):
         # The effective number grows slowly with the data; about this many.
         return 10 * (num_classes if self.per_class else 1)
 
-    def solve(self, logits, labels, sample_weight, objective):
+    def solve(
+        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+    ) -> tuple[dict, dict]:
         p = probabilities_seen(logits)
         targets = np.zeros(p.shape, "float32")
         targets[np.arange(len(labels)), labels] = 1
-        weights = np.broadcast_to(sample_weight[:, None], p.shape)
+        weights = np.broadcast_to(weights[:, None], p.shape)
         columns = [values.T for values in (p, targets, weights)]
         if not self.per_class:
             columns = [values.T.reshape(1, -1) for values in columns]

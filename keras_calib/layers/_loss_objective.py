@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_calib.inputs.arrays import as_array
 from keras_calib.layers._objectives import NAMES
+from keras_calib.layers._objectives import Array
 from keras_calib.layers._objectives import Objective
 from keras_calib.solvers.blocks import normalized_weights
 
@@ -37,7 +38,7 @@ class LossObjective(Objective):
     def title(self) -> str:
         return type(self.loss).__name__
 
-    def losses(self, scores, labels):
+    def losses(self, scores: Array, labels: Array) -> Array:
         targets, predictions = self._arguments(
             ops.convert_to_tensor(scores), labels
         )
@@ -50,11 +51,15 @@ class LossObjective(Objective):
             )
         return values.astype("float64")
 
-    def value(self, scores, labels, sample_weight=None):
+    def value(
+        self, scores: Array, labels: Array, sample_weight: Array | None = None
+    ) -> float:
         scores = ops.convert_to_tensor(scores)
         return float(as_array(self._mean(scores, labels, sample_weight)))
 
-    def value_and_gradient(self, scores, labels, sample_weight=None):
+    def value_and_gradient(
+        self, scores: Array, labels: Array, sample_weight: Array | None = None
+    ) -> tuple[float, Array]:
         return _value_and_gradient(
             lambda tensor: self._mean(tensor, labels, sample_weight), scores
         )

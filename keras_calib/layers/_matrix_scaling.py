@@ -7,8 +7,8 @@ import numpy as np
 
 from keras_calib.layers._affine import AffineCalibration
 from keras_calib.layers._vector_scaling import check_regularization
-from keras_calib.solvers.multinomial_regression import RIDGE
-from keras_calib.solvers.multinomial_regression import FullProblem
+from keras_calib.solvers.regression_problems import RIDGE
+from keras_calib.solvers.regression_problems import FullProblem
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")

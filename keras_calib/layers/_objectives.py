@@ -82,14 +82,16 @@ class NegativeLogLikelihoodObjective(Objective):
     is_plain_nll = True
     smoothing = 0.0
 
-    def losses(self, scores, labels):
+    def losses(self, scores: Array, labels: Array) -> Array:
         log_p, chosen = _log_probabilities(scores, labels)
         if not self.smoothing:
             return -chosen
         mean = log_p.mean(axis=1, dtype="float64")
         return -((1 - self.smoothing) * chosen + self.smoothing * mean)
 
-    def value_and_gradient(self, scores, labels, sample_weight=None):
+    def value_and_gradient(
+        self, scores: Array, labels: Array, sample_weight: Array | None = None
+    ) -> tuple[float, Array]:
         weights = normalized_weights(sample_weight, len(labels))
         log_p, chosen = _log_probabilities(scores, labels)
         value = -(1 - self.smoothing) * float(weights @ chosen)
@@ -139,11 +141,13 @@ class FocalObjective(Objective):
             raise ValueError(f"`gamma` must be >= 0. Received: gamma={gamma}.")
         self.gamma = gamma
 
-    def losses(self, scores, labels):
+    def losses(self, scores: Array, labels: Array) -> Array:
         _, log_p = _log_probabilities(scores, labels)
         return -((-np.expm1(log_p)) ** self.gamma) * log_p
 
-    def value_and_gradient(self, scores, labels, sample_weight=None):
+    def value_and_gradient(
+        self, scores: Array, labels: Array, sample_weight: Array | None = None
+    ) -> tuple[float, Array]:
         weights = normalized_weights(sample_weight, len(labels))
         log_p, chosen = _log_probabilities(scores, labels)
         other = np.maximum(-np.expm1(chosen), TINY)
@@ -162,13 +166,22 @@ class FocalObjective(Objective):
 
 
 class _ConfidenceObjective(Objective):
-    """A calibration error, `of(confidence, correct, weights)`."""
+    """Base of the calibration errors."""
 
     per_sample = False
     of_confidence = True
 
-    def value(self, scores, labels, sample_weight=None):
-        return self.of(*confidences(scores, labels), sample_weight)
+    def of(
+        self, confidence: Array, correct: Array, weights: Array | None = None
+    ) -> float:
+        """The error, from confidence and correctness, each `(n,)`."""
+        raise NotImplementedError
+
+    def value(
+        self, scores: Array, labels: Array, sample_weight: Array | None = None
+    ) -> float:
+        confidence, correct = confidences(scores, labels)
+        return self.of(confidence, correct, sample_weight)
 
 
 class ExpectedCalibrationErrorObjective(_ConfidenceObjective):
@@ -190,7 +203,9 @@ class ExpectedCalibrationErrorObjective(_ConfidenceObjective):
         self.num_bins = num_bins
         self.norm = norm
 
-    def of(self, confidence, correct, weights=None):
+    def of(
+        self, confidence: Array, correct: Array, weights: Array | None = None
+    ) -> float:
         return exact.expected_calibration_error(
             confidence, correct, self.num_bins, norm=self.norm, weight=weights
         )
@@ -235,27 +250,25 @@ class SoftBinnedECEObjective(_ConfidenceObjective):
         self.norm = norm
         self.form = form
 
-    def of(self, confidence, correct, weights=None):
+    def of(
+        self, confidence: Array, correct: Array, weights: Array | None = None
+    ) -> float:
         weights = normalized_weights(weights, len(confidence))
         centers = (np.arange(self.num_bins) + 0.5) / self.num_bins
         blocks = row_blocks(len(confidence), self.num_bins, 2 * IN_CACHE)
+
+        columns = weights, confidence, correct
 
         def members(rows):
             return soft_bins.memberships(
                 confidence[rows], centers, self.temperature
             )
 
-        size, *totals = sum(
-            np.stack(
-                soft_bins.soft_bin_sums(
-                    members(rows),
-                    weights[rows],
-                    confidence[rows],
-                    correct[rows],
-                )
-            )
-            for rows in blocks
-        )
+        def sums(rows):
+            parts = (column[rows] for column in columns)
+            return np.stack(soft_bins.soft_bin_sums(members(rows), *parts))
+
+        size, *totals = np.sum([sums(rows) for rows in blocks], axis=0)
         mean, accuracy = (soft_bins.bin_mean(total, size) for total in totals)
         if self.form == "bin":
             error = soft_bins.bin_error(size, mean, accuracy, self.norm)

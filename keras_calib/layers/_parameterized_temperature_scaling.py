@@ -121,18 +121,20 @@ class ParameterizedTemperatureScaling(DenseStack):
         size = min(self.num_scores, num_classes)
         return DenseNetwork((size, *self.hidden, 1))
 
-    def solve(self, logits, labels, sample_weight, objective):
+    def solve(
+        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+    ) -> tuple[dict, dict]:
         if not objective.per_sample:
             raise ValueError(
                 "Every sample gets its own temperature, and so needs its own "
                 "loss. Received: a loss with a statistic of the whole batch."
             )
         tempered, known = TemperatureScaling().solve(
-            logits, labels, sample_weight, objective
+            logits, labels, weights, objective
         )
         u = -float(tempered["log_temperature"])
         network = self._network(logits.shape[1])
-        x, statistics = standardized(self._largest(logits), sample_weight)
+        x, statistics = standardized(self._largest(logits), weights)
         start = network.start(
             self.seed, inverse_softplus(max(np.exp(-u) - LEAST, LEAST))
         )
@@ -141,7 +143,7 @@ class ParameterizedTemperatureScaling(DenseStack):
             network,
             LossCurves(logits[part], labels[part], objective, u),
             x[part],
-            sample_weight[part],
+            weights[part],
             start,
         )
 
@@ -154,9 +156,7 @@ class ParameterizedTemperatureScaling(DenseStack):
                 objective.losses(logits[rows] / temperature[rows], labels[rows])
                 for rows in row_blocks(*logits.shape)
             ]
-            return float(
-                np.average(np.concatenate(losses), weights=sample_weight)
-            )
+            return float(np.average(np.concatenate(losses), weights=weights))
 
         # The fit used interpolated losses, and perhaps a part of the samples.
         values = value(start), value(theta)

@@ -32,7 +32,7 @@ class BinaryMap(CalibrationLayer):
     # Whether to fit to Platt's targets rather than 1 and 0.
     smooth_targets = False
 
-    def design(self):
+    def design(self) -> np.ndarray:
         """Maps the fitted parameters to all of them, a matrix."""
         return np.eye(len(self.identity))
 
@@ -60,7 +60,9 @@ class BinaryMap(CalibrationLayer):
         # Around 0: added to a large logit, the digits would be lost.
         return ops.concatenate([-half, half], axis=-1)
 
-    def solve(self, logits, labels, sample_weight, objective):
+    def solve(
+        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+    ) -> tuple[dict, dict]:
         if labels.min() == labels.max():
             raise ValueError(
                 "A binary map needs calibration samples of both classes. "
@@ -70,15 +72,15 @@ class BinaryMap(CalibrationLayer):
         logits = np.maximum(np.asarray(logits, "float64"), LOWEST)
         log_odds = logits[:, 1] - logits[:, 0]
         targets = labels.astype("float64")
-        nll_before = binary_nll(log_odds, targets, sample_weight)
-        theta, nll, smooth = self._best(log_odds, targets, sample_weight)
+        nll_before = binary_nll(log_odds, targets, weights)
+        theta, nll, smooth = self._best(log_odds, targets, weights)
         if nll > nll_before:
             # Platt's targets can increase the NLL of the labels.
             theta, nll = self.identity, nll_before
         found = zip(self.parameter_names, map(float, theta), strict=True)
-        weights = dict(found)
-        return weights, {
-            **weights,
+        parameters = dict(found)
+        return parameters, {
+            **parameters,
             "smooth_targets": smooth,
             "nll_before": nll_before,
             "nll_after": nll,
@@ -153,8 +155,8 @@ class PlattScaling(BinaryMap):
         half = np.array([-0.5, 0.5])
         return slope * np.outer([-1.0, 1.0], half), intercept * half
 
-    def features(self, log_odds):
+    def features(self, log_odds: np.ndarray) -> np.ndarray:
         return np.stack([log_odds, np.ones_like(log_odds)], axis=1)
 
-    def transform(self, log_odds):
+    def transform(self, log_odds: Tensor) -> Tensor:
         return self.slope * log_odds + self.intercept

@@ -103,7 +103,9 @@ class SplineCalibration(CalibrationLayer):
     def degrees_of_freedom(self, num_classes: int) -> int:
         return self.num_knots
 
-    def solve(self, logits, labels, sample_weight, objective):
+    def solve(
+        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+    ) -> tuple[dict, dict]:
         if len(labels) < self.num_knots:
             raise ValueError(
                 f"A spline with {self.num_knots} knots needs at least as many "
@@ -113,7 +115,7 @@ class SplineCalibration(CalibrationLayer):
         predicted = np.asarray(logits, "float32").argmax(axis=1)
         correct = (predicted == labels).astype("float64")
         points, calibrated = spline_map(
-            confidence, correct, self.num_knots, sample_weight, self.monotone
+            confidence, correct, self.num_knots, weights, self.monotone
         )
         keep = np.linspace(0, len(points) - 1, self.num_points - 2)
         keep = np.unique(np.round(keep).astype(int))
@@ -124,13 +126,13 @@ class SplineCalibration(CalibrationLayer):
         points, corrections = padded(
             points, calibrated - points, table_size(self.num_points)
         )
-        margin = 1 / (float(sample_weight.sum()) + 1)
-        weights = {
+        margin = 1 / (float(weights.sum()) + 1)
+        found = {
             "points": points[None],
             "corrections": corrections[None],
             "margin": margin,
         }
-        return weights, {"num_knots": self.num_knots, "margin": margin}
+        return found, {"num_knots": self.num_knots, "margin": margin}
 
     def call(self, logits: Tensor) -> Tensor:
         return on_pairs(self._correct, logits)

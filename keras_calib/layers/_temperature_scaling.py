@@ -107,10 +107,12 @@ class TemperatureScaling(CalibrationLayer):
     def as_affine(self, num_classes: int) -> tuple:
         return np.array(1 / self.temperature), np.zeros(num_classes)
 
-    def solve(self, logits, labels, sample_weight, objective):
+    def solve(
+        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+    ) -> tuple[dict, dict]:
         if not isinstance(objective, NegativeLogLikelihoodObjective):
             temperature, value = search_temperature(
-                logits, labels, sample_weight, objective
+                logits, labels, weights, objective
             )
             end = ends_at(temperature, objective)
             if end is not None:
@@ -128,9 +130,7 @@ class TemperatureScaling(CalibrationLayer):
                 "objective_value": value,
                 "stop_reason": None if end is None else "limit",
             }
-        found = fit_temperature(
-            logits, labels, sample_weight, objective.smoothing
-        )
+        found = fit_temperature(logits, labels, weights, objective.smoothing)
         if found.stop_reason is not None:
             warnings.warn(
                 f"The temperature was set to {found.temperature:.4g}: "

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from keras_calib.layers._affine import AffineCalibration
-from keras_calib.solvers.multinomial_regression import RIDGE
+from keras_calib.solvers.regression_problems import RIDGE
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
