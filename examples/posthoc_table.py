@@ -72,7 +72,7 @@ def _first(file, arrays, *names):
 def supported(layer, settings):
     """Whether a map can be fitted in this way."""
     if "class_loss_scaling" in settings:
-        return layer.parametric
+        return layer.fitted_by == "likelihood"
     return settings.get("objective", "nll") in layer.objectives
 
 

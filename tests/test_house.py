@@ -171,6 +171,7 @@ BY_POSITION = {
     "callbacks.TemperatureTracker": {"validation_data"},
     "datasets.load": {"name"},
     "datasets.inexact_images": {"name"},
+    "layers.LossObjective": {"loss"},
     "losses.LossPart": {"loss", "part"},
     "models.DeepEnsemble": {"members"},
     "models.DiffDML": {"primary", "auxiliaries"},

@@ -273,7 +273,6 @@ OURS = {
     "layers/_affine.py": {"_inputs"},
     "layers/_class_temperature_scaling.py": {"_inputs"},
     "layers/_dirichlet_scaling.py": {"_inputs"},
-    "solvers/quasi_newton.py": {"_direction"},
     "layers/_matrix_scaling.py": {"_inputs"},
 }
 # Files that still have to move to `keras_private`.

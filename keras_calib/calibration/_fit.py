@@ -15,8 +15,8 @@ from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.predictions import top_label
 from keras_calib.keras_graph.head import free_name
 from keras_calib.layers._base import CalibrationLayer
-from keras_calib.layers._objectives import KerasLoss
-from keras_calib.layers._objectives import resolve_objective
+from keras_calib.layers._loss_objective import LossObjective
+from keras_calib.layers._loss_objective import resolve_objective
 from keras_calib.losses import SoftBinnedECE
 
 NUM_BINS = 15
@@ -57,7 +57,11 @@ def fit(method, network, rows, objective, class_loss_scaling):
     objective = resolve_objective(objective, layer)
     try:
         if type(layer).adapt is CalibrationLayer.adapt:
-            layer.adapt_to_rows(rows, objective, class_loss_scaling)
+            layer.adapt_to_rows(
+                rows,
+                objective=objective,
+                class_loss_scaling=class_loss_scaling,
+            )
         else:  # a map of the user's
             layer.adapt(
                 scores,
@@ -120,14 +124,14 @@ def is_worse(layer, objective, class_loss_scaling, found):
 
 
 def _is_calibration_error(objective):
-    if isinstance(objective, KerasLoss):
+    if isinstance(objective, LossObjective):
         loss = objective.loss
         return isinstance(loss, SoftBinnedECE) and loss.primary is None
     return objective.of_confidence
 
 
 def _is_likelihood(objective):
-    if isinstance(objective, KerasLoss):
+    if isinstance(objective, LossObjective):
         smoothing = getattr(objective.loss, "label_smoothing", 0)
         return isinstance(objective.loss, CROSS_ENTROPIES) and not smoothing
     return objective.is_plain_nll

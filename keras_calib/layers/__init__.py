@@ -1,10 +1,11 @@
-"""Calibration maps: layers on logits, fitted after training by `adapt`."""
+"""Calibration layers on logits, fitted after training by `adapt`."""
 
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._beta_calibration import BetaCalibration
 from keras_calib.layers._bias_corrected_temperature_scaling import (
     BiasCorrectedTemperatureScaling,
 )
+from keras_calib.layers._class_loss_scaling import ClassLossScaling
 from keras_calib.layers._class_temperature_scaling import (
     ClassTemperatureScaling,
 )
@@ -16,7 +17,14 @@ from keras_calib.layers._histogram_binning import HistogramBinning
 from keras_calib.layers._intra_order_preserving import IntraOrderPreserving
 from keras_calib.layers._isotonic_calibration import IsotonicCalibration
 from keras_calib.layers._log_probabilities import LogProbabilities
+from keras_calib.layers._loss_objective import LossObjective
 from keras_calib.layers._matrix_scaling import MatrixScaling
+from keras_calib.layers._objectives import ExpectedCalibrationErrorObjective
+from keras_calib.layers._objectives import FocalObjective
+from keras_calib.layers._objectives import LabelSmoothingObjective
+from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
+from keras_calib.layers._objectives import Objective
+from keras_calib.layers._objectives import SoftBinnedECEObjective
 from keras_calib.layers._parameterized_temperature_scaling import (
     ParameterizedTemperatureScaling,
 )
@@ -29,16 +37,24 @@ __all__ = [
     "BetaCalibration",
     "BiasCorrectedTemperatureScaling",
     "CalibrationLayer",
+    "ClassLossScaling",
     "ClassTemperatureScaling",
     "DirichletScaling",
     "EnsembleTemperatureScaling",
+    "ExpectedCalibrationErrorObjective",
+    "FocalObjective",
     "HistogramBinning",
     "IntraOrderPreserving",
     "IsotonicCalibration",
+    "LabelSmoothingObjective",
     "LogProbabilities",
+    "LossObjective",
     "MatrixScaling",
+    "NegativeLogLikelihoodObjective",
+    "Objective",
     "ParameterizedTemperatureScaling",
     "PlattScaling",
+    "SoftBinnedECEObjective",
     "SplineCalibration",
     "TemperatureScaling",
     "VectorScaling",

@@ -1,20 +1,22 @@
-"""What the linear maps share: scores `x W + b`, fitted as a regression."""
+"""The base of the affine maps: scores `x W + b`, fitted as a regression."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import Tensor
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._logit_ops import on_pairs
-from keras_calib.layers._objectives import NegativeLogLikelihood
-from keras_calib.solvers import regression
-from keras_calib.solvers.regression import RIDGE
-from keras_calib.solvers.temperature import BOUNDS
+from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
+from keras_calib.solvers import multinomial_regression as regression
+from keras_calib.solvers.blocks import normalized_weights
+from keras_calib.solvers.regression_problems import RIDGE
+from keras_calib.solvers.regression_problems import DiagonalProblem
 from keras_calib.solvers.temperature import fit_temperature
-from keras_calib.solvers.weights import number_of_samples
 
 NORMALIZATIONS = (None, "log_softmax", "mean")
 # Newton stops at a gradient this small, in units of the logits.
@@ -24,20 +26,31 @@ TOLERANCE = {"float32": 1e-6, "float64": 1e-9}
 class AffineCalibration(CalibrationLayer):
     """Base of the maps `x W + b` of logits, or of normalized logits `x`.
 
-    A subclass says what its parameters are; the fit is here. One sigmoid unit
-    is two classes with the logits `(0, z)`, before and after.
+    The fit is here. A subclass creates its variables, at the identity
+    (`_add_weights`), applies them (`_transform`, `_matrix_and_bias`), and
+    computes them from the parameters of the regression (`_weights`). One
+    sigmoid unit is two classes with the logits `(0, z)`, before and after.
 
     Args:
         normalize_logits: `None` for the logits as they are; `"log_softmax"` or
             `"mean"` to subtract their log-sum-exp or mean first. Adding a
             constant to all logits of a sample then changes nothing, so that
-            `log p` serves as well.
+            `log p` can replace logits.
         **kwargs: `record`, `name`, `dtype`, `trainable`.
     """
 
-    objectives = ("nll", "label_smoothing", "focal", "loss")
+    objectives: tuple[str, ...] = ("nll", "label_smoothing", "focal", "loss")
+    settings: tuple[str, ...] = ("normalize_logits",)
+    regularization: Any = None
+    # The regression, and arguments of it.
+    _problem: Any = DiagonalProblem
+    _options: dict = {}
+    # Whether slopes stay within the bounds of a temperature.
+    _bounded = False
 
-    def __init__(self, normalize_logits=None, **kwargs):
+    def __init__(
+        self, *, normalize_logits: str | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         if normalize_logits not in NORMALIZATIONS:
             raise ValueError(
@@ -47,122 +60,177 @@ class AffineCalibration(CalibrationLayer):
         self.normalize_logits = normalize_logits
         self.shift_invariant = normalize_logits is not None
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         self._add_weights(max(2, input_shape[-1]))
         self.built = True
 
-    def _add_weights(self, num_classes):
-        """Create the variables, at the identity."""
-        raise NotImplementedError
+    def degrees_of_freedom(self, num_classes: int) -> int:
+        return self._scaled(max(2, num_classes), 1.0).size
 
-    def _transform(self, x):
-        """The map itself, on normalized logits of at least two classes."""
-        raise NotImplementedError
+    def _scaled(self, num_classes, temperature):
+        """The parameters that are temperature scaling."""
+        w = np.full(num_classes, 1 / temperature)
+        return np.stack([w, np.zeros_like(w)])
 
-    def _matrix_and_bias(self):
-        """The parameters as NumPy: a scalar, a diagonal or a matrix; bias."""
-        raise NotImplementedError
+    def _free(self, present):
+        """1.0 for each parameter that the classes with samples determine."""
+        return np.stack([present, present])
 
-    def _problem(self, x, labels, share, smoothing, temperature, free, samples):
-        """The regression to solve, and where it starts."""
-        raise NotImplementedError
+    def _penalty(self, start, temperature, num_samples):
+        """Strength of the penalty on each parameter, and its center."""
+        return np.full(start.shape, RIDGE), start
 
-    def _weights(self, parameters):
-        """Parameters of the regression as the layer's weights."""
-        raise NotImplementedError
+    def _findings(self, parameters):
+        """What the record contains of the parameters."""
+        return {}
 
-    def call(self, logits):
+    def call(self, logits: Tensor) -> Tensor:
         return on_pairs(
             lambda z: self._transform(_normalized(z, self.normalize_logits)),
             logits,
         )
 
-    def as_affine(self, num_classes):
+    def as_affine(self, num_classes: int) -> tuple | None:
         if self.normalize_logits == "log_softmax":
             return None
-        matrix, bias = self._matrix_and_bias()
-        if self.normalize_logits == "mean":
-            size = len(bias)
-            if matrix.ndim < 2:
-                matrix = np.eye(size) * matrix
-            matrix = (np.eye(size) - 1 / size) @ matrix
-        if num_classes == 1:
-            if matrix.ndim < 2:
-                matrix = np.eye(2) * matrix
+        matrix, bias = map(ops.convert_to_numpy, self._matrix_and_bias())
+        mean, unit = self.normalize_logits == "mean", num_classes == 1
+        if matrix.ndim < 2 and (mean or unit):
+            matrix = np.eye(len(bias)) * matrix
+        if mean:
+            matrix = matrix - matrix.mean(axis=0)
+        if unit:
             return matrix[1, 1:] - matrix[1, :1], bias[1:] - bias[:1]
         return matrix, bias
 
-    def fit(self, logits, labels, weight, objective):
+    def solve(
+        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+    ) -> tuple[dict, dict]:
         n, num_classes = logits.shape
         if n < 2:
             raise ValueError(
                 f"{type(self).__name__} learns several numbers and needs at "
                 "least 2 samples. Received: 1. Use `TemperatureScaling`."
             )
-        likelihood = NegativeLogLikelihood()
-        if isinstance(objective, NegativeLogLikelihood):
-            likelihood = objective
         x = self._inputs(logits)
-        share = np.ones(n) if weight is None else weight
-        share = share / share.sum()
-        begin = fit_temperature(logits, labels, weight, likelihood.smoothing)
-        if begin.stop_reason == "all correct":
-            return self._separated(begin, num_classes)
-        temperature = begin.temperature
+        smoothing = getattr(objective, "smoothing", 0.0)
+        tempered = fit_temperature(logits, labels, weights, smoothing)
+        start = self._scaled(num_classes, tempered.temperature)
+        if tempered.stop_reason == "all correct":
+            return self._weights(start), self._all_correct(tempered)
         absent = np.zeros(num_classes, bool)
-        if not likelihood.smoothing:
+        if not smoothing:
             absent = np.bincount(labels, minlength=num_classes) == 0
-        problem, start = self._problem(
-            x,
-            labels,
-            share,
-            likelihood.smoothing,
-            temperature,
-            1.0 - absent,
-            number_of_samples(labels, weight),
+        problem = self._start(
+            x, labels, weights, smoothing, start, tempered, 1.0 - absent
         )
+        # Against a class that stays, the others cannot be scaled up.
+        bounded = smoothing or problem.ridge.max() > RIDGE or absent.any()
         scale = float(np.sqrt(np.mean(np.square(x[:1000]))))
         scale = min(max(scale, 1.0), 100.0)
         tolerance = TOLERANCE[x.dtype.name] * scale
-        held = likelihood.smoothing or problem.ridge.max() > RIDGE
-        # Against a class that stays, the others cannot be scaled up.
-        held = held or absent.any()
-        found = self._minimize(
-            problem, start, tolerance, None if held else labels
-        )
-        if likelihood is not objective:
-            found = _other_objective(
-                objective, problem, labels, weight, found, self._bounded
-            )
-        self._tell(found, absent, scale)
-        record = {
-            "nll_before": begin.nll_before,
-            "nll_after": found.value - problem.penalty(found.parameters),
-            "iterations": found.iterations,
-            "largest_gradient": found.gradient,
-        }
-        if not objective.is_plain_nll:
-            record = {**record, "objective_value": found.value}
-            del record["nll_before"], record["nll_after"]
-        if found.separated:
-            record["stop_reason"] = "all correct"
-        if absent.any():
-            record["absent_classes"] = np.flatnonzero(absent).tolist()
+        data = objective, labels, weights
+        found = self._solve(problem, start, tolerance, bounded, *data)
+        self._warn(found, absent, scale)
         parameters = problem.settle(found.parameters)
+        record = self._record(objective, problem, tempered, found, absent)
         return self._weights(parameters), {
             **record,
             **self._findings(parameters),
         }
 
-    # Whether slopes stay within what a temperature may be.
-    _bounded = False
+    def _start(self, x, labels, weights, smoothing, start, tempered, present):
+        """The regression that has temperature scaling as its start."""
+        ridge, center = self._penalty(
+            start, tempered.temperature, float(weights.sum())
+        )
+        return self._problem(
+            x,
+            labels,
+            normalized_weights(weights, len(x)),
+            smoothing,
+            free=self._free(present),
+            ridge=ridge,
+            center=center,
+            **self._options,
+        )
 
-    def _findings(self, parameters):
-        """What is worth telling of the parameters, for the record."""
-        return {}
+    def _solve(
+        self, problem, start, tolerance, bounded, objective, labels, weights
+    ):
+        """Minimize the likelihood, and from there any other objective."""
+        if self._bounded:
+            found = regression.fit_within_bounds(problem, start, tolerance)
+        else:
+            found = regression.fit_regression(
+                problem, start, tolerance, None if bounded else labels
+            )
+        if not isinstance(objective, NegativeLogLikelihoodObjective):
+            found = regression.fit_objective(
+                problem, objective, labels, weights, found.parameters
+            )
+            if self._bounded:
+                slopes = found.parameters[0]
+                np.clip(slopes, *regression.SLOPES, out=slopes)
+        return found
+
+    def _warn(self, found, absent, scale):
+        name = type(self).__name__
+        if absent.any():
+            warnings.warn(
+                f"{absent.sum()} classes have no calibration sample (first: "
+                f"{absent.argmax()}): their own parameters stay at the common "
+                "temperature.",
+                stacklevel=5,
+            )
+        if found.separated:
+            warnings.warn(
+                f"{name} now classifies every calibration sample correctly, so "
+                "the negative log-likelihood has no minimum. The fit was "
+                "stopped there; use regularization or more calibration data.",
+                stacklevel=5,
+            )
+        elif not found.converged and found.gradient > 1e-4 * scale:
+            warnings.warn(
+                f"The fit of {name} stopped at a gradient of "
+                f"{found.gradient:.1e}. Classes may be separable: use more "
+                "calibration data or regularization.",
+                stacklevel=5,
+            )
+
+    def _record(self, objective, problem, tempered, found, absent):
+        record = {"objective_value": found.value}
+        if objective.is_plain_nll:
+            penalty = problem.penalty(found.parameters)
+            record = {
+                "nll_before": tempered.nll_before,
+                "nll_after": found.value - penalty,
+            }
+        record["iterations"] = found.iterations
+        record["largest_gradient"] = found.gradient
+        if found.separated:
+            record["stop_reason"] = "all correct"
+        if absent.any():
+            record["absent_classes"] = np.flatnonzero(absent).tolist()
+        return record
+
+    def _all_correct(self, tempered):
+        warnings.warn(
+            "All calibration samples are predicted correctly, so the negative "
+            "log-likelihood has no minimum (it falls to 0 with the "
+            "temperature). The smallest allowed temperature, "
+            f"{tempered.temperature:.4g}, is used. Add harder or more "
+            "calibration data.",
+            stacklevel=5,
+        )
+        return {
+            "nll_before": tempered.nll_before,
+            "nll_after": tempered.nll_after,
+            "stop_reason": tempered.stop_reason,
+        }
 
     def _inputs(self, logits):
-        """What the regression sees, wide enough for its sums."""
+        """The inputs of the regression, as float64 unless they are large."""
         if logits.size <= regression.SMALL:
             logits = logits.astype("float64")
         if self.normalize_logits == "log_softmax":
@@ -171,7 +239,7 @@ class AffineCalibration(CalibrationLayer):
             self._refuse_ruled_out(logits)
             return logits - logits.mean(axis=1, keepdims=True)
         if np.isneginf(logits.min()):
-            # So that a probability of 0 times this is 0.
+            # A probability of 0 times this is 0.
             return np.maximum(logits, LOWEST)
         return logits
 
@@ -183,60 +251,6 @@ class AffineCalibration(CalibrationLayer):
                 "`DirichletScaling`, or give such classes a finite logit."
             )
 
-    def _minimize(self, problem, start, tolerance, labels):
-        if not self._bounded:
-            return regression.minimize(problem, start, tolerance, labels)
-        return _minimize_within_bounds(problem, start, tolerance)
-
-    def _separated(self, begin, num_classes):
-        warnings.warn(
-            "Every calibration sample is predicted correctly, so the "
-            "likelihood grows without end. The map was set to a temperature "
-            f"of {begin.temperature:.4g}; use harder or more calibration data.",
-            stacklevel=4,
-        )
-        w = np.full(num_classes, 1 / begin.temperature)
-        record = {
-            "nll_before": begin.nll_before,
-            "nll_after": begin.nll_after,
-            "stop_reason": begin.stop_reason,
-        }
-        return self._weights(self._start(w)), record
-
-    def _start(self, w):
-        """Parameters of the map that only scales."""
-        return np.stack([w, np.zeros_like(w)])
-
-    def _tell(self, found, absent, scale):
-        if absent.any():
-            warnings.warn(
-                f"{absent.sum()} classes have no calibration sample (first: "
-                f"{absent.argmax()}): their own parameters stay at the common "
-                "temperature.",
-                stacklevel=4,
-            )
-        if found.separated:
-            warnings.warn(
-                f"{type(self).__name__} has become right on every calibration "
-                "sample, from where the likelihood grows without end. The fit "
-                "was stopped there; use regularization or more calibration "
-                "data.",
-                stacklevel=4,
-            )
-        elif not found.converged and found.gradient > 1e-4 * scale:
-            warnings.warn(
-                f"The fit of {type(self).__name__} stopped at a gradient of "
-                f"{found.gradient:.1e}. Classes may be separable: use more "
-                "calibration data or regularization.",
-                stacklevel=4,
-            )
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "normalize_logits": self.normalize_logits,
-        }
-
 
 def _normalized(logits, normalize_logits):
     if normalize_logits == "log_softmax":
@@ -244,45 +258,3 @@ def _normalized(logits, normalize_logits):
     if normalize_logits == "mean":
         return logits - ops.mean(logits, axis=-1, keepdims=True)
     return logits
-
-
-def _minimize_within_bounds(problem, start, tolerance):
-    """Hold the slopes that leave the bounds, release those that want back."""
-    low, high = 1 / BOUNDS[1], 1 / BOUNDS[0]
-    free = problem.free
-    for _ in range(20):
-        found = regression.minimize(problem, start, tolerance)
-        w = found.parameters[0]
-        outside = (problem.free[0] > 0) & ((w < low) | (w > high))
-        held = (problem.free[0] == 0) & (free[0] > 0)
-        back = held
-        if held.any():
-            slope = problem.slopes(found.parameters)[0]
-            inwards = np.where(w <= low, slope < -tolerance, slope > tolerance)
-            back = held & inwards
-        if not (outside.any() or back.any()):
-            break
-        start = found.parameters.copy()
-        start[0] = np.clip(w, low, high)
-        mask = problem.free.copy()
-        mask[0] = np.where(outside, 0.0, np.where(back, 1.0, mask[0]))
-        problem.free = mask
-    return found
-
-
-def _other_objective(objective, problem, labels, weight, begin, bounded):
-    """Minimise a smooth objective from the optimum of the likelihood."""
-
-    def function(parameters):
-        value, gradient = objective.value_and_gradient(
-            problem.scores(parameters), labels, weight
-        )
-        value += problem.penalty(parameters)
-        return value, problem.chain(gradient, parameters)
-
-    found = regression.lbfgs(function, begin.parameters, problem.precondition)
-    if bounded:
-        found.parameters[0] = np.clip(
-            found.parameters[0], 1 / BOUNDS[1], 1 / BOUNDS[0]
-        )
-    return found

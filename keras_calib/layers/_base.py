@@ -1,89 +1,101 @@
-"""What every calibration map shares: a layer on logits that adapts to data."""
+"""The base of the calibration layers, which adapt to data after training."""
 
 import dataclasses
+from typing import Any
+from typing import Self
 
 import keras
 import numpy as np
+from keras import ops
 
+from keras_calib._typing import ArrayLike
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import two_classes
 from keras_calib.inputs.predictions import calibration_data
 from keras_calib.inputs.predictions import relative_weights
-from keras_calib.layers._class_loss_scaling import fit_with_scaling
+from keras_calib.layers._class_loss_scaling import ClassLossScaling
 from keras_calib.layers._class_loss_scaling import resolve_scaling
-from keras_calib.layers._objectives import NegativeLogLikelihood
-from keras_calib.layers._objectives import resolve_objective
+from keras_calib.layers._class_loss_scaling import solve_with_scaling
+from keras_calib.layers._loss_objective import resolve_objective
+from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
+from keras_calib.layers._objectives import Objective
+from keras_calib.solvers.blocks import TENSOR_BLOCK
+from keras_calib.solvers.blocks import row_blocks
 
-# Elements of the logits that are worked on at once.
-BLOCK = 1 << 20
-# What float32 may take from a likelihood without a word.
+# Smaller differences between recorded and computed NLL are float32 rounding.
 ROUNDING = 1e-6
 
 
 class CalibrationLayer(keras.layers.Layer):
-    """Base of the maps: logits in, calibrated logits out.
+    """Base of the calibration layers: logits in, calibrated logits out.
 
-    A subclass starts as the identity, and implements `fit`, which returns new
-    weights instead of setting them: a failed fit leaves the layer as it was,
-    and not built if it was not.
+    A subclass starts as the identity and implements `solve`, which returns new
+    weights instead of setting them. A failed fit therefore leaves the layer
+    unchanged, also if it was not built.
 
-    A Keras mask goes through: it says which samples or tokens count, and a map
-    changes none of that.
-
-    Maps run in float32 also behind a network of half precision.
+    A Keras mask is passed on: it says which samples or tokens are used, and
+    calibration does not change that. Layers compute in float32 also behind a
+    network of half precision.
 
     Args:
-        record: what `kc.calibrate` found, JSON values; it travels in the file.
+        record: dict of JSON values about the fit, which is saved with the
+            layer; `None` before `adapt`.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Attributes:
-        record: see above; `None` before `adapt`.
-        preserves_accuracy: whether the map never changes a prediction.
+        record: see above.
+        preserves_accuracy: whether predictions never change.
         shift_invariant: whether a constant added to all logits of a sample
-            changes nothing, so that `log p` serves as well as logits.
-        binary_only: whether the map is for two classes (or one sigmoid).
-        objectives: names of what `fit` can minimise; `"loss"` is any loss
-            object.
-        fitted_by: `"likelihood"`, or `"frequencies"` of labels where `fit`
-            minimizes no mean loss; `kc.calibrate` judges a map by it.
-        ends_in: what the layer's output is, for `keras_graph`.
-        parametric: whether `fit` minimises a mean of losses, so that
-            class-wise loss scaling means something.
+            changes nothing, so that `log p` can replace logits.
+        binary_only: whether the layer is for two classes (or one sigmoid).
+        objectives: names of the objectives that `solve` can minimize; `"loss"`
+            is any loss object.
+        fitted_by: `"likelihood"` if `solve` minimizes a mean of losses, so
+            that class-wise loss scaling is defined; `"frequencies"` if it
+            counts how often classes or predictions are correct.
+        settings: names of the arguments that `get_config` saves.
+        ends_in: the activation of the output, which is logits.
     """
 
     preserves_accuracy = False
     shift_invariant = False
     binary_only = False
-    objectives = ("nll",)
-    parametric = True
+    objectives: tuple[str, ...] = ("nll",)
     fitted_by = "likelihood"
+    settings: tuple[str, ...] = ()
     ends_in = "linear"
-    # Whether float32 can take the output far from what the fit saw: then the
-    # record tells the output.
+    # Whether float32 can change the output so much that the record needs the
+    # NLL of the output instead of the NLL of the float64 fit.
     _rounds = False
 
-    def __init__(self, record=None, **kwargs):
+    def __init__(self, *, record: dict | None = None, **kwargs: Any) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
         self.record = record
         self.supports_masking = True
 
-    def degrees_of_freedom(self, num_classes):
-        """How many numbers the map learns, for the rule on sample size."""
+    def degrees_of_freedom(self, num_classes: int) -> int:
+        """Number of learned parameters, for the rule on sample size."""
         raise NotImplementedError
 
-    def as_affine(self, num_classes):
+    def as_affine(self, num_classes: int) -> tuple | None:
         """The map as `logits @ matrix + bias`, for fusing into a head.
 
         Returns:
             matrix: a scalar, a diagonal `(num_classes,)` or
                 `(num_classes, num_classes)`; NumPy.
-            bias: `(num_classes,)`. Or `None` where the map is not affine.
+            bias: `(num_classes,)`. Or `None` if the map is not affine.
         """
         return None
 
-    def fit(self, logits, labels, weight, objective):
+    def solve(
+        self,
+        logits: np.ndarray,
+        labels: np.ndarray,
+        weights: np.ndarray,
+        objective: Objective,
+    ) -> tuple[dict, dict]:
         """Find the best weights without setting them.
 
         The layer may not be built yet.
@@ -91,27 +103,27 @@ class CalibrationLayer(keras.layers.Layer):
         Args:
             logits: float array, `(n, num_classes)`, one row per sample.
             labels: int32 class ids, `(n,)`.
-            weight: `None`, or float64 weights, `(n,)`, whose sum is the number
-                of samples; soft labels make more rows than samples.
-            objective: an `Objective`, one of those in `objectives`; its
-                `is_plain_nll` says whether it is the NLL.
+            weights: float64, `(n,)`; the sum is the number of samples, which
+                is less than `n` for soft labels.
+            objective: one of those in `objectives`.
 
         Returns:
             weights: dict from weight name to NumPy array.
-            record: dict of JSON values worth telling, e.g. the temperature.
+            record: dict of JSON values about the fit, e.g. the temperature.
         """
         raise NotImplementedError
 
     def adapt(
         self,
-        logits,
-        labels,
-        sample_weight=None,
-        objective="nll",
-        class_loss_scaling=None,
-        ignore_class=None,
-    ):
-        """Fit the map to calibration data, which the network never trained on.
+        logits: ArrayLike,
+        labels: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        objective: str | Objective | keras.losses.Loss = "nll",
+        class_loss_scaling: str | ClassLossScaling | None = None,
+        ignore_class: int | None = None,
+    ) -> Self:
+        """Fit the layer to calibration data, held out from training.
 
         Args:
             logits: network outputs before softmax, `(..., num_classes)`; or
@@ -119,32 +131,41 @@ class CalibrationLayer(keras.layers.Layer):
                 memory maps.
             labels: class ids, `(...)` or `(..., 1)`, or rows, `(...,
                 num_classes)`: one-hot, or soft, for which the expected
-                objective is minimised.
+                objective is minimized.
             sample_weight: `None`, or weights >= 0, which broadcast to `(...)`
                 from the left. A constant factor changes nothing.
-            objective: what to minimise: `"nll"`, `"label_smoothing"`,
-                `"focal"`, `"soft_binned_ece"`, `"ece"`, or a
-                `keras.losses.Loss`; `objectives` lists what this map can.
+            objective: what to minimize: `"nll"`, `"label_smoothing"`,
+                `"focal"`, `"soft_binned_ece"`, `"ece"`, an `Objective`, or a
+                `keras.losses.Loss`; `objectives` lists the supported ones.
             class_loss_scaling: `None`; or `"normal"`, `"min_max"` or
-                `"centered"`, to weigh each class's loss by how large it is
-                among the classes.
-            ignore_class: samples with this label do not count.
+                `"centered"`, or a `ClassLossScaling`, to weight each class's
+                loss by its size relative to the other classes.
+            ignore_class: samples with this label are ignored.
 
         Returns:
             The layer itself.
 
         Raises:
-            ValueError: for bad input; the layer is then as it was.
+            ValueError: for invalid input; the layer is then unchanged.
 
         Reference:
             Class-wise loss scaling: Jung et al., "Scaling of Class-wise
             Training Losses for Post-hoc Calibration", ICML 2023.
         """
-        rows = read_rows(logits, labels, sample_weight, ignore_class)
-        return self.adapt_to_rows(rows, objective, class_loss_scaling)
+        return self.adapt_to_rows(
+            read_rows(logits, labels, sample_weight, ignore_class),
+            objective=objective,
+            class_loss_scaling=class_loss_scaling,
+        )
 
-    def adapt_to_rows(self, rows, objective="nll", class_loss_scaling=None):
-        """`adapt` to data that has been read, once for several fits.
+    def adapt_to_rows(
+        self,
+        rows: "CalibrationRows",
+        *,
+        objective: str | Objective | keras.losses.Loss = "nll",
+        class_loss_scaling: str | ClassLossScaling | None = None,
+    ) -> Self:
+        """`adapt` to data that is read once for several fits.
 
         Args:
             rows: `CalibrationRows`, see `read_rows`.
@@ -155,70 +176,84 @@ class CalibrationLayer(keras.layers.Layer):
             The layer itself.
 
         Raises:
-            ValueError: as `adapt`; the layer is then as it was.
+            ValueError: as `adapt`; the layer is then unchanged.
         """
         objective = resolve_objective(objective, self)
         scaling = resolve_scaling(class_loss_scaling, self, objective)
-        logits, labels, weight = rows.logits, rows.labels, rows.weight
-        check_objective(logits, objective)
-        if self.binary_only and logits.shape[-1] > 2:
+        check_objective(rows.logits, objective)
+        given, num_units = rows.logits, rows.logits.shape[-1]
+        if self.binary_only and num_units > 2:
             raise ValueError(
                 f"{type(self).__name__} is for two classes. Received: logits "
-                f"of {logits.shape[-1]} classes."
+                f"of {num_units} classes."
             )
-        given = logits
-        if given.shape[-1] == 1:
-            logits = two_classes(given)
+        weights = rows.weight
+        if weights is None:
+            weights = np.ones(len(rows.labels))
+        logits = two_classes(given) if num_units == 1 else given
+        data = logits, rows.labels, weights, objective
         if scaling is None:
-            weights, record = self.fit(logits, labels, weight, objective)
+            found, record = self.solve(*data)
         else:
-            # Scores of weights that this layer may never have.
+            # This layer stays as it is, also not built, until the fit is done.
             twin = type(self).from_config(self.get_config())
-            weights, record = fit_with_scaling(
+            twin.build((None, num_units))
+            found, record = solve_with_scaling(
                 self,
-                logits,
-                labels,
-                weight,
-                objective,
+                *data,
                 scaling,
-                lambda weights, rows: twin._scores(weights, given[rows]),
+                lambda found, part: twin._scores(found, given[part]),
             )
-            scaling = scaling.normalization
-        self._assign(weights, given.shape[-1])
+        self._assign(found, num_units)
         if self._rounds and scaling is None and "nll_after" in record:
-            found = self._nll(given, labels, weight)
-            if abs(found - record["nll_after"]) > ROUNDING:
-                record["nll_after"] = found
+            nll = self._nll(given, rows.labels, weights)
+            if abs(nll - record["nll_after"]) > ROUNDING:
+                record["nll_after"] = nll
         self.record = {
             "num_samples": rows.num_samples,
             "objective": objective.title,
             "objective_arguments": objective.arguments(),
-            "class_loss_scaling": scaling,
+            "class_loss_scaling": scaling and scaling.normalization,
             **record,
         }
         return self
 
+    def _add(self, name, start, trainable=True):
+        """Create the variable `name` with the value `start`."""
+        start = np.asarray(start, "float32")
+        variable = self.add_weight(
+            start.shape,
+            lambda shape, dtype: ops.array(start, dtype),
+            trainable=trainable,
+            name=name,
+        )
+        setattr(self, name, variable)
+
     def _scores(self, weights, logits):
-        """The map's output under other weights, which it keeps."""
-        self._assign(weights, logits.shape[-1])
-        scores = as_array(self(logits))
-        return two_classes(scores) if scores.shape[-1] == 1 else scores
+        """The output with other weights, which the layer does not keep."""
+        self._check_finite(weights)
+        values = [
+            [weights.get(variable.name, variable) for variable in variables]
+            for variables in (
+                self.trainable_variables,
+                self.non_trainable_variables,
+            )
+        ]
+        scores, _ = self.stateless_call(*values, logits)
+        return _at_least_two(as_array(scores))
 
-    def _nll(self, logits, labels, weight):
-        """Mean negative log-likelihood of the map's own output."""
-        likelihood = NegativeLogLikelihood()
-        rows = max(1, BLOCK // logits.shape[1])
-        losses = []
-        for start in range(0, len(labels), rows):
-            scores = as_array(self(logits[start : start + rows]))
-            if scores.shape[1] == 1:
-                scores = two_classes(scores)
-            part = labels[start : start + rows]
-            losses.append(likelihood.losses(scores, part))
-        return float(np.average(np.concatenate(losses), weights=weight))
+    def _nll(self, logits, labels, weights):
+        """Mean negative log-likelihood of the output."""
+        likelihood = NegativeLogLikelihoodObjective()
+        losses = [
+            likelihood.losses(
+                _at_least_two(as_array(self(logits[part]))), labels[part]
+            )
+            for part in row_blocks(*logits.shape, TENSOR_BLOCK)
+        ]
+        return float(np.average(np.concatenate(losses), weights=weights))
 
-    def _assign(self, weights, num_units):
-        """Set weights by name: all of them, or none where one does not fit."""
+    def _check_finite(self, weights):
         for name, value in weights.items():
             if not np.isfinite(np.asarray(value, "float32")).all():
                 raise ValueError(
@@ -226,6 +261,10 @@ class CalibrationLayer(keras.layers.Layer):
                     f"`{name}` is not a finite number. Check the calibration "
                     "data."
                 )
+
+    def _assign(self, weights, num_units):
+        """Set weights by name: all of them, or none if one is invalid."""
+        self._check_finite(weights)
         if not self.built:
             self.build((None, num_units))
         for name, value in weights.items():
@@ -239,23 +278,31 @@ class CalibrationLayer(keras.layers.Layer):
         for name, value in weights.items():
             getattr(self, name).assign(value)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
 
-    def get_config(self):
-        return {**super().get_config(), "record": self.record}
+    def get_config(self) -> dict:
+        return {
+            **super().get_config(),
+            "record": self.record,
+            **{name: getattr(self, name) for name in self.settings},
+        }
+
+
+def _at_least_two(scores):
+    return two_classes(scores) if scores.shape[-1] == 1 else scores
 
 
 @dataclasses.dataclass(frozen=True)
 class CalibrationRows:
-    """Calibration data as a map is fitted to it, read and checked.
+    """Checked calibration data, one row per label of a sample.
 
     Attributes:
         logits: float32 or float64, `(n, num_classes)`; one column for one
             sigmoid unit; minus infinity for a class that is ruled out.
         labels: int32 class ids, `(n,)`.
         weight: `None` or float64, `(n,)`, with the sum `num_samples`.
-        num_samples: how many samples count; soft labels make more rows.
+        num_samples: the number of samples; soft labels make more rows.
     """
 
     logits: np.ndarray
@@ -279,61 +326,42 @@ class CalibrationRows:
 
 
 def read_rows(logits, labels, sample_weight=None, ignore_class=None):
-    """Read and check what maps are fitted to; see `CalibrationLayer.adapt`.
+    """Read and check calibration data; see `CalibrationLayer.adapt`.
 
     Returns:
         `CalibrationRows`.
 
     Raises:
-        ValueError: for bad input, or if no sample is left.
+        ValueError: for invalid input, or if no sample remains.
     """
     logits, labels, weight, num_samples = calibration_data(
         logits, labels, sample_weight, ignore_class
     )
-    logits = ruled_out(logits)
-    check_possible(logits, labels)
-    check_size(logits)
-    return CalibrationRows(logits, labels, weight, num_samples)
-
-
-def check_possible(logits, labels):
-    """Raise where the network rules out the class of a label."""
-    if logits.shape[1] == 1:
-        return
-    impossible = np.isneginf(logits[np.arange(len(labels)), labels])
-    if impossible.any():
-        raise ValueError(
-            "The network rules out the class of a label: its logit is minus "
-            f"infinity. Received: {impossible.sum()} such samples, first in "
-            f"{impossible.argmax()}. Leave these samples out."
-        )
-
-
-def check_size(logits):
-    """Raise for numbers whose differences a float32 layer cannot hold."""
+    # Masks often hold the smallest float instead of minus infinity.
+    if logits.min() < LOWEST:
+        logits = np.where(logits < LOWEST, -np.inf, logits)
     if logits.max() >= -LOWEST:
         raise ValueError(
             f"Logits must be below {-LOWEST:.0e}. Received: a logit of "
             f"{logits.max():.3g}. Look for overflow in the network."
         )
-
-
-def ruled_out(logits):
-    """Logits with minus infinity in the place of what is as good as that.
-
-    Masks are often written with the smallest float instead.
-    """
-    if not logits.min() < LOWEST:
-        return logits
-    return np.where(logits < LOWEST, -np.inf, logits)
+    if logits.shape[1] > 1:
+        impossible = np.isneginf(logits[np.arange(len(labels)), labels])
+        if impossible.any():
+            raise ValueError(
+                "The network rules out the class of a label: its logit is "
+                f"minus infinity. Received: {impossible.sum()} such samples, "
+                f"first in {impossible.argmax()}. Leave these samples out."
+            )
+    return CalibrationRows(logits, labels, weight, num_samples)
 
 
 def check_objective(logits, objective):
-    """Raise where a class that is ruled out is given a share of a label."""
+    """Raise if a class that is ruled out has a positive target."""
     if getattr(objective, "smoothing", 0) and np.isneginf(logits.min()):
         raise ValueError(
-            "Smoothed labels give every class a share, also one that the "
-            "network rules out: no map has a finite loss. Received: a logit "
-            f'of minus infinity, objective="{objective.name}". Use '
+            "Smoothed labels give every class a positive probability, also "
+            "one that the network rules out: every loss is infinite. Received: "
+            f'a logit of minus infinity, objective="{objective.name}". Use '
             'objective="nll", or give such classes a finite logit.'
         )

@@ -1,12 +1,12 @@
 """Bias-corrected temperature scaling: one temperature, a bias per class."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from keras_calib.layers._affine import AffineCalibration
-from keras_calib.solvers.regression import RIDGE
-from keras_calib.solvers.regression import DiagonalProblem
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -34,46 +34,34 @@ class BiasCorrectedTemperatureScaling(AffineCalibration):
         is Hard-To-Beat at Label Shift Adaptation", ICML 2020.
     """
 
+    settings = ()
+    _options = {"shared": True}
     _bounded = True
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.shift_invariant = True
 
     def _add_weights(self, num_classes):
-        self.log_temperature = self.add_weight(
-            (), "zeros", name="log_temperature"
-        )
-        self.bias = self.add_weight((num_classes,), "zeros", name="bias")
+        self._add("log_temperature", 0.0)
+        self._add("bias", np.zeros(num_classes))
 
     def _transform(self, x):
         return x / ops.exp(self.log_temperature) + self.bias
 
     @property
-    def temperature(self):
+    def temperature(self) -> float:
         """The temperature as a float."""
         return float(np.exp(ops.convert_to_numpy(self.log_temperature)))
 
-    def degrees_of_freedom(self, num_classes):
+    def degrees_of_freedom(self, num_classes: int) -> int:
         return 1 + max(2, num_classes)
 
     def _matrix_and_bias(self):
-        bias = ops.convert_to_numpy(self.bias)
-        return np.array(1 / self.temperature), bias
+        return 1 / self.temperature, self.bias
 
-    def _problem(self, x, labels, share, smoothing, temperature, free, samples):
-        start = self._start(np.full(x.shape[1], 1 / temperature))
-        problem = DiagonalProblem(
-            x,
-            labels,
-            share,
-            smoothing,
-            shared=True,
-            free=np.stack([np.ones_like(free), free]),
-            ridge=np.full(start.shape, RIDGE),
-            center=start,
-        )
-        return problem, start
+    def _free(self, present):
+        return np.stack([np.ones_like(present), present])
 
     def _weights(self, parameters):
         return {
@@ -83,8 +71,3 @@ class BiasCorrectedTemperatureScaling(AffineCalibration):
 
     def _findings(self, parameters):
         return {"temperature": float(1 / parameters[0, 0])}
-
-    def get_config(self):
-        config = super().get_config()
-        del config["normalize_logits"]
-        return config

@@ -1,13 +1,14 @@
 """Class-based temperature scaling: one temperature per class."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import Tensor
 from keras_calib.layers._affine import AffineCalibration
 from keras_calib.solvers.class_temperatures import search_class_temperatures
-from keras_calib.solvers.regression import RIDGE
-from keras_calib.solvers.regression import DiagonalProblem
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -43,44 +44,33 @@ class ClassTemperatureScaling(AffineCalibration):
     _bounded = True
 
     def _add_weights(self, num_classes):
-        self.log_temperature = self.add_weight(
-            (num_classes,), "zeros", name="log_temperature"
-        )
+        self._add("log_temperature", np.zeros(num_classes))
 
     def _transform(self, x):
         return x / ops.exp(self.log_temperature)
 
     @property
-    def temperatures(self):
+    def temperatures(self) -> np.ndarray:
         """The temperatures as a NumPy array, `(num_classes,)`."""
         return np.exp(ops.convert_to_numpy(self.log_temperature))
 
-    def degrees_of_freedom(self, num_classes):
+    def degrees_of_freedom(self, num_classes: int) -> int:
         return max(2, num_classes)
 
     def _matrix_and_bias(self):
         scale = 1 / self.temperatures
         return scale, np.zeros_like(scale)
 
-    def _problem(self, x, labels, share, smoothing, temperature, free, samples):
-        start = self._start(np.full(x.shape[1], 1 / temperature))
-        problem = DiagonalProblem(
-            x,
-            labels,
-            share,
-            smoothing,
-            shared=False,
-            free=np.stack([free, np.zeros_like(free)]),
-            ridge=np.full(start.shape, RIDGE),
-            center=start,
-        )
-        return problem, start
+    def _free(self, present):
+        return np.stack([present, np.zeros_like(present)])
 
-    def fit(self, logits, labels, weight, objective):
+    def solve(
+        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+    ) -> tuple[dict, dict]:
         if not objective.of_confidence:
-            return super().fit(logits, labels, weight, objective)
+            return super().solve(logits, labels, weights, objective)
         temperatures, value = search_class_temperatures(
-            self._inputs(logits), labels, weight, objective
+            self._inputs(logits), labels, weights, objective
         )
         record = {"objective_value": value}
         return {"log_temperature": np.log(temperatures)}, record

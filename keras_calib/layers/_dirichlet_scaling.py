@@ -1,12 +1,13 @@
 """Dirichlet scaling: a full linear map of the log-probabilities."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from keras_calib.inputs.arrays import TINY
 from keras_calib.layers._matrix_scaling import MatrixScaling
-from keras_calib.solvers.regression import FullProblem
 
 KINDS = ("odir", "l2")
 
@@ -15,17 +16,17 @@ KINDS = ("odir", "l2")
 class DirichletScaling(MatrixScaling):
     """A full linear map of the log-probabilities: `log p W + b`.
 
-    `adapt` minimises the mean loss plus a penalty, to the one optimum: the
-    problem is convex.
+    `adapt` minimizes the mean loss plus a penalty, a convex problem. Predicted
+    classes can change.
 
     Args:
         regularization: `"odir"`, off-diagonal and intercept,
             `strength / (K (K - 1)) sum_(j != k) W_jk^2
             + bias_strength / K sum_k b_k^2`; or `"l2"`,
             `strength (sum_jk W_jk^2 + sum_k b_k^2)`, for K classes.
-        strength: float >= 0. `None` is `100 K (K - 1) / n` for `"odir"` (each
-            off-diagonal entry has the same weight for any number of classes,
-            which fades with the number n of samples), and `0.01` for `"l2"`.
+        strength: float >= 0. `None` is `100 K (K - 1) / n` for `"odir"`, so
+            that each off-diagonal entry has the weight `100 / n` for n samples
+            and any number of classes, and `0.01` for `"l2"`.
         bias_strength: float >= 0; `strength` by default. For `"odir"`.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
@@ -43,9 +44,16 @@ class DirichletScaling(MatrixScaling):
         multiclass probabilities with Dirichlet calibration", NeurIPS 2019.
     """
 
+    settings = ("regularization", "strength", "bias_strength")
+
     def __init__(
-        self, regularization="odir", strength=None, bias_strength=None, **kwargs
-    ):
+        self,
+        *,
+        regularization: str = "odir",
+        strength: float | None = None,
+        bias_strength: float | None = None,
+        **kwargs: Any,
+    ) -> None:
         if regularization not in KINDS:
             raise ValueError(
                 f"`regularization` must be one of {KINDS}. "
@@ -73,31 +81,16 @@ class DirichletScaling(MatrixScaling):
     def _inputs(self, logits):
         return np.maximum(super()._inputs(logits), np.log(TINY))
 
-    def _problem(self, x, labels, share, smoothing, temperature, free, samples):
-        num_classes = x.shape[1]
-        start = self._start(np.full(num_classes, 1 / temperature))
+    def _penalty(self, start, temperature, num_samples):
+        num_classes = start.shape[1]
         pairs = num_classes * (num_classes - 1)
-        strength = self.strength
+        odir = self.regularization == "odir"
+        strength, bias = self.strength, self.bias_strength
         if strength is None:
-            strength = (
-                100 * pairs / samples if self.regularization == "odir" else 0.01
-            )
+            strength = 100 * pairs / num_samples if odir else 0.01
         ridge = np.full(start.shape, strength)
-        if self.regularization == "odir":
+        if odir:
             ridge[:-1] /= pairs
             np.fill_diagonal(ridge, 0.0)
-            bias = self.bias_strength
             ridge[-1] = (strength if bias is None else bias) / num_classes
-        problem = FullProblem(
-            x, labels, share, smoothing, free, ridge, np.zeros_like(start)
-        )
-        return problem, start
-
-    def get_config(self):
-        config = super().get_config()
-        del config["normalize_logits"]
-        return {
-            **config,
-            "strength": self.strength,
-            "bias_strength": self.bias_strength,
-        }
+        return ridge, np.zeros_like(start)

@@ -1,9 +1,12 @@
 """Histogram binning: probabilities replaced by frequencies in bins."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import Tensor
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import on_pairs
@@ -20,17 +23,18 @@ from keras_calib.solvers.isotonic import without_certainty
 class HistogramBinning(CalibrationLayer):
     """Replace each probability by the frequency of its class in its bin.
 
-    One histogram for each class, against the rest; then rows are normalised.
-    Output is `log q`. Bins are `(low, high]`, and 0 is in the first. An empty
-    bin gives its center; a bin in which the class never (or always) came true
-    gives as little (or as much) as the data can tell, not 0 or 1; a class that
-    is absent from the calibration data keeps its probabilities. Predictions
-    may change.
+        q_k = fraction of the samples of class k in the bin of p_k
+
+    Each class has a histogram; then rows are normalized, and the output is
+    `log q`. Bins are `(low, high]`, and 0 is in the first. The value of an
+    empty bin is its center. A frequency of 0 or 1 is replaced by the most
+    extreme value that the data support. A class that is absent from the
+    calibration data keeps its probabilities. Predicted classes can change.
 
     Args:
         num_bins: int.
-        equal_mass: bool, whether bins hold equally many samples, or equal
-            sums of their weights, rather than have equal widths.
+        equal_mass: bool, whether bins have equal sums of sample weights
+            rather than equal widths.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Raises:
@@ -51,10 +55,12 @@ class HistogramBinning(CalibrationLayer):
     """
 
     shift_invariant = True
-    parametric = False
     fitted_by = "frequencies"
+    settings = ("num_bins", "equal_mass")
 
-    def __init__(self, num_bins=15, equal_mass=False, **kwargs):
+    def __init__(
+        self, *, num_bins: int = 15, equal_mass: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         if num_bins < 1:
             raise ValueError(
@@ -63,25 +69,21 @@ class HistogramBinning(CalibrationLayer):
         self.num_bins = num_bins
         self.equal_mass = equal_mass
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         num_classes = max(2, input_shape[-1])
         size = table_size(self.num_bins)
-        self.edges = self.add_weight(
-            (num_classes, size),
-            keras.initializers.Constant(UNUSED),
-            name="edges",
-        )
-        self.values = self.add_weight(
-            (num_classes, size + 1), "zeros", name="values"
-        )
-        # 1 for a class that goes through its histogram; at first, none does.
-        self.binned = self.add_weight((num_classes,), "zeros", name="binned")
+        self._add("edges", np.full((num_classes, size), UNUSED))
+        self._add("values", np.zeros((num_classes, size + 1)))
+        # 1 for a class whose histogram is used; at first, none is.
+        self._add("binned", np.zeros(num_classes))
         self.built = True
 
-    def degrees_of_freedom(self, num_classes):
+    def degrees_of_freedom(self, num_classes: int) -> int:
         return self.num_bins * num_classes
 
-    def fit(self, logits, labels, weight, objective):
+    def solve(
+        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+    ) -> tuple[dict, dict]:
         p = probabilities_seen(logits)
         num_classes, size = p.shape[1], table_size(self.num_bins)
         edges = np.full((num_classes, size), UNUSED, "float32")
@@ -92,21 +94,24 @@ class HistogramBinning(CalibrationLayer):
             if not of_class.any():
                 continue
             inner, counts, events = histogram(
-                p[:, k], of_class, self.num_bins, self.equal_mass, weight
+                p[:, k],
+                of_class,
+                weights,
+                self.num_bins,
+                self.equal_mass,
             )
-            found = frequencies(inner, counts, events)
             edges[k, : len(inner)] = inner
-            values[k, : len(found)] = without_certainty(
-                found, counts, centres(inner)
+            values[k, : len(counts)] = without_certainty(
+                frequencies(inner, counts, events), counts, centers(inner)
             )
             binned[k] = 1
-        weights = {"edges": edges, "values": values, "binned": binned}
-        return weights, {
+        found = {"edges": edges, "values": values, "binned": binned}
+        return found, {
             "num_bins": self.num_bins,
             "classes_absent": int(num_classes - binned.sum()),
         }
 
-    def call(self, logits):
+    def call(self, logits: Tensor) -> Tensor:
         return on_pairs(self._replace, logits)
 
     def _replace(self, logits):
@@ -114,70 +119,63 @@ class HistogramBinning(CalibrationLayer):
         bin_index = count_below(self.edges, probabilities(logits))
         q = take_rows(self.values, bin_index)
         log_q = ops.log(ops.where(q > 0, q, 1.0))
-        # NaN is in no bin, and stays NaN.
+        # NaN is in no bin and stays NaN.
         replaced = ops.logical_and(self.binned > 0, log_p <= 0)
         return log_softmax(ops.where(replaced, log_q, log_p))
 
-    def get_config(self):
-        config = {"num_bins": self.num_bins, "equal_mass": self.equal_mass}
-        return {**super().get_config(), **config}
 
-
-def histogram(scores, events, num_bins, equal_mass=False, weight=None):
+def histogram(scores, events, weights, num_bins, equal_mass=False):
     """Inner edges of the bins, and the weight of samples and events in each.
 
     Args:
         scores: in `[0, 1]`, `(n,)`.
         events: bool or 0 and 1, `(n,)`.
+        weights: weights > 0, `(n,)`.
         num_bins: int.
         equal_mass: bool; edges are then midpoints between different scores,
-            and bins that no edge can part are one.
-        weight: `None`, or weights > 0, `(n,)`.
+            and bins that no edge can separate are one.
 
     Returns:
         edges, counts, events: at most `num_bins - 1`, `num_bins` numbers.
     """
+    edges = np.arange(1, num_bins) / num_bins
     if equal_mass:
-        edges = equal_mass_edges(scores, num_bins, weight)
-    else:
-        # Rounded as the scores are, so that a score on an edge stays there.
-        edges = (np.arange(1, num_bins) / num_bins).astype(scores.dtype)
+        edges = equal_mass_edges(scores, num_bins, weights)
+    # Rounded as the scores are, so that a score on an edge stays there.
+    edges = edges.astype(scores.dtype)
     index = np.searchsorted(edges, scores, "left")
-    weight = np.ones(len(scores)) if weight is None else weight
-    size = len(edges) + 1
-    counts = np.bincount(index, weights=weight, minlength=size)
-    found = np.bincount(index, weights=weight * events, minlength=size)
+    counts, found = (
+        np.bincount(index, weights=column, minlength=len(edges) + 1)
+        for column in (weights, weights * events)
+    )
     return edges, counts, found
 
 
-def equal_mass_edges(scores, num_bins, weight=None):
+def equal_mass_edges(scores, num_bins, weights):
     """Midpoints between the scores at the quantiles, without repetitions."""
-    if weight is None:
-        values, mass = np.sort(scores), np.arange(1.0, len(scores) + 1)
-    else:
-        order = np.argsort(scores)
-        values, mass = scores[order], np.cumsum(weight[order])
+    order = np.argsort(scores)
+    values, mass = scores[order], np.cumsum(weights[order])
     # Equal scores are one, with the mass of all.
     last = np.append(values[1:] > values[:-1], True)
     values, mass = values[last], mass[last]
-    # A sum of weights may miss its bin's share by a rounding error.
-    shares = np.arange(1, num_bins) / num_bins * (1 - 1e-9)
-    low = np.searchsorted(mass, shares * mass[-1])
-    # Above the last score there is nothing to part.
+    # Rounding can put a sum of weights just below its quantile.
+    levels = np.arange(1, num_bins) / num_bins * (1 - 1e-9)
+    low = np.searchsorted(mass, levels * mass[-1])
+    # Above the last score there is nothing to separate.
     low = low[low < len(values) - 1]
     high = low + 1
     middle = (values[low] + values[high]) / 2
-    # Between neighbouring floats there is none.
+    # Between neighboring floats there is no middle.
     return np.unique(np.where(middle < values[high], middle, values[low]))
 
 
-def centres(edges):
+def centers(edges):
     """The middle of each bin between 0, the edges and 1."""
     bounds = np.concatenate([[0.0], edges, [1.0]])
     return (bounds[1:] + bounds[:-1]) / 2
 
 
 def frequencies(edges, counts, events):
-    """Events per sample in each bin; the centre of a bin without samples."""
+    """Events per sample in each bin; the center of a bin without samples."""
     found = events / np.where(counts > 0, counts, 1.0)
-    return np.where(counts > 0, found, centres(edges))
+    return np.where(counts > 0, found, centers(edges))

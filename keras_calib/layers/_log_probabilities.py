@@ -1,8 +1,11 @@
 """Probabilities as logits, for a network whose own logits are out of reach."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_calib._typing import Tensor
 from keras_calib.inputs.arrays import TINY
 
 
@@ -10,8 +13,8 @@ from keras_calib.inputs.arrays import TINY
 class LogProbabilities(keras.layers.Layer):
     """`log p`: the logits up to a constant per sample, which softmax ignores.
 
-    Zeros become the logarithm of the smallest normal float32. One sigmoid unit
-    becomes its log-odds.
+    The smallest output is the logarithm of the smallest normal float32. One
+    sigmoid unit becomes its log-odds.
 
     Args:
         **kwargs: `name`, `dtype`, as in Keras.
@@ -23,18 +26,19 @@ class LogProbabilities(keras.layers.Layer):
         -0.6931
     """
 
-    ends_in = "linear"  # log-probabilities are logits
+    # The output is logits.
+    ends_in = "linear"
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
         self.supports_masking = True
 
-    def call(self, probabilities):
+    def call(self, probabilities: Tensor) -> Tensor:
         logits = ops.log(ops.maximum(probabilities, TINY))
         if probabilities.shape[-1] == 1:
             logits -= ops.log(ops.maximum(1.0 - probabilities, TINY))
         return logits
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape

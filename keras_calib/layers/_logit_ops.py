@@ -1,4 +1,4 @@
-"""What maps share that bend scores: pairs, probabilities, kept predictions."""
+"""Operations on logits that several calibration layers use."""
 
 import numpy as np
 from keras import ops
@@ -33,7 +33,7 @@ def log_softmax(logits):
 
 
 def probabilities(logits):
-    """`softmax`; what is below the smallest normal float32 is 0.
+    """`softmax`; probabilities below the smallest normal float32 are 0.
 
     Some devices flush such numbers to 0, others do not.
     """
@@ -42,11 +42,11 @@ def probabilities(logits):
 
 
 def probabilities_seen(logits):
-    """What `probabilities` gives, NumPy, for a fit: float32 as well.
+    """`probabilities` for a fit: NumPy, but float32 as in the layer.
 
-    Scores that the layer cannot tell apart must be one score in the fit. By
-    NumPy, because equal rows must have equal scores: the exponential of a
-    backend can differ in the last digit from row to row.
+    Scores that are equal in the layer must be equal in the fit. NumPy also
+    gives equal rows equal scores, while the exponential of a backend can
+    differ in the last digit from row to row.
 
     Args:
         logits: `(n, num_classes)`, at least two classes.
@@ -63,10 +63,10 @@ def probabilities_seen(logits):
 
 
 def keep_prediction(logits, calibrated):
-    """Undo what rounding does to the order: the largest score stays largest.
+    """Raise the score of the predicted class above all others.
 
-    A map that preserves order on paper can still send two numbers to one.
-    Classes that tie for the prediction before, tie after.
+    Rounding can map two different scores to the same number. Classes that tie
+    for the prediction before, tie after.
     """
     chosen = logits >= ops.max(logits, axis=-1, keepdims=True)
     others = ops.max(
@@ -77,9 +77,3 @@ def keep_prediction(logits, calibrated):
     )
     above = others + STEP * ops.maximum(ops.abs(others), 1e-6)
     return ops.where(chosen, ops.maximum(largest, above), calibrated)
-
-
-def mean_nll(log_p, labels, weight=None):
-    """`-mean(log p_y)`, weighted."""
-    chosen = log_p[np.arange(len(labels)), labels]
-    return -float(np.average(chosen, weights=weight))

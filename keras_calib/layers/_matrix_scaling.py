@@ -1,34 +1,37 @@
 """Matrix scaling: a full linear map of the logits."""
 
+from typing import Any
+
 import keras
 import numpy as np
 
 from keras_calib.layers._affine import AffineCalibration
 from keras_calib.layers._vector_scaling import check_regularization
-from keras_calib.solvers.regression import RIDGE
-from keras_calib.solvers.regression import FullProblem
+from keras_calib.solvers.regression_problems import RIDGE
+from keras_calib.solvers.regression_problems import FullProblem
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
 class MatrixScaling(AffineCalibration):
-    """A full linear map of the logits: `z W + b`.
+    """A full linear map of the logits: `z' = z W + b`.
 
-    With `num_classes^2` parameters it overfits unless it is held back, so a
-    penalty around temperature scaling is the default: it grows with the number
-    of classes and fades with the number of samples. `adapt` finds the one
-    optimum: the problem is convex.
+    With the fitted temperature `T`, K classes and n samples, `adapt` minimizes
+    (a convex problem)
+
+        mean_i -log softmax(z'_i)[y_i] + s sum_k ((T W_kk - 1)^2 + b_k^2)
+            + r sum_(j != k) (T W_jk)^2
+
+    The penalty around temperature scaling is the default because `K^2`
+    parameters overfit without one. Predicted classes can change.
 
     Args:
-        regularization: `"structured"`, the penalty
-            `K / n sum_k (T W_kk - 1)^2 + K (K - 1) / n sum_(j != k) (T W_jk)^2
-            + K / n sum_k b_k^2` around temperature scaling (K classes, n
-            samples, T its temperature); a float, one strength for all three
-            sums; or `None`, the paper's map, whose fit to the likelihood is
-            stopped, with a warning, where it has become right on every sample:
-            there is no optimum then.
-        normalize_logits: `None` for logits as they are, `"log_softmax"` or
-            `"mean"` to subtract their log-sum-exp or mean first, so that
-            `log p` gives the same result.
+        regularization: `"structured"` (`s = K / n`, `r = K (K - 1) / n`), a
+            float `s = r >= 0`, or `None` (`s = r = 0`, the paper's map). With
+            `None` and separable data the fit stops, with a warning, once every
+            sample is correct: no optimum exists.
+        normalize_logits: `None`, or `"log_softmax"` or `"mean"` to subtract the
+            log-sum-exp or the mean of each row first, so that logits and
+            log-probabilities give the same result.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Example:
@@ -45,60 +48,53 @@ class MatrixScaling(AffineCalibration):
         Section 4.2. The structured penalty: "SMS" of the package probmetrics.
     """
 
+    settings: tuple[str, ...] = ("regularization", "normalize_logits")
+    _problem = FullProblem
     _rounds = True
 
     def __init__(
-        self, regularization="structured", normalize_logits=None, **kwargs
-    ):
+        self,
+        *,
+        regularization: str | float | None = "structured",
+        normalize_logits: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(normalize_logits=normalize_logits, **kwargs)
         check_regularization(regularization)
         self.regularization = regularization
 
     def _add_weights(self, num_classes):
-        self.kernel = self.add_weight(
-            (num_classes, num_classes), "identity", name="kernel"
-        )
-        self.bias = self.add_weight((num_classes,), "zeros", name="bias")
+        self._add("kernel", np.eye(num_classes))
+        self._add("bias", np.zeros(num_classes))
 
     def _transform(self, x):
         return keras.ops.matmul(x, self.kernel) + self.bias
 
-    def degrees_of_freedom(self, num_classes):
-        num_classes = max(2, num_classes)
-        return num_classes * (num_classes + 1)
-
     def _matrix_and_bias(self):
-        return (
-            keras.ops.convert_to_numpy(self.kernel),
-            keras.ops.convert_to_numpy(self.bias),
-        )
+        return self.kernel, self.bias
 
     def _inputs(self, logits):
         if self.normalize_logits != "log_softmax":
             self._refuse_ruled_out(logits)
         return super()._inputs(logits)
 
-    def _problem(self, x, labels, share, smoothing, temperature, free, samples):
-        num_classes = x.shape[1]
-        start = self._start(np.full(num_classes, 1 / temperature))
-        strength = self.regularization or 0.0
-        off = strength
+    def _scaled(self, num_classes, temperature):
+        identity = np.eye(num_classes) / temperature
+        return np.concatenate([identity, np.zeros((1, num_classes))])
+
+    def _free(self, present):
+        return present
+
+    def _penalty(self, start, temperature, num_samples):
+        num_classes = start.shape[1]
+        strength = off_diagonal = self.regularization or 0.0
         if strength == "structured":
-            strength = num_classes / samples
-            off = (num_classes - 1) * strength
-        ridge = np.full(start.shape, off * temperature**2)
+            strength = num_classes / num_samples
+            off_diagonal = (num_classes - 1) * strength
+        ridge = np.full(start.shape, off_diagonal * temperature**2)
         np.fill_diagonal(ridge, strength * temperature**2)
         ridge[-1] = strength
-        problem = FullProblem(
-            x, labels, share, smoothing, free, ridge + RIDGE, start
-        )
-        return problem, start
-
-    def _start(self, w):
-        return np.concatenate([np.diag(w), np.zeros((1, len(w)))])
+        return ridge + RIDGE, start
 
     def _weights(self, parameters):
         return {"kernel": parameters[:-1], "bias": parameters[-1]}
-
-    def get_config(self):
-        return {**super().get_config(), "regularization": self.regularization}

@@ -1,50 +1,54 @@
-"""Parameterised temperature scaling: every sample gets its own temperature."""
+"""Parameterized temperature scaling: every sample gets its own temperature."""
+
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
 from keras_calib.inputs import arrays
-from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._dense_stack import DenseStack
+from keras_calib.layers._dense_stack import network_weights
+from keras_calib.layers._dense_stack import standardized
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import on_pairs
 from keras_calib.layers._temperature_scaling import TemperatureScaling
+from keras_calib.solvers.blocks import normalized_weights
+from keras_calib.solvers.blocks import row_blocks
+from keras_calib.solvers.dense_network import DenseNetwork
+from keras_calib.solvers.dense_network import inverse_softplus
+from keras_calib.solvers.dense_network import softplus
+from keras_calib.solvers.lbfgs import lbfgs
 from keras_calib.solvers.loss_curves import LossCurves
-from keras_calib.solvers.quasi_newton import minimize
-from keras_calib.solvers.small_network import SmallNetwork
-from keras_calib.solvers.small_network import inverse_softplus
-from keras_calib.solvers.small_network import mean_and_deviation
-from keras_calib.solvers.small_network import softplus
 
 # No temperature is smaller.
 LEAST = 1e-3
-# Scores that the network sees are cut here.
-LIMIT = 100.0
-# Of more calibration samples, every second, third, ... trains the network.
+# With more calibration samples, every second, third, ... trains the network.
 MOST_SAMPLES = 200_000
-# Elements of one block of scores.
-BLOCK = 1 << 18
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
-class ParameterizedTemperatureScaling(CalibrationLayer):
-    """A small network looks at the largest scores and sets the temperature.
+class ParameterizedTemperatureScaling(DenseStack):
+    """Divide logits by a temperature that a small network computes (PTS).
 
-    `T = softplus(network(sorted scores)) + 0.001`, and logits are divided by
-    it: predictions stay. `adapt` starts from the one best temperature, so that
-    the objective can only get better; it is deterministic, and the same on
-    every backend.
+        z' = z / T,  T = softplus(network(largest scores)) + 0.001
+
+    Predicted classes do not change. `adapt` starts from the best common
+    temperature and never increases the objective; it is deterministic, and the
+    same on every backend.
 
     Args:
-        num_scores: int, how many of the largest scores the network sees.
+        num_scores: int, number of scores, the inputs of the network.
         hidden: ints, widths of the hidden layers.
-        normalize_logits: `"log_softmax"`, the network sees log-probabilities,
-            so that a constant added to logits changes nothing; or `None`, it
-            sees the logits as they are, as in the paper.
-        penalty: float >= 0, pulls towards one temperature for all: as a
-            normal prior of variance `1 / penalty` on the kernels does.
-        iterations: int, the largest number of L-BFGS steps.
+        normalize_logits: `"log_softmax"`, the scores are log-probabilities, so
+            that a constant added to logits changes nothing; or `None`, the
+            scores are the logits, as in the paper.
+        penalty: float >= 0, draws the fit towards one temperature, as a normal
+            prior of variance `1 / penalty` on the kernels does.
+        iterations: int, the maximum number of L-BFGS steps.
         seed: int, for the start of the hidden layers.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
@@ -70,18 +74,27 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
 
     preserves_accuracy = True
     objectives = ("nll", "label_smoothing", "focal", "loss")
+    settings = (
+        "num_scores",
+        "hidden",
+        "normalize_logits",
+        "penalty",
+        "iterations",
+        "seed",
+    )
     _rounds = True
 
     def __init__(
         self,
-        num_scores=10,
-        hidden=(5, 5),
-        normalize_logits="log_softmax",
-        penalty=10.0,
-        iterations=100,
-        seed=0,
-        **kwargs,
-    ):
+        *,
+        num_scores: int = 10,
+        hidden: tuple[int, ...] = (5, 5),
+        normalize_logits: str | None = "log_softmax",
+        penalty: float = 10.0,
+        iterations: int = 100,
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if normalize_logits not in ("log_softmax", None):
             raise ValueError(
@@ -90,130 +103,102 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
             )
         self.num_scores = num_scores
         self.hidden = tuple(hidden)
-        self.normalize_logits = normalize_logits
         self.penalty = penalty
         self.iterations = iterations
         self.seed = seed
+        self.normalize_logits = normalize_logits
         self.shift_invariant = normalize_logits is not None
 
-    def build(self, input_shape):
-        shapes = self._network(max(2, input_shape[-1])).shapes
-        size = shapes[0][0]
-        self.mean = self.add_weight(
-            (size,), "zeros", trainable=False, name="mean"
-        )
-        self.deviation = self.add_weight(
-            (size,), "ones", trainable=False, name="deviation"
-        )
-        start = inverse_softplus(1 - LEAST)
-        for number, (a, b) in enumerate(shapes):
-            last = number == len(shapes) - 1
-            kernel = self.add_weight(
-                (a, b),
-                "zeros" if last else keras.initializers.GlorotUniform(number),
-                name=f"kernel_{number}",
-            )
-            bias = self.add_weight(
-                (b,),
-                keras.initializers.Constant(start) if last else "zeros",
-                name=f"bias_{number}",
-            )
-            setattr(self, f"kernel_{number}", kernel)
-            setattr(self, f"bias_{number}", bias)
+    def build(self, input_shape: tuple) -> None:
+        network = self._network(max(2, input_shape[-1]))
+        self._add_network(network, inverse_softplus(1 - LEAST))
         self.built = True
 
-    def degrees_of_freedom(self, num_classes):
+    def degrees_of_freedom(self, num_classes: int) -> int:
         return self._network(num_classes).size
 
     def _network(self, num_classes):
-        return SmallNetwork(
-            (min(self.num_scores, num_classes), *self.hidden, 1)
-        )
+        size = min(self.num_scores, num_classes)
+        return DenseNetwork((size, *self.hidden, 1))
 
-    def fit(self, logits, labels, weight, objective):
+    def solve(
+        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+    ) -> tuple[dict, dict]:
         if not objective.per_sample:
             raise ValueError(
                 "Every sample gets its own temperature, and so needs its own "
                 "loss. Received: a loss with a statistic of the whole batch."
             )
-        tempered, known = TemperatureScaling().fit(
-            logits, labels, weight, objective
+        tempered, known = TemperatureScaling().solve(
+            logits, labels, weights, objective
         )
         u = -float(tempered["log_temperature"])
         network = self._network(logits.shape[1])
-        x = self._largest(logits)
-        mean, deviation = mean_and_deviation(x, weight)
-        x = (x - mean) / deviation
+        x, statistics = standardized(self._largest(logits), weights)
         start = network.start(
             self.seed, inverse_softplus(max(np.exp(-u) - LEAST, LEAST))
         )
-        step = 1 + len(labels) // MOST_SAMPLES
-        every = np.ones(len(labels)) if weight is None else weight
+        part = slice(None, None, 1 + len(labels) // MOST_SAMPLES)
         theta = self._train(
             network,
-            LossCurves(logits[::step], labels[::step], objective, u),
-            x[::step],
-            every[::step],
+            LossCurves(logits[part], labels[part], objective, u),
+            x[part],
+            weights[part],
             start,
         )
 
-        def value(theta):
-            temperature = softplus(network.forward(theta, x)[0]) + LEAST
-            rows = max(1, BLOCK // logits.shape[1])
-            losses = [
-                objective.losses(
-                    logits[i : i + rows] / temperature[i : i + rows],
-                    labels[i : i + rows],
-                )
-                for i in range(0, len(labels), rows)
-            ]
-            return float(np.average(np.concatenate(losses), weights=weight))
+        def temperatures(theta):
+            return softplus(network.forward(theta, x)[0]) + LEAST
 
-        # The table is not exact, and a part of the samples not all of them.
+        def value(theta):
+            temperature = temperatures(theta)
+            losses = [
+                objective.losses(logits[rows] / temperature[rows], labels[rows])
+                for rows in row_blocks(*logits.shape)
+            ]
+            return float(np.average(np.concatenate(losses), weights=weights))
+
+        # The fit used interpolated losses, and perhaps a part of the samples.
         values = value(start), value(theta)
         if not values[1] < values[0]:
             theta = start
-        temperature = softplus(network.forward(theta, x)[0]) + LEAST
-        quartiles = np.quantile(temperature, (0.25, 0.5, 0.75))
+        quartiles = np.quantile(temperatures(theta), (0.25, 0.5, 0.75))
         record = {"temperature_quartiles": quartiles.tolist()}
         if objective.is_plain_nll:
             record["nll_before"] = known["nll_before"]
             record["nll_after"] = min(values)
-        weights = {"mean": mean, "deviation": deviation}
-        for number, (kernel, bias) in enumerate(network.unpack(theta)):
-            weights[f"kernel_{number}"] = kernel
-            weights[f"bias_{number}"] = bias
-        return weights, record
+        return {**statistics, **network_weights(network, theta)}, record
 
-    def _train(self, network, curves, x, weight, start):
-        """The weights of the network that minimise loss and penalty."""
-        pull = self.penalty / weight.sum() * network.is_kernel
-        share = weight / weight.sum()
+    def _train(self, network, curves, x, weights, start):
+        """The weights of the network that minimize loss and penalty."""
+        ridge = self.penalty / weights.sum() * network.is_kernel
+        weights = normalized_weights(weights, len(x))
 
         def function(theta):
             out, inputs = network.forward(theta, x)
             temperature = softplus(out) + LEAST
             losses, slopes = curves.at(-np.log(temperature[:, 0]))
             slopes = (
-                -(share * slopes)[:, None] * arrays.sigmoid(out) / temperature
+                -(weights * slopes)[:, None] * arrays.sigmoid(out) / temperature
             )
             return (
-                share @ losses + pull @ theta**2 / 2,
-                network.backward(theta, inputs, slopes) + pull * theta,
+                weights @ losses + ridge @ theta**2 / 2,
+                network.backward(theta, inputs, slopes) + ridge * theta,
             )
 
-        return minimize(function, start, self.iterations)[0]
+        found = lbfgs(function, start, max_iterations=self.iterations)
+        return found.parameters
 
     def _largest(self, logits):
-        """What the network sees, `(n, num_scores)`, NumPy."""
+        """The inputs of the network, `(n, num_scores)`, NumPy."""
         size = min(self.num_scores, logits.shape[1])
         z = np.asarray(logits, "float64")
         if self.normalize_logits is not None:
             z = arrays.log_softmax(z, "float64")
         largest = np.partition(z, z.shape[1] - size, axis=1)[:, -size:]
-        return np.clip(-np.sort(-largest, axis=1), -LIMIT, LIMIT)
+        return -np.sort(-largest, axis=1)
 
-    def temperatures(self, logits):
+    def temperatures(self, logits: ArrayLike) -> Tensor:
         """The temperature of every sample.
 
         Args:
@@ -222,34 +207,15 @@ class ParameterizedTemperatureScaling(CalibrationLayer):
         Returns:
             `(..., 1)`, at least 0.001.
         """
-        logits = ops.convert_to_tensor(logits, self.compute_dtype)
-        scores = (
-            log_softmax(logits) if self.normalize_logits is not None else logits
-        )
-        x, _ = ops.top_k(scores, self.mean.shape[0], sorted=True)
-        x = (ops.clip(x, -LIMIT, LIMIT) - self.mean) / self.deviation
-        count = len(self.hidden) + 1
-        for number in range(count):
-            x = ops.matmul(x, getattr(self, f"kernel_{number}"))
-            x = x + getattr(self, f"bias_{number}")
-            if number < count - 1:
-                x = ops.relu(x)
-        return ops.softplus(x) + LEAST
+        scores = ops.convert_to_tensor(logits, self.compute_dtype)
+        if self.normalize_logits is not None:
+            scores = log_softmax(scores)
+        largest, _ = ops.top_k(scores, self.mean.shape[0], sorted=True)
+        return ops.softplus(self._network_output(largest)) + LEAST
 
-    def call(self, logits):
+    def call(self, logits: Tensor) -> Tensor:
         return on_pairs(self._divide, logits)
 
     def _divide(self, logits):
         temperature = self.temperatures(logits)
         return keep_prediction(logits, logits / temperature)
-
-    def get_config(self):
-        config = {
-            "num_scores": self.num_scores,
-            "hidden": list(self.hidden),
-            "normalize_logits": self.normalize_logits,
-            "penalty": self.penalty,
-            "iterations": self.iterations,
-            "seed": self.seed,
-        }
-        return {**super().get_config(), **config}

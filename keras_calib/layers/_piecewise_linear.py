@@ -1,9 +1,9 @@
-"""Look values up between knots: binary search on any backend, compiled."""
+"""Piecewise linear functions by a binary search that compiles everywhere."""
 
 import numpy as np
 from keras import ops
 
-# Above every probability: knots that are not in use.
+# Above every probability, for knots that are not in use.
 UNUSED = 2.0
 
 
@@ -52,7 +52,7 @@ def interpolate(knots, heights, values):
     y0, y1 = take_rows(heights, lower), take_rows(heights, upper)
     width = x1 - x0
     part = (values - x0) / ops.where(width > 0, width, 1.0)
-    # NaN stays NaN: comparisons would hide it.
+    # `values` enters the result, so that NaN stays NaN.
     return y0 + (y1 - y0) * ops.clip(part, 0.0, 1.0)
 
 

@@ -1,80 +1,124 @@
 """Platt scaling: a logistic regression on the log-odds of two classes."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import Tensor
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.tensors import at_least_float32
 from keras_calib.layers._base import CalibrationLayer
-from keras_calib.solvers.binary_logistic import fit_logistic
-from keras_calib.solvers.binary_logistic import platt_targets
+from keras_calib.solvers.logistic import binary_nll
+from keras_calib.solvers.logistic import fit_logistic
+from keras_calib.solvers.logistic import platt_targets
 
 
 class BinaryMap(CalibrationLayer):
-    """Base of maps of one number: the log-odds of the second class."""
+    """Base of maps of one number, the log-odds of the second class.
+
+    The map is a logistic regression. A subclass has `features(log_odds)`,
+    `(n, number of parameters)`, and `transform(log_odds)`, the map of a tensor
+    of any shape.
+    """
 
     shift_invariant = True
     binary_only = True
+    # Names of the parameters, their values at the identity, lower bounds.
+    parameter_names: tuple[str, ...] = ()
+    identity: tuple[float, ...] = ()
+    lower: tuple[float, ...] = ()
+    # Whether to fit to Platt's targets rather than 1 and 0.
+    smooth_targets = False
 
-    def bend(self, log_odds):
-        """The map itself, of log-odds of any shape."""
-        raise NotImplementedError
+    def design(self) -> np.ndarray:
+        """Maps the fitted parameters to all of them, a matrix."""
+        return np.eye(len(self.identity))
 
-    def build(self, input_shape):
+    def degrees_of_freedom(self, num_classes: int) -> int:
+        return self.design().shape[1]
+
+    def build(self, input_shape: tuple) -> None:
         if input_shape[-1] > 2:
             raise ValueError(
                 f"{type(self).__name__} is for two classes, or one sigmoid "
                 f"unit. Received: logits of {input_shape[-1]} classes."
             )
-        self.build_weights()
+        for name, value in zip(
+            self.parameter_names, self.identity, strict=True
+        ):
+            self._add(name, value)
         self.built = True
 
-    def call(self, logits):
-        logits = at_least_float32(logits)
-        # A class that is ruled out; infinity minus infinity is no number.
-        logits = ops.maximum(logits, LOWEST)
+    def call(self, logits: Tensor) -> Tensor:
+        # Infinity minus infinity is not a number.
+        logits = ops.maximum(at_least_float32(logits), LOWEST)
         if logits.shape[-1] == 1:
-            return self.bend(logits)
-        half = self.bend(logits[..., 1:] - logits[..., :1]) / 2
-        # Around 0: next to a large logit the digits would be lost.
+            return self.transform(logits)
+        half = self.transform(logits[..., 1:] - logits[..., :1]) / 2
+        # Around 0: added to a large logit, the digits would be lost.
         return ops.concatenate([-half, half], axis=-1)
 
+    def solve(
+        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+    ) -> tuple[dict, dict]:
+        if labels.min() == labels.max():
+            raise ValueError(
+                "A binary map needs calibration samples of both classes. "
+                f"Received: {len(labels)} samples of class {labels[0]} only."
+            )
+        # A class at minus infinity is ruled out; float64 keeps the difference.
+        logits = np.maximum(np.asarray(logits, "float64"), LOWEST)
+        log_odds = logits[:, 1] - logits[:, 0]
+        targets = labels.astype("float64")
+        nll_before = binary_nll(log_odds, targets, weights)
+        theta, nll, smooth = self._best(log_odds, targets, weights)
+        if nll > nll_before:
+            # Platt's targets can increase the NLL of the labels.
+            theta, nll = self.identity, nll_before
+        found = zip(self.parameter_names, map(float, theta), strict=True)
+        parameters = dict(found)
+        return parameters, {
+            **parameters,
+            "smooth_targets": smooth,
+            "nll_before": nll_before,
+            "nll_after": nll,
+        }
 
-def log_odds_of(logits, labels):
-    """Log-odds of both classes' rows, and labels as float64.
-
-    Raises:
-        ValueError: if only one class is among the labels.
-    """
-    if labels.min() == labels.max():
-        raise ValueError(
-            "A binary map needs calibration samples of both classes. "
-            f"Received: {len(labels)} samples of class {labels[0]} only."
-        )
-    # Minus infinity rules a class out; float64 keeps what is left apart.
-    logits = np.maximum(np.asarray(logits, "float64"), LOWEST)
-    return logits[:, 1] - logits[:, 0], labels.astype("float64")
-
-
-def binary_nll(log_odds, targets, weight):
-    """Mean of `log(1 + exp(s)) - t s`."""
-    losses = np.logaddexp(0.0, log_odds) - targets * log_odds
-    return float(np.average(losses, weights=weight))
+    def _best(self, log_odds, targets, weights):
+        """The parameters, their NLL, and whether to Platt's targets."""
+        features, design = self.features(log_odds), self.design()
+        # Parameters that are one have the same start and the same bound.
+        first = design.argmax(axis=0)
+        start, lower = np.array([self.identity, self.lower])[:, first]
+        for smooth in (self.smooth_targets, True):
+            aims = platt_targets(targets, weights) if smooth else targets
+            theta, _ = fit_logistic(
+                features @ design, aims, start, weights, lower
+            )
+            theta = design @ theta
+            nll = binary_nll(features @ theta, targets, weights)
+            # Separable classes: without Platt's targets no optimum exists.
+            if smooth or nll > 1e-8:
+                break
+        return theta, nll, smooth
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
 class PlattScaling(BinaryMap):
     """Scale and shift the log-odds of a binary classifier.
 
-    `log-odds' = slope * log-odds + intercept`, for logits of two classes or of
-    one sigmoid unit. A slope below 0 says that the classifier prefers the
-    wrong class; then, order is reversed.
+        log-odds' = slope * log-odds + intercept
+
+    for logits of two classes or of one sigmoid unit. A slope below 0 reverses
+    the order: the classifier prefers the wrong class.
 
     Args:
         smooth_targets: bool, whether to fit to Platt's targets
-            `(n1 + 1) / (n1 + 2)` and `1 / (n0 + 2)` rather than 1 and 0. They
-            give a finite answer also for data that a threshold separates.
+            `(n1 + 1) / (n1 + 2)` and `1 / (n0 + 2)` rather than 1 and 0, with
+            which the optimum is finite also for classes that a threshold
+            separates.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Raises:
@@ -93,18 +137,16 @@ class PlattScaling(BinaryMap):
         Comparisons to Regularized Likelihood Methods", 1999.
     """
 
-    def __init__(self, smooth_targets=True, **kwargs):
+    parameter_names = ("slope", "intercept")
+    identity = (1.0, 0.0)
+    lower = (-np.inf, -np.inf)
+    settings = ("smooth_targets",)
+
+    def __init__(self, *, smooth_targets: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.smooth_targets = smooth_targets
 
-    def build_weights(self):
-        self.slope = self.add_weight((), "ones", name="slope")
-        self.intercept = self.add_weight((), "zeros", name="intercept")
-
-    def degrees_of_freedom(self, num_classes):
-        return 2
-
-    def as_affine(self, num_classes):
+    def as_affine(self, num_classes: int) -> tuple:
         slope, intercept = (
             float(ops.convert_to_numpy(w)) for w in (self.slope, self.intercept)
         )
@@ -113,33 +155,8 @@ class PlattScaling(BinaryMap):
         half = np.array([-0.5, 0.5])
         return slope * np.outer([-1.0, 1.0], half), intercept * half
 
-    def fit(self, logits, labels, weight, objective):
-        log_odds, targets = log_odds_of(logits, labels)
-        features = np.stack([log_odds, np.ones_like(log_odds)], axis=1)
-        smooth = self.smooth_targets
-        while True:
-            aims = platt_targets(labels, weight) if smooth else targets
-            theta, _ = fit_logistic(features, aims, [1.0, 0.0], weight)
-            nll = binary_nll(features @ theta, targets, weight)
-            if smooth or nll > 1e-8:
-                break
-            smooth = True  # separable: the slope would grow without end
-        nll_before = binary_nll(log_odds, targets, weight)
-        if nll > nll_before:  # smooth targets can ask for that
-            theta, nll = (1.0, 0.0), nll_before
-        slope, intercept = theta
-        record = {
-            "slope": float(slope),
-            "intercept": float(intercept),
-            "smooth_targets": smooth,
-            "nll_before": nll_before,
-            "nll_after": nll,
-        }
-        return {"slope": slope, "intercept": intercept}, record
+    def features(self, log_odds: np.ndarray) -> np.ndarray:
+        return np.stack([log_odds, np.ones_like(log_odds)], axis=1)
 
-    def bend(self, log_odds):
+    def transform(self, log_odds: Tensor) -> Tensor:
         return self.slope * log_odds + self.intercept
-
-    def get_config(self):
-        config = {"smooth_targets": self.smooth_targets}
-        return {**super().get_config(), **config}

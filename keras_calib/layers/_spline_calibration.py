@@ -1,10 +1,14 @@
 """Spline calibration: confidence corrected by a smooth curve."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import Tensor
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.arrays import TINY
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
@@ -15,31 +19,28 @@ from keras_calib.layers._piecewise_linear import UNUSED
 from keras_calib.layers._piecewise_linear import interpolate
 from keras_calib.layers._piecewise_linear import padded
 from keras_calib.layers._piecewise_linear import table_size
-from keras_calib.solvers.isotonic import isotonic_regression
-from keras_calib.solvers.weights import number_of_samples
-
-TINY = 1e-30
+from keras_calib.solvers.spline import spline_map
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
 class SplineCalibration(CalibrationLayer):
     """Correct the confidence by the slope of the cumulative calibration error.
 
-    With samples in order of confidence, the cumulative sum of `correct -
-    confidence` is a curve over the fraction of samples; a natural cubic spline
-    fits it by least squares, and its derivative is what to add to the
-    confidence. No bins, no iterations.
+        c' = c + S'(u),  S(u) = sum_(c_i <= c) (correct_i - c_i) / n
 
-    The confidence is calibrated, not the other classes: they share what is
-    left in their old proportions. Predictions stay: where the calibrated
-    confidence would fall below the runner-up's share, both are made equal
-    but for the last digit.
+    with `u` the fraction of samples of confidence at most `c`. `S` is a
+    natural cubic spline, fitted by least squares.
+
+    Only the confidence (the largest probability) is calibrated. The other
+    probabilities are rescaled so that each row sums to 1. Predicted classes do
+    not change: if the calibrated confidence is below the second largest
+    probability, both become equal except for the last digit.
 
     Args:
         num_knots: int >= 3, knots of the spline, equally spaced.
         num_points: int >= 4, points of the piecewise linear function of
             confidence that the layer keeps; all samples, if there are fewer.
-        monotone: bool, whether to make calibrated confidence increase with
+        monotone: bool, whether calibrated confidence increases with
             confidence, by isotonic regression.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
@@ -65,10 +66,17 @@ class SplineCalibration(CalibrationLayer):
 
     preserves_accuracy = True
     shift_invariant = True
-    parametric = False
     fitted_by = "frequencies"
+    settings = ("num_knots", "num_points", "monotone")
 
-    def __init__(self, num_knots=6, num_points=1023, monotone=False, **kwargs):
+    def __init__(
+        self,
+        *,
+        num_knots: int = 6,
+        num_points: int = 1023,
+        monotone: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if num_knots < 3:
             raise ValueError(
@@ -84,22 +92,20 @@ class SplineCalibration(CalibrationLayer):
         self.num_points = num_points
         self.monotone = monotone
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         size = table_size(self.num_points)
-        self.points = self.add_weight(
-            (1, size), keras.initializers.Constant(UNUSED), name="points"
-        )
-        self.corrections = self.add_weight(
-            (1, size), "zeros", name="corrections"
-        )
+        self._add("points", np.full((1, size), UNUSED))
+        self._add("corrections", np.zeros((1, size)))
         # Confidence stays at least this far from 0 and 1.
-        self.margin = self.add_weight((), "zeros", name="margin")
+        self._add("margin", 0.0)
         self.built = True
 
-    def degrees_of_freedom(self, num_classes):
+    def degrees_of_freedom(self, num_classes: int) -> int:
         return self.num_knots
 
-    def fit(self, logits, labels, weight, objective):
+    def solve(
+        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+    ) -> tuple[dict, dict]:
         if len(labels) < self.num_knots:
             raise ValueError(
                 f"A spline with {self.num_knots} knots needs at least as many "
@@ -109,7 +115,7 @@ class SplineCalibration(CalibrationLayer):
         predicted = np.asarray(logits, "float32").argmax(axis=1)
         correct = (predicted == labels).astype("float64")
         points, calibrated = spline_map(
-            confidence, correct, self.num_knots, weight, self.monotone
+            confidence, correct, self.num_knots, weights, self.monotone
         )
         keep = np.linspace(0, len(points) - 1, self.num_points - 2)
         keep = np.unique(np.round(keep).astype(int))
@@ -120,15 +126,15 @@ class SplineCalibration(CalibrationLayer):
         points, corrections = padded(
             points, calibrated - points, table_size(self.num_points)
         )
-        margin = 1 / (number_of_samples(labels, weight) + 1)
-        weights = {
+        margin = 1 / (float(weights.sum()) + 1)
+        found = {
             "points": points[None],
             "corrections": corrections[None],
             "margin": margin,
         }
-        return weights, {"num_knots": self.num_knots, "margin": margin}
+        return found, {"num_knots": self.num_knots, "margin": margin}
 
-    def call(self, logits):
+    def call(self, logits: Tensor) -> Tensor:
         return on_pairs(self._correct, logits)
 
     def _correct(self, logits):
@@ -136,7 +142,7 @@ class SplineCalibration(CalibrationLayer):
         predicted = ops.one_hot(index, logits.shape[-1], dtype="bool")
         p = probabilities(logits)
         confidence = ops.max(p, axis=-1, keepdims=True)
-        # Not as 1 - confidence, which loses all digits near 1.
+        # 1 - confidence would lose all digits near 1.
         rest = ops.sum(ops.where(predicted, 0.0, p), axis=-1, keepdims=True)
         added = interpolate(self.points, self.corrections, confidence)
         rest = ops.maximum(rest - added, self.margin)
@@ -148,96 +154,3 @@ class SplineCalibration(CalibrationLayer):
             others + ops.log(ops.maximum(rest, TINY)),
         )
         return keep_prediction(logits, log_softmax(log_q))
-
-    def get_config(self):
-        config = {
-            "num_knots": self.num_knots,
-            "num_points": self.num_points,
-            "monotone": self.monotone,
-        }
-        return {**super().get_config(), **config}
-
-
-def spline_map(confidence, correct, num_knots=6, weight=None, monotone=False):
-    """Calibrated confidence at every confidence among the samples.
-
-    Args:
-        confidence: `(n,)`.
-        correct: 0 or 1, `(n,)`.
-        num_knots: int.
-        weight: `None`, or weights > 0, `(n,)`.
-        monotone: bool, whether the result must increase.
-
-    Returns:
-        points: the different confidences, ascending.
-        calibrated: as many, in `[0, 1]`.
-    """
-    order = np.argsort(confidence, kind="stable")
-    s, a = confidence[order], correct[order]
-    w = np.ones(len(s)) if weight is None else np.asarray(weight)[order]
-    # Equal confidences have no order: each gets their mean.
-    starts = np.flatnonzero(np.append(True, s[1:] > s[:-1]))
-    group = np.repeat(
-        np.arange(len(starts)), np.diff(np.append(starts, len(s)))
-    )
-    a = (np.add.reduceat(w * a, starts) / np.add.reduceat(w, starts))[group]
-    error = np.cumsum(w * (a - s)) / w.sum()
-    before = np.cumsum(w) - w
-    u = before / before[-1]
-    design, slope = natural_spline(u, num_knots)
-    root = np.sqrt(w)
-    height = np.linalg.lstsq(design * root[:, None], error * root, rcond=None)[
-        0
-    ]
-    calibrated = s + slope @ height
-    calibrated = np.add.reduceat(w * calibrated, starts)
-    calibrated /= np.add.reduceat(w, starts)
-    points = s[starts]
-    if monotone:
-        blocks = isotonic_regression(
-            points, calibrated, np.add.reduceat(w, starts)
-        )
-        index = np.searchsorted(blocks.last, points, "left")
-        calibrated = blocks.level[index]
-    return points, np.clip(calibrated, 0.0, 1.0)
-
-
-def natural_spline(u, num_knots):
-    """Values and slopes at `u` of the natural cubic splines on `[0, 1]`.
-
-    Column `j` is the spline that is 1 at knot `j` and 0 at the others; knots
-    are equally spaced. The second derivatives `m` solve
-    `m[j-1] + 4 m[j] + m[j+1] = 6 / h^2 (y[j-1] - 2 y[j] + y[j+1])`, and are
-    0 at the ends.
-
-    Args:
-        u: `(n,)`, in `[0, 1]`.
-        num_knots: int >= 3.
-
-    Returns:
-        Two arrays, `(n, num_knots)`.
-    """
-    h = 1 / (num_knots - 1)
-    inner = num_knots - 2
-    left = 4 * np.eye(inner) + np.eye(inner, k=1) + np.eye(inner, k=-1)
-    right = np.zeros((inner, num_knots))
-    for shift, factor in enumerate((1, -2, 1)):
-        right[range(inner), range(shift, inner + shift)] = factor
-    second = np.zeros((num_knots, num_knots))
-    second[1:-1] = np.linalg.solve(left, right * 6 / h**2)
-    j = np.clip((u / h).astype(int), 0, num_knots - 2)
-    t = (u - j * h)[:, None]
-    unit = np.eye(num_knots)
-    m0, m1, y0, y1 = second[j], second[j + 1], unit[j], unit[j + 1]
-    values = (
-        m0 * (-(t**3) / (6 * h) + t**2 / 2 - h * t / 3)
-        + m1 * (t**3 / (6 * h) - h * t / 6)
-        + y0 * (1 - t / h)
-        + y1 * t / h
-    )
-    slopes = (
-        m0 * (-(t**2) / (2 * h) + t - h / 3)
-        + m1 * (t**2 / (2 * h) - h / 6)
-        + (y1 - y0) / h
-    )
-    return values, slopes

@@ -1,49 +1,56 @@
 """Temperature scaling: one number that divides every logit."""
 
+import dataclasses
 import warnings
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import Tensor
 from keras_calib.layers._base import CalibrationLayer
-from keras_calib.layers._objectives import NegativeLogLikelihood
+from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
 from keras_calib.solvers.temperature import fit_temperature
 from keras_calib.solvers.temperature_search import ends_at
 from keras_calib.solvers.temperature_search import search_temperature
 
 REASONS = {
     "all correct": (
-        "every calibration sample is predicted correctly, so the likelihood "
-        "grows without end as T goes to 0. Use harder or more calibration "
+        "every calibration sample is predicted correctly, so the negative "
+        "log-likelihood falls as T goes to 0. Use harder or more calibration "
         "data."
     ),
     "chance": (
         "the predictions on the calibration data are no better than chance, "
-        "so the likelihood grows without end as T goes to infinity. Check "
+        "so the negative log-likelihood falls as T goes to infinity. Check "
         "that labels and logits belong together."
     ),
     "limit": (
         "the best temperature lies outside [0.01, 100]. Check the scale of the "
         "logits."
     ),
-    "constant": "the logits do not differ between classes, so T means nothing.",
+    "constant": "the logits do not differ between classes, so T has no effect.",
 }
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
 class TemperatureScaling(CalibrationLayer):
-    """Divide logits by a temperature: calibrated confidence, same prediction.
+    """Divide logits by a temperature: `z' = z / T`.
 
-    `adapt` finds the temperature with the smallest negative log-likelihood,
-    exactly: the problem is convex in `1 / T`, and the solver is bracketed, so
-    it cannot diverge. T stays in `[0.01, 100]`; a fit that stops at a bound
-    warns and says why. Other objectives are searched, and warn at the end of
-    the range, which for calibration errors is `[0.1, 10]`: with
-    `"soft_binned_ece"` this is TS-SB-ECE, with `"ece"` TS-HB-ECE.
+    `adapt` minimizes the negative log-likelihood, a convex problem in `1 / T`:
+
+        mean_i -log softmax(z_i / T)[y_i]
+
+    `T` stays in `[0.01, 100]`; a fit that stops at a bound warns and gives the
+    reason. Other objectives are minimized by a search, which for calibration
+    errors stays in `[0.1, 10]` and warns at the ends of the range: with
+    `"soft_binned_ece"` this is TS-SB-ECE, with `"ece"` TS-HB-ECE. Predicted
+    classes do not change.
 
     Args:
-        temperature: float > 0, where to start; 1 is the identity.
+        temperature: float > 0, the temperature before `adapt`; 1 is the
+            identity.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Raises:
@@ -74,7 +81,7 @@ class TemperatureScaling(CalibrationLayer):
         "loss",
     )
 
-    def __init__(self, temperature=1.0, **kwargs):
+    def __init__(self, *, temperature: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if not temperature > 0:
             raise ValueError(
@@ -83,75 +90,66 @@ class TemperatureScaling(CalibrationLayer):
             )
         self._initial_temperature = temperature
 
-    def build(self, input_shape):
-        start = keras.initializers.Constant(np.log(self._initial_temperature))
-        self.log_temperature = self.add_weight(
-            (), start, name="log_temperature"
-        )
+    def build(self, input_shape: tuple) -> None:
+        self._add("log_temperature", np.log(self._initial_temperature))
         self.built = True
 
     @property
-    def temperature(self):
+    def temperature(self) -> float:
         """The temperature as a float."""
         if not self.built:
             return float(self._initial_temperature)
         return float(np.exp(ops.convert_to_numpy(self.log_temperature)))
 
-    def degrees_of_freedom(self, num_classes):
+    def degrees_of_freedom(self, num_classes: int) -> int:
         return 1
 
-    def as_affine(self, num_classes):
+    def as_affine(self, num_classes: int) -> tuple:
         return np.array(1 / self.temperature), np.zeros(num_classes)
 
-    def fit(self, logits, labels, weight, objective):
-        if isinstance(objective, NegativeLogLikelihood):
-            return self._fit_likelihood(
-                logits, labels, weight, objective.smoothing
+    def solve(
+        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+    ) -> tuple[dict, dict]:
+        if not isinstance(objective, NegativeLogLikelihoodObjective):
+            temperature, value = search_temperature(
+                logits, labels, weights, objective
             )
-        temperature, value = search_temperature(
-            logits, labels, weight, objective
-        )
-        end = ends_at(temperature, objective)
-        if end is not None:
-            warnings.warn(
-                f"The temperature was set to {temperature:.4g}, and beyond "
-                f"{end:g} nothing was tried: the objective "
-                f"{objective.title!r} is smallest there. Check the scale of "
-                "the logits, and that labels and logits belong together; "
-                "predictions that are all right, or no better than chance, "
-                "have no best temperature.",
-                stacklevel=3,
-            )
-        record = {
-            "temperature": temperature,
-            "objective_value": value,
-            "stop_reason": None if end is None else "limit",
-        }
-        return {"log_temperature": np.log(temperature)}, record
-
-    def _fit_likelihood(self, logits, labels, weight, smoothing):
-        found = fit_temperature(logits, labels, weight, smoothing)
+            end = ends_at(temperature, objective)
+            if end is not None:
+                warnings.warn(
+                    f"The temperature was set to {temperature:.4g}: the "
+                    f"objective {objective.title!r} is smallest there, and "
+                    f"beyond {end:g} nothing was tried. Check the scale of the "
+                    "logits, and that labels and logits belong together; "
+                    "predictions that are all right, or no better than chance, "
+                    "have no best temperature.",
+                    stacklevel=4,
+                )
+            return {"log_temperature": np.log(temperature)}, {
+                "temperature": temperature,
+                "objective_value": value,
+                "stop_reason": None if end is None else "limit",
+            }
+        found = fit_temperature(logits, labels, weights, objective.smoothing)
         if found.stop_reason is not None:
             warnings.warn(
                 f"The temperature was set to {found.temperature:.4g}: "
                 f"{REASONS[found.stop_reason]}",
                 stacklevel=4,
             )
-        record = {
-            "temperature": found.temperature,
-            "nll_before": found.nll_before,
-            "nll_after": found.nll_after,
-            "stop_reason": found.stop_reason,
-        }
-        if smoothing:
-            # What was minimised is not the NLL.
+        record = dataclasses.asdict(found)
+        if objective.smoothing:
+            # The minimum is not an NLL.
             record["objective_value"] = record.pop("nll_after")
             del record["nll_before"]
         return {"log_temperature": np.log(found.temperature)}, record
 
-    def call(self, logits):
+    def call(self, logits: Tensor) -> Tensor:
         return logits / ops.exp(self.log_temperature)
 
-    def get_config(self):
-        config = super().get_config()
-        return {**config, "temperature": self._initial_temperature}
+    def get_config(self) -> dict:
+        # The start; the fitted temperature is a weight.
+        return {
+            **super().get_config(),
+            "temperature": self._initial_temperature,
+        }

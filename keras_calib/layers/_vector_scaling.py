@@ -1,29 +1,33 @@
 """Vector scaling: every class has its own scale and bias."""
 
+from typing import Any
+
 import keras
 import numpy as np
 
 from keras_calib.layers._affine import AffineCalibration
-from keras_calib.solvers.regression import RIDGE
-from keras_calib.solvers.regression import DiagonalProblem
+from keras_calib.solvers.regression_problems import RIDGE
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
 class VectorScaling(AffineCalibration):
-    """Scale and shift each class's logit: `z_k w_k + b_k`.
+    """Scale and shift the logit of each class: `z'_k = w_k z_k + b_k`.
 
-    `adapt` finds the one optimum of the likelihood: the problem is convex. A
-    class without calibration samples stays at the common temperature.
+    With the fitted temperature `T`, `adapt` minimizes (a convex problem)
+
+        mean_i -log softmax(z'_i)[y_i] + s sum_k ((T w_k - 1)^2 + b_k^2)
+
+    Before `adapt`, `w = 1` and `b = 0`. Predicted classes can change. A class
+    without calibration samples keeps `w_k = 1 / T`, `b_k = 0`.
 
     Args:
-        regularization: `None`, the paper's map, whose fit to the likelihood is
-            stopped, with a warning, where it has become right on every sample:
-            there is no optimum then; a float, the strength of the penalty
-            `sum_k (w_k T - 1)^2 + b_k^2` around temperature scaling (T is its
-            temperature); or `"structured"`, the strength `num_classes / n`.
-        normalize_logits: `None` for logits as they are, `"log_softmax"` or
-            `"mean"` to subtract their log-sum-exp or mean first, so that
-            `log p` gives the same result.
+        regularization: `None` (`s = 0`, the paper's map), a float `s >= 0`, or
+            `"structured"` (`s = num_classes / num_samples`). With `None` and
+            separable data the fit stops, with a warning, once every sample is
+            correct: no optimum exists.
+        normalize_logits: `None`, or `"log_softmax"` or `"mean"` to subtract the
+            log-sum-exp or the mean of each row first, so that logits and
+            log-probabilities give the same result.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Example:
@@ -40,57 +44,44 @@ class VectorScaling(AffineCalibration):
         Section 4.2. The structured penalty: "SVS" of the package probmetrics.
     """
 
-    def __init__(self, regularization=None, normalize_logits=None, **kwargs):
+    settings = ("regularization", "normalize_logits")
+
+    def __init__(
+        self,
+        *,
+        regularization: str | float | None = None,
+        normalize_logits: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(normalize_logits=normalize_logits, **kwargs)
         check_regularization(regularization)
         self.regularization = regularization
 
     def _add_weights(self, num_classes):
-        self.scale = self.add_weight((num_classes,), "ones", name="scale")
-        self.bias = self.add_weight((num_classes,), "zeros", name="bias")
+        self._add("scale", np.ones(num_classes))
+        self._add("bias", np.zeros(num_classes))
 
     def _transform(self, x):
         return x * self.scale + self.bias
 
-    def degrees_of_freedom(self, num_classes):
-        return 2 * max(2, num_classes)
-
     def _matrix_and_bias(self):
-        return (
-            keras.ops.convert_to_numpy(self.scale),
-            keras.ops.convert_to_numpy(self.bias),
-        )
+        return self.scale, self.bias
 
-    def _problem(self, x, labels, share, smoothing, temperature, free, samples):
-        num_classes = x.shape[1]
+    def _penalty(self, start, temperature, num_samples):
         strength = self.regularization or 0.0
         if strength == "structured":
-            strength = num_classes / samples
-        ridge = np.full((2, num_classes), RIDGE + strength)
+            strength = start.shape[1] / num_samples
+        ridge = np.full(start.shape, RIDGE + strength)
         ridge[0] = RIDGE + strength * temperature**2
-        start = self._start(np.full(num_classes, 1 / temperature))
-        problem = DiagonalProblem(
-            x,
-            labels,
-            share,
-            smoothing,
-            shared=False,
-            free=np.stack([free, free]),
-            ridge=ridge,
-            center=start,
-        )
-        return problem, start
+        return ridge, start
 
     def _weights(self, parameters):
         return {"scale": parameters[0], "bias": parameters[1]}
 
     def _findings(self, parameters):
+        # A negative scale reverses the meaning of the class's logit.
         negative = np.flatnonzero(parameters[0] < 0)
-        # A class whose logit says the opposite of what it should.
         return {"negative_scales": negative.tolist()} if len(negative) else {}
-
-    def get_config(self):
-        return {**super().get_config(), "regularization": self.regularization}
 
 
 def check_regularization(value):

@@ -13,7 +13,11 @@ from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._arguments import require
 from keras_calib.losses._base import PenalizedLoss
 from keras_calib.ops.confidence import confidence_to_train
-from keras_calib.ops.subgradients import absolute
+from keras_calib.ops.soft_bins import bin_error
+from keras_calib.ops.soft_bins import bin_mean
+from keras_calib.ops.soft_bins import label_error
+from keras_calib.ops.soft_bins import memberships
+from keras_calib.ops.soft_bins import soft_bin_sums
 from keras_calib.ops.subgradients import root
 
 
@@ -87,32 +91,18 @@ def _soft_binned_ece(
     confidence, correct = confidence_to_train(rows)
     edges = np.linspace(*bin_range, num_bins + 1)
     centers = ops.cast((edges[1:] + edges[:-1]) / 2, confidence.dtype)
-    distance = ops.square(confidence[:, None] - centers)
-    share = ops.softmax(-distance / temperature, axis=-1)
-
-    def bin_mean(values):
-        return ops.sum(weighted * values[:, None], axis=0) / size
-
+    members = memberships(confidence, centers, temperature)
     weights = rows.relative_weights
-    weighted = weights[:, None] * share
-    # The floor moves nothing but bins that are as good as empty.
-    size = ops.sum(weighted, axis=0)
-    size = ops.where(size > 1e-12, size, 1e-12)
-    accuracy = bin_mean(correct)
+    columns = (correct, confidence) if form == "bin" else (correct,)
+    size, *totals = soft_bin_sums(members, weights, *columns)
+    accuracy, *mean = (bin_mean(total, size) for total in totals)
     if form == "bin":
-        gap = size * _power(accuracy - bin_mean(confidence), norm)
-        total = ops.sum(weights)
-        error = ops.sum(gap) / ops.where(total > 0, total, 1.0)
+        error = bin_error(size, *mean, accuracy, norm)
     else:
-        gap = _power(accuracy - confidence[:, None], norm)
-        error = rows.mean(ops.sum(share * gap, axis=-1))
+        error = label_error(members, weights, confidence, accuracy, norm)
+    total = ops.sum(weights)
+    error = error / ops.where(total > 0, total, 1.0)
     return error if squared else root(error, norm)
-
-
-def _power(x, norm):
-    if norm == 2:
-        return ops.square(x)
-    return absolute(x) if norm == 1 else ops.power(absolute(x), norm)
 
 
 def _checked(*, num_bins, temperature, norm, form, squared, bin_range):

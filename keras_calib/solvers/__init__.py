@@ -1,1 +1,1 @@
-"""How maps are fitted: solvers in NumPy, the same on every backend."""
+"""How calibration layers are fitted: NumPy only, the same on every backend."""

@@ -8,7 +8,7 @@ TEMPERATURES = np.arange(1, 101) / 10
 SWEEPS = 5
 
 
-def search_class_temperatures(logits, labels, weight, objective):
+def search_class_temperatures(logits, labels, weights, objective):
     """Lower a calibration error class by class over `T_k = 0.1, ..., 10.0`.
 
     Starts at the best common temperature, goes through the classes in order,
@@ -18,8 +18,8 @@ def search_class_temperatures(logits, labels, weight, objective):
     Args:
         logits: `(n, num_classes)`.
         labels: int class ids, `(n,)`.
-        weight: `None`, or sample weights, `(n,)`.
-        objective: an `Objective` of confidence.
+        weights: sample weights, `(n,)`.
+        objective: `Objective` of confidence.
 
     Returns:
         temperatures: `(num_classes,)`.
@@ -29,14 +29,14 @@ def search_class_temperatures(logits, labels, weight, objective):
         Frenkel and Goldberger, "Network Calibration by Class-based Temperature
         Scaling", EUSIPCO 2021.
     """
-    common, value = search_temperature(logits, labels, weight, objective)
+    common, value = search_temperature(logits, labels, weights, objective)
     temperatures = np.full(logits.shape[1], common)
     scores = logits.astype("float64") / common
     for _ in range(SWEEPS):
         before = value
         for k in range(logits.shape[1]):
             found, best = _best(
-                scores, k, logits[:, k], labels, weight, objective
+                scores, k, logits[:, k], labels, weights, objective
             )
             if best < value:
                 temperatures[k], value = found, best
@@ -46,8 +46,8 @@ def search_class_temperatures(logits, labels, weight, objective):
     return temperatures, value
 
 
-def _best(scores, k, logit, labels, weight, objective):
-    """The best temperature of class `k`, all others staying."""
+def _best(scores, k, logit, labels, weights, objective):
+    """The best temperature of class `k` with all others fixed."""
     others = np.delete(scores, k, axis=1)
     largest = others.max(axis=1)
     predicted = others.argmax(axis=1)
@@ -56,10 +56,9 @@ def _best(scores, k, logit, labels, weight, objective):
     values = []
     for temperature in TEMPERATURES:
         score = logit.astype("float64") / temperature
-        ahead = score > largest
         top = np.maximum(score, largest)
         total = rest * np.exp(largest - top) + np.exp(score - top)
-        correct = np.where(ahead, k, predicted) == labels
-        values.append(objective.of(1 / total, correct.astype(float), weight))
+        correct = np.where(score > largest, k, predicted) == labels
+        values.append(objective.of(1 / total, correct.astype(float), weights))
     best = int(np.argmin(values))
     return TEMPERATURES[best], values[best]

@@ -4,41 +4,53 @@ import dataclasses
 
 import numpy as np
 
-# Passes of pooling whole runs at once, before one block at a time.
+# Passes that pool whole runs at once, before blocks are pooled one by one.
 PASSES = 50
 
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """An increasing step function: constant from `first` to `last`.
+    """An increasing step function, constant from `first` to `last`.
 
     Attributes:
         first: the smallest score of each block, ascending.
         last: the largest score of each block.
-        level: the weighted mean of targets in each block, ascending.
-        weight: the sum of weights in each block.
-        score: the weighted mean of scores in each block.
+        sums: the sums of weights, of weighted targets and of weighted scores
+            in each block, `(3, num_blocks)`.
     """
 
     first: np.ndarray
     last: np.ndarray
-    level: np.ndarray
-    weight: np.ndarray
-    score: np.ndarray
+    sums: np.ndarray
+
+    @property
+    def weight(self):
+        """The sum of weights in each block."""
+        return self.sums[0]
+
+    @property
+    def level(self):
+        """The weighted mean of targets in each block, ascending."""
+        return self.sums[1] / self.sums[0]
+
+    @property
+    def score(self):
+        """The weighted mean of scores in each block."""
+        return self.sums[2] / self.sums[0]
 
 
-def isotonic_regression(scores, targets, weight=None):
-    """Minimise `sum w (f(score) - target)^2` over increasing `f`.
+def isotonic_regression(scores, targets, weights=None):
+    """Minimize `sum w (f(score) - target)^2` over increasing `f`.
 
     Pool adjacent violators: equal scores are one block from the start, and
     every run of blocks whose levels do not increase becomes one block, until
-    all levels increase. Whole runs are pooled at once, in a few vectorised
+    all levels increase. Whole runs are pooled at once, in a few vectorized
     passes.
 
     Args:
         scores: `(n,)`.
         targets: `(n,)`.
-        weight: `None`, or weights > 0, `(n,)`.
+        weights: `None`, or weights > 0, `(n,)`.
 
     Returns:
         `Blocks`.
@@ -50,12 +62,12 @@ def isotonic_regression(scores, targets, weight=None):
     order = np.argsort(scores, kind="stable")
     scores = scores[order]
     targets = targets[order].astype("float64")
-    if weight is None:
-        weight = np.ones(len(scores))
+    if weights is None:
+        weights = np.ones(len(scores))
     else:
-        weight = np.asarray(weight, "float64")[order]
+        weights = np.asarray(weights, "float64")[order]
     starts = np.flatnonzero(np.append(True, scores[1:] > scores[:-1]))
-    sums = np.stack([weight, weight * targets, weight * scores])
+    sums = np.stack([weights, weights * targets, weights * scores])
     sums = np.add.reduceat(sums, starts, axis=1)
     for _ in range(PASSES):
         level = sums[1] / sums[0]
@@ -67,13 +79,8 @@ def isotonic_regression(scores, targets, weight=None):
     else:
         starts, sums = _one_by_one(starts, sums)
     ends = np.append(starts[1:], len(scores)) - 1
-    return Blocks(
-        first=scores[starts].astype("float64"),
-        last=scores[ends].astype("float64"),
-        level=sums[1] / sums[0],
-        weight=sums[0],
-        score=sums[2] / sums[0],
-    )
+    scores = scores.astype("float64")
+    return Blocks(scores[starts], scores[ends], sums)
 
 
 def _one_by_one(starts, sums):
@@ -89,36 +96,26 @@ def _one_by_one(starts, sums):
 
 
 def at_most(blocks, count):
-    """Join neighbours that differ least, until `count` blocks are left."""
-    parts = np.stack(
-        [
-            blocks.weight,
-            blocks.weight * blocks.level,
-            blocks.weight * blocks.score,
-        ]
-    )
-    first, last = blocks.first, blocks.last
-    while parts.shape[1] > count:
-        level = parts[1] / parts[0]
-        w = parts[0]
-        cost = w[1:] * w[:-1] / (w[1:] + w[:-1]) * np.diff(level) ** 2
+    """Join the neighbors that differ least until `count` blocks remain."""
+    first, last, sums = blocks.first, blocks.last, blocks.sums.copy()
+    while sums.shape[1] > count:
+        w = sums[0]
+        cost = w[1:] * w[:-1] / (w[1:] + w[:-1]) * np.diff(sums[1] / w) ** 2
         i = int(cost.argmin())
-        parts[:, i] += parts[:, i + 1]
-        parts = np.delete(parts, i + 1, axis=1)
+        sums[:, i] += sums[:, i + 1]
+        sums = np.delete(sums, i + 1, axis=1)
         first = np.delete(first, i + 1)
         last = np.delete(last, i)
-    return Blocks(
-        first, last, parts[1] / parts[0], parts[0], parts[2] / parts[0]
-    )
+    return Blocks(first, last, sums)
 
 
 def without_certainty(level, weight, score):
-    """Levels of 0 and 1 made as extreme as the data can tell.
+    """Replace levels of 0 and 1 by the most extreme that the data support.
 
-    A block of weight `M` without an event has seen that the rate is hardly
+    A block of weight `M` without an event shows that the rate is hardly
     above `1 / M`. With an exponential prior around the mean score `s`, the
-    expected rate is `s / (1 + M s)`: at most `1 / M`, and `s` itself where
-    the block is too small to know better. Likewise at 1.
+    expected rate is `s / (1 + M s)`: at most `1 / M`, and close to `s` if the
+    block is small. A level of 1 is treated symmetrically.
     """
     rest = 1 - score
     level = np.where(level > 0, level, score / (1 + weight * score))

@@ -1,41 +1,40 @@
 """The temperature with the smallest negative log-likelihood, in a few passes.
 
 NLL is convex in `beta = 1 / T`. Newton's method in `u = log beta`, kept inside
-a bracket, needs 4 to 6 evaluations from anywhere. Each evaluation is one pass
+a bracket, needs 4 to 6 evaluations from any start. Each evaluation is one pass
 over the logits in blocks that fit a processor's cache, spread over threads;
-nothing of the size of the logits is allocated.
+no array of the size of the logits is allocated.
 """
 
-import concurrent.futures
 import dataclasses
-import functools
-import os
 
 import numpy as np
 
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.solvers.blocks import IN_CACHE
+from keras_calib.solvers.blocks import normalized_weights
+from keras_calib.solvers.blocks import row_blocks
+from keras_calib.solvers.blocks import sum_blocks
+from keras_calib.solvers.blocks import threads
 
-# Temperatures outside are returned as the bound, with a flag.
+# A temperature outside is returned as the bound, with a stop reason.
 BOUNDS = (0.01, 100.0)
-# Elements of one block: two work arrays of this size stay in a level-2 cache.
-BLOCK = 1 << 16
-# Elements below which no subsample is worth its own iterations.
+# Elements of the logits below which a subsample is not worth iterations.
 SMALL = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
 class TemperatureFit:
-    """What a fit found.
+    """The result of `fit_temperature`.
 
     Attributes:
-        temperature: the minimiser, or the bound it was stopped at.
+        temperature: the minimizer, or the bound at which the fit stopped.
         nll_before: mean negative log-likelihood at temperature 1, in nats.
-        nll_after: the same at `temperature`.
+        nll_after: mean negative log-likelihood at `temperature`, in nats.
         stop_reason: `None`, or why the temperature is at a bound:
-            `"all correct"`, the likelihood grows without end as T goes to 0;
-            `"chance"`, it does as T goes to infinity; `"limit"`, the minimiser
-            lies outside the bounds; `"constant"`, every row of logits is
-            constant.
+            `"all correct"`, the NLL falls to 0 as T goes to 0; `"chance"`, it
+            falls as T goes to infinity; `"limit"`, the minimizer lies outside
+            the bounds; `"constant"`, every row of logits is constant.
     """
 
     temperature: float
@@ -44,16 +43,16 @@ class TemperatureFit:
     stop_reason: str | None = None
 
 
-def fit_temperature(logits, labels, weight=None, smoothing=0.0):
-    """Minimise `mean(logsumexp(z / T) - z_y / T)` over T.
+def fit_temperature(logits, labels, weights=None, smoothing=0.0):
+    """Minimize `mean(logsumexp(z / T) - z_y / T)` over T.
 
     Args:
         logits: float32 or float64, `(n, num_classes)`, an array or a memory
-            map; finite or minus infinity. Sums over samples are float64; what
-            is summed over classes has the dtype of the logits.
+            map; finite or minus infinity. Sums over samples are float64; sums
+            over classes have the dtype of the logits.
         labels: int class ids, `(n,)`.
-        weight: `None`, or weights >= 0, `(n,)`.
-        smoothing: share of the uniform distribution in the labels:
+        weights: `None`, or weights >= 0, `(n,)`.
+        smoothing: weight of the uniform distribution in the labels:
             `(1 - smoothing) z_y + smoothing mean_k z_k` takes the place of
             `z_y`.
 
@@ -64,50 +63,45 @@ def fit_temperature(logits, labels, weight=None, smoothing=0.0):
         Guo et al., "On Calibration of Modern Neural Networks", ICML 2017,
         Section 4.2.
     """
-    whole = _Passes(logits, labels, weight, smoothing)
-    nll, slope, curvature = whole.likelihood(0.0)
+    whole = _Likelihood(logits, labels, weights, smoothing)
+    known = whole.derivatives(0.0)
+    nll = known[0]
+    low, high = -np.log(BOUNDS[1]), -np.log(BOUNDS[0])
     if whole.spread == 0.0:
         return TemperatureFit(1.0, nll, nll, "constant")
-    low, high = -np.log(BOUNDS[1]), -np.log(BOUNDS[0])
-    if whole.shortfall == 0.0:
-        return _at_bound(whole, nll, high, "all correct")
-    if whole.excess >= 0.0:
-        return _at_bound(whole, nll, low, "chance")
-
-    start, known = 0.0, (nll, slope, curvature)
+    for at_bound, u, reason in (
+        (whole.shortfall == 0.0, high, "all correct"),
+        (whole.excess >= 0.0, low, "chance"),
+    ):
+        if at_bound:
+            after, *_ = whole.derivatives(u)
+            return TemperatureFit(float(np.exp(-u)), nll, after, reason)
+    start = 0.0
     step = logits.size // SMALL
     if step > 1:
-        part = None if weight is None else weight[::step]
-        sample = _Passes(logits[::step], labels[::step], part, smoothing)
+        part = None if weights is None else weights[::step]
+        sample = _Likelihood(logits[::step], labels[::step], part, smoothing)
         start, _ = _newton(sample, 0.0, None, low, high, tolerance=1e-3)
         known = None
     tolerance = 1e-4 if logits.dtype == np.float32 else 1e-6
     u, after = _newton(whole, start, known, low, high, tolerance)
-    stop_reason = "limit" if u in (low, high) else None
-    return TemperatureFit(float(np.exp(-u)), nll, after, stop_reason)
+    reason = "limit" if u in (low, high) else None
+    return TemperatureFit(float(np.exp(-u)), nll, after, reason)
 
 
-def _at_bound(passes, nll, u, name):
-    return TemperatureFit(float(np.exp(-u)), nll, passes.likelihood(u)[0], name)
+def _newton(likelihood, u, known, low, high, tolerance):
+    """Newton inside a bracket; returns the minimizer and the NLL there.
 
-
-def _newton(passes, u, known, low, high, tolerance):
-    """Newton in `u = log beta`; returns the minimiser and the NLL there.
-
-    The last step is taken without another pass: at a step `s` the error left
-    is of the order `s^2`, and the second-order value of NLL is exact to
-    `s^3`.
+    The last step is taken without another pass: after a step `s` the error is
+    of the order `s^2`, and the second-order value of NLL is exact to `s^3`.
     """
     lower, upper = low - 1.0, high + 1.0
     while True:
-        nll, slope, curvature = known or passes.likelihood(u)
+        nll, slope, curvature = known or likelihood.derivatives(u)
         known = None
         if (u == low and slope >= 0) or (u == high and slope <= 0):
             return u, nll
-        if slope > 0:
-            upper = u
-        else:
-            lower = u
+        lower, upper = (lower, u) if slope > 0 else (u, upper)
         target = None
         if curvature > 0:
             step = np.clip(slope / curvature, -1.5, 1.5)
@@ -120,8 +114,8 @@ def _newton(passes, u, known, low, high, tolerance):
         u = u + step
 
 
-class _Passes:
-    """Passes over the logits; remembers what the first one found.
+class _Likelihood:
+    """Passes over the logits; the first pass keeps two numbers per row.
 
     Attributes:
         shortfall: `mean(max_k z_k - z_y)`; 0 if every prediction is right.
@@ -129,23 +123,21 @@ class _Passes:
         spread: the largest `max_k z_k - min_k z_k`.
     """
 
-    def __init__(self, logits, labels, weight, smoothing=0.0):
-        n, num_classes = logits.shape
+    def __init__(self, logits, labels, weights, smoothing):
+        n = len(logits)
         self.logits = logits
-        weight = np.ones(n) if weight is None else np.asarray(weight, float)
-        self.weight = weight / weight.sum()
+        self.weights = normalized_weights(weights, n)
         self.largest = np.empty(n, logits.dtype)
         self.margin = np.empty(n)  # z_y - max_k z_k
         self.below = np.empty(n)  # mean_k z_k - max_k z_k
-        self.spread = 0.0
-        rows = max(1, BLOCK // num_classes)
-        self.slices = [slice(i, i + rows) for i in range(0, n, rows)]
-        self._scan(labels)
+        self.blocks = row_blocks(*logits.shape, IN_CACHE)
+        self.spread = self._scan(labels)
+        self.ruled_out = not np.isfinite(self.spread)
         if smoothing:
             self.margin *= 1 - smoothing
             self.margin += smoothing * self.below
-        self.shortfall = float(-self.weight @ self.margin)
-        self.excess = float(self.weight @ (self.below - self.margin))
+        self.shortfall = float(-self.weights @ self.margin)
+        self.excess = float(self.weights @ (self.below - self.margin))
 
     def _scan(self, labels):
         def scan(rows):
@@ -165,10 +157,9 @@ class _Passes:
             self.below[rows] = np.maximum(mean - largest, LOWEST)
             return float((largest - z.min(axis=1)).max())
 
-        self.spread = max(threads().map(scan, self.slices))
-        self.ruled_out = not np.isfinite(self.spread)
+        return max(threads().map(scan, self.blocks))
 
-    def likelihood(self, u):
+    def derivatives(self, u):
         """NLL and its first two derivatives in `u = log beta`."""
         beta = np.exp(u)
 
@@ -183,7 +174,7 @@ class _Passes:
             m1 = np.einsum("ij,ij->i", e, d) / s0
             np.multiply(e, d, out=e)
             m2 = np.einsum("ij,ij->i", e, d) / s0
-            w, margin = self.weight[rows], self.margin[rows]
+            w, margin = self.weights[rows], self.margin[rows]
             return np.array(
                 [
                     w @ (np.log(s0) - beta * margin),
@@ -192,15 +183,6 @@ class _Passes:
                 ]
             )
 
-        nll, first, second = sum(threads().map(moments, self.slices))
+        nll, first, second = sum_blocks(moments, self.blocks)
         slope = beta * first
         return float(nll), float(slope), float(slope + beta**2 * second)
-
-
-@functools.cache
-def threads():
-    """The pool that passes over logits share."""
-    # NumPy releases the interpreter lock inside its loops.
-    return concurrent.futures.ThreadPoolExecutor(
-        max_workers=min(8, os.cpu_count() or 1)
-    )

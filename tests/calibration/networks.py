@@ -67,7 +67,7 @@ class Affine(CalibrationLayer):
         self.bias = self.add_weight((num_classes,), "zeros", name="bias")
         self.built = True
 
-    def fit(self, logits, labels, weight, *objective):
+    def solve(self, logits, labels, weights, objective):
         bias = np.arange(logits.shape[-1]) / 10
         return {"kernel": np.array(self.matrix), "bias": bias}, {}
 

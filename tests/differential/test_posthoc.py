@@ -32,6 +32,14 @@ BINARY = {"PlattScaling": {}, "BetaCalibration": {}}
 ELSEWHERE = {
     "CalibrationLayer": "the base class",
     "LogProbabilities": "not fitted: what calibrate puts before a map",
+    "ClassLossScaling": "an argument of `adapt`",
+    "Objective": "the base class of the objectives",
+    "NegativeLogLikelihoodObjective": "an argument of `adapt`",
+    "LabelSmoothingObjective": "an argument of `adapt`",
+    "FocalObjective": "an argument of `adapt`",
+    "SoftBinnedECEObjective": "an argument of `adapt`",
+    "ExpectedCalibrationErrorObjective": "an argument of `adapt`",
+    "LossObjective": "an argument of `adapt`",
 }
 
 

@@ -35,7 +35,7 @@ def test_the_record_tells_what_the_layer_gives(name, scale, dtype):
     for weight in (None, weights):
         layer = MAPS[name]().adapt(logits, labels, sample_weight=weight)
         if "nll_after" not in layer.record:
-            assert not layer.parametric
+            assert layer.fitted_by == "frequencies"
             return
         for key, scores in (
             ("nll_before", logits),
@@ -49,10 +49,10 @@ def test_the_record_tells_what_the_layer_gives(name, scale, dtype):
 @TOLD
 def test_the_order_invariant_family_sees_the_gaps_that_it_stretches():
     logits, labels = generated()
-    expected = layers.IntraOrderPreserving("order_invariant").adapt(
+    expected = layers.IntraOrderPreserving(family="order_invariant").adapt(
         logits, labels
     )
-    layer = layers.IntraOrderPreserving("order_invariant")
+    layer = layers.IntraOrderPreserving(family="order_invariant")
     layer.adapt(1e4 * logits, labels)
     found = nll(to_numpy(layer(1e4 * logits)), labels)
     # The gaps were cut at 1e4: recorded 0.75, given 1.08.
@@ -84,7 +84,7 @@ def test_classes_that_are_ruled_out(name, value):
     assert all(np.isfinite(to_numpy(w)).all() for w in layer.weights)
     p = softmax(np.maximum(to_numpy(layer(logits)), -1e30))
     assert np.isfinite(p).all()
-    if layer.parametric and name != "ensemble":
+    if layer.fitted_by == "likelihood" and name != "ensemble":
         # No map but those that mix in other classes' shares revives one.
         assert p[logits <= -1e30].max(initial=0) < 1e-3
     if "nll_after" in layer.record:
@@ -179,8 +179,8 @@ class Failing(layers.VectorScaling):
 
     failure = FloatingPointError
 
-    def fit(self, *arguments):
-        weights, record = super().fit(*arguments)
+    def solve(self, *arguments):
+        weights, record = super().solve(*arguments)
         if self.failure is None:
             weights["bias"] = np.full_like(weights["bias"], np.inf)
             return weights, record

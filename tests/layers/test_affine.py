@@ -8,10 +8,10 @@ from keras import ops
 import keras_calib as kc
 from keras_calib.evaluation.bin_sums import expected_calibration_error
 from keras_calib.inputs.arrays import log_softmax
-from keras_calib.layers._class_loss_scaling import class_weights
-from keras_calib.layers._objectives import Focal
-from keras_calib.layers._objectives import LabelSmoothing
+from keras_calib.layers import FocalObjective
+from keras_calib.layers import LabelSmoothingObjective
 from keras_calib.layers._objectives import confidences
+from keras_calib.solvers.class_weights import class_weights
 from tests.helpers import compiled
 from tests.helpers import read_predictions
 from tests.helpers import to_numpy
@@ -349,7 +349,7 @@ def test_classes_that_a_line_separates(name):
     logits = rng.normal(size=(30, 3))
     labels = (logits + np.array([0.5, 0.0, -0.5])).argmax(axis=1)
     # There is no optimum: it stops where all are right, and says so.
-    with pytest.warns(UserWarning, match="grows without end"):
+    with pytest.warns(UserWarning, match="has no minimum"):
         layer = adapt(name, logits, labels, {"regularization": None})
     assert layer.record["stop_reason"] == "all correct"
     assert layer.record["nll_after"] < layer.record["nll_before"]
@@ -501,14 +501,14 @@ def test_bad_arguments():
     with pytest.raises(ValueError, match="`strength` must be"):
         kc.layers.DirichletScaling(strength=-1)
     logits, labels = generated(20)
-    with pytest.raises(ValueError, match="VectorScaling cannot minimise"):
+    with pytest.raises(ValueError, match="VectorScaling cannot minimize"):
         kc.layers.VectorScaling().adapt(logits, labels, objective="ece")
 
 
 def focal_slope(layer, name, logits, labels):
     """The largest derivative of the focal loss in biases or slopes."""
     scores = to_numpy(layer(logits)).astype("float64")
-    _, gradient = Focal().value_and_gradient(scores, labels)
+    _, gradient = FocalObjective().value_and_gradient(scores, labels)
     if name == "class":
         return np.abs((gradient * logits).sum(axis=0)).max()
     return np.abs(gradient.sum(axis=0)).max()
@@ -520,7 +520,9 @@ def test_focal_loss(name):
     plain = adapt(name, logits, labels)
     layer = adapt(name, logits, labels, objective="focal")
     values = [
-        Focal().value(to_numpy(found(logits)).astype("float64"), labels)
+        FocalObjective().value(
+            to_numpy(found(logits)).astype("float64"), labels
+        )
         for found in (plain, layer)
     ]
     assert values[1] < values[0]
@@ -542,7 +544,9 @@ def test_focal_loss_with_a_penalty(name):
     layer = adapt(name, logits, labels, objective="focal")
     plain = adapt(name, logits, labels)
     values = [
-        Focal().value(to_numpy(found(logits)).astype("float64"), labels)
+        FocalObjective().value(
+            to_numpy(found(logits)).astype("float64"), labels
+        )
         for found in (plain, layer)
     ]
     assert values[1] < values[0]
@@ -554,7 +558,7 @@ def test_label_smoothing(name):
     logits, labels = generated()
     plain = adapt(name, logits, labels)
     layer = adapt(name, logits, labels, objective="label_smoothing")
-    objective = LabelSmoothing()
+    objective = LabelSmoothingObjective()
     values = [
         objective.value(to_numpy(found(logits)).astype("float64"), labels)
         for found in (plain, layer)

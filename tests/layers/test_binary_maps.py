@@ -25,7 +25,9 @@ def problem():
 )
 def test_platt(smooth_targets, expected):
     # Scikit-learn agrees to eight digits.
-    layer = kc.layers.PlattScaling(smooth_targets).adapt(*problem())
+    layer = kc.layers.PlattScaling(smooth_targets=smooth_targets).adapt(
+        *problem()
+    )
     found = layer.record["slope"], layer.record["intercept"]
     assert found == pytest.approx(expected, abs=1e-10)
     log_odds, _ = problem()
@@ -57,7 +59,7 @@ def test_beta():
 
 
 def test_beta_with_one_slope_is_platt():
-    beta = kc.layers.BetaCalibration("am").adapt(*problem()).record
+    beta = kc.layers.BetaCalibration(parameters="am").adapt(*problem()).record
     platt = kc.layers.PlattScaling(smooth_targets=False).adapt(*problem())
     assert beta["a"] == beta["b"]
     assert beta["a"] == pytest.approx(platt.record["slope"], abs=1e-9)
@@ -65,7 +67,7 @@ def test_beta_with_one_slope_is_platt():
 
 
 def test_beta_without_shift():
-    record = kc.layers.BetaCalibration("ab").adapt(*problem()).record
+    record = kc.layers.BetaCalibration(parameters="ab").adapt(*problem()).record
     assert record["c"] == 0.0
     best = kc.layers.BetaCalibration().adapt(*problem()).record["nll_after"]
     assert best < record["nll_after"] < record["nll_before"]
@@ -132,4 +134,4 @@ def test_two_classes_start_as_they_are():
 
 def test_bad_parameters():
     with pytest.raises(ValueError, match="parameters"):
-        kc.layers.BetaCalibration("abc")
+        kc.layers.BetaCalibration(parameters="abc")

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.layers._class_loss_scaling import ClassLossScaling
-from keras_calib.layers._class_loss_scaling import class_weights
-from keras_calib.layers._class_loss_scaling import fit_slope_and_span
-from keras_calib.layers._class_loss_scaling import normalize
+from keras_calib.layers import ClassLossScaling
+from keras_calib.solvers.class_weights import class_weights
+from keras_calib.solvers.class_weights import fit_slope_and_span
+from keras_calib.solvers.class_weights import normalize
 from tests.helpers import read_predictions
 from tests.layers.test_temperature_scaling import generated
 
@@ -72,7 +72,9 @@ def test_slope_and_span():
 
 @pytest.mark.parametrize("case", TEMPERATURES, ids="-".join)
 def test_generated_set(case):
-    layer = adapt(*generated(), ClassLossScaling(*case))
+    layer = adapt(
+        *generated(), ClassLossScaling(normalization=case[0], reduction=case[1])
+    )
     expected = TEMPERATURES[case]
     assert layer.record["temperature"] == pytest.approx(expected, rel=1e-7)
     assert layer.record["class_loss_scaling"] == case[0]

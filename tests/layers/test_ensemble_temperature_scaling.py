@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.layers._ensemble_temperature_scaling import fit_mixture
-from keras_calib.layers._ensemble_temperature_scaling import minimize_on_simplex
+from keras_calib.solvers.mixture import fit_mixture
+from keras_calib.solvers.mixture import minimize_on_simplex
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
 from tests.layers.generated import nll

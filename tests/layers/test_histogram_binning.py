@@ -38,13 +38,15 @@ EQUAL_MASS = [0.48, 0.42, 0.6, 0.62, 0.6, 0.86, 0.88, 0.88, 0.96, 1]
 def test_top_label_of_the_generated_set(num_bins, equal_mass, expected):
     log_odds, correct = top_label(*generated())
     confidence = 1 / (1 + np.exp(-log_odds))
-    found = frequencies(*histogram(confidence, correct, num_bins, equal_mass))
+    found = frequencies(
+        *histogram(confidence, correct, np.ones(500), num_bins, equal_mass)
+    )
     assert found == pytest.approx(expected, abs=1e-7)
 
 
 def test_edges_belong_to_the_bin_below():
     edges, counts, events = histogram(
-        np.array([0.0, 0.5, 0.51, 1.0]), np.array([1, 0, 1, 1]), 2
+        np.array([0.0, 0.5, 0.51, 1.0]), np.array([1, 0, 1, 1]), np.ones(4), 2
     )
     assert edges.tolist() == [0.5]
     assert counts.tolist() == [2, 2]
@@ -98,7 +100,9 @@ def test_an_edge_between_neighbouring_floats_parts_them():
     low = np.float32(1) - np.float32(2**-24)
     scores = np.array([low] * 5 + [1.0] * 5, "float32")
     events = np.arange(10) >= 5
-    edges, counts, found = histogram(scores, events, 2, equal_mass=True)
+    edges, counts, found = histogram(
+        scores, events, np.ones(10), 2, equal_mass=True
+    )
     assert edges.dtype == "float32"
     assert counts.tolist() == [5, 5]
     assert found.tolist() == [0, 5]

@@ -3,11 +3,11 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
+from keras_calib.layers import NegativeLogLikelihoodObjective
 from keras_calib.layers._intra_order_preserving import order_preserving
-from keras_calib.layers._objectives import NegativeLogLikelihood
-from keras_calib.solvers.increasing import SlopePasses
-from keras_calib.solvers.increasing import knots_for
-from keras_calib.solvers.increasing import projected_newton
+from keras_calib.solvers.increasing_function import IncreasingFunction
+from keras_calib.solvers.increasing_function import fit_slopes
+from keras_calib.solvers.increasing_function import knots_for
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
 from tests.layers.generated import nll
@@ -34,19 +34,27 @@ def test_order_preserving():
     )
 
 
-def passes(count=200, segments=8, pull=1e-3):
+def passes(count=200, segments=8, strength=1e-3):
     logits, labels = generated(count)
     weight = np.random.default_rng(0).uniform(0.5, 2.0, count)
     knots = knots_for(logits, segments - 1, weight)
-    return SlopePasses(
-        logits, labels, weight, NegativeLogLikelihood(), knots, pull
+    return IncreasingFunction(
+        logits,
+        labels,
+        weight,
+        NegativeLogLikelihoodObjective(),
+        knots,
+        strength,
     ), (logits, labels, weight, knots)
 
 
 def test_passes_are_the_likelihood_and_its_derivatives():
     function, (logits, labels, weight, knots) = passes()
     slopes = np.random.default_rng(1).uniform(0.5, 1.5, 8)
-    value, gradient, hessian = function(slopes)
+    (value, gradient), hessian = (
+        function.evaluate(slopes),
+        function.hessian(slopes),
+    )
     log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
     low, high = np.append(-np.inf, knots), np.append(knots, 0.0)
     scores = (np.clip(log_p[..., None], low, high) - high) @ slopes
@@ -54,7 +62,8 @@ def test_passes_are_the_likelihood_and_its_derivatives():
         nll(scores, labels, weight), abs=1e-12
     )
     for i, unit in enumerate(np.eye(8) * 1e-6):
-        above, below = function(slopes + unit), function(slopes - unit)
+        above = function.evaluate(slopes + unit)
+        below = function.evaluate(slopes - unit)
         assert gradient[i] == pytest.approx(
             (above[0] - below[0]) / 2e-6, abs=1e-8
         )
@@ -66,15 +75,16 @@ def test_passes_are_the_likelihood_and_its_derivatives():
 def test_the_optimum_from_any_start():
     function, _ = passes()
     found = [
-        projected_newton(function, np.full(8, start), 1e-3)
+        fit_slopes(function, np.full(8, start), 1e-3)
         for start in (0.01, 1.0, 5.0)
     ]
-    for slopes, value in found:
-        _, gradient, _ = function(slopes)
+    for minimum in found:
+        slopes = minimum.parameters
+        _, gradient = function.evaluate(slopes)
         inside = slopes > 1e-3
         assert np.abs(gradient[inside]).max() < 1e-8
         assert (gradient[~inside] >= 0).all()
-        assert value == pytest.approx(found[0][1], abs=1e-12)
+        assert minimum.value == pytest.approx(found[0].value, abs=1e-12)
 
 
 def test_a_large_penalty_is_temperature_scaling():
@@ -88,7 +98,9 @@ def test_a_large_penalty_is_temperature_scaling():
 @pytest.mark.parametrize("family", ["diagonal", "order_invariant"])
 def test_all_classes_keep_their_order(family):
     logits, labels = generated()
-    layer = kc.layers.IntraOrderPreserving(family, hidden=(4,), iterations=20)
+    layer = kc.layers.IntraOrderPreserving(
+        family=family, hidden=(4,), iterations=20
+    )
     layer.adapt(logits, labels)
     out = to_numpy(layer(logits))
     np.testing.assert_array_equal(out.argsort(-1), logits.argsort(-1))
@@ -100,7 +112,7 @@ def test_all_classes_keep_their_order(family):
 def test_permuted_classes_give_permuted_scores():
     logits, labels = generated()
     layer = kc.layers.IntraOrderPreserving(
-        "order_invariant", hidden=(4,), iterations=20
+        family="order_invariant", hidden=(4,), iterations=20
     ).adapt(logits, labels)
     order = np.array([3, 1, 4, 0, 2])
     np.testing.assert_allclose(

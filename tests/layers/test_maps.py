@@ -1,6 +1,7 @@
 """What every map must do, whatever its formula."""
 
 import functools
+import inspect
 import subprocess
 import sys
 
@@ -29,7 +30,7 @@ MAPS = {
     ),
     "diagonal": layers.IntraOrderPreserving,
     "order invariant": lambda: layers.IntraOrderPreserving(
-        "order_invariant", hidden=(4,), iterations=20
+        family="order_invariant", hidden=(4,), iterations=20
     ),
     "spline": layers.SplineCalibration,
     "spline monotone": lambda: layers.SplineCalibration(monotone=True),
@@ -353,12 +354,35 @@ def test_degrees_of_freedom(name):
     assert isinstance(count, int) and count > 0
 
 
+@pytest.mark.parametrize("name", [*MAPS, *BINARY])
+def test_what_other_rooms_ask_a_layer_holds_for_subclasses(name):
+    layer = {**MAPS, **BINARY}[name]()
+    subclass = type("Subclass", (type(layer),), {})
+    by_frequencies = name.split()[0] in ("spline", "isotonic", "histogram")
+    expected = "frequencies" if by_frequencies else "likelihood"
+    assert layer.fitted_by == subclass.fitted_by == expected
+    assert layer.ends_in == subclass.ends_in == "linear"
+    assert layers.LogProbabilities.ends_in == "linear"
+
+
+@pytest.mark.parametrize("name", [*MAPS, *BINARY])
+def test_arguments_are_keyword_only_and_saved(name):
+    layer = {**MAPS, **BINARY}[name]()
+    parameters = inspect.signature(type(layer).__init__).parameters.values()
+    kinds = {p.name: p.kind for p in parameters if p.name != "self"}
+    assert set(kinds.values()) <= {
+        inspect.Parameter.KEYWORD_ONLY,
+        inspect.Parameter.VAR_KEYWORD,
+    }
+    assert set(kinds) - {"kwargs"} <= set(layer.get_config())
+
+
 @pytest.mark.parametrize("name", ["spline", "isotonic", "histogram"])
 def test_frequencies_are_not_a_mean_of_losses(name):
     logits, labels = generated()
     with pytest.raises(ValueError, match="mean of losses"):
         MAPS[name]().adapt(logits, labels, class_loss_scaling="normal")
-    with pytest.raises(ValueError, match="cannot minimise"):
+    with pytest.raises(ValueError, match="cannot minimize"):
         MAPS[name]().adapt(logits, labels, objective="focal")
 
 

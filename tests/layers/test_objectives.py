@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib import layers
 from keras_calib.evaluation.bin_sums import expected_calibration_error
 from keras_calib.layers import _objectives as objectives
 from keras_calib.layers._objectives import confidences
@@ -14,7 +15,7 @@ GENERATED = {
     "ece": ("ece", 2.10485488838, 0.0333248038801),
     "soft_binned_ece": ("soft_binned_ece", 1.98374373, 0.0217727874),
     "soft_binned_ece-label": (
-        objectives.SoftBinnedECE(form="label"),
+        layers.SoftBinnedECEObjective(form="label"),
         1.97535592,
         0.0683776850,
     ),
@@ -44,10 +45,10 @@ REAL = {
     "wideresnet-16-4-cifar-100": (1.15765, 1.15034),
 }
 SMOOTH = {
-    "nll": objectives.NegativeLogLikelihood(),
-    "label_smoothing": objectives.LabelSmoothing(smoothing=0.1),
-    "focal": objectives.Focal(2.0),
-    "keras": objectives.KerasLoss(keras.losses.CategoricalCrossentropy()),
+    "nll": layers.NegativeLogLikelihoodObjective(),
+    "label_smoothing": layers.LabelSmoothingObjective(smoothing=0.1),
+    "focal": layers.FocalObjective(gamma=2.0),
+    "keras": layers.LossObjective(keras.losses.CategoricalCrossentropy()),
 }
 
 
@@ -119,6 +120,30 @@ def test_gradient(name):
     )
 
 
+@pytest.mark.parametrize("norm", [1, 2, 3])
+@pytest.mark.parametrize("form", ["bin", "label"])
+def test_soft_binned_objective_is_the_formula_of_the_loss(form, norm):
+    logits, labels = generated(200)
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, 200)
+    arguments = {"num_bins": 7, "temperature": 0.02, "norm": norm, "form": form}
+    expected = kc.losses.soft_binned_ece(
+        labels, logits.astype("float32"), sample_weight=weight, **arguments
+    )
+    found = layers.SoftBinnedECEObjective(**arguments)
+    assert found.value(logits, labels, weight) == pytest.approx(
+        float(expected), rel=1e-5
+    )
+    assert found.arguments() == arguments
+
+
+def test_names_of_objectives_are_public_and_do_not_collide():
+    public = set(layers.__all__)
+    assert not public & ({*kc.losses.__all__} | {*kc.metrics.__all__})
+    for objective in objectives.NAMES.values():
+        assert objective.__name__ in public
+        assert objective.__name__.endswith("Objective")
+
+
 def test_losses_average_to_the_value():
     logits, labels = generated(50)
     for objective in SMOOTH.values():
@@ -133,9 +158,9 @@ def test_weights_are_repeated_samples():
     repeated = np.repeat(np.arange(60), times)
     for objective in (
         *SMOOTH.values(),
-        objectives.SoftBinnedECE(),
-        objectives.SoftBinnedECE(form="label"),
-        objectives.ExpectedCalibrationError(),
+        layers.SoftBinnedECEObjective(),
+        layers.SoftBinnedECEObjective(form="label"),
+        layers.ExpectedCalibrationErrorObjective(),
     ):
         assert objective.value(
             logits, labels, times.astype(float)
@@ -148,7 +173,7 @@ def test_the_statistic_of_a_batch_has_no_loss_per_sample():
     logits, labels = generated(100)
     layer = kc.layers.TemperatureScaling()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    assert objectives.KerasLoss(loss).per_sample
+    assert layers.LossObjective(loss).per_sample
     loss.batch_statistic = True
     with pytest.raises(ValueError, match="one loss per sample"):
         layer.adapt(logits, labels, objective=loss, class_loss_scaling="normal")
@@ -160,18 +185,18 @@ def test_unknown_objective():
         kc.layers.TemperatureScaling().adapt(logits, labels, objective="ecce")
 
 
-def test_objectives_a_map_cannot_minimise():
+def test_objectives_a_map_cannot_minimize():
     class Map(kc.layers.TemperatureScaling):
         objectives = ("nll", "loss")
 
-    with pytest.raises(ValueError, match='minimise: "nll", a loss'):
+    with pytest.raises(ValueError, match='minimize: "nll", a loss'):
         Map().adapt(*generated(20), objective="ece")
 
 
 def test_bad_arguments():
     with pytest.raises(ValueError, match="smoothing=1"):
-        objectives.LabelSmoothing(smoothing=1)
+        layers.LabelSmoothingObjective(smoothing=1)
     with pytest.raises(ValueError, match="gamma=-1"):
-        objectives.Focal(-1)
+        layers.FocalObjective(gamma=-1)
     with pytest.raises(ValueError, match="form='top'"):
-        objectives.SoftBinnedECE(form="top")
+        layers.SoftBinnedECEObjective(form="top")

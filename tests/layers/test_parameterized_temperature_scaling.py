@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.layers._objectives import NegativeLogLikelihood
+from keras_calib.layers import NegativeLogLikelihoodObjective
 from keras_calib.solvers.loss_curves import LossCurves
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
@@ -34,10 +34,13 @@ def test_parameters():
 
 def test_curves_are_the_losses():
     logits, labels = generated(50)
-    curves = LossCurves(logits, labels, NegativeLogLikelihood(), -0.5)
+    objective = NegativeLogLikelihoodObjective()
+    curves = LossCurves(logits, labels, objective, -0.5)
     u = np.random.default_rng(0).uniform(-3.0, 2.0, 50)
     values, slopes = curves.at(u)
-    exact = NegativeLogLikelihood().losses(logits * np.exp(u)[:, None], labels)
+    exact = NegativeLogLikelihoodObjective().losses(
+        logits * np.exp(u)[:, None], labels
+    )
     np.testing.assert_allclose(values, exact, atol=2e-4)
     step = 1e-5
     numeric = (curves.at(u + step)[0] - curves.at(u - step)[0]) / (2 * step)

@@ -3,8 +3,8 @@ import pytest
 
 import keras_calib as kc
 from keras_calib.layers._logit_ops import probabilities_seen
-from keras_calib.layers._spline_calibration import natural_spline
-from keras_calib.layers._spline_calibration import spline_map
+from keras_calib.solvers.spline import natural_spline
+from keras_calib.solvers.spline import spline_map
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
 from tests.layers.generated import overconfident

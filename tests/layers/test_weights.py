@@ -6,10 +6,10 @@ import pytest
 
 import keras_calib as kc
 from keras_calib.inputs.predictions import relative_weights
-from keras_calib.layers._class_loss_scaling import ClassLossScaling
+from keras_calib.layers import ClassLossScaling
+from keras_calib.layers import NegativeLogLikelihoodObjective
 from keras_calib.layers._histogram_binning import equal_mass_edges
 from keras_calib.layers._histogram_binning import histogram
-from keras_calib.layers._objectives import NegativeLogLikelihood
 from keras_calib.solvers.isotonic import isotonic_regression
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
@@ -23,17 +23,19 @@ MAPS = {
     "bias corrected": layers.BiasCorrectedTemperatureScaling,
     "class": layers.ClassTemperatureScaling,
     "vector": layers.VectorScaling,
-    "vector structured": lambda: layers.VectorScaling("structured"),
+    "vector structured": lambda: layers.VectorScaling(
+        regularization="structured"
+    ),
     "matrix": layers.MatrixScaling,
     "dirichlet": layers.DirichletScaling,
-    "dirichlet l2": lambda: layers.DirichletScaling("l2"),
+    "dirichlet l2": lambda: layers.DirichletScaling(regularization="l2"),
     "ensemble": layers.EnsembleTemperatureScaling,
     "parameterized": lambda: layers.ParameterizedTemperatureScaling(
         iterations=5
     ),
     "diagonal": layers.IntraOrderPreserving,
     "order invariant": lambda: layers.IntraOrderPreserving(
-        "order_invariant", hidden=(4,), iterations=5
+        family="order_invariant", hidden=(4,), iterations=5
     ),
     "spline": layers.SplineCalibration,
     "isotonic": layers.IsotonicCalibration,
@@ -73,7 +75,7 @@ def settings(layer):
                 from_logits=True
             )
         yield {"objective": objective}
-    if layer.parametric:
+    if layer.fitted_by == "likelihood":
         for scaling in (
             "normal",
             "min_max",
@@ -141,8 +143,8 @@ def test_weights_share_out_a_number_of_samples(name):
     rows = np.repeat(np.arange(len(labels)), times)
     layer = MAPS[name]().adapt(logits, labels, sample_weight=times)
     share = np.full(len(rows), len(labels) / len(rows))
-    weights, _ = MAPS[name]().fit(
-        logits[rows], labels[rows], share, NegativeLogLikelihood()
+    weights, _ = MAPS[name]().solve(
+        logits[rows], labels[rows], share, NegativeLogLikelihoodObjective()
     )
     for key, value in weights.items():
         np.testing.assert_allclose(
@@ -226,13 +228,13 @@ def test_bins_of_equal_mass_hold_equal_weights():
     rng = np.random.default_rng(0)
     scores, weight = rng.uniform(size=3000), rng.uniform(0, 3, size=3000)
     events = scores > 0.3
-    _, counts, _ = histogram(scores, events, 10, True, weight)
+    _, counts, _ = histogram(scores, events, weight, 10, True)
     np.testing.assert_allclose(counts, weight.sum() / 10, atol=3.0)
     # Rows that stand twice are rows of weight 2.
     times = rng.integers(1, 4, size=3000)
     np.testing.assert_array_equal(
         equal_mass_edges(scores, 10, times),
-        equal_mass_edges(np.repeat(scores, times), 10),
+        equal_mass_edges(np.repeat(scores, times), 10, np.ones(times.sum())),
     )
 
 

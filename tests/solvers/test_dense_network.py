@@ -1,33 +1,13 @@
 import numpy as np
 
 from keras_calib.inputs.arrays import sigmoid
-from keras_calib.solvers.quasi_newton import minimize
-from keras_calib.solvers.small_network import SmallNetwork
-from keras_calib.solvers.small_network import inverse_softplus
-from keras_calib.solvers.small_network import softplus
-
-
-def test_rosenbrock():
-    def function(x):
-        a, b = 1 - x[0], x[1] - x[0] ** 2
-        gradient = np.array([-2 * a - 400 * x[0] * b, 200 * b])
-        return a**2 + 100 * b**2, gradient
-
-    x, value = minimize(function, np.array([-1.2, 1.0]), tolerance=1e-9)
-    np.testing.assert_allclose(x, [1.0, 1.0], atol=1e-8)
-    assert value < 1e-16
-
-
-def test_a_kink_does_not_raise_the_value():
-    def function(x):
-        return np.abs(x).sum(), np.sign(x)
-
-    _, value = minimize(function, np.array([3.0, -2.0]))
-    assert value < 1e-3
+from keras_calib.solvers.dense_network import DenseNetwork
+from keras_calib.solvers.dense_network import inverse_softplus
+from keras_calib.solvers.dense_network import softplus
 
 
 def test_network_gradient():
-    network = SmallNetwork((3, 4, 4, 2))
+    network = DenseNetwork((3, 4, 4, 2))
     weights = network.start(0, 0.5)
     rng = np.random.default_rng(0)
     weights += rng.normal(size=network.size) / 3

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 
 
-class SmallNetwork:
+class DenseNetwork:
     """Dense layers with ReLU between them, from one flat vector of weights.
 
     Args:
@@ -21,7 +21,7 @@ class SmallNetwork:
         )
 
     def start(self, seed, bias):
-        """Glorot's uniform start; the last kernel 0, the last bias given."""
+        """Glorot's uniform start; the last kernel is 0, the last bias given."""
         rng = np.random.default_rng(seed)
         parts = []
         for a, b in self.shapes:
@@ -64,10 +64,10 @@ class SmallNetwork:
         return np.concatenate([part.reshape(-1) for part in reversed(parts)])
 
 
-def mean_and_deviation(x, weight=None):
+def mean_and_deviation(x, weights=None):
     """Of each column, to standardize by; a constant one is only shifted."""
-    mean = np.average(x, axis=0, weights=weight)
-    variance = np.average((x - mean) ** 2, axis=0, weights=weight)
+    mean = np.average(x, axis=0, weights=weights)
+    variance = np.average((x - mean) ** 2, axis=0, weights=weights)
     deviation = np.sqrt(variance)
     return mean, np.where(deviation > 1e-6, deviation, 1.0)
 
@@ -80,32 +80,3 @@ def softplus(x):
 def inverse_softplus(y):
     """The `x` with `softplus(x) = y > 0`."""
     return y + np.log(-np.expm1(-y))
-
-
-def by_blocks(function, objective, count, num_classes, weight):
-    """Sum an objective over blocks of rows, where it is a mean of losses.
-
-    Args:
-        function: (slice, weight of its rows) -> value, and the gradient with
-            respect to the scores of these rows times what is needed of it.
-        objective: an `Objective`.
-        count: int, the number of samples.
-        num_classes: int.
-        weight: weights, `(n,)`.
-
-    Returns:
-        value: float.
-        pieces: the second results, each scaled to the whole, in order.
-    """
-    rows = count
-    if objective.per_sample:
-        rows = max(1, (1 << 18) // num_classes)
-    total = weight.sum()
-    value, pieces = 0.0, []
-    for start in range(0, count, rows):
-        part = slice(start, start + rows)
-        share = weight[part].sum() / total
-        found, piece = function(part, weight[part])
-        value += share * found
-        pieces.append(share * piece)
-    return value, pieces

@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
-from keras_calib.solvers import regression
+from keras_calib.solvers import regression_problems as problems
+from keras_calib.solvers.lbfgs import lbfgs
+from keras_calib.solvers.multinomial_regression import fit_regression
 from tests.layers.generated import generated
 
 
@@ -12,7 +14,7 @@ def samples(dtype):
 
 
 def diagonal_problem(dtype="float64", shared=False, ridge=0.0):
-    return regression.DiagonalProblem(
+    return problems.DiagonalProblem(
         *samples(dtype),
         shared=shared,
         free=np.ones((2, 5)),
@@ -22,7 +24,7 @@ def diagonal_problem(dtype="float64", shared=False, ridge=0.0):
 
 
 def full_problem(dtype="float64", ridge=0.01):
-    return regression.FullProblem(
+    return problems.FullProblem(
         *samples(dtype),
         free=np.ones(5),
         ridge=np.full((6, 5), ridge),
@@ -48,8 +50,8 @@ def test_the_optimum_is_reached_from_any_start(kind, start):
     at = np.full(shape, value) if value is not None else None
     if at is None:
         at = np.random.default_rng(1).normal(size=shape) * 5
-    found = regression.minimize(problem, at, 1e-9)
-    expected = regression.minimize(problem, np.ones(shape) * 0.5, 1e-9)
+    found = fit_regression(problem, at, 1e-9)
+    expected = fit_regression(problem, np.ones(shape) * 0.5, 1e-9)
     assert found.converged
     assert found.gradient <= 1e-9
     assert found.value == pytest.approx(expected.value, abs=1e-13)
@@ -89,7 +91,7 @@ def test_gradient_and_hessian(kind):
 
 
 def test_float32_logits_reach_the_same_optimum():
-    found = regression.minimize(
+    found = fit_regression(
         diagonal_problem("float32"), np.full((2, 5), 0.5), 1e-6
     )
     assert found.converged
@@ -97,18 +99,21 @@ def test_float32_logits_reach_the_same_optimum():
 
 
 def test_many_classes_share_a_preconditioner(monkeypatch):
-    expected = regression.minimize(full_problem(), np.zeros((6, 5)), 1e-9)
-    monkeypatch.setattr(regression, "BLOCKS", 1)
-    found = regression.minimize(full_problem(), np.zeros((6, 5)), 1e-9)
+    expected = fit_regression(full_problem(), np.zeros((6, 5)), 1e-9)
+    monkeypatch.setattr(problems, "BLOCKS", 1)
+    found = fit_regression(full_problem(), np.zeros((6, 5)), 1e-9)
     assert found.converged
     assert found.value == pytest.approx(expected.value, abs=1e-13)
 
 
 def test_lbfgs():
     problem = full_problem()
-    expected = regression.minimize(problem, np.zeros((6, 5)), 1e-9)
-    found = regression.lbfgs(
-        problem.evaluate, np.zeros((6, 5)), problem.precondition, 1e-7
+    expected = fit_regression(problem, np.zeros((6, 5)), 1e-9)
+    found = lbfgs(
+        problem.evaluate,
+        np.zeros((6, 5)),
+        precondition=problem.precondition,
+        tolerance=1e-7,
     )
     assert found.converged
     assert found.value == pytest.approx(expected.value, abs=1e-12)
@@ -136,6 +141,6 @@ class Rounded:
 
 def test_rounding_of_the_value_does_not_shorten_a_good_step():
     problem = Rounded()
-    found = regression.minimize(problem, np.full((2, 3), 1e-5), 1e-9)
+    found = fit_regression(problem, np.full((2, 3), 1e-5), 1e-9)
     assert found.converged
     assert problem.calls == 2

@@ -1,0 +1,54 @@
+"""A calibration layer with a small dense network on standardized scores."""
+
+import numpy as np
+from keras import ops
+
+from keras_calib.layers._base import CalibrationLayer
+from keras_calib.solvers.dense_network import mean_and_deviation
+
+# Scores beyond this are clipped before they enter the network.
+LIMIT = 100.0
+
+
+class DenseStack(CalibrationLayer):
+    """Base of layers that contain a small ReLU network.
+
+    A subclass has the settings `hidden`, the widths of the hidden layers, and
+    `seed`.
+    """
+
+    def _add_network(self, network, bias):
+        """Create the variables of a `DenseNetwork`; its output is `bias`."""
+        size = network.shapes[0][0]
+        self._add("mean", np.zeros(size), trainable=False)
+        self._add("deviation", np.ones(size), trainable=False)
+        start = network_weights(network, network.start(self.seed, bias))
+        for name, value in start.items():
+            self._add(name, value)
+
+    def _network_output(self, scores):
+        """The network applied to scores, `(..., size)`."""
+        x = (ops.clip(scores, -LIMIT, LIMIT) - self.mean) / self.deviation
+        last = len(self.hidden)
+        for number in range(last + 1):
+            x = ops.matmul(x, getattr(self, f"kernel_{number}"))
+            x = x + getattr(self, f"bias_{number}")
+            if number < last:
+                x = ops.relu(x)
+        return x
+
+
+def standardized(scores, weights):
+    """What the network computes with, and the statistics for the layer."""
+    x = np.clip(scores, -LIMIT, LIMIT)
+    mean, deviation = mean_and_deviation(x, weights)
+    return (x - mean) / deviation, {"mean": mean, "deviation": deviation}
+
+
+def network_weights(network, theta):
+    """The layer's weights from the flat vector of a `DenseNetwork`."""
+    return {
+        f"{name}_{number}": value
+        for number, pair in enumerate(network.unpack(theta))
+        for name, value in zip(("kernel", "bias"), pair, strict=True)
+    }

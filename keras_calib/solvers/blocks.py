@@ -1,0 +1,70 @@
+"""Blocks of rows, threads over them, and relative weights, for every solver."""
+
+import concurrent.futures
+import functools
+import os
+
+import numpy as np
+
+# Elements of one block whose work arrays stay in a level-2 cache.
+IN_CACHE = 1 << 16
+# Elements of one block of float64 scores.
+BLOCK = 1 << 18
+# Elements of one block that Keras computes, where each call costs time.
+TENSOR_BLOCK = 1 << 20
+# Floor of float64 numbers before a logarithm or a reciprocal.
+TINY = 1e-300
+
+
+def row_blocks(count, width, elements=BLOCK):
+    """Slices that cut `count` rows of `width` numbers into small blocks."""
+    rows = max(1, elements // width)
+    return [slice(start, start + rows) for start in range(0, count, rows)]
+
+
+@functools.cache
+def threads():
+    """The pool of threads that passes over the logits share."""
+    # NumPy releases the interpreter lock inside its loops.
+    return concurrent.futures.ThreadPoolExecutor(
+        max_workers=min(8, os.cpu_count() or 1)
+    )
+
+
+def sum_blocks(function, blocks):
+    """The sum of `function(block)` over blocks, computed in threads."""
+    return sum(threads().map(function, blocks))
+
+
+def normalized_weights(weights, count):
+    """Weights divided by their sum, float64; equal weights for `None`."""
+    if weights is None:
+        return np.full(count, 1 / count)
+    weights = np.asarray(weights, "float64")
+    return weights / weights.sum()
+
+
+def objective_in_blocks(function, objective, shape, weights):
+    """Evaluate an objective block by block if it is a mean over samples.
+
+    Args:
+        function: `function(rows, weights)` for a slice of rows and their
+            weights; returns the value, and the gradient with respect to the
+            scores of these rows or a linear function of that gradient.
+        objective: `Objective`.
+        shape: `(n, num_classes)`, the shape of the scores.
+        weights: `(n,)`.
+
+    Returns:
+        value: float.
+        pieces: list of the gradients, scaled to the mean over all samples.
+    """
+    blocks = row_blocks(*shape) if objective.per_sample else [slice(None)]
+    total = weights.sum()
+    value, pieces = 0.0, []
+    for rows in blocks:
+        fraction = weights[rows].sum() / total
+        found, piece = function(rows, weights[rows])
+        value += fraction * found
+        pieces.append(fraction * piece)
+    return value, pieces

@@ -1,0 +1,100 @@
+"""L-BFGS in NumPy: the same steps on every backend and in every run."""
+
+import collections
+
+import numpy as np
+
+from keras_calib.solvers.newton import Minimum
+
+
+def lbfgs(
+    function,
+    start,
+    *,
+    precondition=None,
+    tolerance=1e-6,
+    max_iterations=200,
+    memory=10,
+):
+    """Minimize a function of an array; the value never rises.
+
+    Steps are found by bisection until the function falls enough and its slope
+    flattens (weak Wolfe conditions), which also suits the kinks of a ReLU.
+
+    Args:
+        function: `function(x)` returns value and gradient.
+        start: float64 array.
+        precondition: function that approximates the inverse Hessian times a
+            gradient; by default a multiple of the identity.
+        tolerance: stop when no entry of the gradient is larger.
+        max_iterations: int.
+        memory: number of past steps that approximate the Hessian.
+
+    Returns:
+        `Minimum`.
+
+    Reference:
+        Nocedal and Wright, "Numerical Optimization", 2006, Algorithm 7.4.
+        Lewis and Overton, "Nonsmooth optimization via quasi-Newton methods",
+        2013, Algorithm 2.6 (the line search).
+    """
+    x = np.array(start, "float64")
+    value, gradient = function(x)
+    history = collections.deque(maxlen=memory)
+    for iteration in range(max_iterations + 1):
+        largest = float(np.abs(gradient).max())
+        if largest <= tolerance or iteration == max_iterations:
+            break
+        direction = _inverse_hessian(-gradient, history, precondition)
+        slope = float((gradient * direction).sum())
+        found = None
+        if slope < 0:
+            step_size = 1.0
+            if not history and precondition is None:
+                step_size = min(1.0, 1 / np.abs(gradient).sum())
+            found = _search(function, x, value, direction, slope, step_size)
+        if found is None:
+            if not history:
+                break
+            history.clear()
+            continue
+        new, value, new_gradient = found
+        step, change = new - x, new_gradient - gradient
+        if (step * change).sum() > 1e-12 * (step * step).sum():
+            history.append((step, change))
+        x, gradient = new, new_gradient
+    return Minimum(x, value, largest, iteration, largest <= tolerance)
+
+
+def _inverse_hessian(direction, history, precondition):
+    """The inverse Hessian, as past steps approximate it, times an array."""
+    factors = []
+    for step, change in reversed(history):
+        factor = (step * direction).sum() / (step * change).sum()
+        direction = direction - factor * change
+        factors.append(factor)
+    if precondition is not None:
+        direction = precondition(direction)
+    elif history:
+        step, change = history[-1]
+        direction = direction * ((step * change).sum() / (change**2).sum())
+    for (step, change), factor in zip(history, reversed(factors), strict=True):
+        back = (change * direction).sum() / (step * change).sum()
+        direction = direction + (factor - back) * step
+    return direction
+
+
+def _search(function, x, value, direction, slope, step_size):
+    low, high, best = 0.0, np.inf, None
+    for _ in range(40):
+        at = x + step_size * direction
+        new, gradient = function(at)
+        if not new <= value + 1e-4 * step_size * slope:
+            high = step_size
+        else:
+            best = at, new, gradient
+            if (gradient * direction).sum() >= 0.9 * slope:
+                break
+            low = step_size
+        step_size = 2 * low if high == np.inf else (low + high) / 2
+    return best
