@@ -42,8 +42,7 @@ class BetaCalibration(BinaryMap):
         classifiers", AISTATS 2017.
     """
 
-    parameter_names = ("a", "b", "c")
-    identity = (1.0, 1.0, 0.0)
+    identity = {"a": 1.0, "b": 1.0, "c": 0.0}
     lower = (0.0, 0.0, -np.inf)
     settings = ("parameters",)
 

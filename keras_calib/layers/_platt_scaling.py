@@ -25,9 +25,8 @@ class BinaryMap(CalibrationLayer):
 
     shift_invariant = True
     binary_only = True
-    # Names of the parameters, their values at the identity, lower bounds.
-    parameter_names: tuple[str, ...] = ()
-    identity: tuple[float, ...] = ()
+    # The parameters at the identity, and their lower bounds.
+    identity: dict[str, float] = {}
     lower: tuple[float, ...] = ()
     # Whether to fit to Platt's targets rather than 1 and 0.
     smooth_targets = False
@@ -45,9 +44,7 @@ class BinaryMap(CalibrationLayer):
                 f"{type(self).__name__} is for two classes, or one sigmoid "
                 f"unit. Received: logits of {input_shape[-1]} classes."
             )
-        for name, value in zip(
-            self.parameter_names, self.identity, strict=True
-        ):
+        for name, value in self.identity.items():
             self._add(name, value)
         self.built = True
 
@@ -76,9 +73,8 @@ class BinaryMap(CalibrationLayer):
         theta, nll, smooth = self._best(log_odds, targets, weights)
         if nll > nll_before:
             # Platt's targets can increase the NLL of the labels.
-            theta, nll = self.identity, nll_before
-        found = zip(self.parameter_names, map(float, theta), strict=True)
-        parameters = dict(found)
+            theta, nll = self.identity.values(), nll_before
+        parameters = dict(zip(self.identity, map(float, theta), strict=True))
         return parameters, {
             **parameters,
             "smooth_targets": smooth,
@@ -91,7 +87,8 @@ class BinaryMap(CalibrationLayer):
         features, design = self.features(log_odds), self.design()
         # Parameters that are one have the same start and the same bound.
         first = design.argmax(axis=0)
-        start, lower = np.array([self.identity, self.lower])[:, first]
+        start = np.array([*self.identity.values()])[first]
+        lower = np.array(self.lower)[first]
         for smooth in (self.smooth_targets, True):
             aims = platt_targets(targets, weights) if smooth else targets
             theta, _ = fit_logistic(
@@ -137,8 +134,7 @@ class PlattScaling(BinaryMap):
         Comparisons to Regularized Likelihood Methods", 1999.
     """
 
-    parameter_names = ("slope", "intercept")
-    identity = (1.0, 0.0)
+    identity = {"slope": 1.0, "intercept": 0.0}
     lower = (-np.inf, -np.inf)
     settings = ("smooth_targets",)
 

@@ -160,5 +160,6 @@ def fit_slopes(function, start, lowest, max_iterations=100):
         ),
         start,
         lower=lowest,
+        least_decrease=1e-14,
         max_iterations=max_iterations,
     )

@@ -53,7 +53,8 @@ def lbfgs(
             if not history and precondition is None:
                 step_size = min(1.0, 1 / np.abs(gradient).sum())
             found = _search(function, x, value, direction, slope, step_size)
-        if found is None:
+        # Where rounding hides any decrease, the gradient cannot converge.
+        if found is None or not found[1] < value:
             if not history:
                 break
             history.clear()
@@ -86,7 +87,7 @@ def _inverse_hessian(direction, history, precondition):
 
 def _search(function, x, value, direction, slope, step_size):
     low, high, best = 0.0, np.inf, None
-    for _ in range(40):
+    for _ in range(20):
         at = x + step_size * direction
         new, gradient = function(at)
         if not new <= value + 1e-4 * step_size * slope:

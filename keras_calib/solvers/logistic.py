@@ -37,7 +37,9 @@ def fit_logistic(features, targets, start, weights=None, lower=-np.inf):
 
     # Where large features saturate every row, the Hessian vanishes: start at 0.
     start = min(start, 0.0 * start, key=lambda theta: evaluate(theta)[0])
-    found = newton(evaluate, find_step, start, lower=lower)
+    found = newton(
+        evaluate, find_step, start, lower=lower, least_decrease=1e-15
+    )
     return found.parameters, found.value
 
 

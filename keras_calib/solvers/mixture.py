@@ -44,7 +44,9 @@ def fit_mixture(parts, weights, gamma=0.0):
     inside = 0.999 * w + 0.001 / 3
     if np.isfinite(value(inside)):
         w = inside
-    w = np.maximum(newton(evaluate, find_step, w).parameters, 0.0)
+    w = np.maximum(
+        newton(evaluate, find_step, w, least_decrease=1e-15).parameters, 0.0
+    )
     start = np.array([1.0, 0.0, 0.0])
     return min(start, w / w.sum(), key=value)
 

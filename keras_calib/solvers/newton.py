@@ -38,6 +38,7 @@ def newton(
     max_iterations=100,
     rounding=0.0,
     lower=-np.inf,
+    least_decrease=-np.inf,
 ):
     """Minimize a smooth function by Newton steps, shortened where needed.
 
@@ -50,6 +51,7 @@ def newton(
         max_iterations: int.
         rounding: relative rounding error of the value.
         lower: lower bound of every entry of `x`.
+        least_decrease: stop after a step that lowers the value by less.
 
     Returns:
         `Minimum`. `evaluate` was called last, or last but for the line
@@ -57,9 +59,11 @@ def newton(
     """
     x = start
     value, gradient = evaluate(x)
+    decrease = np.inf
     for iteration in range(max_iterations + 1):
         largest = float(np.abs(gradient).max())
-        if largest <= tolerance or iteration == max_iterations:
+        done = largest <= tolerance or decrease < least_decrease
+        if done or iteration == max_iterations:
             break
         step = find_step(x, gradient)
         if step is None:
@@ -68,6 +72,7 @@ def newton(
         if found is None:
             evaluate(x)  # a problem keeps the state of its last evaluation
             break
+        decrease = value - found[1]
         x, value, gradient = found
     return Minimum(x, value, largest, iteration, largest <= tolerance)
 

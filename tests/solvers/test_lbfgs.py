@@ -21,3 +21,16 @@ def test_a_kink_does_not_raise_the_value():
 
     found = lbfgs(function, np.array([3.0, -2.0]))
     assert found.value < 1e-3
+
+
+def test_rounding_ends_the_fit_where_no_step_lowers_the_value():
+    calls = []
+
+    def function(x):
+        calls.append(x)
+        value = np.float32(1 + (x**2).sum() / 2)
+        return float(value), x + 1e-3 * np.sin(1e9 * x)
+
+    found = lbfgs(function, np.array([3.0, -2.0]), tolerance=1e-9)
+    assert found.value == 1.0
+    assert len(calls) < 100
