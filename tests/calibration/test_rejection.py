@@ -8,8 +8,8 @@ import pytest
 
 import keras_calib as kc
 from keras_calib.calibration._fit import is_worse
-from keras_calib.layers._objectives import NAMES
 from keras_calib.layers._loss_objective import resolve_objective
+from keras_calib.layers._objectives import NAMES
 from tests.calibration.networks import X
 from tests.calibration.networks import Y
 from tests.calibration.networks import built
