@@ -239,6 +239,8 @@ class CalibrationLayer(keras.layers.Layer):
                 self.non_trainable_variables,
             )
         ]
+        # `stateless_call` does not cast its inputs.
+        logits = ops.convert_to_tensor(logits, self.compute_dtype)
         scores, _ = self.stateless_call(*values, logits)
         return _at_least_two(as_array(scores))
 
