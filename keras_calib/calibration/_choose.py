@@ -2,7 +2,7 @@
 
 A map replaces temperature scaling only if its cross-validated NLL is lower by
 more than two standard errors of the difference. One is not enough, because the
-best of nine maps is often best by chance.
+best of many maps is often best by chance.
 """
 
 import warnings

@@ -34,13 +34,13 @@ class CalibrationRecord:
         fitted: what the map's `fit` found; its keys stand beside the others.
 
             - `temperature`, `temperatures`, `temperature_quartiles`, `mixture`,
-              `slope`, `slopes`, `intercept`, `a`, `b`, `c`, `margin`:
-              parameters;
+              `slope`, `slopes`, `negative_scales`, `intercept`, `a`, `b`, `c`,
+              `margin`: parameters;
             - `num_bins`, `num_knots`, `num_levels`, `per_class`, `family`,
               `parameters`, `regularization`, `smooth_targets`: settings;
             - `stop_reason`, `iterations`, `largest_gradient`,
               `objective_value`: how the solver ended;
-            - `absent_classes`, `classes_absent`: classes without a sample;
+            - `absent_classes`, `num_absent_classes`: classes without a sample;
             - `scaling_slope`, `scaling_span`, `class_weights`,
               `class_weights_change`, `class_loss_reduction`: with
               `class_loss_scaling` only.

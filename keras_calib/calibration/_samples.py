@@ -20,6 +20,7 @@ from keras_calib.data.predict import outputs_and_mask
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.predictions import as_samples
 from keras_calib.inputs.predictions import relative_weights
+from keras_calib.solvers.blocks import row_blocks
 
 # Bytes of network outputs above which they go to a temporary file.
 SPILL = 1 << 30
@@ -113,8 +114,7 @@ def collect(
 
 def blocks(scores):
     """Slices of rows, each with about `BLOCK` numbers."""
-    rows = max(1, BLOCK // scores.shape[-1])
-    return [slice(i, i + rows) for i in range(0, len(scores), rows)]
+    return row_blocks(len(scores), scores.shape[-1], BLOCK)
 
 
 def _hashes(x, length):

@@ -1,4 +1,4 @@
-"""Samples sorted by confidence, of which every error is computed.
+"""Samples sorted by confidence, from which every error is computed.
 
 A bin of confidences is a run of sorted samples, and the sum over a run is the
 difference of two running sums. Weights or labels may have a second axis, with

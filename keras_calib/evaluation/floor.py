@@ -95,7 +95,7 @@ def noise_floors(data, wanted, num_bins, seed):
 
 
 def binned_floor(bins, norm=1, num_draws=10000, seed=0, level=0.95):
-    """Noise floor of `binned_error(bins, norm)`.
+    """Noise floor of `calibration_error(bins, norm)`.
 
         ECE_1 = sum_b |S_b| / W
         ECE_2 = sqrt(sum_b S_b^2 / (W_b W))

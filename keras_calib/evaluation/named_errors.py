@@ -88,7 +88,7 @@ MEANS = {
     "mean_confidence": lambda data: data.top_label[0].astype("float64"),
     "accuracy": lambda data: data.top_label[1],
     "brier_score": lambda data: data.brier(),
-    "negative_log_likelihood": lambda data: data.likelihood(),
+    "negative_log_likelihood": lambda data: data.negative_log_likelihood(),
     "mean_entropy": lambda data: data.entropy(),
 }
 # Of the `Binned` probabilities of each class; then the mean over the classes.

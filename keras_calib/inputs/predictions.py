@@ -13,10 +13,9 @@ import numpy as np
 from keras_calib.inputs import arrays
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.arrays import as_array
 from keras_calib.keras_private import keras_mask
-
-TINY = np.finfo("float32").tiny
 
 
 def top_label(labels, probabilities):
@@ -108,7 +107,7 @@ class Predictions:
         squares = np.einsum("nk,nk->n", p, p).astype("float64")
         return squares - 2.0 * self.of_label(p) + 1.0
 
-    def likelihood(self):
+    def negative_log_likelihood(self):
         """Negative log-likelihood of each row in nats, float64."""
         if self.targets is not None:
             log_p = np.where(self.targets > 0, self.log_probabilities, 0.0)
@@ -193,7 +192,8 @@ def as_samples(
 ):
     """Read calibration data, a batch of it or all; see `calibration_data`.
 
-    Scores are not checked, and weights stay as they are. No row may be left.
+    Scores are not checked, and weights stay as they are. The result may be
+    empty.
 
     Returns:
         logits: float32 or float64, `(n, num_classes)`; one column for one

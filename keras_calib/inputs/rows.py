@@ -1,4 +1,4 @@
-"""From what Keras hands over to rows: what losses and metrics read.
+"""What Keras hands over, as rows that losses and metrics read.
 
 They see a batch of any rank as `n` rows of class scores. Shapes, sparse or
 one-hot labels, `ignore_class`, masks, weights, half precision and bad input
@@ -103,7 +103,7 @@ class Rows:
 
     @functools.cached_property
     def gaps(self):
-        """From the largest logit to each, not positive; as `shifted`."""
+        """`z_k - max_j z_j`; the maximum is held constant."""
         return self.logits - self.largest[:, None]
 
     @functools.cached_property

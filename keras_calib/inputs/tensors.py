@@ -1,4 +1,4 @@
-"""What is done to rows of scores on every backend, at the price of one pass."""
+"""Operations on rows of scores, with equal results on every backend."""
 
 import keras
 from keras import ops

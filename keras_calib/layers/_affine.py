@@ -1,5 +1,6 @@
 """The base of the affine maps: scores `x W + b`, fitted as a regression."""
 
+import dataclasses
 import warnings
 from typing import Any
 
@@ -170,8 +171,14 @@ class AffineCalibration(CalibrationLayer):
                 problem, objective, labels, weights, found.parameters
             )
             if self._bounded:
-                slopes = found.parameters[0]
-                np.clip(slopes, *regression.SLOPES, out=slopes)
+                slopes = np.clip(found.parameters[0], *regression.SLOPES)
+                if (slopes != found.parameters[0]).any():
+                    found.parameters[0] = slopes
+                    value, _ = objective.value_and_gradient(
+                        problem.scores(found.parameters), labels, weights
+                    )
+                    value += problem.penalty(found.parameters)
+                    found = dataclasses.replace(found, value=value)
         return found
 
     def _warn(self, found, absent, scale):

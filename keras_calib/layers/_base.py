@@ -55,7 +55,8 @@ class CalibrationLayer(keras.layers.Layer):
             that class-wise loss scaling is defined; `"frequencies"` if it
             counts how often classes or predictions are correct.
         settings: names of the arguments that `get_config` saves.
-        ends_in: the activation of the output, which is logits.
+        ends_in: `"linear"`, because the output is logits; `keras_graph`
+            reads it.
     """
 
     preserves_accuracy = False

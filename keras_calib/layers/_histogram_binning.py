@@ -108,7 +108,7 @@ class HistogramBinning(CalibrationLayer):
         found = {"edges": edges, "values": values, "binned": binned}
         return found, {
             "num_bins": self.num_bins,
-            "classes_absent": int(num_classes - binned.sum()),
+            "num_absent_classes": int(num_classes - binned.sum()),
         }
 
     def call(self, logits: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ class IntraOrderPreserving(DenseStack):
         family: `"diagonal"` or `"order_invariant"`.
         num_segments: int, a power of 2, segments of the diagonal function.
         hidden: ints, widths of the network's hidden layers.
-        penalty: float >= 0; draws the fit towards temperature scaling, as a
+        penalty: float >= 0; draws the fit toward temperature scaling, as a
             normal prior of variance `1 / penalty` does: on the differences of
             neighboring slopes (10 by default), or on the network's kernels
             (300 by default).

@@ -46,7 +46,7 @@ class ParameterizedTemperatureScaling(DenseStack):
         normalize_logits: `"log_softmax"`, the scores are log-probabilities, so
             that a constant added to logits changes nothing; or `None`, the
             scores are the logits, as in the paper.
-        penalty: float >= 0, draws the fit towards one temperature, as a normal
+        penalty: float >= 0, draws the fit toward one temperature, as a normal
             prior of variance `1 / penalty` on the kernels does.
         iterations: int, the maximum number of L-BFGS steps.
         seed: int, for the start of the hidden layers.

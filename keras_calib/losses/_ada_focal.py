@@ -22,8 +22,8 @@ from keras_calib.losses._focal import log_rest
 from keras_calib.losses._focal import log_rests
 
 # A file names the loss and, as a metric, its table. Keras reads the loss
-# first: its table waits here, under the number of the pair, for the metric to
-# be it again.
+# first. Its table waits here, under the number of the pair, and the metric,
+# which is read next, becomes this table instead of a new one.
 _PAIRS = itertools.count(1)
 _WAITING: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 

@@ -1,9 +1,7 @@
 """One form for every complaint about an argument."""
 
-from keras_calib._typing import Tensor
 
-
-def require(valid, problem, remedy, **received) -> Tensor:
+def require(valid: bool, problem: str, remedy: str, **received: object) -> None:
     """Raise `ValueError(problem, what came in, remedy)` unless `valid`."""
     if not valid:
         found = ", ".join(

@@ -91,6 +91,7 @@ def accuracy_versus_uncertainty(
     wrong = 1.0 - correct
     desired = ops.sum(importance * (correct * sure + wrong * unsure))
     undesired = ops.sum(importance * (correct * unsure + wrong * sure))
+    # Finite also where no sample is as desired.
     return ops.log1p(undesired / ops.where(desired > 1e-5, desired, 1e-5))
 
 

@@ -90,6 +90,8 @@ def _exclusion(z):
     scale = 1.0 / (2.0 * n * (n - 1))
 
     def pairs(weight, distance):
+        # softplus(d) + softplus(-d), for both orders of the pair; its
+        # derivative is tanh(d / 2).
         size = ops.abs(distance)
         e = ops.exp(-size)
         value = weight * ops.sum(size + 2.0 * ops.log1p(e), axis=-1)

@@ -9,6 +9,7 @@ import contextlib
 import contextvars
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -144,7 +145,7 @@ class BatchHistory:
     parts: dict = dataclasses.field(default_factory=dict)
 
 
-def check_one_row_per_sample(rows: Rows) -> Tensor:
+def check_one_row_per_sample(rows: Rows) -> None:
     """Refuse pixels and tokens: they have no history of their own."""
     if len(rows.shape) != 1:
         raise ValueError(
@@ -163,7 +164,7 @@ _current: contextvars.ContextVar[BatchHistory | None] = contextvars.ContextVar(
 
 
 @contextlib.contextmanager
-def batch_history(history: BatchHistory) -> Tensor:
+def batch_history(history: BatchHistory) -> Iterator[BatchHistory]:
     """Let losses inside the block see the history of this batch."""
     token = _current.set(history)
     try:

@@ -83,7 +83,7 @@ def log_rests(rows: Rows) -> Tensor:
     return ops.where(chosen, log_rest(rows, top)[:, None], others)
 
 
-def check_gamma(gamma) -> Tensor:
+def check_gamma(gamma: float) -> float:
     """`gamma` itself, or an error that says what a gamma is."""
     if gamma < 0:
         raise ValueError(

@@ -52,8 +52,8 @@ def label_smoothing(
 
 
 def _smoothed(rows, smoothing):
-    mean = ops.sum(rows.gaps, axis=-1) / rows.num_classes
-    uniform = rows.log_total - mean
+    # -mean_k log p_k, where log p_k = gap_k - log_total.
+    uniform = rows.log_total - ops.sum(rows.gaps, axis=-1) / rows.num_classes
     return (1.0 - smoothing) * cross_entropy(rows) + smoothing * uniform
 
 

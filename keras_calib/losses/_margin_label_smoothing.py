@@ -120,7 +120,7 @@ class MarginLabelSmoothing(PenalizedLoss):
         return _margin_label_smoothing(rows, **self.arguments)
 
 
-def check_margin(margin) -> Tensor:
+def check_margin(margin: float) -> float:
     """`margin` itself, or an error that says what a margin is."""
     if margin < 0:
         raise ValueError(

@@ -26,7 +26,7 @@ def top_label(rows):
 
 
 def confidence_to_train(rows):
-    """`top_label` for a loss: the same numbers to the last bit but one.
+    """`top_label` for a loss: the same numbers up to rounding.
 
     By the logarithms, which the primary loss needs anyway: no second softmax.
     """

@@ -4,7 +4,7 @@
 
 for confidences `c_i` and bin centers `x_j`. With the weight `S_j`, the mean
 confidence `C_j` and the accuracy `A_j` of bin `j`, the two forms of the error
-are, to the power `norm` and times the sum of the weights `w_i`:
+are, before the root and before the division by `sum_i w_i`:
 
     label:  sum_i w_i sum_j u_ij |A_j - c_i|^norm
     bin:    sum_j S_j |A_j - C_j|^norm

@@ -54,8 +54,7 @@ def newton(
         least_decrease: stop after a step that lowers the value by less.
 
     Returns:
-        `Minimum`. `evaluate` was called last, or last but for the line
-        search, with its `parameters`.
+        `Minimum`.
     """
     x = start
     value, gradient = evaluate(x)

@@ -76,7 +76,7 @@ def test_an_absent_class_keeps_its_probabilities():
     logits, labels = generated()
     keep = labels != 2
     layer = kc.layers.HistogramBinning().adapt(logits[keep], labels[keep])
-    assert layer.record["classes_absent"] == 1
+    assert layer.record["num_absent_classes"] == 1
     assert to_numpy(layer.binned).tolist() == [1, 1, 0, 1, 1]
 
 
