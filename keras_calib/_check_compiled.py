@@ -6,6 +6,7 @@ import keras
 
 from keras_calib.keras_private import metric_names_of_compile
 from keras_calib.keras_private import metrics_of_compile
+from keras_calib.models._networks import setting_of
 
 LOSSES = keras.losses
 SPARSE = (
@@ -68,15 +69,10 @@ def _title(loss):
 
 
 def setting(each, name, default):
-    """An argument of a loss or metric, or the default where it has none."""
-    if inspect.isfunction(each):
-        parameter = inspect.signature(each).parameters.get(name)
-        return default if parameter is None else parameter.default
-    if hasattr(each, name):
-        return getattr(each, name)
+    """`setting_of`, also for a user's own loss that has no config."""
     try:
-        return each.get_config().get(name, default)
-    except Exception:  # a user's own may have no config
+        return setting_of(each, name, default)
+    except Exception:
         return default
 
 
