@@ -1,6 +1,5 @@
 """`kc.check`: does a model fit its loss, its metrics and its labels?"""
 
-import itertools
 from typing import Any
 
 import keras
@@ -85,8 +84,7 @@ pass `from_logits=False`.
 
 
 def _first_batch(x, y, sample_weight):
-    source, _ = batches(x, y, sample_weight)
-    batch = next(iter(itertools.islice(source, 1)), None)
+    batch = next(iter(batches(x, y, sample_weight)), None)
     if batch is None:
         raise ValueError("There is nothing to check: the data has no batch.")
     x, y, weight = batch

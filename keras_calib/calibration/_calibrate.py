@@ -11,13 +11,12 @@ from keras_calib.calibration._choose import choose
 from keras_calib.calibration._fit import fit
 from keras_calib.calibration._record import CalibrationRecord
 from keras_calib.calibration._record import PrintedRecord
-from keras_calib.calibration._samples import collect
 from keras_calib.data.batches import batches
+from keras_calib.data.collect import collect
 from keras_calib.data.predict import states_kept
 from keras_calib.keras_graph.endings import has_graph
 from keras_calib.keras_private import flatten_layers
 from keras_calib.layers._base import CalibrationLayer
-from keras_calib.layers._base import read_rows
 from keras_calib.version import __version__
 
 
@@ -134,23 +133,19 @@ def calibrate(
     """
     checks.check_model(model)
     checks.check_arguments(method, objective, fuse, output)
-    source, total = batches(
-        x, y, sample_weight, batch_size=batch_size, steps=steps
-    )
-    source, example = _network.with_example(model, source)
+    data = batches(x, y, sample_weight, batch_size=batch_size, steps=steps)
+    example = _network.as_example(model, data.first_inputs())
     with states_kept(model):
         if isinstance(model, keras.Sequential) and not has_graph(model):
             model(example)  # which builds its graph
         checks.check_ending(model, from_logits)
         network = _network.up_to_logits(model, from_logits, fuse, example)
         checks.check_name(method, network.model)
-        data = collect(network.model, source, total, ignore_class, verbose)
-        with data as samples:
+        with collect(network.model, data, ignore_class, verbose) as samples:
             checks.refuse_the_same_data(model, samples.fingerprint)
-            logits, logits_source = _network.as_logits(
-                network, samples.scores, from_logits, fuse
+            rows, logits_source = _network.calibration_rows(
+                network, samples, from_logits, fuse
             )
-            rows = read_rows(logits, samples.labels, samples.weight)
             trials = None
             if method == "auto":
                 method, trials = choose(

@@ -48,7 +48,7 @@ def check_ending(model, from_logits):
     endings.check_one_output(model)
     shape = tuple(model.outputs[0].shape)
     if len(shape) < 2:
-        raise ValueError(no_class_axis(shape))
+        raise ValueError(rules.no_class_axis(shape))
     endings.refuse_several_sigmoids(model)
     if endings.output_kind(model) != "probabilities":
         return
@@ -64,16 +64,6 @@ def check_ending(model, from_logits):
             "graph ends in a softmax or sigmoid. Received: model "
             f"{model.name!r}. Leave out `from_logits`."
         )
-
-
-def no_class_axis(shape):
-    """The message for outputs without a class axis."""
-    return (
-        "The model must give class scores, `(..., num_classes)`, or `(..., 1)` "
-        f"for one sigmoid unit. Received: outputs of shape {tuple(shape)}, one "
-        "number per sample. Take off what removes the last axis (`Flatten`, "
-        "`Reshape`, `squeeze`), or add `keras.layers.Reshape((1,))`."
-    )
 
 
 def check_arguments(method, objective, fuse, output):

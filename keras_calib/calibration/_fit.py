@@ -9,7 +9,6 @@ from keras_calib.calibration._checks import warn_if_few
 from keras_calib.calibration._choose import losses_and_probabilities
 from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._no_calibration import NoCalibration
-from keras_calib.calibration._samples import blocks
 from keras_calib.evaluation.bin_sums import expected_calibration_error
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.predictions import top_label
@@ -18,6 +17,8 @@ from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._loss_objective import LossObjective
 from keras_calib.layers._loss_objective import resolve_objective
 from keras_calib.losses import SoftBinnedECE
+from keras_calib.solvers.blocks import TENSOR_BLOCK
+from keras_calib.solvers.blocks import row_blocks
 
 NUM_BINS = 15
 # How much a mean of float32 losses may rise by rounding alone.
@@ -154,7 +155,7 @@ def before_and_after(layer, scores, labels, weight):
     for moment, apply in (("after", layer), ("before", None)):
         confidence = np.empty(len(labels), "float32")
         correct, losses = np.empty((2, len(labels)))
-        for part in blocks(scores):
+        for part in row_blocks(*scores.shape, TENSOR_BLOCK):
             z = scores[part] if apply is None else as_array(apply(scores[part]))
             losses[part], probabilities = losses_and_probabilities(
                 z, labels[part]

@@ -1,7 +1,6 @@
 """The part of a model that returns logits; the calibrated model around it."""
 
 import dataclasses
-import itertools
 import warnings
 
 import keras
@@ -9,12 +8,11 @@ import numpy as np
 
 from keras_calib.calibration import _checks as checks
 from keras_calib.calibration._checks import LOG_OF_PROBABILITIES
-from keras_calib.calibration._samples import blocks
-from keras_calib.data.batches import for_model
 from keras_calib.data.predict import stateful_layers
 from keras_calib.data.predict import states_kept
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.calibration_rows import checked_rows
 from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.calibrated_model import CalibratedModel
 from keras_calib.keras_graph.fuse import fuse as fuse_into
@@ -22,6 +20,8 @@ from keras_calib.keras_graph.head import Head
 from keras_calib.keras_graph.head import find_head
 from keras_calib.keras_graph.head import free_name
 from keras_calib.layers._log_probabilities import LogProbabilities
+from keras_calib.solvers.blocks import TENSOR_BLOCK
+from keras_calib.solvers.blocks import row_blocks
 
 SOURCES = {
     None: None,
@@ -46,16 +46,11 @@ class Network:
     logits_source: str | None
 
 
-def with_example(model, source):
-    """The batches again, and a few inputs of the first one."""
-    source = iter(source)
-    first = next(source, None)
-    if first is None:
-        raise ValueError("The calibration data is empty: 0 batches.")
-    inputs = for_model(first[0])
-    if not _has_fixed_batch(model):
-        inputs = keras.tree.map_structure(lambda leaf: leaf[:4], inputs)
-    return itertools.chain([first], source), inputs
+def as_example(model, inputs):
+    """The first samples of a batch, or all of them if their number is fixed."""
+    if _has_fixed_batch(model):
+        return inputs
+    return keras.tree.map_structure(lambda leaf: leaf[:4], inputs)
 
 
 def _has_fixed_batch(model):
@@ -129,33 +124,42 @@ def _computes_the_same(model, network, activation, example):
     return bool(np.nan_to_num(difference).max(initial=0) <= tolerance)
 
 
-def as_logits(network, scores, from_logits, fuse):
-    """Outputs of a network as logits, and where they come from.
+def calibration_rows(network, samples, from_logits, fuse):
+    """What a map is fitted to, and where the logits come from.
 
     Args:
         network: `Network`.
-        scores: its outputs, `(n, num_classes)`; they may be overwritten.
+        samples: `Samples` of it; their scores may be overwritten.
         from_logits: argument of `calibrate`, for messages.
         fuse: argument of `calibrate`.
+
+    Returns:
+        rows: `CalibrationRows`.
+        logits_source: see `CalibrationRecord`.
 
     Raises:
         ValueError: if the outputs contradict what is known, or nothing is.
     """
+    scores = samples.scores
     source = network.logits_source or checks.source_of(scores)
     if source == "logits":
         checks.refuse_probabilities(scores, from_logits)
-    if source != LOG_OF_PROBABILITIES:
-        return scores, source
-    checks.check_probabilities(scores, fuse)
+    if source == LOG_OF_PROBABILITIES:
+        checks.check_probabilities(scores, fuse)
+        _take_logarithm(scores)
+    rows = checked_rows(scores, samples.labels, samples.weight)
+    return rows, source
+
+
+def _take_logarithm(scores):
     warnings.warn(
         "No final softmax was found in the model's graph: the map is fitted to "
         "the logarithm of its probabilities.",
-        stacklevel=3,
+        stacklevel=4,
     )
     layer = LogProbabilities()
-    for part in blocks(scores):
+    for part in row_blocks(*scores.shape, TENSOR_BLOCK):
         scores[part] = as_array(layer(scores[part]))
-    return scores, source
 
 
 def assemble(model, network, layer, output, fuse, num_units):

@@ -8,7 +8,7 @@ from keras_calib._typing import Logs
 from keras_calib.callbacks._predicting_callback import PredictingCallback
 from keras_calib.evaluation.bin_sums import expected_calibration_error
 from keras_calib.inputs import arrays
-from keras_calib.inputs.predictions import calibration_data
+from keras_calib.inputs.calibration_rows import read_rows
 from keras_calib.inputs.predictions import top_label
 from keras_calib.solvers.temperature import fit_temperature
 
@@ -67,8 +67,9 @@ class TemperatureTracker(PredictingCallback):
         logits = read.logits
         if logits is None:
             logits = np.log(np.maximum(read.probabilities, arrays.TINY))
-        rows = labels if read.targets is None else read.targets
-        found = fit_temperature(*calibration_data(logits, rows, weight)[:3])
+        targets = labels if read.targets is None else read.targets
+        rows = read_rows(logits, targets, weight)
+        found = fit_temperature(rows.logits, rows.labels, rows.weight)
         p = np.exp(arrays.log_softmax(logits / found.temperature))
         confidence, correct = top_label(labels, p)
         error = expected_calibration_error(

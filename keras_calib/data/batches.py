@@ -3,8 +3,10 @@
 A batch is `(x, y, sample_weight)`.
 """
 
+import dataclasses
 import itertools
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -13,6 +15,34 @@ import numpy as np
 from keras_calib.inputs.arrays import as_array
 
 ENDLESS = float("inf")
+
+
+@dataclasses.dataclass
+class Batches:
+    """An iterator of `(x, y, sample_weight)`.
+
+    Attributes:
+        source: the iterator.
+        total: number of batches, or `None` if it is unknown.
+    """
+
+    source: Iterator
+    total: int | None
+
+    def __iter__(self):
+        return self.source
+
+    def first_inputs(self):
+        """Inputs of the first batch, which stays in the iterator.
+
+        Raises:
+            ValueError: if there is no batch.
+        """
+        first = next(self.source, None)
+        if first is None:
+            raise ValueError("The calibration data is empty: 0 batches.")
+        self.source = itertools.chain([first], self.source)
+        return for_model(first[0])
 
 
 def batches(x, y=None, sample_weight=None, *, batch_size=None, steps=None):
@@ -28,8 +58,7 @@ def batches(x, y=None, sample_weight=None, *, batch_size=None, steps=None):
         steps: number of batches to take; required for endless data.
 
     Returns:
-        An iterator of `(x, y, sample_weight)`, and the number of batches, or
-        `None` if it is unknown.
+        `Batches`.
 
     Raises:
         ValueError: if arrays differ in length, data has no labels, or the
@@ -53,7 +82,7 @@ def batches(x, y=None, sample_weight=None, *, batch_size=None, steps=None):
         source = map(_unpack, x)
     if steps is not None:
         total = steps if total is None else min(steps, total)
-    return itertools.islice(source, steps), total
+    return Batches(itertools.islice(source, steps), total)
 
 
 def num_batches(data):

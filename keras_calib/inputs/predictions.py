@@ -190,7 +190,7 @@ def read_predictions(
 def as_samples(
     logits, labels, sample_weight=None, ignore_class=None, mask=None
 ):
-    """Read calibration data, a batch of it or all; see `calibration_data`.
+    """Read calibration data, a batch of it or all.
 
     Scores are not checked, and weights stay as they are. The result may be
     empty.
@@ -208,44 +208,6 @@ def as_samples(
     if rows.targets is not None and not is_one_hot(rows.targets):
         return rows.scores, rows.targets, rows.weight
     return rows.scores, rows.labels.astype("int32"), rows.weight
-
-
-def calibration_data(
-    logits, labels, sample_weight=None, ignore_class=None, mask=None
-):
-    """Read and check what a map is fitted to.
-
-    A soft label becomes a row per class that it holds, with a share of the
-    sample's weight: a weighted mean of losses is then the expected one.
-
-    Returns:
-        logits: float32 or float64, `(n, num_classes)`; one column for one
-            sigmoid unit.
-        labels: int32, `(n,)`.
-        weight: `None` or float64, `(n,)`, with the sum `num_samples`.
-        num_samples: how many samples count.
-
-    Raises:
-        ValueError: for bad input, or if no sample is left.
-    """
-    rows = _read(labels, logits, sample_weight, -1, ignore_class, mask)
-    if not len(rows.labels):
-        raise ValueError(
-            "There is no calibration sample to fit to. Received: 0 samples "
-            "with a weight above 0 and a label that counts. Pass data that the "
-            "network never trained on."
-        )
-    logits, labels = rows.scores, rows.labels.astype("int32")
-    rules.check_logits(logits)
-    number = len(labels)
-    weight, targets = relative_weights(rows.weight), rows.targets
-    if targets is not None and not is_one_hot(targets):
-        targets = targets / targets.sum(axis=-1, keepdims=True)
-        index, labels = np.nonzero(targets)
-        share = targets[index, labels].astype("float64")
-        logits, labels = logits[index], labels.astype("int32")
-        weight = share if weight is None else share * weight[index]
-    return logits, labels, weight, number
 
 
 def relative_weights(weight):

@@ -326,3 +326,13 @@ def raise_for_probabilities(received):
         "ends with a softmax, pass `from_logits=False`; where logits are "
         "wanted, pass the logarithm."
     )
+
+
+def no_class_axis(shape):
+    """The message for outputs without a class axis."""
+    return (
+        "The model must give class scores, `(..., num_classes)`, or `(..., 1)` "
+        f"for one sigmoid unit. Received: outputs of shape {tuple(shape)}, one "
+        "number per sample. Take off what removes the last axis (`Flatten`, "
+        "`Reshape`, `squeeze`), or add `keras.layers.Reshape((1,))`."
+    )

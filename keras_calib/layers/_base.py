@@ -1,6 +1,5 @@
 """The base of the calibration layers, which adapt to data after training."""
 
-import dataclasses
 from typing import Any
 from typing import Self
 
@@ -9,11 +8,10 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import ArrayLike
-from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import two_classes
-from keras_calib.inputs.predictions import calibration_data
-from keras_calib.inputs.predictions import relative_weights
+from keras_calib.inputs.calibration_rows import CalibrationRows
+from keras_calib.inputs.calibration_rows import read_rows
 from keras_calib.layers._class_loss_scaling import ClassLossScaling
 from keras_calib.layers._class_loss_scaling import resolve_scaling
 from keras_calib.layers._class_loss_scaling import solve_with_scaling
@@ -161,7 +159,7 @@ class CalibrationLayer(keras.layers.Layer):
 
     def adapt_to_rows(
         self,
-        rows: "CalibrationRows",
+        rows: CalibrationRows,
         *,
         objective: str | Objective | keras.losses.Loss = "nll",
         class_loss_scaling: str | ClassLossScaling | None = None,
@@ -294,69 +292,6 @@ class CalibrationLayer(keras.layers.Layer):
 
 def _at_least_two(scores):
     return two_classes(scores) if scores.shape[-1] == 1 else scores
-
-
-@dataclasses.dataclass(frozen=True)
-class CalibrationRows:
-    """Checked calibration data, one row per label of a sample.
-
-    Attributes:
-        logits: float32 or float64, `(n, num_classes)`; one column for one
-            sigmoid unit; minus infinity for a class that is ruled out.
-        labels: int32 class ids, `(n,)`.
-        weight: `None` or float64, `(n,)`, with the sum `num_samples`.
-        num_samples: the number of samples; soft labels make more rows.
-    """
-
-    logits: np.ndarray
-    labels: np.ndarray
-    weight: np.ndarray | None
-    num_samples: int
-
-    def part(self, keep):
-        """Some of the rows, by a boolean array or sorted indices, `(n,)`.
-
-        Each row must be a sample.
-        """
-        weight = None if self.weight is None else self.weight[keep]
-        labels = self.labels[keep]
-        return CalibrationRows(
-            np.asarray(self.logits[keep]),
-            labels,
-            relative_weights(weight),
-            len(labels),
-        )
-
-
-def read_rows(logits, labels, sample_weight=None, ignore_class=None):
-    """Read and check calibration data; see `CalibrationLayer.adapt`.
-
-    Returns:
-        `CalibrationRows`.
-
-    Raises:
-        ValueError: for invalid input, or if no sample remains.
-    """
-    logits, labels, weight, num_samples = calibration_data(
-        logits, labels, sample_weight, ignore_class
-    )
-    # Masks often hold the smallest float instead of minus infinity.
-    if logits.min() < LOWEST:
-        logits = np.where(logits < LOWEST, -np.inf, logits)
-    if logits.max() >= -LOWEST:
-        raise ValueError(
-            f"Logits must be below {-LOWEST:.0e}. Received: a logit of "
-            f"{logits.max():.3g}. Look for overflow in the network."
-        )
-    if logits.shape[1] > 1:
-        impossible = np.isneginf(logits[np.arange(len(labels)), labels])
-        if impossible.any():
-            raise ValueError(
-                "The network rules out the class of a label: its logit is "
-                f"minus infinity. Received: {impossible.sum()} such samples, "
-                f"first in {impossible.argmax()}. Leave these samples out."
-            )
-    return CalibrationRows(logits, labels, weight, num_samples)
 
 
 def check_objective(logits, objective):

@@ -1,5 +1,3 @@
-import sys
-
 import numpy as np
 import pytest
 
@@ -7,9 +5,9 @@ import keras_calib as kc
 from keras_calib.calibration._choose import choose
 from keras_calib.calibration._choose import losses_and_probabilities
 from keras_calib.calibration._methods import as_map
+from keras_calib.inputs import predictions
 from keras_calib.inputs.arrays import as_array
-from keras_calib.layers import _base as base
-from keras_calib.layers._base import read_rows
+from keras_calib.inputs.calibration_rows import read_rows
 from tests.calibration.networks import KERNEL
 from tests.calibration.networks import X
 from tests.calibration.networks import built
@@ -78,20 +76,19 @@ def test_choice_does_not_depend_on_the_scale_of_weights():
 
 @pytest.mark.parametrize("method", ["temperature", "auto"])
 def test_data_is_read_once(method, monkeypatch):
-    reads = []
-    read = read_rows
+    lengths = []
+    read = predictions._read
 
-    def counting(*arguments):
-        reads.append(0)
-        return read(*arguments)
+    def counting(labels, *arguments):
+        lengths.append(len(labels))
+        return read(labels, *arguments)
 
-    for module in (base, sys.modules["keras_calib.calibration._calibrate"]):
-        monkeypatch.setattr(module, "read_rows", counting)
+    monkeypatch.setattr(predictions, "_read", counting)
     labels = (X @ KERNEL).argmax(-1)
     labels[::3] = 0
     model = built(functional(dense("softmax")))
     kc.calibrate(model, X, labels, method=method, verbose=0)
-    assert len(reads) == 1
+    assert sum(lengths) == len(X)
 
 
 def test_maps_too_rich_for_the_data_are_not_tried():

@@ -181,7 +181,7 @@ def test_a_progress_bar_counts_batches(capsys):
 def test_logits_larger_than_the_limit(monkeypatch):
     model = built(functional(dense("softmax")))
     expected = kc.calibration_record(kc.calibrate(model, X, Y, verbose=0))
-    monkeypatch.setattr("keras_calib.calibration._samples.SPILL", 1000)
+    monkeypatch.setattr("keras_calib.data.collect.SPILL", 1000)
     spilled = kc.calibration_record(kc.calibrate(model, X, Y, verbose=0))
     assert spilled == expected
 

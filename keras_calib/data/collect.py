@@ -14,18 +14,17 @@ import tempfile
 import keras
 import numpy as np
 
-from keras_calib.calibration._checks import no_class_axis
-from keras_calib.data import batches
+from keras_calib.data.batches import concatenate
+from keras_calib.data.batches import for_model
+from keras_calib.data.batches import join_labels
 from keras_calib.data.predict import outputs_and_mask
+from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.predictions import as_samples
 from keras_calib.inputs.predictions import relative_weights
-from keras_calib.solvers.blocks import row_blocks
 
 # Bytes of network outputs above which they go to a temporary file.
 SPILL = 1 << 30
-# Elements of the outputs that are worked on at once.
-BLOCK = 1 << 22
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,17 +48,14 @@ class Samples:
 
 
 @contextlib.contextmanager
-def collect(
-    network, source, total, ignore_class=None, verbose=0, *, spill=None
-):
+def collect(network, data, ignore_class=None, verbose=0, *, spill=None):
     """Run a network once over batches, and keep the rows that are used.
 
     Elements that Keras masks are ignored.
 
     Args:
         network: a `keras.Model` with one output.
-        source: an iterator of `(x, y, sample_weight)`; see `data.batches`.
-        total: number of batches, or `None`.
+        data: `Batches`.
         ignore_class: samples with this label are ignored.
         verbose: 0 for silence, else a progress bar.
         spill: bytes of outputs above which they go to a temporary file;
@@ -72,15 +68,17 @@ def collect(
         ValueError: if there is no batch, no sample that counts, or a batch
             does not fit; see `as_samples`.
     """
-    bar = keras.utils.Progbar(total, unit_name="batch") if verbose else None
+    bar = (
+        keras.utils.Progbar(data.total, unit_name="batch") if verbose else None
+    )
     labels, weights, hashes = [], [], []
     one_hot, step = False, 0
     with _Store(SPILL if spill is None else spill) as store:
-        for step, (x, y, weight) in enumerate(source, start=1):
-            x = batches.for_model(x)
+        for step, (x, y, weight) in enumerate(data, start=1):
+            x = for_model(x)
             scores, mask = outputs_and_mask(network, x)
             if scores.ndim < 2:
-                raise ValueError(no_class_axis(scores.shape))
+                raise ValueError(rules.no_class_axis(scores.shape))
             y = as_array(y)
             hashes.append(_hashes(x, len(y)))
             one_hot = scores.ndim == y.ndim and y.shape[-1] > 1
@@ -93,8 +91,6 @@ def collect(
                 weights.append(np.ones(len(y)) if weight is None else weight)
             if bar is not None:
                 bar.update(step)
-        if not step:
-            raise ValueError("The calibration data is empty: 0 batches.")
         if bar is not None:
             bar.update(step, finalize=True)
         if not labels:
@@ -105,16 +101,11 @@ def collect(
             )
         yield Samples(
             store.rows(),
-            batches.join_labels(labels, store.width),
+            join_labels(labels, store.width),
             relative_weights(np.concatenate(weights)),
             one_hot,
             f"{int(np.concatenate(hashes).sum()):016x}",
         )
-
-
-def blocks(scores):
-    """Slices of rows, each with about `BLOCK` numbers."""
-    return row_blocks(len(scores), scores.shape[-1], BLOCK)
 
 
 def _hashes(x, length):
@@ -163,7 +154,7 @@ class _Store(contextlib.AbstractContextManager):
             self.file.flush()
             self.map = np.memmap(self.file, self.dtype, "r+", shape=shape)
             return self.map
-        return batches.concatenate(self.blocks)
+        return concatenate(self.blocks)
 
     def __exit__(self, *exception):
         self.blocks.clear()

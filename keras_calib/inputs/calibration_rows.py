@@ -1,0 +1,121 @@
+"""What a calibration map is fitted to: logits, class ids and weights."""
+
+import dataclasses
+
+import numpy as np
+
+from keras_calib.inputs import rules
+from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.predictions import as_samples
+from keras_calib.inputs.predictions import relative_weights
+
+
+@dataclasses.dataclass(frozen=True)
+class CalibrationRows:
+    """Checked calibration data, one row per label of a sample.
+
+    Attributes:
+        logits: float32 or float64, `(n, num_classes)`; one column for one
+            sigmoid unit; minus infinity for a class that is ruled out.
+        labels: int32 class ids, `(n,)`.
+        weight: `None` or float64, `(n,)`, with the sum `num_samples`.
+        num_samples: the number of samples; soft labels make more rows.
+    """
+
+    logits: np.ndarray
+    labels: np.ndarray
+    weight: np.ndarray | None
+    num_samples: int
+
+    def part(self, keep):
+        """Some of the rows, by a boolean array or sorted indices, `(n,)`.
+
+        Each row must be a sample.
+        """
+        weight = None if self.weight is None else self.weight[keep]
+        labels = self.labels[keep]
+        return CalibrationRows(
+            np.asarray(self.logits[keep]),
+            labels,
+            relative_weights(weight),
+            len(labels),
+        )
+
+
+def read_rows(logits, labels, sample_weight=None, ignore_class=None):
+    """Read and check calibration data; see `CalibrationLayer.adapt`.
+
+    Returns:
+        `CalibrationRows`.
+
+    Raises:
+        ValueError: for invalid input, or if no sample remains.
+    """
+    return checked_rows(
+        *as_samples(logits, labels, sample_weight, ignore_class)
+    )
+
+
+def checked_rows(logits, labels, weight=None):
+    """Check logits of samples that `as_samples` read, and what they stand for.
+
+    A soft label becomes a row for each class it holds, with that part of the
+    sample's weight: a weighted mean of losses is then the expected loss.
+
+    Args:
+        logits: float32 or float64, `(n, num_classes)`.
+        labels: int32 class ids, `(n,)`, or soft labels, `(n, num_classes)`.
+        weight: `None`, or float64, `(n,)`.
+
+    Returns:
+        `CalibrationRows`.
+
+    Raises:
+        ValueError: see `read_rows`.
+    """
+    num_samples = len(labels)
+    if not num_samples:
+        raise ValueError(
+            "There is no calibration sample to fit to. Received: 0 samples "
+            "with a weight above 0 and a label that counts. Pass data that the "
+            "network never trained on."
+        )
+    rules.check_logits(logits)
+    weight = relative_weights(weight)
+    if labels.ndim == 2:
+        logits, labels, weight = _row_per_class(logits, labels, weight)
+    logits = _within_range(logits)
+    if logits.shape[1] > 1:
+        _refuse_impossible(logits, labels)
+    return CalibrationRows(logits, labels, weight, num_samples)
+
+
+def _row_per_class(logits, targets, weight):
+    targets = targets / targets.sum(axis=-1, keepdims=True)
+    index, labels = np.nonzero(targets)
+    fraction = targets[index, labels].astype("float64")
+    weight = fraction if weight is None else fraction * weight[index]
+    return logits[index], labels.astype("int32"), weight
+
+
+def _within_range(logits):
+    """Logits, where the smallest floats are minus infinity."""
+    # Masks often hold the smallest float instead of minus infinity.
+    if logits.min() < LOWEST:
+        logits = np.where(logits < LOWEST, -np.inf, logits)
+    if logits.max() >= -LOWEST:
+        raise ValueError(
+            f"Logits must be below {-LOWEST:.0e}. Received: a logit of "
+            f"{logits.max():.3g}. Look for overflow in the network."
+        )
+    return logits
+
+
+def _refuse_impossible(logits, labels):
+    impossible = np.isneginf(logits[np.arange(len(labels)), labels])
+    if impossible.any():
+        raise ValueError(
+            "The network rules out the class of a label: its logit is "
+            f"minus infinity. Received: {impossible.sum()} such samples, "
+            f"first in {impossible.argmax()}. Leave these samples out."
+        )
