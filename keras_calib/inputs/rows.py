@@ -141,7 +141,7 @@ class Rows:
         edge of a bin.
         """
         if self.given is not None:
-            return self.given
+            return ops.clip(self.given, 0.0, 1.0)
         return ops.softmax(self.logits, axis=-1)
 
     @functools.cached_property
@@ -360,7 +360,7 @@ def _scores(scores, is_logits):
     if scores.shape[-1] > 1:
         if is_logits:
             return scores, None
-        return ops.log(ops.maximum(scores, TINY)), ops.clip(scores, 0.0, 1.0)
+        return ops.log(ops.maximum(scores, TINY)), scores
     # One sigmoid unit: its logit is known from its probability.
     z, given = scores, None
     if not is_logits:

@@ -171,10 +171,8 @@ def wrong_weights(weight, xp):
 
 def wrong_probabilities(given, xp):
     """True for rows `(n, width)` that no softmax or sigmoid can have given."""
-    right = xp.logical_and(
-        xp.all(given >= -OUTSIDE, axis=-1),
-        xp.all(given <= 1 + OUTSIDE, axis=-1),
-    )
+    inside = xp.logical_and(given >= -OUTSIDE, given <= 1 + OUTSIDE)
+    right = xp.all(inside, axis=-1)
     if given.shape[-1] > 1:
         off = xp.abs(xp.sum(given, axis=-1) - 1.0)
         right = xp.logical_and(right, off <= OFF)

@@ -190,7 +190,8 @@ class NegativeLogLikelihood(MeanOfRows):
         """
         hard = rows.targets is None
         if rows.given is not None:
-            p = pick(rows.given, rows.labels) if hard else rows.given
+            p = rows.probabilities
+            p = pick(p, rows.labels) if hard else p
             p = ops.maximum(p, self.epsilon)
             zero = p <= 0
             return ops.log(ops.where(zero, 1.0, p)), zero

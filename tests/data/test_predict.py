@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_calib.data import predict
 from keras_calib.inputs.predictions import as_samples
+from keras_calib.keras_private import keras_mask
 from tests.helpers import to_numpy
 
 TOKENS = np.array([[1, 2, 3, 0, 0], [4, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
@@ -51,9 +52,7 @@ def sequential(*stages):
 
 
 def features(mask):
-    return keras.Sequential(
-        [keras.Input((5, 2)), mask, layers.LSTM(4, return_sequences=True)]
-    )
+    return keras.Sequential([keras.Input((5, 2)), mask, layers.Dense(4)])
 
 
 MASKED = {
@@ -77,10 +76,13 @@ UNMASKED = {
 @pytest.mark.parametrize("kind", MASKED)
 def test_outputs_and_mask(kind):
     network = MASKED[kind]()
-    expected = to_numpy(network(TOKENS))
+    expected = network(TOKENS)
     outputs, mask = predict.outputs_and_mask(network, TOKENS)
+    np.testing.assert_allclose(outputs, to_numpy(expected), atol=1e-6)
+    if kind == "recurrent" and keras_mask(expected) is None:
+        assert mask is None  # recurrent layers of Keras 3.16 pass no mask on
+        return
     assert isinstance(outputs, np.ndarray) and isinstance(mask, np.ndarray)
-    np.testing.assert_allclose(outputs, expected, atol=1e-6)
     np.testing.assert_array_equal(mask, TOKENS != 0)
 
 
