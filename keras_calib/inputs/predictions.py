@@ -6,6 +6,7 @@ backend may cut float64 to float32.
 
 import dataclasses
 import functools
+import math
 
 import keras
 import numpy as np
@@ -124,7 +125,7 @@ class Predictions:
     def entropy(self):
         """Entropy of each row in nats, float64."""
         # 0 log 0 is 0.
-        log_p = np.maximum(self.log_probabilities, np.log(TINY))
+        log_p = np.maximum(self.log_probabilities, math.log(TINY))
         h = -np.einsum("nk,nk->n", self.probabilities, log_p)
         return h.astype("float64")
 

@@ -95,12 +95,13 @@ class NegativeLogLikelihoodObjective(Objective):
         weights = normalized_weights(sample_weight, len(labels))
         log_p, chosen = _log_probabilities(scores, labels)
         value = -(1 - self.smoothing) * float(weights @ chosen)
+        # d value / d score_k = p_k - target_k
         if self.smoothing:
             mean = log_p.mean(axis=1, dtype="float64")
             value -= self.smoothing * float(weights @ mean)
-        # d value / d score_k = p_k - target_k
         gradient = np.exp(log_p, out=log_p)
-        gradient -= self.smoothing / scores.shape[1]
+        if self.smoothing:
+            gradient -= self.smoothing / scores.shape[1]
         gradient[np.arange(len(labels)), labels] -= 1 - self.smoothing
         gradient *= weights[:, None].astype(gradient.dtype)
         return value, gradient

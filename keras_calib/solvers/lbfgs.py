@@ -61,8 +61,9 @@ def lbfgs(
             continue
         new, value, new_gradient = found
         step, change = new - x, new_gradient - gradient
-        if (step * change).sum() > 1e-12 * (step * step).sum():
-            history.append((step, change))
+        curvature = np.vdot(step, change)
+        if curvature > 1e-12 * np.vdot(step, step):
+            history.append((step, change, curvature))
         x, gradient = new, new_gradient
     return Minimum(x, value, largest, iteration, largest <= tolerance)
 
@@ -70,17 +71,18 @@ def lbfgs(
 def _inverse_hessian(direction, history, precondition):
     """The inverse Hessian, as past steps approximate it, times an array."""
     factors = []
-    for step, change in reversed(history):
-        factor = (step * direction).sum() / (step * change).sum()
+    for step, change, curvature in reversed(history):
+        factor = np.vdot(step, direction) / curvature
         direction = direction - factor * change
         factors.append(factor)
     if precondition is not None:
         direction = precondition(direction)
     elif history:
-        step, change = history[-1]
-        direction = direction * ((step * change).sum() / (change**2).sum())
-    for (step, change), factor in zip(history, reversed(factors), strict=True):
-        back = (change * direction).sum() / (step * change).sum()
+        _, change, curvature = history[-1]
+        direction = direction * (curvature / np.vdot(change, change))
+    factors.reverse()
+    for (step, change, curvature), factor in zip(history, factors, strict=True):
+        back = np.vdot(change, direction) / curvature
         direction = direction + (factor - back) * step
     return direction
 
@@ -94,7 +96,7 @@ def _search(function, x, value, direction, slope, step_size):
             high = step_size
         else:
             best = at, new, gradient
-            if (gradient * direction).sum() >= 0.9 * slope:
+            if np.vdot(gradient, direction) >= 0.9 * slope:
                 break
             low = step_size
         step_size = 2 * low if high == np.inf else (low + high) / 2
