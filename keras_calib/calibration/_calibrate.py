@@ -152,7 +152,12 @@ def calibrate(
                     rows, class_loss_scaling, seed=seed, affine=fuse
                 )
             layer, record, accuracy = fit(
-                method, network.model, rows, objective, class_loss_scaling
+                method,
+                network.model,
+                rows,
+                objective,
+                class_loss_scaling,
+                affine=fuse,
             )
             checks.warn_if_known(model, accuracy, len(samples.labels))
         layer.record = CalibrationRecord(

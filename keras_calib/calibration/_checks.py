@@ -80,7 +80,7 @@ def check_arguments(method, objective, fuse, output):
                 f"objective={objective!r}. Name a method for another objective."
             )
         return
-    layer = as_map(method)
+    layer = as_map(method, affine=fuse)
     if fuse and not is_affine(layer):
         given = f"method={method!r}"
         normalize_logits = getattr(layer, "normalize_logits", None)

@@ -64,7 +64,7 @@ def choose(rows, class_loss_scaling=None, *, seed=0, affine=False):
     names = [
         name
         for name in (BINARY if num_units == 1 else OTHERS)
-        if not affine or is_affine(as_map(name))
+        if not affine or is_affine(as_map(name, affine=True))
     ]
     trials, losses = {}, {}
     for name in names:
@@ -72,7 +72,7 @@ def choose(rows, class_loss_scaling=None, *, seed=0, affine=False):
         if reason is None:
             try:
                 losses[name] = _cross_validate(
-                    name, rows, fold, class_loss_scaling
+                    name, rows, fold, class_loss_scaling, affine
                 )
             except ValueError as error:
                 if name == "temperature":
@@ -130,12 +130,12 @@ def _reason_to_skip(name, num_samples, num_classes):
     return None
 
 
-def _cross_validate(name, rows, fold, class_loss_scaling):
+def _cross_validate(name, rows, fold, class_loss_scaling, affine):
     """`-log p_y` of each sample, from a map fitted to the other folds."""
     losses = np.empty(len(rows.labels))
     for i in range(NUM_FOLDS):
         outside = fold == i
-        layer = as_map(name)
+        layer = as_map(name, affine=affine)
         with warnings.catch_warnings():
             # Warnings about one fold do not concern the user.
             warnings.simplefilter("ignore")
@@ -157,7 +157,13 @@ def _standard_error(difference, weight):
 
 
 def samples_needed(layer, num_classes):
-    """Ten samples for each parameter of a map; 0 if it declares no number."""
+    """Ten samples for each parameter that a map is free to choose.
+
+    0 for a map that few samples leave near temperature scaling, and for one
+    that declares no number of parameters.
+    """
+    if getattr(layer, "regularization", None) == "auto":
+        return 0
     try:
         return 10 * layer.degrees_of_freedom(num_classes)
     except NotImplementedError:

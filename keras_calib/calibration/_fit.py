@@ -30,7 +30,7 @@ CROSS_ENTROPIES = (
 )
 
 
-def fit(method, network, rows, objective, class_loss_scaling):
+def fit(method, network, rows, objective, class_loss_scaling, *, affine=False):
     """Fit one map.
 
     Args:
@@ -40,6 +40,7 @@ def fit(method, network, rows, objective, class_loss_scaling):
         rows: `CalibrationRows`.
         objective: see `CalibrationLayer.adapt`.
         class_loss_scaling: see `CalibrationLayer.adapt`.
+        affine: whether a new layer should be affine in the logits.
 
     Returns:
         layer: the map, or `NoCalibration` if the map was rejected.
@@ -48,9 +49,9 @@ def fit(method, network, rows, objective, class_loss_scaling):
 
     If anything fails, a layer that was passed in is as it was.
     """
-    layer = as_map(method)
+    layer = method
     if not isinstance(method, CalibrationLayer):
-        layer = as_map(method, free_name(network, method))
+        layer = as_map(method, free_name(network, method), affine=affine)
     scores, labels, weight = rows.logits, rows.labels, rows.weight
     num_units = scores.shape[-1]
     warn_if_few(layer, len(labels), max(2, num_units))

@@ -21,12 +21,20 @@ METHODS = {
 }
 
 
-def as_map(method, name=None):
+# Arguments with which a map is affine, where it is not by default.
+AFFINE = {
+    "vector": {"normalize_logits": "mean"},
+    "class_temperature": {"normalize_logits": "mean"},
+}
+
+
+def as_map(method, name=None, *, affine=False):
     """A layer for a method's name; a layer is returned as it is.
 
     Args:
         method: one of `METHODS`, or a layer.
         name: name of a new layer; the method's by default.
+        affine: whether the new layer should be affine in the logits.
 
     Raises:
         ValueError: if the name is none of `METHODS`.
@@ -39,4 +47,5 @@ def as_map(method, name=None):
             f'`method` must be "auto", a layer of `kc.layers`, or one of '
             f"{names}. Received: method={method!r}."
         )
-    return getattr(layers, METHODS[method])(name=name or method)
+    arguments = AFFINE.get(method, {}) if affine else {}
+    return getattr(layers, METHODS[method])(name=name or method, **arguments)

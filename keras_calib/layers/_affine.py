@@ -15,11 +15,13 @@ from keras_calib.layers._logit_ops import on_pairs
 from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
 from keras_calib.solvers import multinomial_regression as regression
 from keras_calib.solvers.blocks import normalized_weights
+from keras_calib.solvers.evidence import average_by_evidence
+from keras_calib.solvers.evidence import minimize_around
 from keras_calib.solvers.regression_problems import RIDGE
 from keras_calib.solvers.regression_problems import DiagonalProblem
 from keras_calib.solvers.temperature import fit_temperature
 
-NORMALIZATIONS = (None, "log_softmax", "mean")
+NORMALIZATIONS = ("auto", None, "log_softmax", "mean")
 # Newton stops at a gradient this small, in units of the logits.
 TOLERANCE = {"float32": 1e-6, "float64": 1e-9}
 
@@ -36,13 +38,19 @@ class AffineCalibration(CalibrationLayer):
         normalize_logits: `None` for the logits as they are; `"log_softmax"` or
             `"mean"` to subtract their log-sum-exp or mean first. Adding a
             constant to all logits of a sample then changes nothing, so that
-            `log p` can replace logits.
+            `log p` can replace logits. `"auto"` is `"log_softmax"` with
+            `regularization="auto"`, else `None`.
+        regularization: `"auto"` for the average of ridge fits around
+            temperature scaling (`solvers.evidence`); the subclasses document
+            other values.
         **kwargs: `record`, `name`, `dtype`, `trainable`.
     """
 
     objectives: tuple[str, ...] = ("nll", "label_smoothing", "focal", "loss")
-    settings: tuple[str, ...] = ("normalize_logits",)
-    regularization: Any = None
+    settings: tuple[str, ...] = ("regularization", "normalize_logits")
+    # Which deviations from temperature scaling, of slopes and of biases, are
+    # free together in the ridge fits of `regularization="auto"`.
+    _paths: tuple = ()
     # The regression, and arguments of it.
     _problem: Any = DiagonalProblem
     _options: dict = {}
@@ -50,14 +58,22 @@ class AffineCalibration(CalibrationLayer):
     _bounded = False
 
     def __init__(
-        self, *, normalize_logits: str | None = None, **kwargs: Any
+        self,
+        *,
+        regularization: Any = None,
+        normalize_logits: str | None = "auto",
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.regularization = regularization
         if normalize_logits not in NORMALIZATIONS:
             raise ValueError(
                 f"`normalize_logits` must be one of {NORMALIZATIONS}. "
                 f"Received: {normalize_logits!r}."
             )
+        if normalize_logits == "auto":
+            shrinks = regularization == "auto"
+            normalize_logits = "log_softmax" if shrinks else None
         self.normalize_logits = normalize_logits
         self.shift_invariant = normalize_logits is not None
 
@@ -119,6 +135,10 @@ class AffineCalibration(CalibrationLayer):
         start = self._scaled(num_classes, tempered.temperature)
         if tempered.stop_reason == "all correct":
             return self._weights(start), self._all_correct(tempered)
+        if self.regularization == "auto":
+            return self._around_temperature(
+                x, labels, weights, objective, tempered
+            )
         absent = np.zeros(num_classes, bool)
         if not smoothing:
             absent = np.bincount(labels, minlength=num_classes) == 0
@@ -137,6 +157,34 @@ class AffineCalibration(CalibrationLayer):
         record = self._record(objective, problem, tempered, found, absent)
         return self._weights(parameters), {
             **record,
+            **self._findings(parameters),
+        }
+
+    def _around_temperature(self, x, labels, weights, objective, tempered):
+        """The average of ridge fits; temperature scaling is among them."""
+        temperature = tempered.temperature
+        data = x / x.dtype.type(temperature), labels, weights
+        smoothing = getattr(objective, "smoothing", 0.0)
+        bounds = -np.inf, np.inf
+        if self._bounded:
+            bounds = tuple(temperature * slope for slope in regression.SLOPES)
+        average = average_by_evidence(*data, self._paths, smoothing, bounds)
+        parameters, value = average.parameters, average.value
+        if not isinstance(objective, NegativeLogLikelihoodObjective):
+            found = minimize_around(*data, objective, average)
+            parameters, value = found.parameters, found.value
+            parameters[0] = np.clip(parameters[0], *bounds)
+        parameters = parameters / [[temperature], [1.0]]
+        record = {"objective_value": value}
+        if objective.is_plain_nll:
+            record = {"nll_before": tempered.nll_before, "nll_after": value}
+        return self._weights(parameters), {
+            **record,
+            "iterations": average.iterations,
+            "temperature_scaling_probability": average.plain,
+            "scale_width": average.scale_width,
+            "bias_width": average.bias_width,
+            "dispersion": average.dispersion,
             **self._findings(parameters),
         }
 
@@ -265,3 +313,16 @@ def _normalized(logits, normalize_logits):
     if normalize_logits == "mean":
         return logits - ops.mean(logits, axis=-1, keepdims=True)
     return logits
+
+
+def check_regularization(value, names, *, numbers=True):
+    """Raise unless it is `None`, one of the names, or a number >= 0."""
+    if value is None or (isinstance(value, str) and value in names):
+        return
+    if not numbers or isinstance(value, str) or not value >= 0:
+        allowed = ", ".join(["None", *(f'"{name}"' for name in names)])
+        allowed += " or a number >= 0" if numbers else ""
+        raise ValueError(
+            f"`regularization` must be one of {allowed}. "
+            f"Received: regularization={value!r}."
+        )

@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib.layers._affine import AffineCalibration
+from keras_calib.layers._affine import check_regularization
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -14,11 +15,15 @@ class BiasCorrectedTemperatureScaling(AffineCalibration):
     """Divide logits by a temperature, then shift classes: `z / T + b` (BCTS).
 
     The biases correct how often a class is predicted, which also serves under
-    a shift of the class frequencies. `adapt` finds the one optimum of the
-    likelihood; the problem is convex in `1 / T` and the biases. A class without
-    calibration samples gets no bias.
+    a shift of the class frequencies. The likelihood is convex in `1 / T` and
+    the biases.
 
     Args:
+        regularization: `"auto"` for the average, by their evidence, of ridge
+            fits around temperature scaling, which few samples leave near
+            temperature scaling; `None` for the paper's map, the one
+            optimum of the likelihood, where a class without calibration
+            samples gets no bias.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Example:
@@ -34,12 +39,18 @@ class BiasCorrectedTemperatureScaling(AffineCalibration):
         is Hard-To-Beat at Label Shift Adaptation", ICML 2020.
     """
 
-    settings = ()
+    settings = ("regularization",)
     _options = {"shared": True}
     _bounded = True
+    _paths = ((False, True),)
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(
+        self, *, regularization: str | None = "auto", **kwargs: Any
+    ) -> None:
+        check_regularization(regularization, ("auto",), numbers=False)
+        super().__init__(
+            regularization=regularization, normalize_logits=None, **kwargs
+        )
         self.shift_invariant = True
 
     def _add_weights(self, num_classes):

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.layers._affine import AffineCalibration
+from keras_calib.layers._affine import check_regularization
 from keras_calib.solvers.class_temperatures import search_class_temperatures
 
 
@@ -15,15 +16,20 @@ from keras_calib.solvers.class_temperatures import search_class_temperatures
 class ClassTemperatureScaling(AffineCalibration):
     """Divide each class's logit by its own temperature (CTS).
 
-    `adapt` finds the one optimum of the likelihood: the problem is convex in
-    the inverse temperatures, which stay in `[0.01, 100]`. A class without
-    calibration samples keeps the common temperature. With `objective="ece"` it
-    is the original, greedy search over `T_k = 0.1, ..., 10.0`.
+    The likelihood is convex in the inverse temperatures, which stay in
+    `[0.01, 100]`. With `objective="ece"` it is the original, greedy search
+    over `T_k = 0.1, ..., 10.0`.
 
     Args:
+        regularization: `"auto"` for the average, by their evidence, of ridge
+            fits around temperature scaling, which few samples leave near
+            temperature scaling; `None` for the papers' map, the one
+            optimum of the likelihood, where a class without calibration
+            samples keeps the common temperature.
         normalize_logits: `None` for logits as they are, `"log_softmax"` or
             `"mean"` to subtract their log-sum-exp or mean first, so that
-            `log p` gives the same result.
+            `log p` gives the same result; `"auto"` is `"log_softmax"` with
+            `regularization="auto"`, else `None`.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Example:
@@ -42,6 +48,21 @@ class ClassTemperatureScaling(AffineCalibration):
 
     objectives = ("nll", "label_smoothing", "focal", "ece", "loss")
     _bounded = True
+    _paths = ((True, False),)
+
+    def __init__(
+        self,
+        *,
+        regularization: str | None = "auto",
+        normalize_logits: str | None = "auto",
+        **kwargs: Any,
+    ) -> None:
+        check_regularization(regularization, ("auto",), numbers=False)
+        super().__init__(
+            regularization=regularization,
+            normalize_logits=normalize_logits,
+            **kwargs,
+        )
 
     def _add_weights(self, num_classes):
         self._add("log_temperature", np.zeros(num_classes))

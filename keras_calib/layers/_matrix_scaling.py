@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from keras_calib.layers._affine import AffineCalibration
-from keras_calib.layers._vector_scaling import check_regularization
+from keras_calib.layers._affine import check_regularization
 from keras_calib.solvers.regression_problems import RIDGE
 from keras_calib.solvers.regression_problems import FullProblem
 
@@ -48,7 +48,6 @@ class MatrixScaling(AffineCalibration):
         Section 4.2. The structured penalty: "SMS" of the package probmetrics.
     """
 
-    settings: tuple[str, ...] = ("regularization", "normalize_logits")
     _problem = FullProblem
     _rounds = True
 
@@ -59,9 +58,12 @@ class MatrixScaling(AffineCalibration):
         normalize_logits: str | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(normalize_logits=normalize_logits, **kwargs)
-        check_regularization(regularization)
-        self.regularization = regularization
+        check_regularization(regularization, ("structured",))
+        super().__init__(
+            regularization=regularization,
+            normalize_logits=normalize_logits,
+            **kwargs,
+        )
 
     def _add_weights(self, num_classes):
         self._add("kernel", np.eye(num_classes))

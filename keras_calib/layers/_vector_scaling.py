@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_calib.layers._affine import AffineCalibration
+from keras_calib.layers._affine import check_regularization
 from keras_calib.solvers.regression_problems import RIDGE
 
 
@@ -13,21 +14,26 @@ from keras_calib.solvers.regression_problems import RIDGE
 class VectorScaling(AffineCalibration):
     """Scale and shift the logit of each class: `z'_k = w_k z_k + b_k`.
 
-    With the fitted temperature `T`, `adapt` minimizes (a convex problem)
+    Before `adapt`, `w = 1` and `b = 0`. Predicted classes can change. With the
+    fitted temperature `T` and a strength `s`, a ridge fit minimizes (a convex
+    problem)
 
         mean_i -log softmax(z'_i)[y_i] + s sum_k ((T w_k - 1)^2 + b_k^2)
 
-    Before `adapt`, `w = 1` and `b = 0`. Predicted classes can change. A class
-    without calibration samples keeps `w_k = 1 / T`, `b_k = 0`.
-
     Args:
-        regularization: `None` (`s = 0`, the paper's map), a float `s >= 0`, or
-            `"structured"` (`s = num_classes / num_samples`). With `None` and
-            separable data the fit stops, with a warning, once every sample is
-            correct: no optimum exists.
+        regularization: `"auto"` for the average, by their evidence, of ridge
+            fits around temperature scaling, which few samples leave near
+            temperature scaling; `None` (`s = 0`) for the paper's map; a
+            float `s >= 0`, or `"structured"` (`s = num_classes /
+            num_samples`). With a number or `None`, a class without calibration
+            samples keeps `w_k = 1 / T`, `b_k = 0`; with `None` and separable
+            data the fit stops, with a warning, once every sample is correct:
+            no optimum exists.
         normalize_logits: `None`, or `"log_softmax"` or `"mean"` to subtract the
             log-sum-exp or the mean of each row first, so that logits and
-            log-probabilities give the same result.
+            log-probabilities give the same result; `"auto"` is `"log_softmax"`
+            with `regularization="auto"`, else `None`. Only with `None` and
+            `"mean"` can the map be fused into the last layer.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Example:
@@ -44,18 +50,21 @@ class VectorScaling(AffineCalibration):
         Section 4.2. The structured penalty: "SVS" of the package probmetrics.
     """
 
-    settings = ("regularization", "normalize_logits")
+    _paths = ((True, False), (False, True), (True, True))
 
     def __init__(
         self,
         *,
-        regularization: str | float | None = None,
-        normalize_logits: str | None = None,
+        regularization: str | float | None = "auto",
+        normalize_logits: str | None = "auto",
         **kwargs: Any,
     ) -> None:
-        super().__init__(normalize_logits=normalize_logits, **kwargs)
-        check_regularization(regularization)
-        self.regularization = regularization
+        check_regularization(regularization, ("auto", "structured"))
+        super().__init__(
+            regularization=regularization,
+            normalize_logits=normalize_logits,
+            **kwargs,
+        )
 
     def _add_weights(self, num_classes):
         self._add("scale", np.ones(num_classes))
@@ -82,14 +91,3 @@ class VectorScaling(AffineCalibration):
         # A negative scale reverses the meaning of the class's logit.
         negative = np.flatnonzero(parameters[0] < 0)
         return {"negative_scales": negative.tolist()} if len(negative) else {}
-
-
-def check_regularization(value):
-    """Raise unless it is `None`, `"structured"` or a float >= 0."""
-    if value is None or value == "structured":
-        return
-    if isinstance(value, str) or not value >= 0:
-        raise ValueError(
-            '`regularization` must be None, "structured" or a number >= 0. '
-            f"Received: regularization={value!r}."
-        )

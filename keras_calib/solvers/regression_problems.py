@@ -140,7 +140,8 @@ class DiagonalProblem(_Problem):
             return np.array([weights @ log_sum, np.stack(sums)], object)
 
         value, sums = sum_blocks(part, self.slices)
-        self.blocks = self._invert(*sums[2:].astype(float))
+        self.class_hessians = sums[2:].astype(float)
+        self.blocks = self._invert(*self.class_hessians)
         return value, sums[:2]
 
     def _invert(self, ww, wb, bb):

@@ -93,7 +93,9 @@ def test_data_is_read_once(method, monkeypatch):
 
 def test_maps_too_rich_for_the_data_are_not_tried():
     _, trials = choose(read_rows(*generated(0.0, 60)))
-    assert trials["vector"] == {"skipped": "48 samples to fit, 60 wanted"}
+    assert trials["dirichlet"] == {"skipped": "48 samples to fit, 120 wanted"}
+    # Few samples leave it near temperature scaling.
+    assert "nll" in trials["vector"]
 
 
 def test_only_affine_maps_fuse():
@@ -112,10 +114,8 @@ def test_the_record_tells_what_was_tried():
             model, X, labels, method="auto", fuse=fuse, verbose=0
         )
         record = kc.calibration_record(calibrated)
-        assert record["method"] == "temperature"
-        assert record["trials"]["temperature"]["nll"] == pytest.approx(
-            record["nll_after"], rel=0.02
-        )
+        trial = record["trials"][record["method"]]
+        assert trial["nll"] == pytest.approx(record["nll_after"], rel=0.02)
 
 
 def test_two_classes_from_one_unit():

@@ -97,7 +97,8 @@ def test_per_pixel(method):
 @pytest.mark.parametrize("method", AFFINE)
 def test_affine_maps_fuse(method):
     model, labels = network_and_labels(method)
-    whole = kc.calibrate(model, X, labels, method=method, verbose=0)
+    layer = as_map(method, affine=True)
+    whole = kc.calibrate(model, X, labels, method=layer, verbose=0)
     fused = kc.calibrate(model, X, labels, method=method, fuse=True, verbose=0)
     np.testing.assert_allclose(
         fused.predict(X, verbose=0), whole.predict(X, verbose=0), atol=1e-6

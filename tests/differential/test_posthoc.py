@@ -47,11 +47,12 @@ def test_every_public_map_has_a_case():
     assert set(kc.layers.__all__) - set(MAPS) - set(BINARY) == set(ELSEWHERE)
 
 
-def make(name):
+def make(name, **settings):
     layer = getattr(kc.layers, name)
     arguments = {**MAPS, **BINARY}[name]
     known = layer.__init__.__code__.co_varnames
-    return layer(**{k: v for k, v in arguments.items() if k in known})
+    chosen = {k: v for k, v in arguments.items() if k in known}
+    return layer(**chosen, **settings)
 
 
 def is_last(case):
@@ -98,9 +99,9 @@ def fits(name, case):
     return classes == 2 or name not in BINARY
 
 
-def fitted(name, *arguments, **options):
+def fitted(name, *arguments, settings=None, **options):
     keras.utils.set_random_seed(0)
-    layer = make(name)
+    layer = make(name, **(settings or {}))
     layer.adapt(*arguments, **options)
     return layer
 
@@ -149,13 +150,16 @@ def test_only_the_rows_that_count_are_fitted(name, case):
 
 
 # In the others the number of rows enters: bins, folds, a prior's strength.
-LIKELIHOOD = [
-    "TemperatureScaling",
+AFFINE = [
     "BiasCorrectedTemperatureScaling",
     "ClassTemperatureScaling",
+    "VectorScaling",
+]
+LIKELIHOOD = [
+    "TemperatureScaling",
+    *AFFINE,
     "EnsembleTemperatureScaling",
     "ParameterizedTemperatureScaling",
-    "VectorScaling",
 ]
 
 
@@ -166,12 +170,16 @@ def test_a_soft_label_is_a_row_for_each_class(name, case):
     case = BY_NAME[case]
     rows = case.rows()
     classes = rows.num_classes
-    found = fitted(name, logits_of(case), case.labels, case.weight)
+    plain = {"regularization": None} if name in AFFINE else {}
+    found = fitted(
+        name, logits_of(case), case.labels, case.weight, settings=plain
+    )
     wanted = fitted(
         name,
         np.repeat(rows.z, classes, axis=0).astype("float32"),
         np.tile(np.arange(classes), len(rows)),
         (rows.w[:, None] * rows.t).reshape(-1),
+        settings=plain,
     )
     assert_same_map(found, wanted, classes)
 

@@ -1,5 +1,7 @@
 """What holds for every linear map, and the numbers of each."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -17,10 +19,15 @@ from tests.helpers import read_predictions
 from tests.helpers import to_numpy
 from tests.layers.test_temperature_scaling import generated
 
+# The papers' maps.
 MAPS = {
-    "bias corrected": kc.layers.BiasCorrectedTemperatureScaling,
-    "class": kc.layers.ClassTemperatureScaling,
-    "vector": kc.layers.VectorScaling,
+    "bias corrected": functools.partial(
+        kc.layers.BiasCorrectedTemperatureScaling, regularization=None
+    ),
+    "class": functools.partial(
+        kc.layers.ClassTemperatureScaling, regularization=None
+    ),
+    "vector": functools.partial(kc.layers.VectorScaling, regularization=None),
     "matrix": kc.layers.MatrixScaling,
     "dirichlet": kc.layers.DirichletScaling,
 }

@@ -23,6 +23,11 @@ MAPS = {
     "bias corrected": layers.BiasCorrectedTemperatureScaling,
     "class": layers.ClassTemperatureScaling,
     "vector": layers.VectorScaling,
+    "bias corrected plain": lambda: layers.BiasCorrectedTemperatureScaling(
+        regularization=None
+    ),
+    "class plain": lambda: layers.ClassTemperatureScaling(regularization=None),
+    "vector plain": lambda: layers.VectorScaling(regularization=None),
     "vector structured": lambda: layers.VectorScaling(
         regularization="structured"
     ),

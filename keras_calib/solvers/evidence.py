@@ -1,0 +1,294 @@
+"""Ridge fits around temperature scaling, averaged by their evidence.
+
+The scores of a fit are, with the log-probabilities x after temperature scaling,
+
+    x_ik (1 + a + v_k) + b_k,    v_k ~ N(0, tv^2),    b_k ~ N(0, tb^2)
+
+The common scale `a` is free; `v` and `b` are deviations from temperature
+scaling. No single width `t` is right for all networks and numbers of samples,
+and a choice by evidence is often luck. So there is a fit for each of several
+widths, and the result is their mean, weighted by posterior probability, with a
+prior probability of 1/2 on temperature scaling itself.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from keras_calib.inputs import arrays
+from keras_calib.solvers.blocks import TINY
+from keras_calib.solvers.multinomial_regression import fit_objective
+from keras_calib.solvers.multinomial_regression import fit_regression
+from keras_calib.solvers.regression_problems import DiagonalProblem
+
+# Prior widths, and the scales of the half-normal prior over them.
+WIDTHS = 0.025 * 2.0 ** np.arange(6)
+SCALE_WIDTH = 0.5
+BIAS_WIDTH = 1.0
+# Prior probability of temperature scaling.
+PLAIN = 0.5
+# Parameters up to which the Hessian is computed whole.
+DENSE = 400
+# Of the largest entry of a fit's gradient, per unit of x.
+TOLERANCE = 1e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class Average:
+    """The mean of all fits.
+
+    Attributes:
+        parameters: slopes and biases, `(2, num_classes)`.
+        plain: posterior probability of temperature scaling.
+        scale_width: posterior mean of `tv`; 0 under temperature scaling.
+        bias_width: posterior mean of `tb`.
+        dispersion: factor `phi >= 1` by which the evidence is divided.
+        value: mean loss.
+        iterations: Newton steps of all fits.
+    """
+
+    parameters: np.ndarray
+    plain: float
+    scale_width: float
+    bias_width: float
+    dispersion: float
+    value: float
+    iterations: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Fit:
+    """One ridge fit.
+
+    Attributes:
+        parameters: slopes and biases, `(2, num_classes)`.
+        widths: `tv` and `tb`; 0 for deviations that are not free.
+        log_evidence: against temperature scaling.
+        iterations: Newton steps.
+    """
+
+    parameters: np.ndarray
+    widths: np.ndarray
+    log_evidence: float
+    iterations: int
+
+
+def average_by_evidence(
+    x, labels, weights, paths, smoothing=0.0, bounds=(-np.inf, np.inf)
+):
+    """Fit the deviations from temperature scaling for every width.
+
+    Args:
+        x: log-probabilities after temperature scaling, `(n, num_classes)`.
+        labels: class ids, `(n,)`.
+        weights: `(n,)`, with the number of samples as their sum.
+        paths: `(scale, bias)` pairs of booleans: which deviations are free
+            together. Where both are, `tv / tb` is such that both change the
+            scores by as much.
+        smoothing: weight of the uniform distribution in the labels. The
+            evidence is then that of a loss, not of a likelihood.
+        bounds: least and largest slope of the result.
+
+    Returns:
+        `Average`.
+    """
+    problem = _Deviations(x, labels, weights, smoothing)
+    # From the Hessian at temperature scaling, where the problem is now.
+    ww, _, bb = np.maximum(problem.class_hessians.mean(axis=1), TINY)
+    ratio = np.sqrt(bb / ww)
+    phi = problem.dispersion(any(scale for scale, _ in paths))
+    fits = []
+    for scale, bias in paths:
+        parameters = problem.center
+        for width in WIDTHS:
+            tv = width * (ratio if bias else 1.0) if scale else 0.0
+            tb = width if bias else 0.0
+            fit = problem.fit(np.array([tv, tb]), phi, parameters)
+            parameters = fit.parameters
+            fits.append(fit)
+    posterior = _posterior(fits)
+    parameters = np.stack([fit.parameters for fit in fits] + [problem.center])
+    parameters = np.tensordot(posterior, parameters, 1)
+    parameters[0] = np.clip(parameters[0], *bounds)
+    widths = posterior[:-1] @ np.stack([fit.widths for fit in fits])
+    problem.ridge = np.zeros_like(problem.ridge)
+    return Average(
+        parameters,
+        plain=float(posterior[-1]),
+        scale_width=float(widths[0]),
+        bias_width=float(widths[1]),
+        dispersion=phi,
+        value=problem.evaluate(parameters)[0],
+        iterations=sum(fit.iterations for fit in fits),
+    )
+
+
+def minimize_around(x, labels, weights, objective, average):
+    """Minimize another objective, with the widths that the evidence found.
+
+    Args:
+        x: see `average_by_evidence`.
+        labels: class ids, `(n,)`.
+        weights: `(n,)`.
+        objective: `Objective`.
+        average: `Average` of the likelihood.
+
+    Returns:
+        `Minimum`.
+    """
+    problem = _Deviations(x, labels, weights, 0.0)
+    widths = np.array([average.scale_width, average.bias_width])
+    problem.penalize(widths, average.dispersion)
+    problem.evaluate(average.parameters)  # for the preconditioner
+    return fit_objective(
+        problem, objective, labels, weights, average.parameters
+    )
+
+
+def _posterior(fits):
+    """Probability of each fit; the last one is that of temperature scaling."""
+    widths = np.stack([fit.widths for fit in fits])
+    log_prior = -0.5 * (widths**2 @ [SCALE_WIDTH**-2, BIAS_WIDTH**-2])
+    log_prior = arrays.log_softmax(log_prior) + np.log(1 - PLAIN)
+    evidence = np.array([fit.log_evidence for fit in fits])
+    posterior = np.append(evidence + log_prior, np.log(PLAIN))
+    return np.exp(arrays.log_softmax(posterior))
+
+
+class _Deviations(DiagonalProblem):
+    """The regression around temperature scaling, with a free common scale.
+
+    The penalty on the slopes is that on their distances from their mean,
+    because the common scale takes their mean at no cost.
+    """
+
+    def __init__(self, x, labels, weights, smoothing):
+        self.n = weights.sum()
+        num_classes = x.shape[1]
+        center = np.stack([np.ones(num_classes), np.zeros(num_classes)])
+        super().__init__(
+            x,
+            labels,
+            weights / self.n,
+            smoothing,
+            free=np.ones_like(center),
+            ridge=np.zeros_like(center),
+            center=center,
+        )
+        self.labels = labels
+        self.plain_value, _ = self.evaluate(center)
+        self.plain_curvature = self._common_curvature()
+        scale = np.sqrt(np.mean(np.square(x[:1000])))
+        self.tolerance = TOLERANCE * min(max(scale, 1.0), 100.0)
+
+    def dispersion(self, scale):
+        """Squared residuals over their variance, at the last point, >= 1.
+
+            phi = sum_i w_i^2 sum_k ((q_ik - y_ik) x_ik)^2
+                / sum_i w_i sum_k q_ik (1 - q_ik) x_ik^2
+
+        Unequal weights make it larger: they hold less information.
+
+        Args:
+            scale: whether slopes are free; the formula has no x for biases.
+        """
+        w = self.weights.astype(float) * self.n
+        q = self.q
+        variance, squares = q * (1 - q), q * q
+        rows = np.arange(len(q))
+        squares[rows, self.labels] = (1 - q[rows, self.labels]) ** 2
+        if scale:
+            # In this order: 0 times the square of a huge number is not 0.
+            variance = variance * self.x * self.x
+            squares = squares * self.x * self.x
+        expected = float(w @ variance.sum(axis=1))
+        observed = float(w**2 @ squares.sum(axis=1))
+        return max(1.0, observed / max(expected, TINY))
+
+    def penalize(self, widths, phi):
+        """Set the penalty; a deviation with the width 0 is not free.
+
+        Returns:
+            The strengths `phi / t^2` of the summed loss, `(2,)`.
+        """
+        used = widths > 0
+        self.shared = not used[0]
+        self.free = np.ones_like(self.center) * [[1.0], [used[1]]]
+        strengths = np.where(used, phi / np.where(used, widths, 1.0) ** 2, 0.0)
+        self.ridge = np.ones_like(self.center)
+        self.ridge *= strengths[:, None] / (2 * self.n)
+        return strengths
+
+    def fit(self, widths, phi, start):
+        """The ridge fit for one pair of widths, and its evidence.
+
+        By Laplace's approximation, with the summed loss f, the strengths
+        L = phi / t^2 of the penalty, and the Hessian H of f at the fit:
+
+            log E = (f(0) - f(d)) / phi - sum d^2 / (2 t^2)
+                + (log det L - log det(H + L) + log H_aa(0)) / 2
+        """
+        strengths = self.penalize(widths, phi)
+        used = strengths > 0
+        found = fit_regression(self, start, self.tolerance)
+        penalty = self.penalty(found.parameters)
+        gain = self.plain_value - (found.value - penalty)
+        num_classes = start.shape[1]
+        size = 1 + num_classes * used.sum()
+        hessian = self._dense if size <= DENSE else self._by_class
+        log_evidence = self.n * (gain - penalty) / phi + 0.5 * (
+            num_classes * np.log(strengths[used]).sum()
+            - hessian(strengths)
+            + np.log(self.plain_curvature)
+        )
+        parameters = found.parameters
+        if not np.isfinite(log_evidence):
+            # The logits are so large that the curvature is only rounding.
+            parameters, log_evidence = self.center, -np.inf
+        return _Fit(parameters, widths, float(log_evidence), found.iterations)
+
+    def _balance(self, away):
+        w, b = away
+        return self.ridge * np.stack([w - w.mean(), b])
+
+    def _common_curvature(self):
+        """`H_aa` of the summed loss at the last point."""
+        ones = np.zeros_like(self.center)
+        ones[0] = 1.0
+        return self.n * max(float(self._curvature(ones)[0].sum()), TINY)
+
+    def _dense(self, strengths):
+        """`log det(H + L)`, with the common scale in the first row."""
+        powers = [power for power in (1, 0) if strengths[1 - power]]
+        x, q = self.x.astype(float), self.q.astype(float)
+        w = self.n * self.weights.astype(float)
+        qx = q * x
+        moments = [w @ q, w @ qx, w @ (qx * x)]
+        # The derivatives of each row's log-sum-exp.
+        slopes = [qx.sum(axis=1, keepdims=True)]
+        slopes += [qx if power else q for power in powers]
+        slopes = np.concatenate(slopes, axis=1) * np.sqrt(w)[:, None]
+        hessian = -(slopes.T @ slopes)
+        hessian[0, 0] += moments[2].sum()
+        num_classes = q.shape[1]
+        classes = np.arange(num_classes)
+        for i, power in enumerate(powers):
+            rows = 1 + i * num_classes + classes
+            hessian[0, rows] += moments[1 + power]
+            hessian[rows, 0] += moments[1 + power]
+            hessian[rows, rows] += strengths[1 - power]
+            for j, other in enumerate(powers):
+                columns = 1 + j * num_classes + classes
+                hessian[rows, columns] += moments[power + other]
+        return np.linalg.slogdet(hessian)[1]
+
+    def _by_class(self, strengths):
+        """The same without what couples the classes."""
+        ww, wb, bb = self.n * self.class_hessians
+        scale, bias = strengths
+        if scale and bias:
+            determinants = (ww + scale) * (bb + bias) - wb * wb
+        else:
+            determinants = ww + scale if scale else bb + bias
+        common = self._common_curvature()
+        return np.log(determinants).sum() + np.log(common)
