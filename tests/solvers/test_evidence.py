@@ -1,0 +1,176 @@
+"""Ridge fits around temperature scaling, averaged by their evidence."""
+
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from keras_calib.inputs.arrays import log_softmax
+from keras_calib.solvers import evidence
+from keras_calib.solvers.evidence import average_by_evidence
+from keras_calib.solvers.multinomial_regression import fit_regression
+from keras_calib.solvers.temperature import fit_temperature
+
+FIRST = np.eye(5)[0]
+SCALE, BIAS, BOTH = (True, False), (False, True), (True, True)
+PATHS = {
+    "class": (SCALE,),
+    "bias corrected": (BIAS,),
+    "vector": (SCALE, BIAS, BOTH),
+}
+
+
+def drawn(num_samples, num_classes, seed, change=None):
+    """Log-probabilities x, labels that follow `change(x)`, and that."""
+    rng = np.random.default_rng(seed)
+    x = log_softmax(2 * rng.normal(size=(num_samples, num_classes)))
+    truth = x if change is None else log_softmax(change(x))
+    labels = (truth + rng.gumbel(size=x.shape)).argmax(axis=1)
+    return x, labels, truth
+
+
+def expected_nll(scores, truth):
+    """The NLL that labels drawn from `truth` have on average."""
+    return -(np.exp(truth) * log_softmax(scores)).sum(axis=1).mean()
+
+
+def around(x, labels, paths, weights=None):
+    """The average, and the temperature that it starts from."""
+    weights = np.ones(len(x)) if weights is None else weights
+    temperature = fit_temperature(x, labels, weights).temperature
+    found = average_by_evidence(x / temperature, labels, weights, paths)
+    return found, temperature
+
+
+def integral(x, labels, width, uses):
+    """The evidence by a sum over a grid of (a, d_1, d_2), two classes."""
+    t = np.linspace(-4, 4, 61) * width
+    a = np.linspace(-1.5, 1.5, 81)
+    n = len(x)
+    rows = np.arange(n)
+
+    def loss(a, d):
+        w, b = 1 + a, 0.0
+        w, b = (w + d, b) if uses == "scale" else (w, d)
+        return -log_softmax(x * w + b)[rows, labels].sum()
+
+    base = loss(0.0, np.zeros(2))
+    total = 0.0
+    for first in t:
+        for second in t:
+            d = np.array([first, second])
+            prior = np.exp(-(d @ d) / (2 * width**2)) / (2 * np.pi * width**2)
+            scores = (
+                x * ((1 + a)[:, None, None] + d)
+                if uses == "scale"
+                else x * (1 + a)[:, None, None] + d
+            )
+            log_p = log_softmax(scores)[:, rows, labels].sum(axis=1)
+            total += prior * np.exp(log_p + base).sum()
+    total *= (t[1] - t[0]) ** 2 * (a[1] - a[0])
+    p = np.exp(log_softmax(x))
+    mean = (p * x).sum(axis=1)
+    curvature = ((p * x * x).sum(axis=1) - mean**2).sum()
+    return np.log(total) - 0.5 * np.log(2 * np.pi / curvature)
+
+
+@pytest.mark.parametrize("uses, widths", [("scale", (1, 0)), ("bias", (0, 1))])
+@pytest.mark.parametrize("width", [0.1, 0.4])
+def test_the_evidence_is_the_integral_over_the_prior(uses, widths, width):
+    x, labels, _ = drawn(60, 2, seed=0, change=lambda x: x + FIRST[:2] / 2)
+    temperature = fit_temperature(x, labels, np.ones(60)).temperature
+    x = x / temperature
+    problem = evidence._Deviations(x, labels, np.ones(60), 0.0)
+    fit = problem.fit(width * np.array(widths), 1.0, problem.center)
+    expected = integral(x, labels, width, uses)
+    assert fit.log_evidence == pytest.approx(expected, abs=0.1)
+
+
+@pytest.mark.parametrize("path", [SCALE, BIAS, BOTH])
+def test_many_classes_are_taken_one_by_one(path, monkeypatch):
+    x, labels, _ = drawn(300, 12, seed=1)
+    whole, _ = around(x, labels, (path,))
+    monkeypatch.setattr(evidence, "DENSE", 0)
+    by_class, _ = around(x, labels, (path,))
+    assert by_class.plain != whole.plain
+    assert by_class.plain == pytest.approx(whole.plain, abs=0.05)
+    np.testing.assert_allclose(by_class.parameters, whole.parameters, atol=0.02)
+
+
+@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize("num_samples, limit", [(50, 0.01), (200, 0.002)])
+def test_no_harm_where_temperature_scaling_is_right(name, num_samples, limit):
+    _, _, truth = drawn(5000, 10, seed=0)
+    probe = 1.7 * truth
+    harm = []
+    for seed in range(10):
+        x, labels, _ = drawn(num_samples, 10, seed=1 + seed)
+        found, temperature = around(1.7 * x, labels, PATHS[name])
+        w, b = found.parameters
+        harm.append(
+            expected_nll(probe / temperature * w + b, truth)
+            - expected_nll(probe / temperature, truth)
+        )
+        assert found.plain > 0.2
+    assert np.mean(harm) < limit
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_nothing_is_lost_with_many_samples(name):
+    def change(x):
+        slopes = np.linspace(0.7, 1.3, 5) if name != "bias corrected" else 1.0
+        biases = np.linspace(-1, 1, 5) if name != "class" else 0.0
+        return x * slopes + biases
+
+    x, labels, truth = drawn(5000, 5, seed=2, change=change)
+    found, temperature = around(x, labels, PATHS[name])
+    w, b = found.parameters
+    assert found.plain < 1e-6
+    least = expected_nll(truth, truth)
+    after = expected_nll(x / temperature * w + b, truth)
+    assert expected_nll(x / temperature, truth) > least + 0.02
+    assert after < least + 0.002
+
+
+def test_the_result_is_between_temperature_scaling_and_the_ridge_fit():
+    x, labels, _ = drawn(400, 5, seed=3, change=lambda x: x + FIRST)
+    found, temperature = around(x, labels, (BIAS,))
+    problem = evidence._Deviations(x / temperature, labels, np.ones(400), 0.0)
+    problem.penalize(np.array([0.0, 1e3]), 1.0)
+    free = fit_regression(problem, problem.center, 1e-8).parameters
+    assert 0 < found.plain < 0.5
+    spread, widest = np.ptp(found.parameters[1]), np.ptp(free[1])
+    assert 0.5 * widest < spread < widest
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_unequal_weights_hold_less_information(name):
+    x, labels, _ = drawn(3000, 5, seed=4)
+    weights = np.where(np.arange(3000) % 5, 1.0, 9.0)
+    weights *= 3000 / weights.sum()
+    plain, _ = around(x, labels, PATHS[name])
+    weighted, _ = around(x, labels, PATHS[name], weights)
+    assert plain.dispersion < 1.1
+    effect = (weights**2).sum() / weights.sum()
+    assert weighted.dispersion == pytest.approx(effect, rel=0.1)
+
+
+def test_a_class_without_samples_is_held_by_the_prior():
+    x, labels, _ = drawn(300, 6, seed=5)
+    keep = labels != 2
+    found, _ = around(x[keep], labels[keep], PATHS["vector"])
+    assert np.isfinite(found.parameters).all()
+    # It never came although it was predicted: its bias falls.
+    assert found.parameters[1].argmin() == 2
+
+
+def test_another_objective_keeps_the_widths():
+    x, labels, _ = drawn(2000, 5, seed=6, change=lambda x: x + FIRST)
+    data = x, labels, np.ones(2000)
+    average = average_by_evidence(*data, (BIAS,))
+    objective = kc.layers.FocalObjective()
+    found = evidence.minimize_around(*data, objective, average)
+    w, b = average.parameters
+    at_average, _ = objective.value_and_gradient(x * w + b, *data[1:])
+    assert found.value < at_average
+    assert np.ptp(found.parameters[0]) < 1e-12  # one common slope
+    assert found.parameters[1].argmax() == 0
