@@ -24,6 +24,7 @@ METHODS = {
 # Arguments with which a map is affine, where it is not by default.
 AFFINE = {
     "vector": {"normalize_logits": "mean"},
+    "matrix": {"normalize_logits": "mean"},
     "class_temperature": {"normalize_logits": "mean"},
 }
 

@@ -39,8 +39,8 @@ class CalibrationRecord:
             - `num_bins`, `num_knots`, `num_levels`, `per_class`, `family`,
               `parameters`, `regularization`, `smooth_targets`: settings;
             - `temperature_scaling_probability`, `scale_width`, `bias_width`,
-              `dispersion`: what `regularization="auto"` found, see
-              `solvers.evidence.Average`;
+              `matrix_width`, `dispersion`: what `regularization="auto"` found,
+              see `solvers.evidence.Average`;
             - `stop_reason`, `iterations`, `largest_gradient`,
               `objective_value`: how the solver ended;
             - `absent_classes`, `num_absent_classes`: classes without a sample;

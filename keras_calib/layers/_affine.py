@@ -54,6 +54,8 @@ class AffineCalibration(CalibrationLayer):
     # The regression, and arguments of it.
     _problem: Any = DiagonalProblem
     _options: dict = {}
+    _average: Any = staticmethod(average_by_evidence)
+    _minimize_around: Any = staticmethod(minimize_around)
     # Whether slopes stay within the bounds of a temperature.
     _bounded = False
 
@@ -168,13 +170,14 @@ class AffineCalibration(CalibrationLayer):
         bounds = -np.inf, np.inf
         if self._bounded:
             bounds = tuple(temperature * slope for slope in regression.SLOPES)
-        average = average_by_evidence(*data, self._paths, smoothing, bounds)
+        average = self._average(*data, self._paths, smoothing, bounds)
         parameters, value = average.parameters, average.value
         if not isinstance(objective, NegativeLogLikelihoodObjective):
-            found = minimize_around(*data, objective, average)
+            found = self._minimize_around(*data, objective, average)
             parameters, value = found.parameters, found.value
-            parameters[0] = np.clip(parameters[0], *bounds)
-        parameters = parameters / [[temperature], [1.0]]
+            if self._bounded:
+                parameters[0] = np.clip(parameters[0], *bounds)
+        parameters[:-1] /= temperature
         record = {"objective_value": value}
         if objective.is_plain_nll:
             record = {"nll_before": tempered.nll_before, "nll_after": value}
@@ -184,6 +187,7 @@ class AffineCalibration(CalibrationLayer):
             "temperature_scaling_probability": average.plain,
             "scale_width": average.scale_width,
             "bias_width": average.bias_width,
+            "matrix_width": average.matrix_width,
             "dispersion": average.dispersion,
             **self._findings(parameters),
         }

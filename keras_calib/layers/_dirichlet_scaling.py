@@ -7,23 +7,26 @@ import numpy as np
 from keras import ops
 
 from keras_calib.inputs.arrays import TINY
+from keras_calib.layers._affine import AffineCalibration
 from keras_calib.layers._matrix_scaling import MatrixScaling
 
-KINDS = ("odir", "l2")
+KINDS = ("auto", "odir", "l2")
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
 class DirichletScaling(MatrixScaling):
     """A full linear map of the log-probabilities: `log p W + b`.
 
-    `adapt` minimizes the mean loss plus a penalty, a convex problem. Predicted
-    classes can change.
+    Predicted classes can change. A ridge fit minimizes the mean loss plus a
+    penalty, a convex problem.
 
     Args:
-        regularization: `"odir"`, off-diagonal and intercept,
-            `strength / (K (K - 1)) sum_(j != k) W_jk^2
-            + bias_strength / K sum_k b_k^2`; or `"l2"`,
-            `strength (sum_jk W_jk^2 + sum_k b_k^2)`, for K classes.
+        regularization: `"auto"` for the average, by their evidence, of ridge
+            fits around temperature scaling, as in `MatrixScaling`. For K
+            classes, `"odir"` is the paper's penalty of off-diagonal entries
+            and intercepts (ODIR), `strength / (K (K - 1)) sum_(j != k) W_jk^2
+            + bias_strength / K sum_k b_k^2`, and `"l2"` is
+            `strength (sum_jk W_jk^2 + sum_k b_k^2)`.
         strength: float >= 0. `None` is `100 K (K - 1) / n` for `"odir"`, so
             that each off-diagonal entry has the weight `100 / n` for n samples
             and any number of classes, and `0.01` for `"l2"`.
@@ -49,7 +52,7 @@ class DirichletScaling(MatrixScaling):
     def __init__(
         self,
         *,
-        regularization: str = "odir",
+        regularization: str = "auto",
         strength: float | None = None,
         bias_strength: float | None = None,
         **kwargs: Any,
@@ -58,6 +61,13 @@ class DirichletScaling(MatrixScaling):
             raise ValueError(
                 f"`regularization` must be one of {KINDS}. "
                 f"Received: regularization={regularization!r}."
+            )
+        given = (strength, bias_strength) != (None, None)
+        if regularization == "auto" and given:
+            raise ValueError(
+                'With `regularization="auto"` there is no strength to choose. '
+                f"Received: strength={strength}, bias_strength="
+                f'{bias_strength}. Use "odir" or "l2".'
             )
         super().__init__(
             regularization=None, normalize_logits="log_softmax", **kwargs
@@ -79,7 +89,8 @@ class DirichletScaling(MatrixScaling):
         return super()._transform(ops.maximum(x, float(np.log(TINY))))
 
     def _inputs(self, logits):
-        return np.maximum(super()._inputs(logits), np.log(TINY))
+        x = AffineCalibration._inputs(self, logits)
+        return np.maximum(x, np.log(TINY))
 
     def _penalty(self, start, temperature, num_samples):
         num_classes = start.shape[1]

@@ -7,6 +7,9 @@ import numpy as np
 
 from keras_calib.layers._affine import AffineCalibration
 from keras_calib.layers._affine import check_regularization
+from keras_calib.layers._vector_scaling import VectorScaling
+from keras_calib.solvers.matrix_evidence import average_matrices
+from keras_calib.solvers.matrix_evidence import minimize_matrix_around
 from keras_calib.solvers.regression_problems import RIDGE
 from keras_calib.solvers.regression_problems import FullProblem
 
@@ -15,23 +18,25 @@ from keras_calib.solvers.regression_problems import FullProblem
 class MatrixScaling(AffineCalibration):
     """A full linear map of the logits: `z' = z W + b`.
 
-    With the fitted temperature `T`, K classes and n samples, `adapt` minimizes
-    (a convex problem)
+    Predicted classes can change. With the fitted temperature `T`, K classes
+    and n samples, a ridge fit minimizes (a convex problem)
 
         mean_i -log softmax(z'_i)[y_i] + s sum_k ((T W_kk - 1)^2 + b_k^2)
             + r sum_(j != k) (T W_jk)^2
 
-    The penalty around temperature scaling is the default because `K^2`
-    parameters overfit without one. Predicted classes can change.
-
     Args:
-        regularization: `"structured"` (`s = K / n`, `r = K (K - 1) / n`), a
-            float `s = r >= 0`, or `None` (`s = r = 0`, the paper's map). With
-            `None` and separable data the fit stops, with a warning, once every
-            sample is correct: no optimum exists.
+        regularization: `"auto"` for the average, by their evidence, of ridge
+            fits around temperature scaling, which few samples leave near
+            temperature scaling; above 100 classes it is that of
+            `VectorScaling`. `None` (`s = r = 0`) for the paper's map;
+            `"structured"` (`s = K / n`, `r = K (K - 1) / n`), or a float
+            `s = r >= 0`. With `None` and separable data the fit stops, with a
+            warning, once every sample is correct: no optimum exists.
         normalize_logits: `None`, or `"log_softmax"` or `"mean"` to subtract the
             log-sum-exp or the mean of each row first, so that logits and
-            log-probabilities give the same result.
+            log-probabilities give the same result; `"auto"` is `"log_softmax"`
+            with `regularization="auto"`, else `None`. Only with `None` and
+            `"mean"` can the map be fused into the last layer.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Example:
@@ -48,17 +53,20 @@ class MatrixScaling(AffineCalibration):
         Section 4.2. The structured penalty: "SMS" of the package probmetrics.
     """
 
+    _paths = VectorScaling._paths
+    _average = staticmethod(average_matrices)
+    _minimize_around = staticmethod(minimize_matrix_around)
     _problem = FullProblem
     _rounds = True
 
     def __init__(
         self,
         *,
-        regularization: str | float | None = "structured",
-        normalize_logits: str | None = None,
+        regularization: str | float | None = "auto",
+        normalize_logits: str | None = "auto",
         **kwargs: Any,
     ) -> None:
-        check_regularization(regularization, ("structured",))
+        check_regularization(regularization, ("auto", "structured"))
         super().__init__(
             regularization=regularization,
             normalize_logits=normalize_logits,
@@ -76,8 +84,7 @@ class MatrixScaling(AffineCalibration):
         return self.kernel, self.bias
 
     def _inputs(self, logits):
-        if self.normalize_logits != "log_softmax":
-            self._refuse_ruled_out(logits)
+        self._refuse_ruled_out(logits)
         return super()._inputs(logits)
 
     def _scaled(self, num_classes, temperature):

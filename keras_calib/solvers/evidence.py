@@ -43,8 +43,10 @@ class Average:
         scale_width: posterior mean of `tv`; 0 under temperature scaling.
         bias_width: posterior mean of `tb`.
         dispersion: factor `phi >= 1` by which the evidence is divided.
+        log_evidence: of the mean, against temperature scaling.
         value: mean loss.
         iterations: Newton steps of all fits.
+        matrix_width: posterior mean of the width of a matrix, if there is one.
     """
 
     parameters: np.ndarray
@@ -52,12 +54,14 @@ class Average:
     scale_width: float
     bias_width: float
     dispersion: float
+    log_evidence: float
     value: float
     iterations: int
+    matrix_width: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
-class _Fit:
+class Fit:
     """One ridge fit.
 
     Attributes:
@@ -74,7 +78,13 @@ class _Fit:
 
 
 def average_by_evidence(
-    x, labels, weights, paths, smoothing=0.0, bounds=(-np.inf, np.inf)
+    x,
+    labels,
+    weights,
+    paths,
+    smoothing=0.0,
+    bounds=(-np.inf, np.inf),
+    plain=PLAIN,
 ):
     """Fit the deviations from temperature scaling for every width.
 
@@ -88,6 +98,7 @@ def average_by_evidence(
         smoothing: weight of the uniform distribution in the labels. The
             evidence is then that of a loss, not of a likelihood.
         bounds: least and largest slope of the result.
+        plain: prior probability of temperature scaling.
 
     Returns:
         `Average`.
@@ -106,11 +117,15 @@ def average_by_evidence(
             fit = problem.fit(np.array([tv, tb]), phi, parameters)
             parameters = fit.parameters
             fits.append(fit)
-    posterior = _posterior(fits)
+    widths = np.stack([fit.widths for fit in fits])
+    log_prior = -0.5 * (widths**2 @ [SCALE_WIDTH**-2, BIAS_WIDTH**-2])
+    posterior, log_evidence = mix(
+        [fit.log_evidence for fit in fits], log_prior, 0.0, plain
+    )
     parameters = np.stack([fit.parameters for fit in fits] + [problem.center])
     parameters = np.tensordot(posterior, parameters, 1)
     parameters[0] = np.clip(parameters[0], *bounds)
-    widths = posterior[:-1] @ np.stack([fit.widths for fit in fits])
+    widths = posterior[:-1] @ widths
     problem.ridge = np.zeros_like(problem.ridge)
     return Average(
         parameters,
@@ -118,6 +133,7 @@ def average_by_evidence(
         scale_width=float(widths[0]),
         bias_width=float(widths[1]),
         dispersion=phi,
+        log_evidence=log_evidence,
         value=problem.evaluate(parameters)[0],
         iterations=sum(fit.iterations for fit in fits),
     )
@@ -145,14 +161,26 @@ def minimize_around(x, labels, weights, objective, average):
     )
 
 
-def _posterior(fits):
-    """Probability of each fit; the last one is that of temperature scaling."""
-    widths = np.stack([fit.widths for fit in fits])
-    log_prior = -0.5 * (widths**2 @ [SCALE_WIDTH**-2, BIAS_WIDTH**-2])
-    log_prior = arrays.log_softmax(log_prior) + np.log(1 - PLAIN)
-    evidence = np.array([fit.log_evidence for fit in fits])
-    posterior = np.append(evidence + log_prior, np.log(PLAIN))
-    return np.exp(arrays.log_softmax(posterior))
+def mix(log_evidence, log_prior, simpler, probability):
+    """Posterior probabilities of fits and of a simpler model.
+
+    Args:
+        log_evidence: of each fit, `(num_fits,)`.
+        log_prior: of each fit but for a constant, `(num_fits,)`.
+        simpler: log evidence of the simpler model.
+        probability: prior probability of the simpler model.
+
+    Returns:
+        posterior: `(num_fits + 1,)`; the last one is the simpler model's.
+        log_evidence: float, of all together.
+    """
+    log_prior = arrays.log_softmax(np.asarray(log_prior))
+    joint = np.append(
+        log_evidence + log_prior + np.log1p(-probability),
+        simpler + np.log(probability),
+    )
+    posterior = np.exp(arrays.log_softmax(joint))
+    return posterior, float(joint[-1] - np.log(posterior[-1]))
 
 
 class _Deviations(DiagonalProblem):
@@ -245,7 +273,7 @@ class _Deviations(DiagonalProblem):
         if not np.isfinite(log_evidence):
             # The logits are so large that the curvature is only rounding.
             parameters, log_evidence = self.center, -np.inf
-        return _Fit(parameters, widths, float(log_evidence), found.iterations)
+        return Fit(parameters, widths, float(log_evidence), found.iterations)
 
     def _balance(self, away):
         w, b = away

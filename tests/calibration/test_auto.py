@@ -93,9 +93,10 @@ def test_data_is_read_once(method, monkeypatch):
 
 def test_maps_too_rich_for_the_data_are_not_tried():
     _, trials = choose(read_rows(*generated(0.0, 60)))
-    assert trials["dirichlet"] == {"skipped": "48 samples to fit, 120 wanted"}
-    # Few samples leave it near temperature scaling.
-    assert "nll" in trials["vector"]
+    skipped = {name for name, trial in trials.items() if "skipped" in trial}
+    assert "parameterized_temperature" in skipped
+    # Few samples leave these near temperature scaling.
+    assert skipped.isdisjoint({"vector", "matrix", "dirichlet"})
 
 
 def test_only_affine_maps_fuse():

@@ -28,8 +28,12 @@ MAPS = {
         kc.layers.ClassTemperatureScaling, regularization=None
     ),
     "vector": functools.partial(kc.layers.VectorScaling, regularization=None),
-    "matrix": kc.layers.MatrixScaling,
-    "dirichlet": kc.layers.DirichletScaling,
+    "matrix": functools.partial(
+        kc.layers.MatrixScaling, regularization="structured"
+    ),
+    "dirichlet": functools.partial(
+        kc.layers.DirichletScaling, regularization="odir"
+    ),
 }
 # Arguments, NLL of the generated set, NLL of rows 0 to 4999 of
 # wideresnet-16-4-cifar-10.
@@ -506,7 +510,9 @@ def test_bad_arguments():
     with pytest.raises(ValueError, match="regularization=None"):
         kc.layers.DirichletScaling(regularization=None)
     with pytest.raises(ValueError, match="`strength` must be"):
-        kc.layers.DirichletScaling(strength=-1)
+        kc.layers.DirichletScaling(regularization="odir", strength=-1)
+    with pytest.raises(ValueError, match="no strength to choose"):
+        kc.layers.DirichletScaling(strength=0.01)
     logits, labels = generated(20)
     with pytest.raises(ValueError, match="VectorScaling cannot minimize"):
         kc.layers.VectorScaling().adapt(logits, labels, objective="ece")

@@ -33,6 +33,10 @@ MAPS = {
     ),
     "matrix": layers.MatrixScaling,
     "dirichlet": layers.DirichletScaling,
+    "matrix structured": lambda: layers.MatrixScaling(
+        regularization="structured"
+    ),
+    "dirichlet odir": lambda: layers.DirichletScaling(regularization="odir"),
     "dirichlet l2": lambda: layers.DirichletScaling(regularization="l2"),
     "ensemble": layers.EnsembleTemperatureScaling,
     "parameterized": lambda: layers.ParameterizedTemperatureScaling(
@@ -131,8 +135,8 @@ def test_rows_of_weight_zero_may_hold_anything(name):
     "name",
     [
         "vector structured",
-        "matrix",
-        "dirichlet",
+        "matrix structured",
+        "dirichlet odir",
         "isotonic",
         "isotonic per class",
         "histogram",

@@ -1,0 +1,247 @@
+"""The average by evidence for matrices: `solvers.evidence` with one more group.
+
+With the log-probabilities x after temperature scaling, and f = x minus the
+means of its rows and then of its columns, the scores of a fit are
+
+    x_ik (1 + a) + b_k + sum_j f_ij M_jk
+
+    M_jk ~ N(0, t^2 / K),    M_kk ~ N(0, t^2 / K + tv^2),    b_k ~ N(0, tb^2)
+
+with a fit for each width `t`. The widths `tv` and `tb` are the posterior means
+of the average without a matrix, which takes part in this one.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from keras_calib.inputs import arrays
+from keras_calib.solvers.blocks import TINY
+from keras_calib.solvers.evidence import TOLERANCE
+from keras_calib.solvers.evidence import WIDTHS
+from keras_calib.solvers.evidence import Fit
+from keras_calib.solvers.evidence import average_by_evidence
+from keras_calib.solvers.evidence import mix
+from keras_calib.solvers.multinomial_regression import fit_objective
+from keras_calib.solvers.multinomial_regression import fit_regression
+from keras_calib.solvers.regression_problems import FullProblem
+
+# Scale of the half-normal prior over `t`.
+MATRIX_WIDTH = 0.25
+# Prior probability of a matrix, and that of temperature scaling without one.
+MATRIX = 0.25
+PLAIN = 2 / 3
+LEAST_WIDTH = 0.01
+# Parameters up to which the Hessian is computed whole.
+DENSE = 450
+# Classes above which there is no matrix.
+MAX_CLASSES = 100
+
+
+def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
+    """Fit matrices for every width, and average with what has none.
+
+    Args:
+        x: see `average_by_evidence`, as the other arguments.
+        labels: class ids, `(n,)`.
+        weights: `(n,)`, with the number of samples as their sum.
+        paths: of the average without a matrix.
+        smoothing: weight of the uniform distribution in the labels.
+        bounds: not used; slopes of a matrix have none.
+
+    Returns:
+        `Average`; its `parameters` are a matrix above biases,
+        `(num_classes + 1, num_classes)`.
+    """
+    data = x, labels, weights
+    diagonal = average_by_evidence(*data, paths, smoothing, plain=PLAIN)
+    num_classes = x.shape[1]
+    parameters = np.concatenate(
+        [np.diag(diagonal.parameters[0]), diagonal.parameters[1:]]
+    )
+    if num_classes > MAX_CLASSES:
+        return dataclasses.replace(diagonal, parameters=parameters)
+    problem = _MatrixDeviations(*data, smoothing)
+    found, evidence, steps, start = [], [], 0, problem.center
+    for width in WIDTHS:
+        problem.penalize(width, diagonal)
+        fit = problem.fit(start)
+        start = fit.parameters
+        steps += fit.iterations
+        found.append(problem.of_x(start))
+        evidence.append(fit.log_evidence)
+    posterior, log_evidence = mix(
+        evidence,
+        -0.5 * (WIDTHS / MATRIX_WIDTH) ** 2,
+        diagonal.log_evidence,
+        1 - MATRIX,
+    )
+    parameters = np.tensordot(posterior, np.stack([*found, parameters]), 1)
+    return dataclasses.replace(
+        diagonal,
+        parameters=parameters,
+        plain=diagonal.plain * float(posterior[-1]),
+        log_evidence=log_evidence,
+        value=_mean_loss(data, parameters, smoothing),
+        iterations=diagonal.iterations + steps,
+        matrix_width=float(posterior[:-1] @ WIDTHS),
+    )
+
+
+def minimize_matrix_around(x, labels, weights, objective, average):
+    """`solvers.evidence.minimize_around` for a matrix."""
+    problem = _MatrixDeviations(x, labels, weights, 0.0)
+    problem.penalize(average.matrix_width, average)
+    found = fit_objective(problem, objective, labels, weights, problem.center)
+    parameters = problem.of_x(problem.settle(found.parameters))
+    return dataclasses.replace(found, parameters=parameters)
+
+
+def _mean_loss(data, parameters, smoothing):
+    x, labels, weights = data
+    log_p = arrays.log_softmax(x @ parameters[:-1] + parameters[-1])
+    loss = -(1 - smoothing) * log_p[np.arange(len(labels)), labels]
+    if smoothing:
+        loss = loss - smoothing * log_p.mean(axis=1)
+    return float(np.average(loss, weights=weights))
+
+
+class _MatrixDeviations(FullProblem):
+    """The regression around temperature scaling, with a free common scale.
+
+    `x (1 + a)` is `f (1 + a) + (1 + a) mean f` but for a constant of each row,
+    so that `f` with a bias is all that is needed. The penalty leaves out the
+    direction of `a`: what is nearest to it costs nothing.
+    """
+
+    def __init__(self, x, labels, weights, smoothing):
+        self.n = weights.sum()
+        f = x - x.mean(axis=1, keepdims=True)
+        self.mean = weights @ f / self.n
+        center = np.concatenate([np.eye(x.shape[1]), self.mean[None]])
+        self.blind = center
+        super().__init__(
+            f - self.mean.astype(f.dtype),
+            labels,
+            weights / self.n,
+            smoothing,
+            free=np.ones(x.shape[1]),
+            ridge=np.zeros_like(center),
+            center=center,
+        )
+        self.plain_value, _ = self.evaluate(center)
+        self.plain_curvature = self._common_curvature()
+        self.hessians = self._hessians_of_classes()
+        scale = np.sqrt(np.mean(np.square(x[:1000])))
+        self.tolerance = TOLERANCE * min(max(scale, 1.0), 100.0)
+
+    def of_x(self, parameters):
+        """Matrix and biases for `x` instead of `f`."""
+        matrix, bias = parameters[:-1], parameters[-1]
+        return np.concatenate(
+            [
+                matrix - matrix.mean(axis=0),
+                (bias - self.mean @ matrix)[None],
+            ]
+        )
+
+    def penalize(self, width, average):
+        """Set the penalty.
+
+        Args:
+            width: `t`.
+            average: `Average` with the widths of slopes and biases, and the
+                dispersion.
+        """
+        width = max(width, LEAST_WIDTH) / np.sqrt(self.center.shape[1])
+        widths = np.full_like(self.center, width)
+        scale = max(average.scale_width, LEAST_WIDTH)
+        np.fill_diagonal(widths, np.hypot(width, scale))
+        widths[-1] = max(average.bias_width, LEAST_WIDTH)
+        self.widths, self.phi = widths, average.dispersion
+        self.ridge = self.phi / (2 * self.n * widths**2)
+        # What the penalty is blind to, beside one vector for all columns.
+        self.blind = self.center - super()._shift(self.center)
+        self.inverse = self._inverse_of_classes()
+
+    def fit(self, start):
+        """The ridge fit, and its evidence; see `solvers.evidence`."""
+        found = fit_regression(self, start, self.tolerance)
+        self.hessians = self._hessians_of_classes()
+        penalty = self.penalty(found.parameters)
+        gain = self.plain_value - (found.value - penalty)
+        strengths = self.phi / self.widths**2
+        dense = strengths.size < DENSE
+        hessian = self._dense if dense else self._by_class
+        log_evidence = self.n * (gain - penalty) / self.phi + 0.5 * (
+            np.log(strengths).sum()
+            - hessian(strengths)
+            + np.log(self.plain_curvature)
+        )
+        parameters = self.settle(found.parameters)
+        if not np.isfinite(log_evidence):
+            parameters, log_evidence = self.center, -np.inf
+        return Fit(
+            parameters, self.widths, float(log_evidence), found.iterations
+        )
+
+    def _balance(self, away):
+        away = away - self._shift(away)
+        blind = self.ridge * self.blind
+        size = max(float((blind * self.blind).sum()), TINY)
+        common = float((blind * away).sum()) / size
+        return self.ridge * (away - common * self.blind)
+
+    def _common_curvature(self):
+        """The second derivative in `a` of the summed loss."""
+        product = self._curvature(self.center)
+        return self.n * max(float((product * self.center).sum()), TINY)
+
+    def _hessians_of_classes(self):
+        """The Hessian of each class by itself, of the summed loss."""
+        features = self.x.astype("float32", copy=False)
+        q = np.ascontiguousarray(self.q.T, dtype="float32")
+        r = q * (1 - q) * (self.n * self.weights[:, 0]).astype("float32")
+        hessians = []
+        for variance in r:
+            # All others together add less than a hundredth of a percent.
+            used = np.flatnonzero(variance > 1e-4 * variance.mean())
+            part = features[used]
+            hessians.append(part.T @ (variance[used, None] * part))
+        return np.stack(hessians)
+
+    def _inverse_of_classes(self):
+        """The preconditioner, by the Hessians of the last fit."""
+        hessians = self.hessians / self.hessians.dtype.type(self.n)
+        diagonal = np.einsum("kii->ki", hessians)
+        diagonal *= 1 + 1e-5
+        diagonal += 2 * self.ridge.T
+        inverses = np.linalg.inv(hessians)
+        return lambda gradient: np.matmul(
+            inverses, gradient.T[..., None].astype("float32")
+        )[..., 0].T.astype(float)
+
+    def _by_class(self, strengths):
+        """`log det(H + L)` without what couples the classes."""
+        hessians = self.hessians.astype(float)
+        np.einsum("kii->ki", hessians)[...] += strengths.T
+        found = np.linalg.slogdet(hessians)[1].sum()
+        return found + np.log(self._common_curvature())
+
+    def _dense(self, strengths):
+        """`log det(H + L)`, with the common scale in the first row."""
+        x, q = self.x.astype(float), self.q.astype(float)
+        n, num_classes = q.shape
+        w = self.n * self.weights.astype(float)
+        slopes = (q[:, :, None] * x[:, None, :]).reshape(n, -1) * np.sqrt(w)
+        hessian = -(slopes.T @ slopes)
+        d = x.shape[1]
+        for k in range(num_classes):
+            block = slice(k * d, (k + 1) * d)
+            hessian[block, block] += x.T @ (w * q[:, k : k + 1] * x)
+        common = self.center.T.reshape(-1)
+        row = hessian @ common
+        hessian[np.diag_indices_from(hessian)] += strengths.T.reshape(-1)
+        corner = np.array([[common @ row]])
+        whole = np.block([[corner, row[None]], [row[:, None], hessian]])
+        return np.linalg.slogdet(whole)[1]
