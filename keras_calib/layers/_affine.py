@@ -132,9 +132,12 @@ class AffineCalibration(CalibrationLayer):
         tolerance = TOLERANCE[x.dtype.name] * scale
         data = objective, labels, weights
         found = self._solve(problem, start, tolerance, bounded, *data)
-        self._warn(found, absent, scale)
         parameters = problem.settle(found.parameters)
+        limits = self._limits(parameters, absent)
+        self._warn(found, absent, scale, limits)
         record = self._record(objective, problem, tempered, found, absent)
+        if limits:
+            record["stop_reason"] = "limit"
         return self._weights(parameters), {
             **record,
             **self._findings(parameters),
@@ -181,7 +184,18 @@ class AffineCalibration(CalibrationLayer):
                     found = dataclasses.replace(found, value=value)
         return found
 
-    def _warn(self, found, absent, scale):
+    def _limits(self, parameters, absent):
+        """The temperatures at which a bound stopped the fit."""
+        if not self._bounded:
+            return []
+        slopes = parameters[0][~absent]
+        return [
+            1 / bound
+            for bound in regression.SLOPES
+            if np.isclose(slopes, bound, rtol=1e-9).any()
+        ]
+
+    def _warn(self, found, absent, scale, limits):
         name = type(self).__name__
         if absent.any():
             warnings.warn(
@@ -195,6 +209,14 @@ class AffineCalibration(CalibrationLayer):
                 f"{name} now classifies every calibration sample correctly, so "
                 "the negative log-likelihood has no minimum. The fit was "
                 "stopped there; use regularization or more calibration data.",
+                stacklevel=5,
+            )
+        elif limits:
+            shown = " and ".join(f"{limit:g}" for limit in limits)
+            warnings.warn(
+                f"{name} was stopped at a temperature of {shown}: the best one "
+                "lies outside [0.01, 100]. Check the scale of the logits, and "
+                "that labels and logits belong together.",
                 stacklevel=5,
             )
         elif not found.converged and found.gradient > 1e-4 * scale:

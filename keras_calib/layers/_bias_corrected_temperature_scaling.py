@@ -15,7 +15,8 @@ class BiasCorrectedTemperatureScaling(AffineCalibration):
 
     The biases correct how often a class is predicted, which also serves under
     a shift of the class frequencies. `adapt` finds the one optimum of the
-    likelihood; the problem is convex in `1 / T` and the biases. A class without
+    likelihood; the problem is convex in `1 / T` and the biases. `T` stays in
+    `[0.01, 100]`; a fit that stops at a bound warns. A class without
     calibration samples gets no bias.
 
     Args:

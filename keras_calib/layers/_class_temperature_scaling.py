@@ -16,9 +16,10 @@ class ClassTemperatureScaling(AffineCalibration):
     """Divide each class's logit by its own temperature (CTS).
 
     `adapt` finds the one optimum of the likelihood: the problem is convex in
-    the inverse temperatures, which stay in `[0.01, 100]`. A class without
-    calibration samples keeps the common temperature. With `objective="ece"` it
-    is the original, greedy search over `T_k = 0.1, ..., 10.0`.
+    the inverse temperatures, which stay in `[0.01, 100]`; a fit that stops at a
+    bound warns. A class without calibration samples keeps the common
+    temperature. With `objective="ece"` it is the original, greedy search over
+    `T_k = 0.1, ..., 10.0`.
 
     Args:
         normalize_logits: `None` for logits as they are, `"log_softmax"` or
