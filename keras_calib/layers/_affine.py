@@ -154,9 +154,12 @@ class AffineCalibration(CalibrationLayer):
         tolerance = TOLERANCE[x.dtype.name] * scale
         data = objective, labels, weights
         found = self._solve(problem, start, tolerance, bounded, *data)
-        self._warn(found, absent, scale)
         parameters = problem.settle(found.parameters)
+        limits = self._limits(parameters, absent)
+        self._warn(found, absent, scale, limits)
         record = self._record(objective, problem, tempered, found, absent)
+        if limits:
+            record["stop_reason"] = "limit"
         return self._weights(parameters), {
             **record,
             **self._findings(parameters),
@@ -181,6 +184,10 @@ class AffineCalibration(CalibrationLayer):
         record = {"objective_value": value}
         if objective.is_plain_nll:
             record = {"nll_before": tempered.nll_before, "nll_after": value}
+        limits = self._limits(parameters, np.zeros(x.shape[1], bool))
+        if limits:
+            self._warn_of_limits(limits)
+            record["stop_reason"] = "limit"
         return self._weights(parameters), {
             **record,
             "iterations": average.iterations,
@@ -233,7 +240,18 @@ class AffineCalibration(CalibrationLayer):
                     found = dataclasses.replace(found, value=value)
         return found
 
-    def _warn(self, found, absent, scale):
+    def _limits(self, parameters, absent):
+        """The temperatures at which a bound stopped the fit."""
+        if not self._bounded:
+            return []
+        slopes = parameters[0][~absent]
+        return [
+            1 / bound
+            for bound in regression.SLOPES
+            if np.isclose(slopes, bound, rtol=1e-9).any()
+        ]
+
+    def _warn(self, found, absent, scale, limits):
         name = type(self).__name__
         if absent.any():
             warnings.warn(
@@ -249,6 +267,8 @@ class AffineCalibration(CalibrationLayer):
                 "stopped there; use regularization or more calibration data.",
                 stacklevel=5,
             )
+        elif limits:
+            self._warn_of_limits(limits)
         elif not found.converged and found.gradient > 1e-4 * scale:
             warnings.warn(
                 f"The fit of {name} stopped at a gradient of "
@@ -256,6 +276,15 @@ class AffineCalibration(CalibrationLayer):
                 "calibration data or regularization.",
                 stacklevel=5,
             )
+
+    def _warn_of_limits(self, limits):
+        shown = " and ".join(f"{limit:g}" for limit in limits)
+        warnings.warn(
+            f"{type(self).__name__} was stopped at a temperature of {shown}: "
+            "the best one lies outside [0.01, 100]. Check the scale of the "
+            "logits, and that labels and logits belong together.",
+            stacklevel=6,
+        )
 
     def _record(self, objective, problem, tempered, found, absent):
         record = {"objective_value": found.value}

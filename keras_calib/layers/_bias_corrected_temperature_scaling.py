@@ -16,7 +16,7 @@ class BiasCorrectedTemperatureScaling(AffineCalibration):
 
     The biases correct how often a class is predicted, which also serves under
     a shift of the class frequencies. The likelihood is convex in `1 / T` and
-    the biases.
+    the biases. `T` stays in `[0.01, 100]`; a fit that stops at a bound warns.
 
     Args:
         regularization: `"auto"` for the average, by their evidence, of ridge

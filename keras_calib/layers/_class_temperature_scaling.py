@@ -17,8 +17,8 @@ class ClassTemperatureScaling(AffineCalibration):
     """Divide each class's logit by its own temperature (CTS).
 
     The likelihood is convex in the inverse temperatures, which stay in
-    `[0.01, 100]`. With `objective="ece"` it is the original, greedy search
-    over `T_k = 0.1, ..., 10.0`.
+    `[0.01, 100]`; a fit that stops at a bound warns. With `objective="ece"` it
+    is the original, greedy search over `T_k = 0.1, ..., 10.0`.
 
     Args:
         regularization: `"auto"` for the average, by their evidence, of ridge

@@ -111,8 +111,6 @@ class BinnedMetric(CalibrationMetric):
         columns = [weight, weight * (confidence - correct)]
         if self.num_columns > 2:
             columns.append(weight * correct)
-        if self.num_columns > 3:
-            columns.append(weight**2)
         return columns
 
     def bins(self, sums=None):

@@ -3,11 +3,19 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.metrics import _histogram as histogram
 from keras_calib.metrics._binned import BinnedMetric
+from keras_calib.ops.bin_errors import Bins
 from keras_calib.ops.bin_errors import debiased_error
+
+# Weights that sum to at most `LARGE` are multiplied by `MAGNIFIED` before they
+# are squared, others by `REDUCED`: squares of 1e-27 and 1e30 are neither 0 nor
+# infinite.
+LARGE, MAGNIFIED, REDUCED = 2.0**20, 2.0**30, 2.0**-48
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -59,7 +67,8 @@ class DebiasedCalibrationError(BinnedMetric):
 
     settings = ("num_bins", "binning", "norm")
     norms = (1, 2)
-    num_columns = 4
+    # The squares of the weights twice, see `per_event`.
+    num_columns = 5
 
     def __init__(
         self,
@@ -71,6 +80,35 @@ class DebiasedCalibrationError(BinnedMetric):
     ) -> None:
         super().__init__(
             num_bins=num_bins, binning=binning, norm=norm, **kwargs
+        )
+
+    def per_event(
+        self, confidence: Tensor, correct: Tensor, weight: Tensor
+    ) -> list[Tensor]:
+        # Squares of small and of large weights leave the range of float32, so
+        # they are summed on two scales. Powers of two round nothing off.
+        xp = np if isinstance(weight, np.ndarray) else ops
+        return [
+            weight,
+            weight * (confidence - correct),
+            weight * correct,
+            (xp.minimum(weight, LARGE) * MAGNIFIED) ** 2,
+            (weight * REDUCED) ** 2,
+        ]
+
+    def bins(self, sums: Tensor | None = None) -> Bins:
+        sums = self.sums("sums") if sums is None else sums
+        if self.binning == "mass":
+            sums = histogram.merge_cells(sums, self.num_bins)
+        weight, residual, hits, magnified, reduced = ops.unstack(sums)
+        small = ops.sum(weight) <= LARGE
+        # A constant factor changes nothing if all sums have it.
+        factor = ops.where(small, MAGNIFIED, REDUCED)
+        return Bins(
+            weight * factor,
+            residual * factor,
+            hits * factor,
+            ops.where(small, magnified, reduced),
         )
 
     def signed(self) -> Tensor:

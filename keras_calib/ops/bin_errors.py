@@ -56,7 +56,8 @@ class Bins:
     @property
     def samples(self):
         """How many samples of equal weight each bin stands for."""
-        return divide(self.weight**2, self.square, self.xp)
+        # The square of a large sum may overflow.
+        return self.weight * divide(self.weight, self.square, self.xp)
 
     @property
     def variance(self):
@@ -130,7 +131,7 @@ def debiased_error(bins, norm=2):
         used = samples > 2 - 1e-5
         noise = bins.variance / xp.where(used, samples - 1, 1.0)
         # Not a plain 0: NaN must stay NaN.
-        return bins.mean(xp.where(used, gap**2 - noise, 0.0 * gap))
+        return bins.mean(xp.where(used, gap**2 - noise, 0.0 * gap * samples))
     deviation = xp.sqrt(divide(bins.variance, samples, xp))
     folded = folded_normal_mean(gap, deviation, xp)
     return bins.mean(2 * xp.abs(gap) - folded)

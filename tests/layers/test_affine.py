@@ -629,3 +629,17 @@ def test_class_loss_scaling(name, scaling):
         plain = adapt(name, logits, labels)
         before = class_losses(to_numpy(plain(logits)).astype("float64"), labels)
         assert np.ptp(losses) < np.ptp(before)
+
+
+@pytest.mark.parametrize("regularization", [None, "auto"])
+@pytest.mark.parametrize("name", ["bias corrected", "class"])
+def test_a_temperature_at_its_bound_warns(name, regularization):
+    logits, labels = generated(200)
+    arguments = {"regularization": regularization}
+    with pytest.warns(UserWarning, match="stopped at a temperature of 100"):
+        layer = adapt(name, -logits, labels, arguments)
+    assert layer.record["stop_reason"] == "limit"
+    with pytest.warns(UserWarning, match="stopped at a temperature of 0.01:"):
+        layer = adapt(name, logits / 1000, labels, arguments)
+    assert layer.record["stop_reason"] == "limit"
+    assert "stop_reason" not in adapt(name, logits, labels, arguments).record

@@ -524,3 +524,24 @@ def test_compiled(name):
         ops.convert_to_tensor(labels, "int32"), ops.convert_to_tensor(p), *state
     )
     assert float(found) == pytest.approx(expected, abs=2e-6)
+
+
+@pytest.mark.parametrize("binning", ["width", "mass"])
+@pytest.mark.parametrize("factor", [1e-26, 1e-20, 1e-3, 1e4, 1e20, 1e29])
+def test_debiased_error_does_not_depend_on_a_factor_of_the_weights(
+    binning, factor
+):
+    labels, p = random_predictions(300)
+    weights = np.random.default_rng(5).gamma(1.0, size=300)
+    for norm in (1, 2):
+        expected, found = (
+            fed(
+                kc.metrics.DebiasedCalibrationError(binning=binning, norm=norm),
+                labels,
+                p,
+                (weights * scale).astype("float32"),
+            )
+            for scale in (1.0, factor)
+        )
+        signed = float(expected.signed())
+        assert float(found.signed()) == pytest.approx(signed, rel=1e-4)
