@@ -16,6 +16,7 @@ those in `$KERAS_CALIB_DATA/predictions` are taken.
 """
 
 import argparse
+import functools
 import os
 import pathlib
 import sys
@@ -29,15 +30,22 @@ import keras_calib as kc
 
 layers = kc.layers
 
+# The papers' maps, which the defaults of the library are not.
 MAPS = {
     "TS": layers.TemperatureScaling,
-    "BCTS": layers.BiasCorrectedTemperatureScaling,
+    "BCTS": functools.partial(
+        layers.BiasCorrectedTemperatureScaling, regularization=None
+    ),
     "ETS": layers.EnsembleTemperatureScaling,
     "PTS": layers.ParameterizedTemperatureScaling,
-    "CTS": layers.ClassTemperatureScaling,
-    "VS": layers.VectorScaling,
-    "MS": layers.MatrixScaling,
-    "Dirichlet": layers.DirichletScaling,
+    "CTS": functools.partial(
+        layers.ClassTemperatureScaling, regularization=None
+    ),
+    "VS": functools.partial(layers.VectorScaling, regularization=None),
+    "MS": functools.partial(layers.MatrixScaling, regularization="structured"),
+    "Dirichlet": functools.partial(
+        layers.DirichletScaling, regularization="odir"
+    ),
     "IOP": layers.IntraOrderPreserving,
     "Spline": layers.SplineCalibration,
     "Isotonic": layers.IsotonicCalibration,

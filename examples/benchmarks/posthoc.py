@@ -208,7 +208,9 @@ MAPS = {
     "class_temperature": (
         LARGE,
         {
-            "keras_calib": ours(kc.layers.ClassTemperatureScaling),
+            "keras_calib": ours(
+                kc.layers.ClassTemperatureScaling, regularization=None
+            ),
             "torch-uncertainty": torch_uncertainty("VectorScaler"),
             "SciPy L-BFGS": plain_lbfgs(class_scores, np.ones),
         },
@@ -216,7 +218,7 @@ MAPS = {
     "vector": (
         LARGE,
         {
-            "keras_calib": ours(kc.layers.VectorScaling),
+            "keras_calib": ours(kc.layers.VectorScaling, regularization=None),
             "probmetrics": probmetrics("VectorScalingCalibrator"),
             "SciPy L-BFGS": plain_lbfgs(vector_scores, vector_start),
         },
@@ -225,7 +227,9 @@ MAPS = {
         SMALL,
         {
             "keras_calib": ours(
-                kc.layers.MatrixScaling, normalize_logits="log_softmax"
+                kc.layers.MatrixScaling,
+                regularization="structured",
+                normalize_logits="log_softmax",
             ),
             "probmetrics SMS": probmetrics(
                 "SMSCalibrator", print_init_info=False
@@ -274,11 +278,15 @@ SAME = {
         probmetrics("ETSCalibrator"),
     ),
     "VectorScaling": (
-        ours(kc.layers.VectorScaling),
+        ours(kc.layers.VectorScaling, regularization=None),
         probmetrics("VectorScalingCalibrator"),
     ),
     "MatrixScaling": (
-        ours(kc.layers.MatrixScaling, normalize_logits="log_softmax"),
+        ours(
+            kc.layers.MatrixScaling,
+            regularization="structured",
+            normalize_logits="log_softmax",
+        ),
         probmetrics("SMSCalibrator", print_init_info=False),
     ),
     "MatrixScaling, no penalty": (

@@ -26,6 +26,8 @@ import numpy as np
 
 # Bases, and losses with a history or a table beside the batch.
 LEFT_OUT = {"ClassificationLoss", "PenalizedLoss", "AdaFocalLoss", "CRL"}
+# What earlier versions of a map did by default.
+PENALTY = {"MatrixScaling": "structured", "DirichletScaling": "odir"}
 HERE = pathlib.Path(__file__).parents[2]
 
 
@@ -116,7 +118,11 @@ def maps(versions, wanted, rng):
     two = np.stack([np.zeros_like(margin), margin], axis=1)
 
     def fit(version, name, data):
-        return getattr(version.layers, name)().adapt(*data)
+        layer = getattr(version.layers, name)
+        arguments = {}
+        if getattr(layer(), "regularization", None) == "auto":
+            arguments["regularization"] = PENALTY.get(name)
+        return layer(**arguments).adapt(*data)
 
     base = versions[1].layers.CalibrationLayer
     for name in classes_of(versions[1].layers, base):

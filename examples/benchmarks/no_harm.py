@@ -1,0 +1,358 @@
+"""What each map does to unseen data, against temperature scaling.
+
+Every map at its defaults is fitted to n samples and measured on others: NLL and
+Brier score minus those of temperature scaling, and minus those of the model as
+it came. Means over draws of the n samples, with standard errors.
+
+    python examples/benchmarks/no_harm.py run RESULTS.jsonl [--data development]
+    python examples/benchmarks/no_harm.py show RESULTS.jsonl [--figure FILE.png]
+
+`run` appends a line for each fit and skips those that are there, so that it can
+be stopped at any time. `--plain` fits the papers' maps instead of the defaults.
+`show` prints the tables, and names each cell outside the limits: a mean NLL
+above that of temperature scaling by more than 0.002 nats for n >= 200, or 0.01
+for n >= 50; above that of the model as it came by more than 0.004, or 0.015; a
+Brier score above that of temperature scaling by more than 0.001 for n >= 200.
+
+Data comes from the folder `$KERAS_CALIB_DATA`. The constants of the maps were
+set on the `development` files; `test` data was opened after that.
+"""
+
+import argparse
+import collections
+import json
+import os
+import pathlib
+import sys
+import time
+import warnings
+
+import keras
+import numpy as np
+
+import keras_calib as kc
+
+SIZES = (50, 100, 200, 500, 1000, 2000, 5000)
+DRAWS = 5
+# (first n, most that the NLL may rise), from the largest n down.
+AGAINST_TEMPERATURE = ((200, 0.002), (50, 0.01))
+AGAINST_MODEL = ((200, 0.004), (50, 0.015))
+BRIER = ((200, 0.001),)
+SHRINKING = {"regularization", "shrinkage"}
+BINARY = ("BetaCalibration", "PlattScaling")
+MAPS = (
+    "TemperatureScaling",
+    "EnsembleTemperatureScaling",
+    "BiasCorrectedTemperatureScaling",
+    "ClassTemperatureScaling",
+    "VectorScaling",
+    "MatrixScaling",
+    "DirichletScaling",
+    "IntraOrderPreserving",
+    "SplineCalibration",
+    "IsotonicCalibration",
+    "IsotonicCalibration per class",
+    "HistogramBinning",
+    "ParameterizedTemperatureScaling",
+    *BINARY,
+)
+
+
+def predictions(folder):
+    """The three files that the constants were set on."""
+    for file in sorted((folder / "predictions").glob("*.npz")):
+        with np.load(file) as arrays:
+            p, labels = arrays["predictions"], arrays["ground_truth"]
+        tiny = np.finfo("float32").tiny
+        yield file.stem, np.log(np.maximum(p, tiny)), labels.reshape(-1)
+
+
+def residual_networks(folder):
+    """Published ResNets on the test images of CIFAR-10."""
+    with np.load(folder / "cifar10_test_logits.npz") as arrays:
+        for name in ("resnet20", "resnet32", "resnet56"):
+            yield f"{name}-cifar-10", arrays[name], arrays["label"]
+
+
+def tables(folder):
+    """Networks of scikit-learn on made tables, and on its digits."""
+    from sklearn.datasets import load_digits
+    from sklearn.datasets import make_classification
+    from sklearn.neural_network import MLPClassifier
+
+    sets = {"digits": load_digits(return_X_y=True)}
+    for classes, weights in ((2, None), (2, [0.9]), (20, None)):
+        name = f"table-{classes}{'-imbalanced' if weights else ''}"
+        sets[name] = make_classification(
+            12_000,
+            30,
+            n_informative=10,
+            n_classes=classes,
+            weights=weights,
+            flip_y=0.05,
+            random_state=0,
+        )
+    for name, (x, y) in sets.items():
+        x = (x - x.mean(axis=0)) / (x.std(axis=0) + 1e-6)
+        order = np.random.default_rng(0).permutation(len(x))
+        trained, held_out = np.split(order, [len(x) // 6])
+        network = MLPClassifier((64,), alpha=0, max_iter=300, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            network.fit(x[trained], y[trained])
+        log_p = np.log(
+            np.maximum(network.predict_proba(x[held_out]), 1e-30)
+        ).astype("float32")
+        yield name, log_p, y[held_out]
+
+
+def newsgroups(folder):
+    """A linear model of TF-IDF vectors, on 20 Newsgroups."""
+    import lzma
+
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import SGDClassifier
+
+    texts, groups = {"train": [], "test": []}, {"train": [], "test": []}
+    with lzma.open(folder / "20newsgroups.jsonl.xz", "rt") as lines:
+        for line in map(json.loads, lines):
+            texts[line["split"]].append(line["text"])
+            groups[line["split"]].append(line["group"])
+    names = sorted(set(groups["train"]))
+    vectors = TfidfVectorizer(min_df=2, sublinear_tf=True)
+    model = SGDClassifier(loss="modified_huber", random_state=0)
+    model.fit(vectors.fit_transform(texts["train"]), groups["train"])
+    scores = model.decision_function(vectors.transform(texts["test"]))
+    labels = np.array([names.index(group) for group in groups["test"]])
+    yield "newsgroups-20", (4 * scores).astype("float32"), labels
+
+
+SETS = {
+    "development": (predictions,),
+    "test": (residual_networks, tables, newsgroups),
+}
+
+
+def make(name, plain):
+    """A map at its defaults, or the paper's."""
+    name, _, per_class = name.partition(" ")
+    layer = getattr(kc.layers, name)
+    arguments = {"per_class": True} if per_class else {}
+    if plain:
+        settings = SHRINKING & set(layer().settings)
+        arguments |= dict.fromkeys(settings)
+        if name == "DirichletScaling":
+            arguments["regularization"] = "odir"
+    return layer(**arguments)
+
+
+def measure(scores, labels):
+    """NLL and Brier score."""
+    scores = scores.astype("float64")
+    scores = scores - scores.max(axis=1, keepdims=True)
+    log_p = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    p, rows = np.exp(log_p), np.arange(len(labels))
+    nll = -np.maximum(log_p[rows, labels], np.log(1e-30))
+    brier = (p**2).sum(axis=1) - 2 * p[rows, labels] + 1
+    return {"nll": float(nll.mean()), "brier": float(brier.mean())}
+
+
+def fit(name, plain, chosen, rest):
+    """Figures of one map, fitted to `chosen` and measured on `rest`."""
+    start = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            layer = make(name, plain).adapt(*chosen)
+        except ValueError as error:
+            return {"error": str(error)[:200]}
+    seconds = time.process_time() - start
+    z, labels = rest
+    scores = keras.ops.convert_to_numpy(layer(z))
+    return {"seconds": seconds, **measure(scores, labels)}
+
+
+def run(arguments):
+    folder = pathlib.Path(os.environ.get("KERAS_CALIB_DATA", ""))
+    if not os.environ.get("KERAS_CALIB_DATA"):
+        sys.exit("Set KERAS_CALIB_DATA to the folder that holds the data.")
+    arguments.results.touch()
+    done = {key_of(row) for row in read(arguments.results)}
+    for source in SETS[arguments.data]:
+        for file, logits, labels in source(folder):
+            half = len(labels) // 2
+            rest = logits[half:], labels[half:]
+            for n, draw, name in work(arguments, half, logits.shape[1]):
+                row = {
+                    "file": file,
+                    "map": name,
+                    "n": n,
+                    "draw": draw,
+                    "plain": arguments.plain,
+                }
+                if key_of(row) in done:
+                    continue
+                rng = np.random.default_rng([n, draw])
+                rows = rng.permutation(half)[:n]
+                chosen = logits[rows], labels[rows]
+                if name == "none":
+                    row |= measure(*rest)
+                else:
+                    row |= fit(name, arguments.plain, chosen, rest)
+                with arguments.results.open("a") as lines:
+                    lines.write(json.dumps(row) + "\n")
+
+
+def work(arguments, half, num_classes):
+    """What there is to fit: number of samples, draw and map."""
+    names = ["none", *(arguments.maps or MAPS)]
+    for n in (n for n in SIZES if n <= half):
+        for draw in range(DRAWS if n < half else 1):
+            for name in names:
+                if name not in BINARY or num_classes == 2:
+                    yield n, draw, name
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def key_of(row):
+    return tuple(row[key] for key in ("file", "map", "n", "draw", "plain"))
+
+
+def cells(rows, metric, base):
+    """Mean and standard error of the differences, by file, map and n."""
+    values = {key_of(row): row.get(metric) for row in rows}
+    found = collections.defaultdict(list)
+    for file, name, n, draw, plain in values:
+        reference = values.get((file, base, n, draw, plain))
+        value = values[file, name, n, draw, plain]
+        if name not in ("none", base) and None not in (value, reference):
+            found[file, name, n].append(value - reference)
+    return {
+        key: (np.mean(each), np.std(each, ddof=1) / len(each) ** 0.5)
+        if len(each) > 1
+        else (each[0], np.nan)
+        for key, each in found.items()
+    }
+
+
+def show(arguments):
+    rows = read(arguments.results)
+    tables = {
+        "NLL minus temperature scaling's": (
+            cells(rows, "nll", "TemperatureScaling"),
+            AGAINST_TEMPERATURE,
+        ),
+        "NLL minus the untouched model's": (
+            cells(rows, "nll", "none"),
+            AGAINST_MODEL,
+        ),
+        "Brier score minus temperature scaling's": (
+            cells(rows, "brier", "TemperatureScaling"),
+            BRIER,
+        ),
+    }
+    outside = []
+    for title, (found, limits) in tables.items():
+        outside += print_table(title, found, limits)
+    print(f"\nOutside the limits: {len(outside)}")
+    for line in outside:
+        print(f"- {line}")
+    refused = collections.Counter(
+        (row["file"], row["map"], row["n"]) for row in rows if "error" in row
+    )
+    for (file, name, n), count in refused.items():
+        print(f"- refused {count} times: {name} on {file}, n = {n}")
+    if arguments.figure:
+        draw_tables(tables, arguments.figure)
+
+
+def limit_of(n, limits):
+    return next((most for first, most in limits if n >= first), np.inf)
+
+
+def print_table(title, found, limits):
+    """Print one table; returns the cells that are outside the limits."""
+    outside = []
+    for file in dict.fromkeys(file for file, _, _ in found):
+        sizes = sorted({n for f, _, n in found if f == file})
+        print(f"\n{title}, {file}\n")
+        print("| map |", " | ".join(map(str, sizes)), "|")
+        print("|---|" + "---|" * len(sizes))
+        for name in MAPS:
+            texts = []
+            for n in sizes:
+                mean, error = found.get((file, name, n), (np.nan, np.nan))
+                if mean > limit_of(n, limits):
+                    outside.append(
+                        f"{title}: {name}, {file}, n = {n}: {mean:+.4f}"
+                    )
+                spread = "" if np.isnan(error) else f" ± {error:.4f}"
+                texts.append("-" if np.isnan(mean) else f"{mean:+.4f}{spread}")
+            if set(texts) != {"-"}:
+                print(f"| {name} |", " | ".join(texts), "|")
+    return outside
+
+
+def draw_tables(tables, path):
+    """A heat map for each table: color by mean, over all files."""
+    import matplotlib.pyplot as plt
+
+    names = [name for name in MAPS if name != "TemperatureScaling"]
+    figure, axes = plt.subplots(
+        1, len(tables), figsize=(5.5 * len(tables), 8), layout="constrained"
+    )
+    for axis, (title, (found, _)) in zip(axes, tables.items(), strict=True):
+        files = list(dict.fromkeys(file for file, _, _ in found))
+        columns = [
+            (file, n)
+            for file in files
+            for n in sorted({n for f, _, n in found if f == file})
+        ]
+        values = np.array(
+            [
+                [found.get((f, name, n), (np.nan,))[0] for f, n in columns]
+                for name in names
+            ]
+        )
+        image = axis.imshow(
+            1000 * values, cmap="RdBu_r", vmin=-10, vmax=10, aspect="auto"
+        )
+        axis.set_yticks(range(len(names)), names, fontsize=7)
+        axis.set_xticks(
+            range(len(columns)),
+            [f"{n}" for _, n in columns],
+            rotation=90,
+            fontsize=7,
+        )
+        for file in files:
+            first = [f for f, _ in columns].index(file)
+            axis.axvline(first - 0.5, color="black", linewidth=0.8)
+            axis.text(first, -0.8, file, fontsize=6, rotation=20)
+        axis.set_xlabel("calibration samples")
+        axis.set_title(f"{title}, in thousandths", fontsize=9, pad=48)
+        figure.colorbar(image, ax=axis, shrink=0.6)
+    figure.savefig(path, dpi=110)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(required=True)
+    command = commands.add_parser("run")
+    command.add_argument("results", type=pathlib.Path)
+    command.add_argument("--data", choices=SETS, default="development")
+    command.add_argument("--maps", nargs="*", choices=MAPS)
+    command.add_argument("--plain", action="store_true")
+    command.set_defaults(call=run)
+    command = commands.add_parser("show")
+    command.add_argument("results", type=pathlib.Path)
+    command.add_argument("--figure", type=pathlib.Path)
+    command.set_defaults(call=show)
+    arguments = parser.parse_args()
+    arguments.call(arguments)
+
+
+if __name__ == "__main__":
+    main()
