@@ -11,10 +11,10 @@ from keras_calib.calibration._choose import choose
 from keras_calib.calibration._fit import fit
 from keras_calib.calibration._record import CalibrationRecord
 from keras_calib.calibration._record import PrintedRecord
+from keras_calib.calibration._record import summary
 from keras_calib.data.batches import batches
 from keras_calib.data.collect import collect
 from keras_calib.data.predict import states_kept
-from keras_calib.keras_graph.endings import has_graph
 from keras_calib.keras_private import flatten_layers
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.version import __version__
@@ -99,7 +99,8 @@ def calibrate(
         batch_size: for arrays; defaults to 32.
         steps: number of batches of a dataset to take.
         seed: int, for the folds of `"auto"`.
-        verbose: `"auto"` or 1 for a progress bar, 0 for silence.
+        verbose: `"auto"` or 1 for a progress bar and a line that says what
+            was found, 0 for silence.
 
     Returns:
         A `keras.Model`, compiled for `evaluate`. `kc.calibration_record`
@@ -116,7 +117,8 @@ def calibrate(
             parameter; if the accuracy on the calibration data is closer to
             that on the training data than to that on the validation data, so
             that the network seems to have been trained on them; if no final
-            softmax was found; if the layer was rejected.
+            softmax was found; if the layer was rejected; if the ECE on the
+            calibration data rose by more than chance.
 
     Example:
         >>> import numpy as np, keras, keras_calib as kc
@@ -131,13 +133,11 @@ def calibrate(
     Reference:
         Guo et al., "On Calibration of Modern Neural Networks", ICML 2017.
     """
-    checks.check_model(model)
-    checks.check_arguments(method, objective, fuse, output)
+    checks.check_arguments(model, method, objective, fuse, output)
     data = batches(x, y, sample_weight, batch_size=batch_size, steps=steps)
     example = _network.as_example(model, data.first_inputs())
     with states_kept(model):
-        if isinstance(model, keras.Sequential) and not has_graph(model):
-            model(example)  # which builds its graph
+        _network.build_graph(model, example)
         checks.check_ending(model, from_logits)
         network = _network.up_to_logits(model, from_logits, fuse, example)
         checks.check_name(method, network.model)
@@ -173,6 +173,8 @@ def calibrate(
         # Called once, so that it is built, and can be saved and exported.
         calibrated(example)
     _network.compile_for_evaluate(calibrated, output, samples, ignore_class)
+    if verbose:
+        print(summary(layer.record))
     return calibrated
 
 

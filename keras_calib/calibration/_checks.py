@@ -20,6 +20,8 @@ from keras_calib.keras_private import flatten_layers
 from keras_calib.layers._base import CalibrationLayer
 
 LOG_OF_PROBABILITIES = "log of probabilities"
+# A smaller rise of the ECE is not worth a warning.
+LEAST_RISE = 0.01
 
 
 def check_model(model):
@@ -66,8 +68,9 @@ def check_ending(model, from_logits):
         )
 
 
-def check_arguments(method, objective, fuse, output):
+def check_arguments(model, method, objective, fuse, output):
     """Refuse arguments that cannot work, alone or together."""
+    check_model(model)
     if output not in ("probabilities", "logits"):
         raise ValueError(
             '`output` must be "probabilities" or "logits". '
@@ -136,6 +139,31 @@ def warn_if_few(layer, num_samples, num_classes):
             '"temperature".',
             stacklevel=4,
         )
+
+
+def warn_if_ece_rose(layer, found, noise):
+    """Warn of an ECE that rose by more than chance while the NLL fell.
+
+    Args:
+        layer: the fitted map.
+        found: `ece_before`, `ece_after`, `nll_before` and `nll_after`.
+        noise: ECE of a perfectly calibrated model on as many samples.
+    """
+    rise = found["ece_after"] - found["ece_before"]
+    if rise <= max(LEAST_RISE, noise):
+        return
+    remedy = "Try another map."
+    for objective in ("ece", "soft_binned_ece"):
+        if objective in layer.objectives:
+            remedy = f'`objective="{objective}"` lowers the ECE itself.'
+            break
+    warnings.warn(
+        f"With {type(layer).__name__} the ECE on the calibration data rose "
+        f"from {found['ece_before']:.3f} to {found['ece_after']:.3f}; the NLL "
+        f"went from {found['nll_before']:.4g} to {found['nll_after']:.4g}. "
+        f"{remedy}",
+        stacklevel=4,
+    )
 
 
 def warn_if_known(model, accuracy, num_samples):

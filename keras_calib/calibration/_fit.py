@@ -5,6 +5,7 @@ import warnings
 import keras
 import numpy as np
 
+from keras_calib.calibration._checks import warn_if_ece_rose
 from keras_calib.calibration._checks import warn_if_few
 from keras_calib.calibration._choose import losses_and_probabilities
 from keras_calib.calibration._methods import as_map
@@ -17,6 +18,7 @@ from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._loss_objective import LossObjective
 from keras_calib.layers._loss_objective import resolve_objective
 from keras_calib.losses import SoftBinnedECE
+from keras_calib.ops.binning import bin_index
 from keras_calib.solvers.blocks import TENSOR_BLOCK
 from keras_calib.solvers.blocks import row_blocks
 
@@ -99,6 +101,9 @@ def fit(method, network, rows, objective, class_loss_scaling, *, affine=False):
         )
         _restore(layer, old, num_units)
         layer = NoCalibration(name=free_name(network, "no_calibration"))
+    noise = found.pop("ece_noise")
+    if not record["rejected"]:
+        warn_if_ece_rose(layer, found, noise)
     accuracy = found.pop("accuracy")
     return layer, {**record, **found}, accuracy
 
@@ -151,7 +156,11 @@ def _restore(layer, old, num_units):
 
 
 def before_and_after(layer, scores, labels, weight):
-    """NLL, ECE and accuracy on the calibration data, without and with a map."""
+    """NLL, ECE and accuracy on the calibration data, without and with a map.
+
+    `ece_noise` is the ECE that the model with the map would have on average if
+    it were perfectly calibrated.
+    """
     found = {"ece_num_bins": NUM_BINS}
     for moment, apply in (("after", layer), ("before", None)):
         confidence = np.empty(len(labels), "float32")
@@ -168,6 +177,19 @@ def before_and_after(layer, scores, labels, weight):
         found[f"ece_{moment}"] = expected_calibration_error(
             confidence, correct, NUM_BINS, weights=weight
         )
+        if moment == "after":
+            found["ece_noise"] = _noise(confidence, weight)
     # `correct` is now that of the network without the map.
     found["accuracy"] = float(np.average(correct, weights=weight))
     return found
+
+
+def _noise(confidence, weights):
+    """`sqrt(2 / pi) sum_b sqrt(V_b) / W`, see `evaluation.floor`."""
+    confidence = confidence.astype("float64")
+    if weights is None:
+        weights = np.ones(len(confidence))
+    variance = weights**2 * confidence * (1 - confidence)
+    index = bin_index(confidence, NUM_BINS)
+    deviation = np.sqrt(np.bincount(index, variance, NUM_BINS)).sum()
+    return float(np.sqrt(2 / np.pi) * deviation / weights.sum())

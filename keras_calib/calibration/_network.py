@@ -60,6 +60,12 @@ def _has_fixed_batch(model):
     )
 
 
+def build_graph(model, example):
+    """Call a Sequential model without an `Input`, which builds its graph."""
+    if isinstance(model, keras.Sequential) and not endings.has_graph(model):
+        model(example)
+
+
 def up_to_logits(model, from_logits, fuse, example):
     """Find the part of a model that returns logits.
 

@@ -83,3 +83,18 @@ class PrintedRecord(dict):
 
     def __str__(self) -> str:
         return pprint.pformat(dict(self), compact=True, sort_dicts=False)
+
+
+def summary(record):
+    """One line: the map, and ECE and NLL before and after."""
+    name = record["method"].replace("_", " ")
+    if "temperature" in record:
+        name = f"{name} {record['temperature']:.3g}"
+    if record["rejected"]:
+        name = f"{name}, rejected"
+    errors = ", ".join(
+        f"{error.upper()} {record[f'{error}_before']:.3f} -> "
+        f"{record[f'{error}_after']:.3f}"
+        for error in ("ece", "nll")
+    )
+    return f"{name}: {errors} on {record['num_samples']:,} samples"

@@ -102,3 +102,45 @@ def test_what_a_map_tells_never_replaces_a_key():
     record = CalibrationRecord(**known, fitted={"nll_after": 2, "slope": 3})
     assert record.to_dict() == {**known, "slope": 3}
     assert "trials" in CalibrationRecord(**known, trials={}).to_dict()
+
+
+def test_one_line_says_what_was_found(capsys):
+    model, labels = network_and_labels("temperature")
+    calibrated = kc.calibrate(model, X, labels, verbose=1)
+    record = kc.calibration_record(calibrated)
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line == (
+        f"temperature {record['temperature']:.3g}: "
+        f"ECE {record['ece_before']:.3f} -> {record['ece_after']:.3f}, "
+        f"NLL {record['nll_before']:.3f} -> {record['nll_after']:.3f} "
+        f"on {len(X)} samples"
+    )
+
+
+def two_kinds(num_samples, seed=0):
+    """Easy samples that are underconfident, a few sure ones that are wrong."""
+    rng = np.random.default_rng(seed)
+    margin = np.where(rng.random(num_samples) < 0.9, 2.0, 12.0)
+    right = np.where(margin == 2.0, 0.97, 0.75)
+    labels = (rng.random(num_samples) > right).astype("int32")
+    return np.stack([margin, 0 * margin], axis=1).astype("float32"), labels
+
+
+def test_a_higher_ece_is_not_passed_over():
+    z, labels = two_kinds(4000)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Identity()])
+    with pytest.warns(UserWarning, match='`objective="ece"` lowers the ECE'):
+        calibrated = kc.calibrate(model, z, labels, from_logits=True, verbose=0)
+    record = kc.calibration_record(calibrated)
+    assert record["ece_after"] > record["ece_before"] + 0.01
+    assert record["nll_after"] < record["nll_before"]
+
+
+@pytest.mark.filterwarnings("error:.*the ECE on the calibration data rose")
+@pytest.mark.parametrize("seed", range(5))
+def test_chance_is_not_a_higher_ece(seed):
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(60, 3)).astype("float32")
+    labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Identity()])
+    kc.calibrate(model, z, labels, from_logits=True, verbose=0)
