@@ -11,6 +11,7 @@ import warnings
 import numpy as np
 
 from keras_calib.solvers.class_weights import ROUNDS
+from keras_calib.solvers.class_weights import SPANS
 from keras_calib.solvers.class_weights import ClassLosses
 from keras_calib.solvers.class_weights import Mixing
 from keras_calib.solvers.class_weights import class_weights
@@ -29,7 +30,11 @@ class ClassLossScaling:
         normalization: `"normal"`, `"min_max"` or `"centered"`.
         reduction: a class loss is the `"mean"` over the class's samples, as in
             the authors' code, or the `"sum"`, as in the paper's equation 3.
-            With the mean, a rare class has the same weight as a frequent one.
+            With the mean, a rare class has the same weight as a frequent one,
+            so that it also balances classes.
+
+    Warns:
+        UserWarning: in `adapt`, if the fitted B is above 1.5.
     """
 
     normalization: str = "normal"
@@ -119,6 +124,13 @@ def solve_with_scaling(
         if change < TOLERANCE:
             break
         factor = mixing.next(factor, new - factor)
+    if span > SPANS[0]:
+        warnings.warn(
+            f"Class-wise loss scaling found B = {span:.3g}. Accurate networks "
+            f"have {SPANS[0]}, and on networks that lie above it the ECE can "
+            "rise. Compare it on held-out data with `class_loss_scaling=None`.",
+            stacklevel=4,
+        )
     for w in raised:
         warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
     if objective.is_plain_nll:

@@ -11,6 +11,8 @@ from keras_calib.solvers.blocks import row_blocks
 
 # Rounds of mixing, then rounds of averaging.
 ROUNDS = (16, 24)
+# The box of B in the authors' code.
+SPANS = (1.5, 2.0)
 
 
 def class_weights(losses, slope, span, normalization):
@@ -64,7 +66,7 @@ def fit_slope_and_span(before, after, normalization, num_classes):
     u *= after - before
     square = (u**2).sum(axis=1)
     spans = (u @ target) / np.where(square > 0, square, 1.0)
-    spans = np.clip(spans, 1.5, 2.0)
+    spans = np.clip(spans, *SPANS)
     errors = ((target - spans[:, None] * u) ** 2).sum(axis=1)
     best = int(errors.argmin())
     return float(slopes[best]), float(spans[best])
@@ -85,7 +87,7 @@ def first_slope_and_span(losses, logits, before, normalization):
 
     h = 1e-4
     slopes = (at(1 + h) - at(1 - h)) / (2 * h)
-    factor = 1 + class_weights(before, 1.0, 1.5, normalization)
+    factor = 1 + class_weights(before, 1.0, SPANS[0], normalization)
     step = 0.02 * np.clip(float(np.nansum(factor * slopes)), -1.0, 1.0)
     return fit_slope_and_span(before, at(1 - step), normalization, len(before))
 

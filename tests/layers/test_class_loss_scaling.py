@@ -1,4 +1,5 @@
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -175,3 +176,17 @@ def test_a_failed_fit_leaves_the_layer_as_it_was(monkeypatch):
     with pytest.raises(FloatingPointError):
         layer.adapt(logits, labels, class_loss_scaling="normal")
     assert (layer.temperature, layer.record) == before
+
+
+def test_a_span_above_that_of_accurate_networks_warns(monkeypatch):
+    logits, labels = generated(200)
+    module = "keras_calib.layers._class_loss_scaling"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer = kc.layers.TemperatureScaling()
+        layer.adapt(logits, labels, class_loss_scaling="normal")
+    assert layer.record["scaling_span"] == 1.5
+    monkeypatch.setattr(f"{module}.first_slope_and_span", lambda *_: (1.0, 2.0))
+    with pytest.warns(UserWarning, match="found B = 2") as found:
+        layer.adapt(logits, labels, class_loss_scaling="normal")
+    assert found[0].filename == __file__
