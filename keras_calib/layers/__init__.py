@@ -9,6 +9,8 @@ from keras_calib.layers._class_loss_scaling import ClassLossScaling
 from keras_calib.layers._class_temperature_scaling import (
     ClassTemperatureScaling,
 )
+from keras_calib.layers._conformal_sets import ConformalSets
+from keras_calib.layers._decision import DecisionLayer
 from keras_calib.layers._dirichlet_scaling import DirichletScaling
 from keras_calib.layers._ensemble_temperature_scaling import (
     EnsembleTemperatureScaling,
@@ -29,6 +31,7 @@ from keras_calib.layers._parameterized_temperature_scaling import (
     ParameterizedTemperatureScaling,
 )
 from keras_calib.layers._platt_scaling import PlattScaling
+from keras_calib.layers._risk_threshold import RiskThreshold
 from keras_calib.layers._spline_calibration import SplineCalibration
 from keras_calib.layers._temperature_scaling import TemperatureScaling
 from keras_calib.layers._vector_scaling import VectorScaling
@@ -39,6 +42,8 @@ __all__ = [
     "CalibrationLayer",
     "ClassLossScaling",
     "ClassTemperatureScaling",
+    "ConformalSets",
+    "DecisionLayer",
     "DirichletScaling",
     "EnsembleTemperatureScaling",
     "ExpectedCalibrationErrorObjective",
@@ -54,6 +59,7 @@ __all__ = [
     "Objective",
     "ParameterizedTemperatureScaling",
     "PlattScaling",
+    "RiskThreshold",
     "SoftBinnedECEObjective",
     "SplineCalibration",
     "TemperatureScaling",

@@ -29,7 +29,9 @@ class BiasCorrectedTemperatureScaling(AffineCalibration):
     Example:
         >>> import numpy as np, keras_calib as kc
         >>> logits = np.array([[4.0, 0]] * 3 + [[0, 4.0]] * 3)
-        >>> layer = kc.layers.BiasCorrectedTemperatureScaling()
+        >>> layer = kc.layers.BiasCorrectedTemperatureScaling(
+        ...     regularization=None
+        ... )
         >>> layer = layer.adapt(logits, labels=[0, 0, 1, 1, 1, 0])
         >>> round(layer.temperature, 4)  # 4 / log 2: two of three right
         5.7708

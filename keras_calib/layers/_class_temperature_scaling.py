@@ -35,7 +35,7 @@ class ClassTemperatureScaling(AffineCalibration):
     Example:
         >>> import numpy as np, keras_calib as kc
         >>> logits = np.array([[4.0, 0]] * 3 + [[0, 4.0]] * 4)
-        >>> layer = kc.layers.ClassTemperatureScaling()
+        >>> layer = kc.layers.ClassTemperatureScaling(regularization=None)
         >>> layer = layer.adapt(logits, labels=[0, 0, 1, 1, 1, 1, 0])
         >>> layer.temperatures.round(4)  # 4 / log 2, 4 / log 3
         array([5.7708, 3.641 ], dtype=float32)

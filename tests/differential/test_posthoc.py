@@ -31,6 +31,9 @@ MAPS = {
 BINARY = {"PlattScaling": {}, "BetaCalibration": {}}
 ELSEWHERE = {
     "CalibrationLayer": "the base class",
+    "DecisionLayer": "a base class",
+    "ConformalSets": "no map: tests/layers/test_decisions.py",
+    "RiskThreshold": "no map: tests/layers/test_decisions.py",
     "LogProbabilities": "not fitted: what calibrate puts before a map",
     "ClassLossScaling": "an argument of `adapt`",
     "Objective": "the base class of the objectives",

@@ -1,0 +1,231 @@
+"""Conformal prediction sets, which contain the label with a probability."""
+
+import math
+import warnings
+from fractions import Fraction
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_calib._typing import Tensor
+from keras_calib.inputs import arrays
+from keras_calib.layers._decision import TUNING
+from keras_calib.layers._decision import DecisionLayer
+from keras_calib.layers._decision import classes
+
+METHODS = ("lac", "aps", "raps")
+# Temperatures that are tried, by the size of the sets that they give.
+TEMPERATURES = np.exp(np.linspace(np.log(0.25), np.log(4.0), 65))
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class ConformalSets(DecisionLayer):
+    """Sets of classes that contain the label with a given probability.
+
+    For exchangeable samples, over calibration sets and test samples together,
+
+        coverage <= P(y in set) <= coverage + 1 / (n + 1)
+
+    where the upper bound needs scores without ties. It is no promise for a
+    single class or sample. The classes of a sample are ordered by probability,
+    `r` is the rank of class k, from 1, and the set holds each class whose
+    score is at most the `ceil((n + 1) coverage)`-th smallest score of the
+    labels in the calibration data:
+
+        LAC    1 - p_k
+        APS    the sum of p over ranks 1 to r
+        RAPS   that of APS, plus penalty max(r - free_ranks, 0)
+
+    LAC gives the smallest sets; APS and RAPS adapt their size to how hard a
+    sample is. A LAC set can be empty.
+
+    Args:
+        method: `"lac"`, `"aps"` or `"raps"`.
+        coverage: float in (0, 1).
+        temperature: float by which logits are divided first; or `"fit"` for
+            the one with the smallest sets on a fifth of the calibration
+            samples, which are not used otherwise. For LAC the calibrated
+            logits (1.0) are right; APS and RAPS sets get smaller with a lower
+            temperature, and adapt less.
+        penalty: float >= 0, for RAPS.
+        free_ranks: int >= 0, ranks without a penalty, for RAPS.
+        seed: int, for the samples that `temperature="fit"` takes.
+        **kwargs: `name`, as in Keras.
+
+    Call arguments:
+        logits: calibrated logits, `(batch, num_classes)`, or `(batch, 1)`
+            before one sigmoid.
+
+    Returns:
+        bool, `(batch, num_classes)`; two classes for one sigmoid.
+
+    Example:
+        >>> import numpy as np, keras_calib as kc
+        >>> rng = np.random.default_rng(0)
+        >>> logits = 2 * rng.normal(size=(2000, 5))
+        >>> labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+        >>> layer = kc.layers.ConformalSets(coverage=0.9)
+        >>> sets = layer.adapt(logits[:1000], labels[:1000])(logits[1000:])
+        >>> covered = np.asarray(sets)[np.arange(1000), labels[1000:]]
+        >>> bool(0.87 < covered.mean() < 0.93)
+        True
+
+    Reference:
+        LAC: Sadinle et al., "Least Ambiguous Set-Valued Classifiers with
+        Bounded Error Levels", JASA 2019. APS: Romano et al., "Classification
+        with Valid and Adaptive Coverage", NeurIPS 2020. RAPS: Angelopoulos et
+        al., "Uncertainty Sets for Image Classifiers using Conformal
+        Prediction", ICLR 2021. Temperature: Xi et al., "Does Confidence
+        Calibration Improve Conformal Prediction?", TMLR 2025.
+    """
+
+    settings = (
+        "method",
+        "coverage",
+        "temperature",
+        "penalty",
+        "free_ranks",
+        "seed",
+    )
+
+    def __init__(
+        self,
+        *,
+        method: str = "lac",
+        coverage: float = 0.9,
+        temperature: float | str = 1.0,
+        penalty: float = 0.01,
+        free_ranks: int = 5,
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if method not in METHODS:
+            raise ValueError(
+                f"`method` must be one of {METHODS}. Received: {method!r}."
+            )
+        if not 0 < coverage < 1:
+            raise ValueError(
+                "`coverage` must be between 0 and 1. "
+                f"Received: coverage={coverage}."
+            )
+        if temperature != "fit" and (
+            isinstance(temperature, str) or not 0 < temperature < math.inf
+        ):
+            raise ValueError(
+                '`temperature` must be a number above 0, or "fit". '
+                f"Received: temperature={temperature!r}."
+            )
+        if not penalty >= 0 or not free_ranks >= 0:
+            raise ValueError(
+                "`penalty` and `free_ranks` must be at least 0. Received: "
+                f"penalty={penalty}, free_ranks={free_ranks}."
+            )
+        self.method = method
+        self.coverage = coverage
+        self.temperature = temperature
+        self.penalty = penalty
+        self.free_ranks = free_ranks
+        self.seed = seed
+
+    def build(self, input_shape: tuple) -> None:
+        self._add("threshold", -math.inf)
+        fixed = self.temperature != "fit"
+        self._add("used_temperature", self.temperature if fixed else 1.0)
+        self.built = True
+
+    def call(self, logits: Tensor) -> Tensor:
+        z = classes(logits) / self.used_temperature
+        return self._conformity(ops.log_softmax(z, axis=-1), ops) >= (
+            self.threshold
+        )
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        return (*input_shape[:-1], max(2, input_shape[-1]))
+
+    def solve(self, logits: np.ndarray, labels: np.ndarray) -> tuple:
+        temperature, used = self.temperature, np.ones(len(labels), bool)
+        if temperature == "fit":
+            order = np.random.default_rng(self.seed).permutation(len(labels))
+            used[order[: max(1, int(TUNING * len(labels)))]] = False
+            temperature = self._smallest_sets(logits[~used], labels[~used])
+        if not used.any():
+            raise ValueError(
+                'With `temperature="fit"` at least 2 samples are needed. '
+                f"Received: {len(labels)}."
+            )
+        conformity = self._at(logits[used], temperature)
+        threshold, rank = self._threshold(conformity, labels[used])
+        n = int(used.sum())
+        if rank > n:
+            warnings.warn(
+                f"{n} samples are too few for a coverage of {self.coverage}: "
+                "every set holds all classes. Use at least "
+                f"{_least_samples(self.coverage)}.",
+                stacklevel=3,
+            )
+        sizes = (conformity >= threshold).sum(axis=1)
+        return (
+            {"threshold": threshold, "used_temperature": temperature},
+            {
+                "num_samples_for_threshold": n,
+                "expected_coverage": min(rank / (n + 1), 1.0),
+                "mean_size": float(sizes.mean()),
+                "temperature": float(temperature),
+            },
+        )
+
+    def _threshold(self, conformity, labels):
+        """The conformity that a class needs, and its rank."""
+        n = len(labels)
+        # Not in floating point, where 0.07 * 100 is above 7.
+        rank = math.ceil((n + 1) * Fraction(str(self.coverage)))
+        if rank > n:
+            return -np.inf, rank
+        own = np.sort(conformity[np.arange(n), labels])[::-1]
+        value = float(own[rank - 1])
+        # Towards more coverage, by what float32 may round off: of a logarithm
+        # near 0, and of a sum of probabilities that may be tiny.
+        size = abs(value)
+        slack = 1e-6 * max(1.0, size) if self.method == "lac" else 1e-5 * size
+        return value - slack, rank
+
+    def _at(self, logits, temperature):
+        log_p = arrays.log_softmax(logits / temperature)
+        return self._conformity(log_p, np)
+
+    def _smallest_sets(self, logits, labels):
+        def size(temperature):
+            conformity = self._at(logits, temperature)
+            threshold, _ = self._threshold(conformity, labels)
+            return (conformity >= threshold).sum(), abs(np.log(temperature))
+
+        return float(min(TEMPERATURES, key=size))
+
+    def _conformity(self, log_p, xp):
+        """Minus the score but for a constant: large for likely classes.
+
+        The sums of APS are those of the lower ranks: in float32, those of the
+        higher ranks would all come to 1.
+        """
+        if self.method == "lac":
+            return log_p
+        order = xp.argsort(-log_p, axis=-1)
+        rank = xp.argsort(order, axis=-1)
+        ascending = xp.flip(xp.take_along_axis(xp.exp(log_p), order, -1), -1)
+        below = xp.flip(xp.cumsum(ascending, axis=-1) - ascending, -1)
+        tail = xp.take_along_axis(below, rank, -1)
+        if self.method == "aps":
+            return tail
+        above = xp.maximum(rank + 1 - self.free_ranks, 0)
+        if xp is ops:
+            above = ops.cast(above, tail.dtype)
+        return tail - self.penalty * above
+
+
+def _least_samples(coverage):
+    """Smallest n with `ceil((n + 1) coverage) <= n`."""
+    coverage = Fraction(str(coverage))
+    return math.ceil(coverage / (1 - coverage))

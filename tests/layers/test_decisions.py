@@ -1,0 +1,279 @@
+"""Conformal sets and the risk threshold: oracles and guarantees."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from tests.helpers import to_numpy
+from tests.layers.generated import generated
+
+layers = kc.layers
+# Of logits: method and T; score at the threshold, coverage and mean size of
+# rows 500 to 2499.
+SETS = {
+    ("lac", 1.0): (0.936774303879, 0.8875, 1.652),
+    ("aps", 1.0): (0.999937311082, 0.908, 2.7325),
+    ("lac", 1.97593901124): (0.831938518512, 0.8835, 1.631),
+    ("aps", 1.97593901124): (0.992230554843, 0.9175, 2.691),
+}
+# Target risk: confidence at the threshold, accepted, errors, bound.
+THRESHOLDS = {
+    0.2: (0.828931439505, 335, 53, 0.194738344579),
+    0.15: (0.917220740552, 270, 29, 0.143552033367),
+    0.1: (0.98722938833, 160, 8, 0.0884062075568),
+}
+
+
+def data():
+    logits, labels = generated(2500)
+    return logits[:500], labels[:500], logits[500:], labels[500:]
+
+
+@pytest.mark.parametrize("method, temperature", SETS)
+def test_sets_of_the_generated_set(method, temperature):
+    z, y, rest, truth = data()
+    layer = layers.ConformalSets(method=method, temperature=temperature)
+    sets = to_numpy(layer.adapt(z, y)(rest))
+    score, coverage, size = SETS[method, temperature]
+    threshold = float(to_numpy(layer.threshold))
+    found = 1 - np.exp(threshold) if method == "lac" else 1 - threshold
+    assert found == pytest.approx(score, abs=2e-6)
+    assert sets.dtype == bool and sets.shape == (2000, 5)
+    assert sets[np.arange(2000), truth].mean() == pytest.approx(coverage)
+    assert sets.sum(axis=1).mean() == pytest.approx(size)
+
+
+def test_scores_by_hand():
+    log_p = np.log([[0.15, 0.5, 0.05, 0.3]])
+    aps = layers.ConformalSets(method="aps")._conformity(log_p, np)
+    np.testing.assert_allclose(1 - aps, [[0.95, 0.5, 1.0, 0.8]])
+    raps = layers.ConformalSets(method="raps", penalty=0.1, free_ranks=1)
+    np.testing.assert_allclose(
+        1 - raps._conformity(log_p, np), [[1.15, 0.5, 1.3, 0.9]]
+    )
+
+
+@pytest.mark.parametrize("method", ["lac", "aps", "raps"])
+def test_coverage_is_what_was_asked_for(method):
+    # Over 400 calibration sets of 99 samples: 0.9, and not below.
+    rng = np.random.default_rng(0)
+    covered = []
+    for _ in range(400):
+        z = 2 * rng.normal(size=(299, 4))
+        y = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+        layer = layers.ConformalSets(method=method)
+        weights, _ = layer.solve(z[:99], y[:99])
+        sets = layer._at(z[99:], 1.0) >= weights["threshold"]
+        covered.append(sets[np.arange(200), y[99:]].mean())
+    # The variance is that of Beta(90, 10), and of 200 test samples.
+    mean, error = np.mean(covered), np.sqrt((0.0009 + 0.00045) / 400)
+    assert mean > 0.9 - 4 * error
+    if method != "aps":  # its scores of sure samples tie at 1
+        assert mean < 0.9 + 0.01 + 4 * error
+
+
+@pytest.mark.parametrize("coverage, rank", [(0.07, 7), (0.9, 90), (0.99, 99)])
+def test_the_rank_is_not_rounded(coverage, rank):
+    layer = layers.ConformalSets(coverage=coverage)
+    conformity = np.arange(99.0)[:, None]
+    threshold, found = layer._threshold(conformity, np.zeros(99, int))
+    assert found == rank
+    assert threshold == pytest.approx(99 - rank, abs=1e-3)
+
+
+def test_too_few_samples_give_all_classes():
+    z, y, rest, _ = data()
+    layer = layers.ConformalSets()
+    with pytest.warns(UserWarning, match="Use at least 9"):
+        layer.adapt(z[:8], y[:8])
+    assert to_numpy(layer(rest)).all()
+    assert layer.record["expected_coverage"] == 1.0
+    layer.adapt(z[:9], y[:9])
+    assert layer.record["expected_coverage"] == 0.9
+
+
+def test_a_temperature_of_its_own_makes_smaller_sets():
+    z, y, rest, truth = data()
+    plain = layers.ConformalSets(method="aps").adapt(z, y)
+    fitted = layers.ConformalSets(method="aps", temperature="fit")
+    fitted.adapt(z, y)
+    assert fitted.record["num_samples_for_threshold"] == 400
+    sets = to_numpy(fitted(rest))
+    assert sets.sum() < to_numpy(plain(rest)).sum()
+    assert sets[np.arange(2000), truth].mean() > 0.86
+
+
+@pytest.mark.parametrize("target", THRESHOLDS)
+def test_thresholds_of_the_generated_set(target):
+    z, y, rest, truth = data()
+    layer = layers.RiskThreshold(target_risk=target).adapt(z, y)
+    confidence, accepted, errors, bound = THRESHOLDS[target]
+    assert layer.record["accepted"] == accepted
+    assert layer.record["errors"] == errors
+    assert layer.record["risk_bound"] == pytest.approx(bound, rel=1e-9)
+    threshold = float(to_numpy(layer.threshold))
+    assert 1 / (1 + np.exp(-threshold)) == pytest.approx(confidence, rel=1e-5)
+    found = to_numpy(layer(z))
+    assert (found >= 0).sum() == accepted
+    assert (found[found >= 0] != y[found >= 0]).sum() == errors
+    found = to_numpy(layer(rest))
+    taken = found >= 0
+    assert (found[taken] == rest.argmax(axis=1)[taken]).all()
+    assert (found[taken] != truth[taken]).mean() < target
+
+
+def test_no_threshold_rejects_everything():
+    z, y, rest, _ = data()
+    layer = layers.RiskThreshold(target_risk=0.05)
+    with pytest.warns(UserWarning, match="59 accepted samples are needed"):
+        layer.adapt(z, y)
+    assert (to_numpy(layer(rest)) == -1).all()
+    assert layer.record["accepted"] == 0
+
+
+def test_the_bound_is_clopper_and_pearsons():
+    from keras_calib.layers import _risk_threshold as module
+
+    for errors, count, expected in (
+        (0, 59, 0.0495076098882),
+        (0, 58, 0.0503393383304),
+        (3, 200, 0.0383097084986),
+        (4, 200, 0.0451804149947),
+    ):
+        found = module._upper_bound(errors, count, 0.05)
+        assert found == pytest.approx(expected, rel=1e-10)
+    for target, delta, needed in (
+        (0.05, 0.05, 59),
+        (0.01, 0.05, 299),
+        (0.1, 0.1, 22),
+        (0.02, 0.001, 342),
+    ):
+        assert module._least_samples(target, delta) == needed
+
+
+def test_the_risk_is_kept_in_nine_of_ten_calibrations():
+    # Confidence c is uniform, a prediction wrong with probability (1 - c) / 2,
+    # so that the risk above t is (1 - t) / 4.
+    rng = np.random.default_rng(0)
+    layer = layers.RiskThreshold(target_risk=0.1, confidence=0.9)
+    bad = coverage = 0.0
+    for _ in range(1000):
+        c = rng.random(500)
+        wrong = rng.random(500) < (1 - c) / 2
+        threshold, _ = layer._threshold(c, wrong)
+        bad += (1 - threshold) / 4 > 0.1 and threshold < 1
+        coverage += max(1 - threshold, 0.0)
+    # 0.037 and 0.157 in 2,000 repetitions.
+    assert bad / 1000 < 0.1
+    assert coverage / 1000 == pytest.approx(0.157, abs=0.03)
+
+
+def test_normalized_logits():
+    from keras_calib.layers import _risk_threshold as module
+
+    z = generated(500)[0].astype("float64")
+    for exponent, expected in ((1, 0.248070192237), (4, 0.653235855966)):
+        found = module._normalized(z, exponent, np)[0]
+        assert found == pytest.approx(expected, rel=1e-9)
+    z, y, _, _ = data()
+    layer = layers.RiskThreshold(target_risk=0.2, score="logit_norm")
+    layer.adapt(z, y)
+    assert layer.record["num_samples_for_threshold"] == 400
+    # On this set no norm ranks better than the confidence.
+    assert layer.record["exponent"] == 0
+    with pytest.raises(ValueError, match="two classes"):
+        layers.RiskThreshold(score="logit_norm").adapt(z[:, :2], y % 2)
+
+
+def test_a_norm_that_ranks_better_is_taken():
+    # The labels follow the direction of the logits, whose length is noise.
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(4000, 5))
+    z *= 4 / np.linalg.norm(z - z.mean(axis=1)[:, None], axis=1)[:, None]
+    y = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    z *= np.exp(rng.normal(size=(4000, 1)))
+    taken = {}
+    for score in ("confidence", "logit_norm"):
+        layer = layers.RiskThreshold(target_risk=0.1, score=score)
+        layer.adapt(z[:2000], y[:2000])
+        found = to_numpy(layer(z[2000:]))
+        taken[score] = (found >= 0).mean()
+    assert layer.record["exponent"] > 0
+    assert taken["logit_norm"] > taken["confidence"] + 0.05
+    wrong = (found != y[2000:])[found >= 0]
+    # Of these samples; the promise is about all that could come.
+    assert wrong.mean() < 0.1 + 3 * np.sqrt(0.09 / len(wrong))
+
+
+MAKE = {
+    "sets": lambda: layers.ConformalSets(method="raps", coverage=0.8),
+    "threshold": lambda: layers.RiskThreshold(target_risk=0.2),
+}
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_in_a_model_and_its_file(name, tmp_path):
+    z, y, rest, _ = data()
+    layer = MAKE[name]().adapt(z, y)
+    expected = to_numpy(layer(rest))
+    inputs = keras.Input((5,))
+    model = keras.Model(inputs, layer(inputs))
+    np.testing.assert_array_equal(model.predict(rest, verbose=0), expected)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again.predict(rest, verbose=0), expected)
+    assert again.layers[-1].record == layer.record
+    assert again.layers[-1].get_config() == layer.get_config()
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_one_sigmoid_is_two_classes(name):
+    z, y, _, _ = data()
+    keep = y < 2
+    margin = (z[keep, 1] - z[keep, 0])[:, None]
+    two = np.concatenate([np.zeros_like(margin), margin], axis=1)
+    single = MAKE[name]().adapt(margin, y[keep])
+    double = MAKE[name]().adapt(two, y[keep])
+    np.testing.assert_array_equal(
+        to_numpy(single(margin)), to_numpy(double(two))
+    )
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_what_voids_the_guarantee_is_refused(name):
+    z, y, _, _ = data()
+    layer = MAKE[name]()
+    weights = np.ones(500)
+    weights[:100] = 0
+    expected = MAKE[name]().adapt(z[100:], y[100:])
+    layer.adapt(z, y, weights)
+    assert layer.record == expected.record
+    before = layer.get_config()
+    for arguments, message in (
+        ((z, y, np.arange(500) + 1.0), "equal weight"),
+        ((z, np.full((500, 5), 0.2)), "soft labels"),
+        ((z.reshape(50, 10, 5), y.reshape(50, 10)), "one row per sample"),
+        ((z, y + 1), "from 1 to 5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            layer.adapt(*arguments)
+    assert layer.get_config() == before
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: layers.ConformalSets(method="thr"), "method"),
+        (lambda: layers.ConformalSets(coverage=1.0), "coverage"),
+        (lambda: layers.ConformalSets(temperature="best"), "temperature"),
+        (lambda: layers.ConformalSets(temperature=0), "temperature"),
+        (lambda: layers.ConformalSets(penalty=-1), "penalty"),
+        (lambda: layers.RiskThreshold(target_risk=0), "target_risk"),
+        (lambda: layers.RiskThreshold(confidence=1), "confidence"),
+        (lambda: layers.RiskThreshold(score="margin"), "score"),
+    ],
+)
+def test_bad_arguments(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
