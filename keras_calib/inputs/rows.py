@@ -112,18 +112,18 @@ class Rows:
         return ops.exp(self.shifted)
 
     @functools.cached_property
-    def total(self):
+    def partition(self):
         """Sum of `exponentials`, `(n,)`."""
         return ops.sum(self.exponentials, axis=-1)
 
     @functools.cached_property
-    def log_total(self):
-        return ops.log(self.total)
+    def log_partition(self):
+        return ops.log(self.partition)
 
     @functools.cached_property
     def log_probabilities(self):
         """`log p`, finite: 0 times that of a class that is ruled out is 0."""
-        return self.shifted - self.log_total[:, None]
+        return self.shifted - self.log_partition[:, None]
 
     def log_probability(self, index):
         """Of the class `index[i]` in each row, `(n,)`.
@@ -131,7 +131,7 @@ class Rows:
         The whole matrix of logarithms is never made, nor its gradient, which
         halves the cost of a compiled cross-entropy.
         """
-        return pick(self.logits, index) - self.largest - self.log_total
+        return pick(self.logits, index) - self.largest - self.log_partition
 
     @functools.cached_property
     def probabilities(self):

@@ -83,16 +83,28 @@ def _avuc(rows, threshold, stop_gradient):
 def accuracy_versus_uncertainty(
     importance, correct, uncertain, certain, h
 ) -> Tensor:
-    """`log(1 + (AU + IC) / (AC + IU))` from the parts of each sample."""
+    """`log(1 + (AU + IC) / (AC + IU))` from the parts of each sample.
+
+    Args:
+        importance: what each sample counts, `(n,)`, as all that follow.
+        correct: 0 or 1.
+        uncertain: how uncertain it is, in `[0, 1]`.
+        certain: `1 - uncertain`.
+        h: its entropy, in nats.
+
+    Returns:
+        A scalar >= 0.
+    """
     # tanh h and 1 - tanh h; the difference would lose the digits of a large h.
     e = ops.exp(-2.0 * h)
     unsure = uncertain * -ops.expm1(-2.0 * h) / (1.0 + e)
     sure = certain * 2.0 * e / (1.0 + e)
-    wrong = 1.0 - correct
-    desired = ops.sum(importance * (correct * sure + wrong * unsure))
-    undesired = ops.sum(importance * (correct * unsure + wrong * sure))
+    ac, au = correct * sure, correct * unsure
+    ic, iu = (1.0 - correct) * sure, (1.0 - correct) * unsure
+    desired = ops.sum(importance * (ac + iu))
     # Finite also where no sample is as desired.
-    return ops.log1p(undesired / ops.where(desired > 1e-5, desired, 1e-5))
+    desired = ops.where(desired > 1e-5, desired, 1e-5)
+    return ops.log1p(ops.sum(importance * (au + ic)) / desired)
 
 
 def _check(threshold):

@@ -45,7 +45,7 @@ def mmce(
         labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
             A soft label counts as its largest entry.
         logits: scores before softmax, shape `(..., num_classes)`.
-        weighted: normalize correct and wrong samples apart; 0 where one of
+        weighted: normalize correct and wrong samples separately; 0 where one of
             the two is missing.
         kernel_width: float >= 0.01.
         squared: no root, as in the authors' code of the plain form.
@@ -177,7 +177,7 @@ class MMCE(PenalizedLoss):
     """Primary loss plus `weight` times the `mmce` of the batch.
 
     Args:
-        weighted: normalize correct and wrong samples apart.
+        weighted: normalize correct and wrong samples separately.
         kernel_width: float >= 0.01.
         weight: float, `lambda` of the paper. Published runs use 1 to 10.
         primary: the loss to regularize; see `PenalizedLoss`.

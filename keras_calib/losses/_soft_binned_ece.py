@@ -73,16 +73,18 @@ def soft_binned_ece(
         Karandikar et al., "Soft Calibration Objectives for Neural Networks",
         NeurIPS 2021, arXiv:2108.00106, eqs. 11 and 12.
     """
-    arguments = _checked(
+    bin_range = tuple(bin_range)
+    _check(num_bins, temperature, norm, form, bin_range)
+    rows = as_rows(labels, logits, sample_weight)
+    return _soft_binned_ece(
+        rows,
         num_bins=num_bins,
         temperature=temperature,
         norm=norm,
         form=form,
         squared=squared,
-        bin_range=tuple(bin_range),
+        bin_range=bin_range,
     )
-    rows = as_rows(labels, logits, sample_weight)
-    return _soft_binned_ece(rows, **arguments)
 
 
 def _soft_binned_ece(
@@ -105,8 +107,7 @@ def _soft_binned_ece(
     return error if squared else root(error, norm)
 
 
-def _checked(*, num_bins, temperature, norm, form, squared, bin_range):
-    """The arguments themselves, or an error that says which one is wrong."""
+def _check(num_bins, temperature, norm, form, bin_range):
     require(
         num_bins >= 1 and num_bins == int(num_bins),
         "`num_bins` must be a whole number of at least 1.",
@@ -137,14 +138,6 @@ def _checked(*, num_bins, temperature, norm, form, squared, bin_range):
         "The default is (0.0, 1.0).",
         bin_range=bin_range,
     )
-    return {
-        "num_bins": num_bins,
-        "temperature": temperature,
-        "norm": norm,
-        "form": form,
-        "squared": squared,
-        "bin_range": bin_range,
-    }
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -194,15 +187,15 @@ class SoftBinnedECE(PenalizedLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
+        bin_range = tuple(bin_range)
+        _check(num_bins, temperature, norm, form, bin_range)
         self.keep(
-            **_checked(
-                num_bins=num_bins,
-                temperature=temperature,
-                norm=norm,
-                form=form,
-                squared=squared,
-                bin_range=tuple(bin_range),
-            )
+            num_bins=num_bins,
+            temperature=temperature,
+            norm=norm,
+            form=form,
+            squared=squared,
+            bin_range=bin_range,
         )
 
     def penalty(self, rows: Rows) -> Tensor:

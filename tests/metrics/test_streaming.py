@@ -146,7 +146,7 @@ def test_logits_half_precision_and_one_hot_labels(name):
 @pytest.mark.parametrize("name", ALL)
 def test_what_cannot_be_raised_in_compiled_code_is_nan(name):
     metric = ALL[name]()
-    metric._checked = True  # as after a first batch, or in compiled code
+    metric._values_seen = True  # as after a first batch, or in compiled code
     metric.update_state([0, 1], [[0.5, 0.5, 0.3], [0.2, 0.3, 0.5]])
     assert np.isnan(value(metric))
 
