@@ -159,7 +159,7 @@ def calibrate(
                 class_loss_scaling,
                 affine=fuse,
             )
-            checks.warn_if_known(model, accuracy, len(samples.labels))
+            checks.warn_if_trained_on(model, accuracy, len(samples.labels))
         layer.record = CalibrationRecord(
             **record,
             logits_source=logits_source,
