@@ -193,7 +193,7 @@ class AdaFocalSchedule(PredictingCallback):
 
     def _update(self, num_epochs):
         table = self._loss.table
-        read = self.predict()
+        read = self.predictions()
         if read is None:
             return
         if not len(read.labels):

@@ -122,7 +122,7 @@ def calibration_errors(
         and Smith, "Increasing the Reliability of Reliability Diagrams", 2007,
         section 3.
     """
-    check_bins(num_bins, threshold)
+    check_bins_and_threshold(num_bins, threshold)
     check_names(metrics)
     _check_intervals(num_resamples, confidence_level, interval)
     data = read_predictions(
@@ -150,7 +150,7 @@ def calibration_errors(
     return errors
 
 
-def check_bins(num_bins, threshold):
+def check_bins_and_threshold(num_bins, threshold):
     """Raise `ValueError` if an argument is out of range."""
     if num_bins < 1 or not 0 <= threshold < 1:
         raise ValueError(

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from keras_calib._typing import ArrayLike
-from keras_calib.evaluation.calibration_errors import check_bins
+from keras_calib.evaluation.calibration_errors import check_bins_and_threshold
 from keras_calib.evaluation.named_errors import BINARY
 from keras_calib.evaluation.named_errors import CLASSWISE
 from keras_calib.evaluation.named_errors import TOP_LABEL
@@ -101,7 +101,7 @@ def consistency_test(
         Diagrams", 2007, section 3; Vaicenavicius et al., "Evaluating model
         calibration in classification", AISTATS 2019, section 5.
     """
-    check_bins(num_bins, threshold)
+    check_bins_and_threshold(num_bins, threshold)
     _check(metric, num_draws, confidence_level)
     data = read_predictions(
         labels, probabilities, sample_weight, from_logits, axis, ignore_class

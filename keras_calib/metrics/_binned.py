@@ -97,12 +97,17 @@ class BinnedMetric(CalibrationMetric):
             for column in self.per_event(*events)
         ]
         self.add_to("sums", ops.convert_to_tensor(np.array(sums, "float32")))
+        self.add_totals(events[2])
 
     def update_rows(self, rows: Rows) -> None:
         events = self.events(rows)
         index = interval_index(events[0], self.edges)
         columns = ops.stack(self.per_event(*events))
         self.add_to("sums", bin_sums(columns, index, self.num_cells))
+        self.add_totals(events[2])
+
+    def add_totals(self, weight: Tensor) -> None:
+        """Add to sums over all events, where an error has such."""
 
     def per_event(
         self, confidence: Tensor, correct: Tensor, weight: Tensor
