@@ -1,4 +1,4 @@
-"""The temperature with the smallest negative log-likelihood, in a few passes.
+"""Temperature scaling: the least negative log-likelihood, in a few passes.
 
 NLL is convex in `beta = 1 / T`. Newton's method in `u = log beta`, kept inside
 a bracket, needs 4 to 6 evaluations from any start. Each evaluation is one pass
