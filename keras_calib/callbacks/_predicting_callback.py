@@ -173,8 +173,8 @@ class PredictingCallback(keras.callbacks.Callback):
 
     def _batches(self, data):
         if not isinstance(data, tuple):
-            return batches.batches(data, batch_size=self.batch_size)
-        return batches.batches(*data, batch_size=self._batch_size())
+            return batches.as_batches(data, batch_size=self.batch_size)
+        return batches.as_batches(*data, batch_size=self._batch_size())
 
     def _predict_batches(self, source):
         """Run the model over batches, and leave its states as they were."""

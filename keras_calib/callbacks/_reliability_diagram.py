@@ -37,9 +37,9 @@ class ReliabilityDiagram(PredictingCallback):
         axis: the class axis of the predictions.
 
     Raises:
-        ValueError: If `every` or `num_bins` is below 1, or data cannot be read
+        ValueError: if `every` or `num_bins` is below 1, or data cannot be read
             after each epoch; in `fit`, for bad input.
-        ImportError: If matplotlib is missing, or TensorFlow with
+        ImportError: if matplotlib is missing, or TensorFlow with
             `tensorboard=True`, when the callback is created.
 
     Example:

@@ -45,7 +45,7 @@ class Batches:
         return for_model(first[0])
 
 
-def batches(x, y=None, sample_weight=None, *, batch_size=None, steps=None):
+def as_batches(x, y=None, sample_weight=None, *, batch_size=None, steps=None):
     """Iterate over data once.
 
     Args:

@@ -102,7 +102,7 @@ def calibration_errors(
         between `<name>_floor_low` and `<name>_floor_high`.
 
     Raises:
-        ValueError: If the input is invalid.
+        ValueError: if the input is invalid.
 
     Example:
         >>> import numpy as np, keras_calib as kc
@@ -118,9 +118,9 @@ def calibration_errors(
 
     Reference:
         For the bootstrap: Efron and Tibshirani, "An Introduction to the
-        Bootstrap", 1993, sections 13.3 and 13.4. For the noise floor: Broecker
+        Bootstrap", 1993, Sections 13.3 and 13.4. For the noise floor: Broecker
         and Smith, "Increasing the Reliability of Reliability Diagrams", 2007,
-        section 3.
+        Section 3.
     """
     check_bins_and_threshold(num_bins, threshold)
     check_names(metrics)

@@ -81,7 +81,7 @@ def consistency_test(
         `num_draws`.
 
     Raises:
-        ValueError: If the input is invalid.
+        ValueError: if the input is invalid.
 
     Example:
         >>> import numpy as np, keras_calib as kc
@@ -98,8 +98,8 @@ def consistency_test(
 
     Reference:
         Broecker and Smith, "Increasing the Reliability of Reliability
-        Diagrams", 2007, section 3; Vaicenavicius et al., "Evaluating model
-        calibration in classification", AISTATS 2019, section 5.
+        Diagrams", 2007, Section 3; Vaicenavicius et al., "Evaluating model
+        calibration in classification", AISTATS 2019, Section 5.
     """
     check_bins_and_threshold(num_bins, threshold)
     _check(metric, num_draws, confidence_level)

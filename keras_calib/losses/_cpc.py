@@ -143,24 +143,20 @@ def _over_pairs(pair_terms, z, *others):
         gains: `(n, num_classes)`.
     """
     n = z.shape[-1]
+    tensors = [(x, ops.concatenate([x, x], axis=-1)) for x in (z, *others)]
 
-    def doubled(x):
-        return ops.concatenate([x, x], axis=-1)
-
-    def shifted(twice, start):
-        return ops.slice(twice, (0, start), ops.shape(z))
-
-    tensors = [(x, doubled(x)) for x in (z, *others)]
+    def shifted(doubled, start):
+        return ops.slice(doubled, (0, start), ops.shape(z))
 
     def body(shift, sums):
         value, gains = sums
         # With an even number of classes the last shift meets each pair twice.
         weight = ops.cast(ops.where(2 * shift == n, 0.5, 1.0), z.dtype)
         found, gain = pair_terms(
-            weight, *(x - shifted(twice, shift) for x, twice in tensors)
+            weight, *(x - shifted(doubled, shift) for x, doubled in tensors)
         )
-        given_back = shifted(doubled(gain), n - shift)
-        return value + found, gains + gain - given_back
+        doubled = ops.concatenate([gain, gain], axis=-1)
+        return value + found, gains + gain - shifted(doubled, n - shift)
 
     start = ops.zeros_like(z[:, 0]), ops.zeros_like(z)
     return _loop(1, n // 2 + 1, body, start)

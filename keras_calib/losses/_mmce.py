@@ -45,13 +45,13 @@ def mmce(
         labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
             A soft label counts as its largest entry.
         logits: scores before softmax, shape `(..., num_classes)`.
+        sample_weight: `None`, or one weight per sample, shape `(...)`.
         weighted: normalize correct and wrong samples separately; 0 where one of
             the two is missing.
         kernel_width: float >= 0.01.
         squared: no root, as in the authors' code of the plain form.
         double_normalized: divide the weighted form by the numbers of pairs
             twice, as the authors' code does.
-        sample_weight: `None`, or one weight per sample, shape `(...)`.
 
     Returns:
         A scalar in `[0, 2]`.

@@ -46,6 +46,7 @@ def soft_binned_ece(
         labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
             A soft label counts as its largest entry.
         logits: scores before softmax, shape `(..., num_classes)`.
+        sample_weight: `None`, or one weight per sample, shape `(...)`.
         num_bins: int >= 1.
         temperature: float > 0, how much bins overlap. `1 / (log(f)
             num_bins^2)` gives a sample at the center of a bin the share `1/f`
@@ -55,7 +56,6 @@ def soft_binned_ece(
         squared: no root, as in the authors' code of the label form.
         bin_range: two floats, where the bins start and end; `(1 / C, 1)` in
             the authors' code of the label form.
-        sample_weight: `None`, or one weight per sample, shape `(...)`.
 
     Returns:
         A scalar in `[0, 1]`.
@@ -73,8 +73,7 @@ def soft_binned_ece(
         Karandikar et al., "Soft Calibration Objectives for Neural Networks",
         NeurIPS 2021, arXiv:2108.00106, eqs. 11 and 12.
     """
-    bin_range = tuple(bin_range)
-    _check(num_bins, temperature, norm, form, bin_range)
+    _check(num_bins, temperature, norm, form, tuple(bin_range))
     rows = as_rows(labels, logits, sample_weight)
     return _soft_binned_ece(
         rows,
@@ -83,7 +82,7 @@ def soft_binned_ece(
         norm=norm,
         form=form,
         squared=squared,
-        bin_range=bin_range,
+        bin_range=tuple(bin_range),
     )
 
 
@@ -187,15 +186,14 @@ class SoftBinnedECE(PenalizedLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
-        bin_range = tuple(bin_range)
-        _check(num_bins, temperature, norm, form, bin_range)
+        _check(num_bins, temperature, norm, form, tuple(bin_range))
         self.keep(
             num_bins=num_bins,
             temperature=temperature,
             norm=norm,
             form=form,
             squared=squared,
-            bin_range=bin_range,
+            bin_range=tuple(bin_range),
         )
 
     def penalty(self, rows: Rows) -> Tensor:

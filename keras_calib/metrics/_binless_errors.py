@@ -34,7 +34,7 @@ class KSCalibrationError(BinnedMetric):
             `CalibrationMetric`.
 
     Raises:
-        ValueError: If the input is invalid.
+        ValueError: if the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -45,7 +45,7 @@ class KSCalibrationError(BinnedMetric):
 
     Reference:
         Gupta et al., "Calibration of Neural Networks using Splines", ICLR
-        2021, section 3.1.
+        2021, Section 3.1.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -77,7 +77,7 @@ class SmoothCalibrationError(CalibrationMetric):
             `CalibrationMetric`.
 
     Raises:
-        ValueError: If an argument is out of range or the input is invalid.
+        ValueError: if an argument is out of range or the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -88,7 +88,7 @@ class SmoothCalibrationError(CalibrationMetric):
 
     Reference:
         Blasiok and Nakkiran, "Smooth ECE: Principled Reliability Diagrams via
-        Kernel Smoothing", ICLR 2024, sections 3 and 4.
+        Kernel Smoothing", ICLR 2024, Sections 3 and 4.
     """
 
     settings = ("bandwidth",)

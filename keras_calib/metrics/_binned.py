@@ -119,7 +119,11 @@ class BinnedMetric(CalibrationMetric):
         return columns
 
     def bins(self, sums=None):
-        """The sums as `Bins`; cells are merged to bins of equal mass."""
+        """The sums as `Bins`; cells are merged to bins of equal mass.
+
+        Not for KS and sweep, which merge cells in another way, or for the
+        label-binned error, which has other sums.
+        """
         sums = self.sums("sums") if sums is None else sums
         if self.binning == "mass":
             sums = histogram.merge_cells(sums, self.num_bins)

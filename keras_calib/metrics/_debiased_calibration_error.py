@@ -49,7 +49,7 @@ class DebiasedCalibrationError(BinnedMetric):
             `CalibrationMetric`.
 
     Raises:
-        ValueError: If an argument is out of range or the input is invalid.
+        ValueError: if an argument is out of range or the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -62,7 +62,7 @@ class DebiasedCalibrationError(BinnedMetric):
 
     Reference:
         Kumar et al., "Verified Uncertainty Calibration", NeurIPS 2019,
-        section 4. Norm 1: its section 4 without the sampling.
+        Section 4. Norm 1: its Section 4 without the sampling.
     """
 
     settings = ("num_bins", "binning", "norm")
