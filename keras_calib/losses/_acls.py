@@ -226,7 +226,7 @@ class ACLS(PenalizedLoss):
 
     def penalty(self, rows: Rows) -> Tensor:
         require(
-            self.reference == "min" or rows.from_logits,
+            self.reference == "min" or rows.own_logits,
             '`ACLS(reference="zero")` measures from a logit of zero, and '
             "probabilities do not tell where zero was.",
             "End the model without softmax and pass `from_logits=True`, or "

@@ -36,11 +36,11 @@ def avuc(
         labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
             A soft label counts as its largest entry.
         logits: scores before softmax, shape `(..., num_classes)`.
+        sample_weight: `None`, or one weight per sample, shape `(...)`.
         threshold: float >= 0, in nats. The authors take it from validation
             data: halfway between the mean entropy of correct and of wrong
             samples.
         stop_gradient: hold the confidence `c` constant: AvUC-GS.
-        sample_weight: `None`, or one weight per sample, shape `(...)`.
 
     Returns:
         A scalar >= 0.
@@ -71,12 +71,9 @@ def _avuc(rows, threshold, stop_gradient):
     h = entropy(rows)
     uncertain = ops.cast(h > threshold, h.dtype)
     importance = correct * confidence + (1.0 - correct) * (1.0 - confidence)
+    importance = importance * rows.relative_weights
     return accuracy_versus_uncertainty(
-        importance * rows.relative_weights,
-        correct,
-        uncertain,
-        1.0 - uncertain,
-        h,
+        importance, correct, uncertain, 1.0 - uncertain, h
     )
 
 

@@ -332,10 +332,10 @@ class LossPart(keras.metrics.Mean):
             y_true, y_pred, sample_weight, mask_of(y_true, y_pred)
         )
         if self.part == "primary_loss":
-            terms = self.loss.primary_terms(rows)
+            per_row, batch = self.loss.primary_terms(rows)
         else:
-            terms = self.loss.penalty_terms(rows)
-        value = reduce(rows, *terms, mean_reduction(self.loss))
+            per_row, batch = self.loss.penalty_terms(rows)
+        value = reduce(rows, per_row, batch, mean_reduction(self.loss))
         # Batches count as in the loss that `fit` prints: by their length.
         super().update_state(value, sample_weight=ops.shape(y_pred)[0])
 

@@ -151,9 +151,7 @@ class InterleavedTraining(WrappedModel):
     def _parts_of(self, majority, held_out):
         """The primary loss over some rows and the penalty over others."""
         loss = self.loss
-        reduction = loss.reduction
-        if reduction != "sum":
-            reduction = mean_reduction(loss)
+        reduction = "sum" if loss.reduction == "sum" else mean_reduction(loss)
         primary = reduce(majority, *loss.primary_terms(majority), reduction)
         penalty = reduce(held_out, *loss.penalty_terms(held_out), reduction)
         self.show("primary_loss", primary, ops.sum(majority.counts))

@@ -9,8 +9,10 @@ from keras import ops
 from keras_calib import keras_private
 from keras_calib._typing import Tensor
 from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.tensors import from_the_left
 from keras_calib.keras_graph.composite import CompositeModel
 from keras_calib.keras_graph.endings import output_kind
+from keras_calib.losses._arguments import setting_of
 from keras_calib.models import _mutual_optimizer
 from keras_calib.models import _networks
 from keras_calib.models._divergence import reduced_divergence
@@ -182,8 +184,8 @@ class MutualLearning(CompositeModel):
         # Layers may have been unfrozen since the networks were given.
         _networks.check_distinct(_networks.named(self.networks))
         self._gives_logits = self._resolve_from_logits(loss)
-        self._axis = _networks.setting_of(loss, "axis", -1)
-        self._ignore_class = _networks.setting_of(loss, "ignore_class")
+        self._axis = setting_of(loss, "axis", -1)
+        self._ignore_class = setting_of(loss, "ignore_class")
         self._reduction = getattr(loss, "reduction", None)
         super().compile(
             self._optimizer(optimizer, auxiliary_optimizer), loss, **kwargs
@@ -201,7 +203,7 @@ class MutualLearning(CompositeModel):
         return _mutual_optimizer.combined(optimizer, auxiliary)
 
     def _resolve_from_logits(self, loss):
-        declared = _networks.setting_of(loss, "from_logits")
+        declared = setting_of(loss, "from_logits")
         known = _networks.gives_logits(self._kinds)
         if self.from_logits is not None:
             known = _networks.check_told(self._kinds, self.from_logits)
@@ -261,9 +263,7 @@ class MutualLearning(CompositeModel):
         terms = []
         for i, output in enumerate(outputs):
             label_weight, divergence_weight, peers = self._terms_of(i)
-            supervised = self._supervised(
-                label_weight, y, output, sample_weight
-            )
+            supervised = self._on_labels(label_weight, y, output, sample_weight)
             divergence = self._divergence(i, peers, log_p, masks, sample_weight)
             objective = supervised + divergence_weight * divergence
             terms.append((supervised, divergence, objective + penalties[i]))
@@ -291,7 +291,7 @@ class MutualLearning(CompositeModel):
         _networks.check_units(self.loss, y_pred.shape[self._axis])
         return outputs, penalties
 
-    def _supervised(self, factor, y, output, sample_weight):
+    def _on_labels(self, factor, y, output, sample_weight):
         """The loss of `compile`, times its factor."""
         # A tensor of value 0 may have another value in the next step.
         if isinstance(factor, float) and factor == 0:
@@ -325,9 +325,9 @@ class MutualLearning(CompositeModel):
         """
         if sample_weight is None or not ops.is_tensor(y_pred):
             return sample_weight
-        shape = list(ops.shape(y_pred))
-        del shape[self._axis]
-        return _networks.from_the_left(sample_weight, tuple(shape))
+        batch, lead = list(ops.shape(y_pred)), list(y_pred.shape)
+        del batch[self._axis], lead[self._axis]
+        return from_the_left(sample_weight, tuple(batch), tuple(lead))
 
     def _track(self, y_pred, **values):
         batch = ops.shape(y_pred)[0]
