@@ -7,7 +7,6 @@ import numpy as np
 
 from keras_calib.calibration import _checks as checks
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
-from keras_calib.calibration._record import SOURCES
 from keras_calib.data.predict import stateful_layers
 from keras_calib.data.predict import states_kept
 from keras_calib.inputs import arrays
@@ -98,7 +97,8 @@ def up_to_logits(model, from_logits, fuse, example):
     kind = endings.output_kind(model)
     if from_logits is not None:
         kind = "logits" if from_logits else "probabilities"
-    return Network(model, None, SOURCES[kind])
+    source = LOG_OF_PROBABILITIES if kind == "probabilities" else kind
+    return Network(model, None, source)
 
 
 def _computes_the_same(model, network, activation, example):

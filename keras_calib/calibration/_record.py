@@ -4,14 +4,10 @@ import dataclasses
 import pprint
 from typing import Any
 
-# `logits_source` by what the end of a model gives. Where an activation was
-# taken off, it is "before softmax" or "before sigmoid".
+# The `logits_source` of a model that gives probabilities. It is "logits" for
+# one that gives these, and "before softmax" or "before sigmoid" where an
+# activation was taken off.
 LOG_OF_PROBABILITIES = "log of probabilities"
-SOURCES = {
-    None: None,
-    "logits": "logits",
-    "probabilities": LOG_OF_PROBABILITIES,
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
