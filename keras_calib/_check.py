@@ -16,7 +16,7 @@ from keras_calib._check_compiled import metrics_of
 from keras_calib._check_compiled import setting
 from keras_calib._typing import ArrayLike
 from keras_calib.calibration._checks import check_model
-from keras_calib.data.batches import batches
+from keras_calib.data.batches import as_batches
 from keras_calib.data.batches import for_model
 from keras_calib.data.predict import may_mask
 from keras_calib.data.predict import outputs_and_mask
@@ -57,7 +57,7 @@ def check(
         says that nothing was found.
 
     Raises:
-        ValueError: if `model` is no model, or there is no batch.
+        ValueError: if `model` is not a model, or there is no batch.
 
     Example:
         >>> import keras, numpy as np, keras_calib as kc
@@ -84,7 +84,7 @@ pass `from_logits=False`.
 
 
 def _first_batch(x, y, sample_weight):
-    batch = next(iter(batches(x, y, sample_weight)), None)
+    batch = next(iter(as_batches(x, y, sample_weight)), None)
     if batch is None:
         raise ValueError("There is nothing to check: the data has no batch.")
     x, y, weight = batch
@@ -226,7 +226,7 @@ def _weights(sample_weight, mask, layout):
         except ValueError as error:
             findings.append(str(error))
     if mask is not None:
-        shape = rules.shape_per_row(mask.shape, layout.lead, "A mask")
+        shape = rules.shape_per_row(mask.shape, layout.lead, "Masks")
         rows = np.where(mask.reshape(shape), rows, 0.0)
     if rows.size and not rows.any():
         findings.append("All weights are 0: no sample of the batch counts.")
@@ -283,7 +283,7 @@ def _about_labels(y, layout, objects, weight, axis):
         yield (
             f"Labels must be the class ids 0 to {last}. Received: labels from "
             f"{ids.min()} to {ids.max()}, of which {wrong.sum()} in "
-            f"{len(ids)} are none."
+            f"{len(ids)} are not."
         )
         return
     void = int(strange[0])

@@ -6,7 +6,7 @@ import keras
 
 from keras_calib.keras_private import metric_names_of_compile
 from keras_calib.keras_private import metrics_of_compile
-from keras_calib.models._networks import setting_of
+from keras_calib.losses._arguments import setting_of
 
 LOSSES = keras.losses
 SPARSE = (
@@ -19,7 +19,7 @@ ROWS = (
     LOSSES.CategoricalFocalCrossentropy,
     LOSSES.categorical_focal_crossentropy,
 )
-BINARY = (
+BINARY_LOSSES = (
     LOSSES.BinaryCrossentropy,
     LOSSES.binary_crossentropy,
     LOSSES.BinaryFocalCrossentropy,
@@ -35,10 +35,11 @@ def losses_of(model):
         if loss is None:
             continue
         loss = keras.losses.get(loss)
-        yield f"{_title(loss)}", loss
+        yield _title(loss), loss
 
 
 def metrics_of(model):
+    """The metrics of `compile` that read scores, as `(title, metric)`."""
     if not model.compiled:
         return
     named = [_by_name(name, model) for name in metric_names_of_compile(model)]
@@ -107,7 +108,7 @@ def about_one(title, each, kind, layout, multi_label=False):
             "`SparseCategoricalCrossentropy`."
         )
     multi_label = multi_label or kind == "multi-label"
-    if is_any(each, BINARY) and not layout.single and not multi_label:
+    if is_any(each, BINARY_LOSSES) and not layout.single and not multi_label:
         yield (
             f"{title} takes each of the {layout.width} classes as a label of "
             "its own, and the model has a softmax or class scores: use "

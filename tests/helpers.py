@@ -4,9 +4,26 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib.evaluation.bin_sums import expected_calibration_error
+from keras_calib.evaluation.events import sort_events
+from keras_calib.ops.bin_errors import calibration_error
+
 
 def to_numpy(value):
     return np.asarray(ops.convert_to_numpy(value))
+
+
+def exact_error(
+    confidence, correct, num_bins=15, *, binning="width", norm=1, weights=None
+):
+    """Calibration error from whole arrays, over bins of either kind."""
+    if binning == "mass":
+        events = sort_events(confidence, correct, weights)
+        bins = events.bins(events.mass_cuts(num_bins))
+        return float(calibration_error(bins, norm))
+    return expected_calibration_error(
+        confidence, correct, num_bins, norm=norm, weights=weights
+    )
 
 
 def value_and_gradient(function, x, dtype="float32"):

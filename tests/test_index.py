@@ -7,27 +7,53 @@ import re
 import pytest
 
 import keras_calib as kc
+from tests.test_house import FLOORS
 
 PACKAGE = pathlib.Path(kc.__file__).parent
 PAGE = PACKAGE / "README.md"
 ROW = re.compile(r"^\| (.+) \| `([\w/]+\.py)` \| `(\w+)` \|$", flags=re.M)
 EQUATIONS = ROW.findall(PAGE.read_text()) if PAGE.exists() else []
+EQUATION = re.compile(
+    r"\b(?:eqs?\.|equations?)\s+(\d+)(?: (?:and|to) (\d+))?", flags=re.I
+)
+# Of a row: what need not stand in the file.
+SMALL_WORDS = {"and", "the", "its", "with", "how"}
 
 
 @pytest.mark.parametrize(("equation", "file", "name"), EQUATIONS)
 def test_the_equation_is_where_the_index_says(equation, file, name):
-    tree = ast.parse((PACKAGE / file).read_text())
-    functions = {
-        node.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef)
-    }
-    assert name in functions
+    """Not inside of another function, where nobody would look for it."""
+    body = ast.parse((PACKAGE / file).read_text()).body
+    for node in list(body):
+        if isinstance(node, ast.ClassDef):
+            body += node.body
+    functions = [node for node in body if isinstance(node, ast.FunctionDef)]
+    assert name in {node.name for node in functions}
+
+
+@pytest.mark.parametrize(("equation", "file", "name"), EQUATIONS)
+def test_the_file_knows_the_words_of_its_row(equation, file, name):
+    """A row of another file, or one that moved, names what is not in it."""
+    text = (PACKAGE / file).read_text()
+    topic = EQUATION.sub("", equation).partition(":")[0]
+    words = set(re.findall(r"[a-z]{3,}", topic.lower())) - SMALL_WORDS
+    assert words
+    assert not {word for word in words if word not in text.lower()}
+    numbers = {number for pair in EQUATION.findall(equation) for number in pair}
+    found = {number for pair in EQUATION.findall(text) for number in pair}
+    assert numbers <= found | {""}
+
+
+def test_no_row_stands_twice():
+    assert len({row[0] for row in EQUATIONS}) == len(EQUATIONS)
+    assert len({row[1:] for row in EQUATIONS}) == len(EQUATIONS)
 
 
 def test_every_room_is_in_the_index():
-    assert len(EQUATIONS) > 25
-    text = PAGE.read_text()
-    for room in PACKAGE.iterdir():
-        if (room / "__init__.py").exists():
-            assert f"`{room.name}`" in text, room.name
+    assert len(EQUATIONS) > 50
+    rows = re.findall(r"^\| (`.+?) \|", PAGE.read_text(), flags=re.M)
+    rooms = [
+        {room.removesuffix(".py") for room in re.findall(r"`([\w.]+)`", row)}
+        for row in rows
+    ]
+    assert rooms == FLOORS

@@ -12,7 +12,7 @@ from keras_calib.calibration._fit import fit
 from keras_calib.calibration._record import CalibrationRecord
 from keras_calib.calibration._record import PrintedRecord
 from keras_calib.calibration._record import summary
-from keras_calib.data.batches import batches
+from keras_calib.data.batches import as_batches
 from keras_calib.data.collect import collect
 from keras_calib.data.predict import states_kept
 from keras_calib.keras_private import flatten_layers
@@ -134,7 +134,7 @@ def calibrate(
         Guo et al., "On Calibration of Modern Neural Networks", ICML 2017.
     """
     checks.check_arguments(model, method, objective, fuse, output)
-    data = batches(x, y, sample_weight, batch_size=batch_size, steps=steps)
+    data = as_batches(x, y, sample_weight, batch_size=batch_size, steps=steps)
     example = _network.as_example(model, data.first_inputs())
     with states_kept(model):
         _network.build_graph(model, example)
@@ -159,7 +159,7 @@ def calibrate(
                 class_loss_scaling,
                 affine=fuse,
             )
-            checks.warn_if_known(model, accuracy, len(samples.labels))
+            checks.warn_if_trained_on(model, accuracy, len(samples.labels))
         layer.record = CalibrationRecord(
             **record,
             logits_source=logits_source,

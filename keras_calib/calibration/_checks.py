@@ -11,6 +11,7 @@ import numpy as np
 from keras_calib.calibration._choose import is_affine
 from keras_calib.calibration._choose import samples_needed
 from keras_calib.calibration._methods import as_map
+from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.inputs import rules
 from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.head import find_head
@@ -19,7 +20,6 @@ from keras_calib.keras_private import called_symbolically
 from keras_calib.keras_private import flatten_layers
 from keras_calib.layers._base import CalibrationLayer
 
-LOG_OF_PROBABILITIES = "log of probabilities"
 # A smaller rise of the ECE is not worth a warning.
 LEAST_RISE = 0.01
 
@@ -119,8 +119,8 @@ def refuse_the_same_data(model, fingerprint):
     """
     for layer in flatten_layers(model):
         record = getattr(layer, "record", None)
-        known = isinstance(record, dict) and record.get("fingerprint")
-        if known == fingerprint or fingerprint in layer.name:
+        calibrated_on = isinstance(record, dict) and record.get("fingerprint")
+        if calibrated_on == fingerprint or fingerprint in layer.name:
             raise ValueError(
                 "The model has already been calibrated on these very samples. "
                 f"Received: model {model.name!r}. Pass the model as it was "
@@ -166,7 +166,7 @@ def warn_if_ece_rose(layer, found, noise):
     )
 
 
-def warn_if_known(model, accuracy, num_samples):
+def warn_if_trained_on(model, accuracy, num_samples):
     """Warn of calibration data that the network seems to be trained on."""
     history = getattr(getattr(model, "history", None), "history", None) or {}
     for key in ("accuracy", "acc", "sparse_categorical_accuracy"):
@@ -229,7 +229,16 @@ def _check(rule, scores, hint):
         raise ValueError(f"{error} {hint}".rstrip()) from None
 
 
-def source_of(scores):
+def warn_no_softmax():
+    """Warn that a map is fitted to the logarithm of probabilities."""
+    warnings.warn(
+        "No final softmax was found in the model's graph: the map is fitted to "
+        "the logarithm of its probabilities.",
+        stacklevel=4,
+    )
+
+
+def source_by_values(scores):
     """Whether scores are logits or probabilities, if no graph shows it.
 
     Returns:

@@ -14,6 +14,7 @@ from keras_calib.evaluation.bin_sums import expected_calibration_error
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.predictions import top_label
 from keras_calib.keras_graph.head import free_name
+from keras_calib.layers._base import ROUNDING
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._loss_objective import LossObjective
 from keras_calib.layers._loss_objective import resolve_objective
@@ -23,8 +24,6 @@ from keras_calib.solvers.blocks import TENSOR_BLOCK
 from keras_calib.solvers.blocks import row_blocks
 
 NUM_BINS = 15
-# How much a mean of float32 losses may rise by rounding alone.
-ROUNDING = 1e-6
 CROSS_ENTROPIES = (
     keras.losses.CategoricalCrossentropy,
     keras.losses.SparseCategoricalCrossentropy,

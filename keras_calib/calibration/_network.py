@@ -1,13 +1,12 @@
 """The part of a model that returns logits; the calibrated model around it."""
 
 import dataclasses
-import warnings
 
 import keras
 import numpy as np
 
 from keras_calib.calibration import _checks as checks
-from keras_calib.calibration._checks import LOG_OF_PROBABILITIES
+from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.data.predict import stateful_layers
 from keras_calib.data.predict import states_kept
 from keras_calib.inputs import arrays
@@ -22,12 +21,6 @@ from keras_calib.keras_graph.head import free_name
 from keras_calib.layers._log_probabilities import LogProbabilities
 from keras_calib.solvers.blocks import TENSOR_BLOCK
 from keras_calib.solvers.blocks import row_blocks
-
-SOURCES = {
-    None: None,
-    "logits": "logits",
-    "probabilities": LOG_OF_PROBABILITIES,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +97,8 @@ def up_to_logits(model, from_logits, fuse, example):
     kind = endings.output_kind(model)
     if from_logits is not None:
         kind = "logits" if from_logits else "probabilities"
-    return Network(model, None, SOURCES[kind])
+    source = LOG_OF_PROBABILITIES if kind == "probabilities" else kind
+    return Network(model, None, source)
 
 
 def _computes_the_same(model, network, activation, example):
@@ -147,22 +141,19 @@ def calibration_rows(network, samples, from_logits, fuse):
         ValueError: if the outputs contradict what is known, or nothing is.
     """
     scores = samples.scores
-    source = network.logits_source or checks.source_of(scores)
+    source = network.logits_source or checks.source_by_values(scores)
     if source == "logits":
         checks.refuse_probabilities(scores, from_logits)
     if source == LOG_OF_PROBABILITIES:
         checks.check_probabilities(scores, fuse)
+        checks.warn_no_softmax()
         _take_logarithm(scores)
     rows = checked_rows(scores, samples.labels, samples.weight)
     return rows, source
 
 
 def _take_logarithm(scores):
-    warnings.warn(
-        "No final softmax was found in the model's graph: the map is fitted to "
-        "the logarithm of its probabilities.",
-        stacklevel=4,
-    )
+    """Overwrite probabilities by their logarithms."""
     layer = LogProbabilities()
     for part in row_blocks(*scores.shape, TENSOR_BLOCK):
         scores[part] = as_array(layer(scores[part]))
@@ -186,7 +177,8 @@ def assemble(model, network, layer, output, fuse, num_units):
     name = f"{model.name}_calibrated"
     stages = [layer]
     if record["logits_source"] == LOG_OF_PROBABILITIES:
-        stages = [LogProbabilities(name="log_probabilities"), layer]
+        name_of_log = free_name(network.model, "log_probabilities")
+        stages = [LogProbabilities(name=name_of_log), layer]
     if fuse:
         fuse_into(network.head.layer, layer.as_affine(max(2, num_units)))
         # Plain Keras files carry no record: see `refuse_the_same_data`.

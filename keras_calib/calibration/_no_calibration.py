@@ -1,4 +1,4 @@
-"""What stands where a map was rejected."""
+"""The layer that replaces a rejected one."""
 
 import keras
 import numpy as np

@@ -4,6 +4,11 @@ import dataclasses
 import pprint
 from typing import Any
 
+# The `logits_source` of a model that gives probabilities. It is "logits" for
+# one that gives these, and "before softmax" or "before sigmoid" where an
+# activation was taken off.
+LOG_OF_PROBABILITIES = "log of probabilities"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CalibrationRecord:
@@ -31,13 +36,13 @@ class CalibrationRecord:
         fingerprint: hash of the inputs, which does not depend on their order.
         keras_calib_version: version of the library that wrote the record.
         trials: for `method="auto"` only: what each map scored, see `choose`.
-        fitted: what the map's `fit` found; its keys stand beside the others.
+        fitted: what the map's `solve` found; its keys stand beside the others.
 
-            - `temperature`, `temperatures`, `temperature_quartiles`, `mixture`,
-              `slope`, `slopes`, `negative_scales`, `intercept`, `a`, `b`, `c`,
+            - `temperature`, `temperature_quartiles`, `mixture`, `slope`,
+              `slopes`, `negative_scales`, `intercept`, `a`, `b`, `c`,
               `margin`: parameters;
             - `num_bins`, `num_knots`, `num_levels`, `per_class`, `family`,
-              `parameters`, `regularization`, `smooth_targets`: settings;
+              `smooth_targets`: settings;
             - `temperature_scaling_probability`, `scale_width`, `bias_width`,
               `matrix_width`, `dispersion`: what `regularization="auto"` found,
               see `solvers.evidence.Average`;

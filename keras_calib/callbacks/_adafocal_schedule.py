@@ -16,7 +16,7 @@ from keras_calib.losses._ada_focal import AdaFocalTable
 def interpolated_edges(confidence, num_bins, weight=None):
     """Edges of bins of equal weight as in the authors' code, `(num_bins + 1,)`.
 
-    Equal numbers of samples without weights.
+    Without weights, each bin has the same number of samples.
     """
     weight = np.ones(len(confidence)) if weight is None else weight
     order = np.argsort(confidence, kind="stable")
@@ -193,7 +193,7 @@ class AdaFocalSchedule(PredictingCallback):
 
     def _update(self, num_epochs):
         table = self._loss.table
-        read = self.predict()
+        read = self.predictions()
         if read is None:
             return
         if not len(read.labels):

@@ -7,7 +7,7 @@ from typing import Any
 from keras_calib._typing import Logs
 from keras_calib.callbacks._predicting_callback import PredictingCallback
 from keras_calib.evaluation.calibration_errors import calibration_errors
-from keras_calib.evaluation.named_errors import METRICS
+from keras_calib.evaluation.calibration_errors import check_names
 
 
 class CalibrationMonitor(PredictingCallback):
@@ -62,12 +62,7 @@ class CalibrationMonitor(PredictingCallback):
         **kwargs: Any,
     ) -> None:
         super().__init__(validation_data, **kwargs)
-        unknown = set(metrics or ()) - set(METRICS)
-        if unknown:
-            raise ValueError(
-                "`metrics` must be names out of "
-                f"{METRICS}. Received: {sorted(unknown)}."
-            )
+        check_names(metrics)
         self.metrics = metrics
         self._measured = False
 
@@ -78,10 +73,10 @@ class CalibrationMonitor(PredictingCallback):
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if logs is None or not self.is_due(epoch):
             return
-        outputs = self.outputs()
-        if outputs is None:
+        arrays = self.arrays()
+        if arrays is None:
             return
-        labels, scores, weight = outputs
+        labels, scores, weight = arrays
         found = calibration_errors(
             labels,
             scores,

@@ -72,8 +72,9 @@ class DataPruning(keras.callbacks.Callback):
 
     Raises:
         ValueError: if an argument is out of range; when training begins,
-            if the model is no `SampleHistoryModel`, or one of another length;
-            in `fit`, if it trains on other data or with `steps_per_epoch`.
+            if the model is not a `SampleHistoryModel`, or one of another
+            length; in `fit`, if it trains on other data or with
+            `steps_per_epoch`.
 
     Example:
         >>> import keras, numpy as np, keras_calib as kc
@@ -93,6 +94,9 @@ class DataPruning(keras.callbacks.Callback):
         Regularisation and Dynamic Data Pruning", WACV 2023. Its loss adds a
         penalty on mean confidence minus accuracy of the batch.
     """
+
+    # `SampleHistoryModel` calls it before those that save the model.
+    changes_history = True
 
     def __init__(
         self,
@@ -129,9 +133,6 @@ class DataPruning(keras.callbacks.Callback):
         self.min_per_class = min_per_class
         self.dropped = np.array([], int)
         self._seen = None
-
-    # `SampleHistoryModel` calls it before those that save the model.
-    changes_history = True
 
     def on_train_begin(self, logs: Logs = None) -> None:
         check_history(self)

@@ -177,7 +177,7 @@ class EmpiricalTargets(PredictingCallback):
         self.data.check_used(self)
 
     def _probabilities(self):
-        read = self.predict()
+        read = self.predictions()
         found = read.probabilities
         expected = (int(self.counts.sum()), self.one_hot.shape[1])
         if found.shape != expected:

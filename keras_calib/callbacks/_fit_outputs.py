@@ -87,8 +87,8 @@ class FitOutputs:
         # A generator cannot be read again.
         if iterator is None or hasattr(iterator.data_adapter, "generator"):
             raise ValueError(
-                "The outputs of `fit`'s validation cannot be had here: pass "
-                "`validation_data` to the callback, too."
+                "The outputs of `fit`'s validation are not available here: "
+                "pass `validation_data` to the callback, too."
             )
         batches = iterator.data_adapter.get_numpy_iterator()
         source = (

@@ -112,7 +112,7 @@ class PredictingCallback(keras.callbacks.Callback):
         last = last or getattr(self.model, "stop_training", False)
         return last or (epoch + 1) % self.every == 0
 
-    def outputs(self):
+    def arrays(self):
         """Outputs of the model on the validation data, read batch by batch.
 
         Sequences may have another length in each batch. Rows that are masked,
@@ -133,12 +133,12 @@ class PredictingCallback(keras.callbacks.Callback):
             found = self._fit_outputs.outputs(self._predict_batches)
         return None if found is None else self._join(found)
 
-    def predict(self):
-        """`outputs` as `Predictions`, or `None`."""
-        outputs = self.outputs()
-        if outputs is None:
+    def predictions(self):
+        """`arrays` as `Predictions`, or `None`."""
+        arrays = self.arrays()
+        if arrays is None:
             return None
-        return read_predictions(*outputs, from_logits=self.from_logits)
+        return read_predictions(*arrays, from_logits=self.from_logits)
 
     def _join(self, found):
         parts = [self._read(*batch) for batch in found]
@@ -173,8 +173,8 @@ class PredictingCallback(keras.callbacks.Callback):
 
     def _batches(self, data):
         if not isinstance(data, tuple):
-            return batches.batches(data, batch_size=self.batch_size)
-        return batches.batches(*data, batch_size=self._batch_size())
+            return batches.as_batches(data, batch_size=self.batch_size)
+        return batches.as_batches(*data, batch_size=self._batch_size())
 
     def _predict_batches(self, source):
         """Run the model over batches, and leave its states as they were."""

@@ -37,9 +37,9 @@ class ReliabilityDiagram(PredictingCallback):
         axis: the class axis of the predictions.
 
     Raises:
-        ValueError: If `every` or `num_bins` is below 1, or data cannot be read
+        ValueError: if `every` or `num_bins` is below 1, or data cannot be read
             after each epoch; in `fit`, for bad input.
-        ImportError: If matplotlib is missing, or TensorFlow with
+        ImportError: if matplotlib is missing, or TensorFlow with
             `tensorboard=True`, when the callback is created.
 
     Example:
@@ -66,16 +66,13 @@ class ReliabilityDiagram(PredictingCallback):
     ) -> None:
         super().__init__(
             validation_data,
+            num_bins=num_bins,
             from_logits=from_logits,
             ignore_class=ignore_class,
             every=every,
             batch_size=batch_size,
             axis=axis,
         )
-        if num_bins < 1:
-            raise ValueError(
-                f"`num_bins` must be at least 1. Received: num_bins={num_bins}."
-            )
         _require("matplotlib", "keras-calib[plots]")
         path = pathlib.Path(path_or_log_dir)
         is_file = path.suffix == ".png"
@@ -91,14 +88,13 @@ class ReliabilityDiagram(PredictingCallback):
             _require("tensorboard", "tensorboard")
         self.path = path if is_file else None
         self.log_dir = path.parent if is_file else path
-        self.num_bins = num_bins
         self.tensorboard = tensorboard
         self._writer = None
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if not self.is_due(epoch):
             return
-        read = self.predict()
+        read = self.predictions()
         if read is None:
             return
         path = self._path(epoch + 1)

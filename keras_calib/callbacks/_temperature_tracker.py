@@ -1,7 +1,5 @@
 """The best temperature on validation data in the logs of each epoch."""
 
-from typing import Any
-
 import numpy as np
 
 from keras_calib._typing import Logs
@@ -54,13 +52,10 @@ class TemperatureTracker(PredictingCallback):
         Section 4.2.
     """
 
-    def __init__(self, validation_data: Any = None, **kwargs: Any) -> None:
-        super().__init__(validation_data, **kwargs)
-
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if logs is None or not self.is_due(epoch):
             return
-        read = self.predict()
+        read = self.predictions()
         if read is None:
             return
         labels, weight = read.labels, read.weight

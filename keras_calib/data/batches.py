@@ -40,12 +40,12 @@ class Batches:
         """
         first = next(self.source, None)
         if first is None:
-            raise ValueError("The calibration data is empty: 0 batches.")
+            raise ValueError("The data is empty. Received: 0 batches.")
         self.source = itertools.chain([first], self.source)
         return for_model(first[0])
 
 
-def batches(x, y=None, sample_weight=None, *, batch_size=None, steps=None):
+def as_batches(x, y=None, sample_weight=None, *, batch_size=None, steps=None):
     """Iterate over data once.
 
     Args:
@@ -73,8 +73,8 @@ def batches(x, y=None, sample_weight=None, *, batch_size=None, steps=None):
         total = num_batches(x)
         if steps is None and total == ENDLESS:
             raise ValueError(
-                "The calibration data is endless. Pass `steps=`, the number "
-                "of batches to take."
+                "The data is endless. Pass a finite part of it, such as "
+                "`dataset.take(n)`, or `steps=` to `kc.calibrate`."
             )
         if isinstance(x, keras.utils.PyDataset):
             numbers = itertools.count() if total == ENDLESS else range(total)
@@ -161,8 +161,8 @@ def _array_batches(x, y, sample_weight, batch_size):
 def _check_dataset(data, sample_weight, batch_size):
     if isinstance(data, np.ndarray) or keras.ops.is_tensor(data):
         raise ValueError(
-            "Labels are missing: pass `kc.calibrate(model, x, y)`, or a "
-            "dataset of `(x, y)`."
+            "The data has no labels: pass `x` and `y`, or a dataset of "
+            f"`(x, y)`. Received: x of shape {tuple(data.shape)} alone."
         )
     if sample_weight is not None or batch_size is not None:
         raise ValueError(
@@ -188,7 +188,7 @@ def _unpack(batch):
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tuple(batch))
     if y is None:
         raise ValueError(
-            "Calibration needs labels: a dataset must give `(x, y)` or "
+            "The data has no labels: a dataset must give `(x, y)` or "
             f"`(x, y, sample_weight)`. Received: {len(batch)} element per "
             "batch."
         )

@@ -74,7 +74,7 @@ def outputs_and_mask(network, x):
     outputs, mask = found if isinstance(found, _Masked) else (found, None)
     if isinstance(outputs, dict | list | tuple):
         raise ValueError(
-            "Calibration needs a model with one output, the class scores. "
+            "This needs a model with one output, the class scores. "
             f"Received: a {type(outputs).__name__} of {len(outputs)} outputs. "
             "Pass a model that returns a single one of them."
         )

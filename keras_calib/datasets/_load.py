@@ -40,8 +40,8 @@ def load(
         `(n, 8, 8, 1)` in [0, 16]; its test part is every fourth image.
 
     Raises:
-        ValueError: If `name` or `validation` is not valid.
-        FileNotFoundError: If the data is not there; the message says where it
+        ValueError: if `name` or `validation` is not valid.
+        FileNotFoundError: if the data is not there; the message says where it
             was looked for.
 
     Example:
@@ -121,7 +121,7 @@ def _from_tfds(name, folder):
 def inexact_images(
     name: str, *, data_dir: str | os.PathLike | None = None
 ) -> np.ndarray:
-    """Indices of training images that are no pixel-exact copies.
+    """Indices of training images that are not pixel-exact copies.
 
     Image packs list them; other sources have none.
 

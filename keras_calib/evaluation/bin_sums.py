@@ -2,22 +2,20 @@
 
 import numpy as np
 
-from keras_calib.evaluation.events import sort_events
 from keras_calib.ops.bin_errors import Bins
 from keras_calib.ops.bin_errors import calibration_error
 from keras_calib.ops.binning import bin_index
 
 
 def expected_calibration_error(
-    confidence, correct, num_bins=15, *, binning="width", norm=1, weights=None
+    confidence, correct, num_bins=15, *, norm=1, weights=None
 ):
-    """Calibration error of confidences, exact for every binning and norm.
+    """Calibration error of confidences over bins of equal width.
 
     Args:
         confidence: in `[0, 1]`, shape `(n,)`.
         correct: 0 or 1, shape `(n,)`.
         num_bins: int.
-        binning: `"width"` or `"mass"`.
         norm: 1, 2 or `inf`.
         weights: `None`, or sample weights, shape `(n,)`.
 
@@ -33,17 +31,11 @@ def expected_calibration_error(
         0.5
     """
     confidence = np.asarray(confidence)
-    if binning == "mass":
-        events = sort_events(confidence, correct, weights)
-        bins = events.bins(events.mass_cuts(num_bins))
-    else:
-        index = bin_index(confidence, num_bins)
-        residual = np.subtract(confidence, correct, dtype="float64")
-        if weights is not None:
-            residual = residual * weights
-        sums = [
-            np.bincount(index, values, num_bins)
-            for values in (weights, residual)
-        ]
-        bins = Bins(*sums, xp=np)
-    return float(calibration_error(bins, norm))
+    index = bin_index(confidence, num_bins)
+    residual = np.subtract(confidence, correct, dtype="float64")
+    if weights is not None:
+        residual = residual * weights
+    sums = [
+        np.bincount(index, values, num_bins) for values in (weights, residual)
+    ]
+    return float(calibration_error(Bins(*sums, xp=np), norm))

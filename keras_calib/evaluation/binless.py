@@ -24,8 +24,8 @@ def kernel_error(events, width=0.4):
         width: float, width of the kernel.
     """
     r = events.weigh(events.residuals)
-    below = running(r * np.exp(events.values / width))[..., :-1]
-    pairs = 2 * (r * np.exp(-events.values / width) * below).sum(axis=-1)
+    below = running(r * np.exp(events.confidence64 / width))[..., :-1]
+    pairs = 2 * (r * np.exp(-events.confidence64 / width) * below).sum(axis=-1)
     total = np.asarray(events.total, "float64")
     square = divide(pairs + (r**2).sum(axis=-1), total**2)
     return np.sqrt(np.maximum(square, 0.0))[()]
@@ -39,7 +39,7 @@ def smooth_error(events, bandwidth=None):
         bandwidth: float, the standard deviation of the kernel, or `None` for
             the one that equals the error.
     """
-    place = events.values * NODES
+    place = events.confidence64 * NODES
     cell = np.minimum(place.astype("int32"), NODES - 1)
     cuts = np.searchsorted(cell, np.arange(NODES + 1))
     residual = between(events.residuals_below, cuts)
@@ -71,8 +71,12 @@ def harmonic(x):
 def selective_risk(events):
     """Area under the risk-coverage curve, and its excess over the best order.
 
+        AURC = 1/n sum_k (errors among the k most confident samples) / k
+        E-AURC = AURC - AURC with all errors among the least confident
+
     Equal confidences get their mean error, which is the expectation over their
-    orders.
+    orders. A run of equal confidences, and weights, sum `1 / k` to differences
+    of `harmonic`.
 
     Returns:
         AURC and E-AURC, each of shape `(...)`.
@@ -91,7 +95,7 @@ def selective_risk(events):
     return area[()], (area - divide(best, total))[()]
 
 
-def ranking(events):
+def auroc(events):
     """AUROC: P(c of a hit > c of a miss) + P(equal) / 2.
 
     The value is 0.5 without hits or without misses.

@@ -102,7 +102,7 @@ def calibration_errors(
         between `<name>_floor_low` and `<name>_floor_high`.
 
     Raises:
-        ValueError: If the input is invalid.
+        ValueError: if the input is invalid.
 
     Example:
         >>> import numpy as np, keras_calib as kc
@@ -118,11 +118,11 @@ def calibration_errors(
 
     Reference:
         For the bootstrap: Efron and Tibshirani, "An Introduction to the
-        Bootstrap", 1993, sections 13.3 and 13.4. For the noise floor: Broecker
+        Bootstrap", 1993, Sections 13.3 and 13.4. For the noise floor: Broecker
         and Smith, "Increasing the Reliability of Reliability Diagrams", 2007,
-        section 3.
+        Section 3.
     """
-    check_bins(num_bins, threshold)
+    check_bins_and_threshold(num_bins, threshold)
     check_names(metrics)
     _check_intervals(num_resamples, confidence_level, interval)
     data = read_predictions(
@@ -150,7 +150,7 @@ def calibration_errors(
     return errors
 
 
-def check_bins(num_bins, threshold):
+def check_bins_and_threshold(num_bins, threshold):
     """Raise `ValueError` if an argument is out of range."""
     if num_bins < 1 or not 0 <= threshold < 1:
         raise ValueError(

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from keras_calib._typing import ArrayLike
-from keras_calib.evaluation.calibration_errors import check_bins
+from keras_calib.evaluation.calibration_errors import check_bins_and_threshold
 from keras_calib.evaluation.named_errors import BINARY
 from keras_calib.evaluation.named_errors import CLASSWISE
 from keras_calib.evaluation.named_errors import TOP_LABEL
@@ -81,7 +81,7 @@ def consistency_test(
         `num_draws`.
 
     Raises:
-        ValueError: If the input is invalid.
+        ValueError: if the input is invalid.
 
     Example:
         >>> import numpy as np, keras_calib as kc
@@ -98,10 +98,10 @@ def consistency_test(
 
     Reference:
         Broecker and Smith, "Increasing the Reliability of Reliability
-        Diagrams", 2007, section 3; Vaicenavicius et al., "Evaluating model
-        calibration in classification", AISTATS 2019, section 5.
+        Diagrams", 2007, Section 3; Vaicenavicius et al., "Evaluating model
+        calibration in classification", AISTATS 2019, Section 5.
     """
-    check_bins(num_bins, threshold)
+    check_bins_and_threshold(num_bins, threshold)
     _check(metric, num_draws, confidence_level)
     data = read_predictions(
         labels, probabilities, sample_weight, from_logits, axis, ignore_class

@@ -71,7 +71,7 @@ class SortedBins(Bins):
         return self.events.total
 
     @property
-    def residual_below(self):
+    def residual_up_to(self):
         return at(self.events.residuals_below, self.cuts[..., 1:])
 
 
@@ -97,7 +97,7 @@ class Events:
         return len(self.confidence)
 
     @functools.cached_property
-    def values(self):
+    def confidence64(self):
         """The confidences as float64."""
         return self.confidence.astype("float64")
 
@@ -106,6 +106,7 @@ class Events:
         return np.subtract(self.confidence, self.correct, dtype="float64")
 
     def weigh(self, values):
+        """Values of the samples, `(..., n)`, times their weights."""
         return values if self.weight is None else values * self.weight
 
     @functools.cached_property

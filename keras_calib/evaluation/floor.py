@@ -20,7 +20,7 @@ from keras_calib.evaluation.events import running
 from keras_calib.evaluation.events import sort_events
 from keras_calib.evaluation.named_errors import BINARY
 from keras_calib.evaluation.named_errors import FLOORS
-from keras_calib.evaluation.named_errors import Binned
+from keras_calib.evaluation.named_errors import BinsOfEvents
 from keras_calib.evaluation.named_errors import confidence_and_correct
 from keras_calib.ops.bin_errors import divide
 
@@ -41,28 +41,24 @@ class Floor:
         mean: mean of the distribution.
         low: lower end of the range that contains 95 % of the draws.
         high: upper end of the range.
-        num_draws: number of sets of labels (or of bin residuals) drawn.
     """
 
     mean: float
     low: float
     high: float
-    num_draws: int
 
     @classmethod
-    def from_draws(cls, values, mean=None, level=0.95):
+    def from_draws(cls, values, mean=None):
         """Mean and range of drawn values.
 
         Args:
             values: errors, `(num_draws,)`.
             mean: float, if the exact mean is known, or `None` for that of
                 `values`.
-            level: float, the fraction of draws inside the range.
         """
-        tail = (1 - level) / 2
-        low, high = np.quantile(values, [tail, 1 - tail])
+        low, high = np.quantile(values, [0.025, 0.975])
         mean = values.mean() if mean is None else mean
-        return cls(float(mean), float(low), float(high), len(values))
+        return cls(float(mean), float(low), float(high))
 
 
 def noise_floors(data, wanted, num_bins, seed):
@@ -79,14 +75,17 @@ def noise_floors(data, wanted, num_bins, seed):
         dict: `<name>_floor`, `<name>_floor_low` and `<name>_floor_high`.
     """
     found = {}
-    for table, k in ((FLOORS.keys() - BINARY, None), (BINARY, 1)):
-        names = [name for name in FLOORS if name in table and name in wanted]
+    # Top-label errors are of the predicted class, binary errors of class 1.
+    for k in (None, 1):
+        names = [name for name in FLOORS if name in wanted]
+        names = [name for name in names if (name in BINARY) == (k == 1)]
         if not names:
             continue
         events = sort_events(*confidence_and_correct(data, k), data.weight)
+        binned = BinsOfEvents(events, num_bins)
         for name in names:
             binning, norm = FLOORS[name]
-            bins = getattr(Binned(events, num_bins), binning)
+            bins = getattr(binned, binning)
             floor = binned_floor(bins, norm, seed=seed)
             found[f"{name}_floor"] = floor.mean
             found[f"{name}_floor_low"] = floor.low
@@ -94,7 +93,7 @@ def noise_floors(data, wanted, num_bins, seed):
     return found
 
 
-def binned_floor(bins, norm=1, num_draws=10000, seed=0, level=0.95):
+def binned_floor(bins, norm=1, num_draws=10000, seed=0):
     """Noise floor of `calibration_error(bins, norm)`.
 
         ECE_1 = sum_b |S_b| / W
@@ -110,7 +109,6 @@ def binned_floor(bins, norm=1, num_draws=10000, seed=0, level=0.95):
         norm: 1, 2 or `inf`.
         num_draws: int, draws for the range.
         seed: int.
-        level: float, the fraction of draws inside the range.
 
     Returns:
         `Floor`.
@@ -142,18 +140,18 @@ def binned_floor(bins, norm=1, num_draws=10000, seed=0, level=0.95):
     if norm == 1:
         values = divide(sizes.sum(axis=1), total)
         mean = float(divide(means.sum(), total))
-        return Floor.from_draws(values, mean, level)
+        return Floor.from_draws(values, mean)
     if norm == 2:
         squares = divide(sizes**2, weight).sum(axis=1)
-        return Floor.from_draws(np.sqrt(divide(squares, total)), level=level)
+        return Floor.from_draws(np.sqrt(divide(squares, total)))
     values = divide(sizes, weight).max(axis=1, initial=0.0)
-    return Floor.from_draws(values, level=level)
+    return Floor.from_draws(values)
 
 
 def residual_variances(bins):
     """`V_b = sum w^2 c (1 - c)` of each bin."""
     events = bins.events
-    variance = events.values * (1 - events.values)
+    variance = events.confidence64 * (1 - events.confidence64)
     if events.weight is not None:
         variance = variance * events.weight**2
     return np.maximum(between(running(variance), bins.cuts), 0.0)
@@ -163,7 +161,7 @@ def _small_bin(bins, b, num_draws, rng):
     """Mean and draws of `|S_b|` of a bin with a small variance."""
     events = bins.events
     part = slice(bins.cuts[b], bins.cuts[b + 1])
-    confidence = events.values[part]
+    confidence = events.confidence64[part]
     if events.weight is None:
         return _by_transform(confidence, num_draws, rng)
     weight = events.weight[part]

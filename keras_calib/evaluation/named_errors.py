@@ -6,19 +6,19 @@ import functools
 import numpy as np
 
 from keras_calib.evaluation import binless
-from keras_calib.evaluation.binned import label_binned_error
-from keras_calib.evaluation.binned import sweep
 from keras_calib.evaluation.events import Events
 from keras_calib.evaluation.events import SortedBins
+from keras_calib.evaluation.label_binned import label_binned_error
+from keras_calib.evaluation.sweep import sweep
 from keras_calib.ops.bin_errors import INFINITY
 from keras_calib.ops.bin_errors import calibration_error
-from keras_calib.ops.bin_errors import debiased_error
+from keras_calib.ops.bin_errors import debiased_power
 from keras_calib.ops.bin_errors import ks_error
 from keras_calib.ops.bin_errors import signed_error
 
 
 @dataclasses.dataclass(frozen=True)
-class Binned:
+class BinsOfEvents:
     """Events, and the bins that the errors share, computed when asked for.
 
     Attributes:
@@ -46,9 +46,9 @@ class Binned:
 
     @property
     def above(self) -> SortedBins:
-        values = self.events.confidence
-        limit = np.asarray(self.threshold, values.dtype)
-        start = np.searchsorted(values, limit, side="right")
+        confidence = self.events.confidence
+        limit = np.asarray(self.threshold, confidence.dtype)
+        start = np.searchsorted(confidence, limit, side="right")
         kept = self.events.from_position(int(start))
         return kept.bins(kept.mass_cuts(self.num_bins))
 
@@ -57,10 +57,10 @@ class Binned:
         return binless.selective_risk(self.events)
 
     def debiased(self):
-        return np.sqrt(np.maximum(debiased_error(self.split), 0.0))
+        return np.sqrt(np.maximum(debiased_power(self.split), 0.0))
 
 
-# Of `Binned` confidences of the predicted class.
+# From the bins of the predicted class.
 TOP_LABEL = {
     "expected_calibration_error": lambda b: calibration_error(b.width),
     "expected_calibration_error_l2": lambda b: calibration_error(b.width, 2),
@@ -69,8 +69,8 @@ TOP_LABEL = {
     "adaptive_calibration_error_l2": lambda b: calibration_error(b.mass, 2),
     "label_binned_calibration_error": lambda b: label_binned_error(b.width, 2),
     "label_binned_calibration_error_l1": lambda b: label_binned_error(b.width),
-    "debiased_calibration_error": Binned.debiased,
-    "debiased_calibration_error_l1": lambda b: debiased_error(b.split, 1),
+    "debiased_calibration_error": BinsOfEvents.debiased,
+    "debiased_calibration_error_l1": lambda b: debiased_power(b.split, 1),
     "sweep_calibration_error": lambda b: sweep(b.events)[0],
     "ks_calibration_error": lambda b: ks_error(b.events.tie_bins),
     "smooth_calibration_error": lambda b: binless.smooth_error(b.events),
@@ -80,7 +80,7 @@ TOP_LABEL = {
     "weighted_overconfidence_error": lambda b: signed_error(b.width, 1, True),
     "area_under_risk_coverage": lambda b: b.risk[0],
     "excess_area_under_risk_coverage": lambda b: b.risk[1],
-    "auroc": lambda b: binless.ranking(b.events),
+    "auroc": lambda b: binless.auroc(b.events),
 }
 # Weighted means over the rows of `Predictions`.
 MEANS = {
@@ -91,7 +91,7 @@ MEANS = {
     "negative_log_likelihood": lambda data: data.negative_log_likelihood(),
     "mean_entropy": lambda data: data.entropy(),
 }
-# Of the `Binned` probabilities of each class; then the mean over the classes.
+# From the bins of each class; then the mean over the classes.
 CLASSWISE = {
     "classwise_calibration_error": lambda b: calibration_error(b.width),
     "classwise_calibration_error_l2": lambda b: calibration_error(b.width, 2),
@@ -100,7 +100,7 @@ CLASSWISE = {
     "thresholded_adaptive_calibration_error": (
         lambda b: calibration_error(b.above)
     ),
-    "debiased_marginal_calibration_error": Binned.debiased,
+    "debiased_marginal_calibration_error": BinsOfEvents.debiased,
 }
 # For these the root of the mean square over the classes.
 MEAN_SQUARE = {
@@ -108,7 +108,7 @@ MEAN_SQUARE = {
     "marginal_calibration_error",
     "debiased_marginal_calibration_error",
 }
-# Of the `Binned` probabilities of the second of two classes.
+# From the bins of the second of two classes.
 BINARY = {"binary_calibration_error": lambda b: calibration_error(b.width)}
 # Errors whose noise floor needs no drawn labels: their bins, and their norm.
 FLOORS = {
@@ -131,7 +131,7 @@ def confidence_and_correct(data, k=None):
 
 def errors_of_events(events, table, wanted, num_bins, threshold=0.0):
     """The wanted errors of one of the tables above, dict of `(...)` arrays."""
-    binned = Binned(events, num_bins, threshold)
+    binned = BinsOfEvents(events, num_bins, threshold)
     return {name: table[name](binned) for name in table if name in wanted}
 
 

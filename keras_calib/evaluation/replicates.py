@@ -43,6 +43,10 @@ class Replicates:
         """`Events` of `size` replicates of `events`, the sorted sample."""
         raise NotImplementedError
 
+    def means(self, rows):
+        """Weighted means of `(m, n)` values, `(m, 1 + number)`."""
+        raise NotImplementedError
+
     def chunks(self):
         """A random generator and a number of replicates for each chunk."""
         for start in range(0, self.number, self.size):
@@ -64,10 +68,10 @@ class Replicates:
             )
 
         found = errors(TOP_LABEL)
-        rows = [MEANS[name](self.data) for name in MEANS if name in wanted]
-        if rows:
-            names = [name for name in MEANS if name in wanted]
-            found |= zip(names, self._means(np.stack(rows)), strict=True)
+        names = [name for name in MEANS if name in wanted]
+        if names:
+            rows = np.stack([MEANS[name](self.data) for name in names])
+            found |= zip(names, self.means(rows), strict=True)
         found |= self._mean_over_classes(lambda k: errors(CLASSWISE, k))
         if self.data.num_classes == 2:
             found |= errors(BINARY, 1)
@@ -135,18 +139,17 @@ class Resamples(Replicates):
             weight, square = weight * events.weight, weight * events.square
         return Events(events.confidence, events.correct, weight, square)
 
-    def _means(self, rows):
-        """Weighted means of `(m, n)` values, `(m, 1 + number)`."""
-        endless = np.isinf(rows)
-        rows = np.where(endless, 0.0, rows) if endless.any() else rows
-        endless = endless.astype("float64")
+    def means(self, rows):
+        infinite = np.isinf(rows)
+        rows = np.where(infinite, 0.0, rows) if infinite.any() else rows
+        infinite = infinite.astype("float64")
         weight = self.data.weight
         weight = np.ones(rows.shape[1]) if weight is None else weight
 
         def mean(weights):
             total = np.maximum(weights.sum(axis=-1), np.finfo("float64").tiny)
             value = rows @ weights.T / total
-            return np.where(endless @ weights.T > 0, np.inf, value)
+            return np.where(infinite @ weights.T > 0, np.inf, value)
 
         found = [mean(weight[None])]
         for rng, size in self.chunks():

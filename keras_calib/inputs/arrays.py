@@ -8,7 +8,7 @@ from keras_calib.keras_private import in_symbolic_scope
 
 # The smallest normal float32: the floor of a probability before its logarithm.
 TINY = 1.1754944e-38
-# As good as minus infinity, and 0 times it is 0.
+# A finite stand-in for minus infinity: 0 times it is 0.
 LOWEST = -1e30
 
 

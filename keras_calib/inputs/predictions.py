@@ -39,7 +39,9 @@ def top_label(labels, probabilities):
 
 @dataclasses.dataclass(frozen=True)
 class Predictions:
-    """What counts of a prediction set: one row per sample, token or pixel.
+    """The rows of a set of predictions that count.
+
+    There is one per sample, token or pixel.
 
     Attributes:
         labels: class ids, `(n,)`.
@@ -280,7 +282,7 @@ def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
     if ignore_class is not None:
         keep &= labels != ignore_class
     if mask is not None:
-        keep &= _per_row(mask, lead, "A mask").astype(bool)
+        keep &= _per_row(mask, lead, "Masks").astype(bool)
     weight = None
     if sample_weight is not None:
         weight = _per_row(sample_weight, lead).astype("float64")

@@ -17,6 +17,7 @@ from keras_calib.inputs.arrays import concrete_value
 from keras_calib.inputs.predictions import read_predictions
 from keras_calib.inputs.tensors import at_least_float32
 from keras_calib.inputs.tensors import floored
+from keras_calib.inputs.tensors import from_the_left
 from keras_calib.inputs.tensors import pick
 from keras_calib.inputs.tensors import predicted_class
 from keras_calib.inputs.tensors import row_max
@@ -39,10 +40,10 @@ class Rows:
             `(n,)`. A weight of 0 does not change it, as in Keras.
         faulty: true where label, probabilities or weight are impossible,
             `(n,)`. Compiled code cannot raise, so such rows become NaN.
-        from_logits: whether `logits` are the network's own, with its zero.
+        own_logits: whether `logits` are the network's own, with its zero.
         checked: whether the values could be seen, and were found possible.
         shape: the shape of one value per row as the caller knows it.
-        given: the probabilities as they came, `(n, num_classes)`; `None` when
+        given_probabilities: as they came, `(n, num_classes)`; `None` when
             logits came.
         single: whether predictions were those of one sigmoid unit; they are
             two classes here, with logits `(0, z)`.
@@ -55,10 +56,10 @@ class Rows:
     weights: Tensor
     counts: Tensor
     faulty: Tensor
-    from_logits: bool
+    own_logits: bool
     checked: bool
     shape: tuple
-    given: Tensor = None
+    given_probabilities: Tensor = None
     single: bool = False
     weighted: bool = False
 
@@ -84,9 +85,9 @@ class Rows:
 
         From what came: a logarithm could round two probabilities to a tie.
         """
-        return predicted_class(
-            self.logits if self.given is None else self.given
-        )
+        if self.given_probabilities is None:
+            return predicted_class(self.logits)
+        return predicted_class(self.given_probabilities)
 
     @functools.cached_property
     def shifted(self):
@@ -112,18 +113,18 @@ class Rows:
         return ops.exp(self.shifted)
 
     @functools.cached_property
-    def total(self):
+    def partition(self):
         """Sum of `exponentials`, `(n,)`."""
         return ops.sum(self.exponentials, axis=-1)
 
     @functools.cached_property
-    def log_total(self):
-        return ops.log(self.total)
+    def log_partition(self):
+        return ops.log(self.partition)
 
     @functools.cached_property
     def log_probabilities(self):
         """`log p`, finite: 0 times that of a class that is ruled out is 0."""
-        return self.shifted - self.log_total[:, None]
+        return self.shifted - self.log_partition[:, None]
 
     def log_probability(self, index):
         """Of the class `index[i]` in each row, `(n,)`.
@@ -131,7 +132,7 @@ class Rows:
         The whole matrix of logarithms is never made, nor its gradient, which
         halves the cost of a compiled cross-entropy.
         """
-        return pick(self.logits, index) - self.largest - self.log_total
+        return pick(self.logits, index) - self.largest - self.log_partition
 
     @functools.cached_property
     def probabilities(self):
@@ -140,8 +141,8 @@ class Rows:
         A round trip through `log` would move a confidence that lies on the
         edge of a bin.
         """
-        if self.given is not None:
-            return ops.clip(self.given, 0.0, 1.0)
+        if self.given_probabilities is not None:
+            return ops.clip(self.given_probabilities, 0.0, 1.0)
         return ops.softmax(self.logits, axis=-1)
 
     @functools.cached_property
@@ -254,8 +255,8 @@ def as_rows(
         if targets is not None:
             targets = ops.where(used[:, None], targets, 0.0)
     faulty = _faulty(wrong, scores, weights, used, is_logits)
-    given = y_true, y_pred, sample_weight, from_logits, axis, ignore_class, mask
-    checked = check and _raise_if_seen(faulty, scores, used, is_logits, given)
+    args = y_true, y_pred, sample_weight, from_logits, axis, ignore_class, mask
+    checked = check and _raise_if_seen(faulty, scores, used, is_logits, args)
 
     # What is out of range must not reach a gather or a one-hot.
     labels = ops.where(_or_unused(wrong, used), 0, ops.cast(labels, "int32"))
@@ -274,10 +275,10 @@ def as_rows(
         weights=weights,
         counts=counts,
         faulty=faulty,
-        from_logits=is_logits or layout.single,
+        own_logits=is_logits or layout.single,
         checked=checked,
         shape=_shape_to_restore(lead, batch),
-        given=probabilities,
+        given_probabilities=probabilities,
         single=layout.single,
         weighted=sample_weight is not None,
     )
@@ -317,7 +318,7 @@ def _or_unused(rows, used):
 
 
 def _labels(labels, layout, dtype):
-    """Class ids `(n,)`, rows or `None`, and which of them are none."""
+    """Class ids `(n,)`; label rows, or `None`; which labels are invalid."""
     if not layout.one_hot:
         labels = ops.reshape(labels, (-1,))
         if not rules.is_float(labels):
@@ -337,7 +338,7 @@ def _counting_rows(labels, mask, ignore_class, batch, lead):
         counts = ops.not_equal(labels, ignore_class)
     if mask is not None:
         mask = ops.cast(ops.convert_to_tensor(mask), "bool")
-        counts = _both(counts, _per_row(mask, batch, lead, "A mask"))
+        counts = _both(counts, _per_row(mask, batch, lead, "Masks"))
     return counts
 
 
@@ -347,12 +348,7 @@ def _both(a, b):
 
 def _per_row(values, batch, lead, what="Sample weights"):
     """Weights or a mask as one value per row, `(n,)`."""
-    rank = len(rules.shape_per_row(values.shape, lead, what))
-    while len(values.shape) > rank:
-        values = ops.squeeze(values, axis=-1)
-    while len(values.shape) < rank:
-        values = ops.expand_dims(values, axis=-1)
-    return ops.reshape(ops.broadcast_to(values, batch), (-1,))
+    return ops.reshape(from_the_left(values, batch, lead, what), (-1,))
 
 
 def _scores(scores, is_logits):
@@ -362,17 +358,17 @@ def _scores(scores, is_logits):
             return scores, None
         return ops.log(ops.maximum(scores, TINY)), scores
     # One sigmoid unit: its logit is known from its probability.
-    z, given = scores, None
+    z, probabilities = scores, None
     if not is_logits:
         scores = ops.clip(scores, 0.0, 1.0)
         other = 1.0 - scores
-        given = ops.concatenate([other, scores], axis=-1)
+        probabilities = ops.concatenate([other, scores], axis=-1)
         z = ops.log(ops.maximum(scores, TINY))
         z = z - ops.log(ops.maximum(other, TINY))
-    return ops.concatenate([ops.zeros_like(z), z], axis=-1), given
+    return ops.concatenate([ops.zeros_like(z), z], axis=-1), probabilities
 
 
-def _raise_if_seen(faulty, scores, used, is_logits, given):
+def _raise_if_seen(faulty, scores, used, is_logits, args):
     """Whether the values could be seen; raises for impossible ones."""
     found = concrete_value(faulty)
     if found is None:
@@ -381,7 +377,7 @@ def _raise_if_seen(faulty, scores, used, is_logits, given):
         is_logits and concrete_value(_suspect_logits(scores, used))
     ):
         # In NumPy, by the same rules, for what to say.
-        read_predictions(*given)
+        read_predictions(*args)
     return True
 
 

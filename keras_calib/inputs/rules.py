@@ -148,7 +148,7 @@ def is_float(values):
 
 
 def wrong_ids(ids, num_classes, xp):
-    """True where a class id is none: out of range, not whole, or NaN."""
+    """True where a class id is invalid: out of range, not whole, or NaN."""
     right = xp.logical_and(ids >= 0, ids < num_classes)
     if is_float(ids):
         right = xp.logical_and(right, xp.floor(ids) == ids)
@@ -156,7 +156,7 @@ def wrong_ids(ids, num_classes, xp):
 
 
 def wrong_rows(targets, xp):
-    """True where a row of labels is no distribution."""
+    """True where a row of labels is not a distribution."""
     right = xp.logical_and(
         xp.all(targets >= 0, axis=-1),
         xp.abs(xp.sum(targets, axis=-1) - 1.0) <= EXACT,
@@ -227,7 +227,7 @@ def check_numbers(labels):
 
 
 def check_ids(ids, num_classes):
-    """Raise for class ids `(n,)` that are none."""
+    """Raise for class ids `(n,)` that are invalid."""
     if not len(ids) or (
         ids.dtype.kind in "biu" and ids.min() >= 0 and ids.max() < num_classes
     ):
@@ -251,7 +251,7 @@ def check_ids(ids, num_classes):
 
 
 def check_rows(targets):
-    """Raise for rows of labels `(n, num_classes)` that are no distributions."""
+    """Raise for rows of labels, `(n, num_classes)`, not distributions."""
     wrong = wrong_rows(targets, np)
     if wrong.any():
         row = int(wrong.argmax())

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
 
 # Up to here JAX compiles `argmax` to faster code than two reductions.
@@ -61,7 +62,7 @@ def pick(scores, index):
 
 
 def floored(values):
-    """Minus infinity as the lowest number that counts; NaN stays."""
+    """Replace minus infinity by `LOWEST`; NaN stays."""
     if keras.backend.backend() == "torch":
         return values.clamp(min=LOWEST)  # `maximum` would lose float64
     return ops.maximum(values, LOWEST)
@@ -73,3 +74,21 @@ def at_least_float32(values):
     if keras.backend.standardize_dtype(values.dtype) in ("float32", "float64"):
         return values
     return ops.cast(values, "float32")
+
+
+def from_the_left(values, batch, lead, what="Sample weights"):
+    """Weights or a mask, `(batch,)` or more, as one value for each row.
+
+    Args:
+        values: array or tensor.
+        batch: shape of the rows, of numbers or tensors.
+        lead: the same as far as it is known, of numbers or `None`.
+        what: see `rules.shape_per_row`, which refuses what does not fit.
+    """
+    values = ops.convert_to_tensor(values)
+    rank = len(rules.shape_per_row(values.shape, lead, what))
+    while len(values.shape) > rank:
+        values = ops.squeeze(values, axis=-1)
+    while len(values.shape) < rank:
+        values = ops.expand_dims(values, axis=-1)
+    return ops.broadcast_to(values, batch)

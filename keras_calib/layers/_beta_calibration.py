@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
-from keras_calib.layers._platt_scaling import BinaryMap
+from keras_calib.layers._binary_map import BinaryMap
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")

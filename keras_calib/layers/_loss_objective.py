@@ -39,7 +39,7 @@ class LossObjective(Objective):
         return type(self.loss).__name__
 
     def losses(self, scores: Array, labels: Array) -> Array:
-        targets, predictions = self._arguments(
+        targets, predictions = self._loss_inputs(
             ops.convert_to_tensor(scores), labels
         )
         values = as_array(self.loss.call(targets, predictions))
@@ -64,7 +64,7 @@ class LossObjective(Objective):
             lambda tensor: self._mean(tensor, labels, sample_weight), scores
         )
 
-    def _arguments(self, scores, labels):
+    def _loss_inputs(self, scores, labels):
         targets = ops.convert_to_tensor(labels)
         if not self.sparse:
             targets = ops.one_hot(targets, scores.shape[-1])
@@ -77,7 +77,7 @@ class LossObjective(Objective):
         if weights is not None:
             weights = len(labels) * normalized_weights(weights, len(labels))
             weights = weights.astype("float32")
-        value = self.loss(*self._arguments(scores, labels), weights)
+        value = self.loss(*self._loss_inputs(scores, labels), weights)
         if self.loss.reduction == "sum":
             return value / len(labels)
         return ops.mean(value)

@@ -48,8 +48,8 @@ def acls(
     logit, and its gradient (eq. 12) holds that logit constant: nothing then
     keeps all logits from falling together, and training diverges, as
     `examples/acls_stability.py` shows. The released code measures from zero,
-    which anchors the logits; the published results are its. It is the default
-    here. With the paper's `r`, the default is the gradient of eq. 13 itself,
+    which anchors the logits; the published results come from it, so it is the
+    default. With the paper's `r`, the default is the gradient of eq. 13 itself,
     `stop_gradient=False`, which trains.
 
     Args:
@@ -89,7 +89,10 @@ def acls(
         Network Calibration", ICCV 2023, eqs. 10 to 13; Tables 5 and 6 for the
         ablations.
     """
-    arguments = _checked(
+    _check(margin, reference, negatives, adaptive, conditional)
+    rows = as_rows(labels, logits)
+    value = _acls(
+        rows,
         margin=margin,
         positive_weight=positive_weight,
         negative_weight=negative_weight,
@@ -99,8 +102,7 @@ def acls(
         conditional=conditional,
         stop_gradient=stop_gradient,
     )
-    rows = as_rows(labels, logits)
-    return rows.restore(_acls(rows, **arguments))
+    return rows.restore(value)
 
 
 def _acls(
@@ -135,30 +137,28 @@ def _acls(
     return positive_weight * positive + negative_weight * negative
 
 
-def _checked(**arguments):
-    """The arguments themselves, or an error that says which one is wrong."""
-    check_margin(arguments["margin"])
+def _check(margin, reference, negatives, adaptive, conditional):
+    check_margin(margin)
     require(
-        arguments["reference"] in ("min", "zero"),
+        reference in ("min", "zero"),
         '`reference` must be "min" (the paper) or "zero" (the released code).',
         'The default is "zero".',
-        reference=arguments["reference"],
+        reference=reference,
     )
     require(
-        arguments["negatives"] in ("mean", "sum"),
+        negatives in ("mean", "sum"),
         '`negatives` must be "mean" or "sum" over the other classes.',
         'The default is "mean".',
-        negatives=arguments["negatives"],
+        negatives=negatives,
     )
     require(
-        arguments["adaptive"] or arguments["conditional"],
+        adaptive or conditional,
         "`adaptive=False, conditional=False` is neither of the two ideas of "
         "ACLS.",
         "Switch off one of them, or use `LabelSmoothing`.",
-        adaptive=arguments["adaptive"],
-        conditional=arguments["conditional"],
+        adaptive=adaptive,
+        conditional=conditional,
     )
-    return arguments
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -212,22 +212,21 @@ class ACLS(PenalizedLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
+        _check(margin, reference, negatives, adaptive, conditional)
         self.keep(
-            **_checked(
-                margin=margin,
-                positive_weight=positive_weight,
-                negative_weight=negative_weight,
-                reference=reference,
-                negatives=negatives,
-                adaptive=adaptive,
-                conditional=conditional,
-                stop_gradient=stop_gradient,
-            )
+            margin=margin,
+            positive_weight=positive_weight,
+            negative_weight=negative_weight,
+            reference=reference,
+            negatives=negatives,
+            adaptive=adaptive,
+            conditional=conditional,
+            stop_gradient=stop_gradient,
         )
 
     def penalty(self, rows: Rows) -> Tensor:
         require(
-            self.reference == "min" or rows.from_logits,
+            self.reference == "min" or rows.own_logits,
             '`ACLS(reference="zero")` measures from a logit of zero, and '
             "probabilities do not tell where zero was.",
             "End the model without softmax and pass `from_logits=True`, or "

@@ -17,9 +17,10 @@ from keras_calib._typing import Tensor
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import pick
+from keras_calib.losses._arguments import require
 from keras_calib.losses._base import ClassificationLoss
-from keras_calib.losses._focal import log_rest
-from keras_calib.losses._focal import log_rests
+from keras_calib.losses._focal import log_one_minus_p
+from keras_calib.losses._focal import log_one_minus_p_of_all
 
 # A file names the loss and, as a metric, its table. Keras reads the loss
 # first. Its table waits here, under the number of the pair, and the metric,
@@ -66,11 +67,13 @@ def ada_focal_loss(
     rows = as_rows(labels, logits)
     edges = ops.cast(edges, rows.logits.dtype)
     gammas = ops.cast(gammas, rows.logits.dtype)
-    if edges.shape[0] + 1 != gammas.shape[0]:
-        raise ValueError(
-            "There is one gamma per bin, and one edge between two bins. "
-            f"Received: {gammas.shape[0]} gammas, {edges.shape[0]} edges."
-        )
+    require(
+        edges.shape[0] + 1 == gammas.shape[0],
+        "There is one gamma per bin, and one edge between two bins.",
+        "Pass one gamma more than edges.",
+        num_gammas=gammas.shape[0],
+        num_edges=edges.shape[0],
+    )
     return rows.restore(_ada_focal(rows, edges, gammas))
 
 
@@ -78,9 +81,10 @@ def _ada_focal(rows, edges, gammas):
     if rows.targets is None:
         gamma = _gamma_of(pick(rows.probabilities, rows.labels), edges, gammas)
         log_p = rows.log_probability(rows.labels)
-        return _signed_focal(log_p, log_rest(rows, rows.labels), gamma)
+        return _signed_focal(log_p, log_one_minus_p(rows, rows.labels), gamma)
     gamma = _gamma_of(rows.probabilities, edges, gammas)
-    terms = _signed_focal(rows.log_probabilities, log_rests(rows), gamma)
+    rest = log_one_minus_p_of_all(rows)
+    terms = _signed_focal(rows.log_probabilities, rest, gamma)
     return ops.sum(rows.targets * terms, axis=-1)
 
 
@@ -134,11 +138,12 @@ class AdaFocalTable(keras.metrics.Metric):
         dtype: Any = None,
     ) -> None:
         super().__init__(name=name, dtype=dtype)
-        if num_bins < 2:
-            raise ValueError(
-                "`num_bins` must be at least 2: with one bin use `FocalLoss`. "
-                f"Received: num_bins={num_bins}."
-            )
+        require(
+            num_bins >= 2,
+            "`num_bins` must be at least 2.",
+            "With one bin use `FocalLoss`.",
+            num_bins=num_bins,
+        )
         self.num_bins = num_bins
         self.gamma = gamma
         # Epochs up to the last update, and whether a file has just been read:

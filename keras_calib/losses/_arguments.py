@@ -1,4 +1,9 @@
-"""One form for every complaint about an argument."""
+"""Arguments of losses: one form for every complaint, and how to read one."""
+
+import inspect
+from typing import Any
+
+import keras
 
 
 def require(valid: bool, problem: str, remedy: str, **received: object) -> None:
@@ -8,3 +13,24 @@ def require(valid: bool, problem: str, remedy: str, **received: object) -> None:
             f"{name}={value!r}" for name, value in received.items()
         )
         raise ValueError(f"{problem} Received: {found}. {remedy}")
+
+
+def setting_of(loss: Any, name: str, default: Any = None) -> Any:
+    """An argument of a loss object, or the default of a loss function's.
+
+    Args:
+        loss: what `compile` was given, except a list or dict of losses.
+        name: name of the argument.
+        default: the value for a loss without this argument.
+    """
+    if isinstance(loss, str):
+        loss = keras.losses.get(loss)
+    if hasattr(loss, name):
+        return getattr(loss, name)
+    if hasattr(loss, "get_config"):
+        return loss.get_config().get(name, default)
+    parameters = inspect.signature(loss).parameters if callable(loss) else {}
+    found = parameters.get(name)
+    if found is None or found.default is found.empty:
+        return default
+    return found.default

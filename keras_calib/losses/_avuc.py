@@ -36,11 +36,11 @@ def avuc(
         labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
             A soft label counts as its largest entry.
         logits: scores before softmax, shape `(..., num_classes)`.
+        sample_weight: `None`, or one weight per sample, shape `(...)`.
         threshold: float >= 0, in nats. The authors take it from validation
             data: halfway between the mean entropy of correct and of wrong
             samples.
         stop_gradient: hold the confidence `c` constant: AvUC-GS.
-        sample_weight: `None`, or one weight per sample, shape `(...)`.
 
     Returns:
         A scalar >= 0.
@@ -71,28 +71,37 @@ def _avuc(rows, threshold, stop_gradient):
     h = entropy(rows)
     uncertain = ops.cast(h > threshold, h.dtype)
     importance = correct * confidence + (1.0 - correct) * (1.0 - confidence)
+    importance = importance * rows.relative_weights
     return accuracy_versus_uncertainty(
-        importance * rows.relative_weights,
-        correct,
-        uncertain,
-        1.0 - uncertain,
-        h,
+        importance, correct, uncertain, 1.0 - uncertain, h
     )
 
 
 def accuracy_versus_uncertainty(
     importance, correct, uncertain, certain, h
 ) -> Tensor:
-    """`log(1 + (AU + IC) / (AC + IU))` from the parts of each sample."""
+    """`log(1 + (AU + IC) / (AC + IU))` from the parts of each sample.
+
+    Args:
+        importance: what each sample counts, `(n,)`, as all that follow.
+        correct: 0 or 1.
+        uncertain: how uncertain it is, in `[0, 1]`.
+        certain: `1 - uncertain`.
+        h: its entropy, in nats.
+
+    Returns:
+        A scalar >= 0.
+    """
     # tanh h and 1 - tanh h; the difference would lose the digits of a large h.
     e = ops.exp(-2.0 * h)
     unsure = uncertain * -ops.expm1(-2.0 * h) / (1.0 + e)
     sure = certain * 2.0 * e / (1.0 + e)
-    wrong = 1.0 - correct
-    desired = ops.sum(importance * (correct * sure + wrong * unsure))
-    undesired = ops.sum(importance * (correct * unsure + wrong * sure))
+    ac, au = correct * sure, correct * unsure
+    ic, iu = (1.0 - correct) * sure, (1.0 - correct) * unsure
+    desired = ops.sum(importance * (ac + iu))
     # Finite also where no sample is as desired.
-    return ops.log1p(undesired / ops.where(desired > 1e-5, desired, 1e-5))
+    desired = ops.where(desired > 1e-5, desired, 1e-5)
+    return ops.log1p(ops.sum(importance * (au + ic)) / desired)
 
 
 def _check(threshold):

@@ -14,7 +14,7 @@ from keras_calib.keras_private import keras_mask
 from keras_calib.keras_private import lower_is_better
 from keras_calib.keras_private import pass_mask_on
 
-MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
+MEAN_REDUCTIONS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 # Losses of Keras that want a column per class, also where there are two.
 CATEGORICAL = (
     keras.losses.CategoricalCrossentropy,
@@ -65,8 +65,8 @@ class ClassificationLoss(keras.losses.Loss):
         self.axis = axis
         self.ignore_class = ignore_class
         self._arguments: tuple[str, ...] = ()
-        self._checked = False
-        self._scale = _Final(name="reduction", dtype=dtype)
+        self._values_seen = False
+        self._keras_reduction = _AlreadyReduced(name="reduction", dtype=dtype)
 
     def keep(self, **arguments: Any) -> None:
         """Keep the arguments of the formula, as attributes and in the config.
@@ -108,10 +108,10 @@ class ClassificationLoss(keras.losses.Loss):
             from_logits=self.from_logits,
             axis=self.axis,
             ignore_class=self.ignore_class,
-            check=not self._checked,
+            check=not self._values_seen,
             mask=mask,
         )
-        self._checked = self._checked or rows.checked
+        self._values_seen = self._values_seen or rows.checked
         return rows
 
     def __call__(
@@ -126,10 +126,10 @@ class ClassificationLoss(keras.losses.Loss):
         with keras.name_scope(self.name):
             rows = self.rows(y_true, y_pred, sample_weight, mask)
             value = reduce(rows, *self.terms(rows), self.reduction)
-            if self.reduction in MEANS:
+            if self.reduction in MEAN_REDUCTIONS:
                 # Keras' own reduction adds the scaling that a distribution
                 # strategy needs.
-                return self._scale(value, ops.reshape(value, (1,)))
+                return self._keras_reduction(value, ops.reshape(value, (1,)))
             return ops.cast(value, self.dtype)
 
     def call(self, y_true: ArrayLike, y_pred: ArrayLike) -> Tensor:
@@ -244,8 +244,8 @@ class PenalizedLoss(ClassificationLoss):
         primary = _on_rows(self.primary)
         values = primary.call(labels, scores)
         if len(values.shape) == 0 and len(labels.shape) == 2:
-            # One number for the batch, as Dice is. Its sums over rows shall
-            # not see those that do not count.
+            # One number for the batch, as Dice is. Rows that do not count are
+            # zeroed, so that its sums leave them out.
             counts = ops.cast(rows.weights > 0, scores.dtype)[:, None]
             labels = ops.cast(labels, scores.dtype) * counts
             values = primary.call(labels, scores * counts)
@@ -332,14 +332,10 @@ class LossPart(keras.metrics.Mean):
             y_true, y_pred, sample_weight, mask_of(y_true, y_pred)
         )
         if self.part == "primary_loss":
-            terms = self.loss.primary_terms(rows)
+            per_row, batch = self.loss.primary_terms(rows)
         else:
-            terms = self.loss.penalty_terms(rows)
-        reduction = self.loss.reduction
-        if reduction not in MEANS:
-            reduction = "mean"
-        per_row, batch = terms
-        value = reduce(rows, per_row, batch, reduction)
+            per_row, batch = self.loss.penalty_terms(rows)
+        value = reduce(rows, per_row, batch, mean_reduction(self.loss))
         # Batches count as in the loss that `fit` prints: by their length.
         super().update_state(value, sample_weight=ops.shape(y_pred)[0])
 
@@ -372,7 +368,12 @@ def reduce(rows: Rows, per_row, batch, reduction: str | None) -> Tensor:
     return total / ops.maximum(ops.sum(rows.counts), 1.0) + batch
 
 
-class _Final(keras.losses.Loss):
+def mean_reduction(loss: keras.losses.Loss) -> str:
+    """The reduction of a loss where one number is shown: a mean."""
+    return loss.reduction if loss.reduction in MEAN_REDUCTIONS else "mean"
+
+
+class _AlreadyReduced(keras.losses.Loss):
     """Hands a value that is final to Keras' reduction."""
 
     def call(self, y_true, y_pred):

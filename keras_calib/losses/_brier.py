@@ -158,7 +158,7 @@ class SquaredLogitLoss(ClassificationLoss):
 
     def terms(self, rows: Rows) -> tuple[Tensor, Tensor]:
         require(
-            rows.from_logits,
+            rows.own_logits,
             "`SquaredLogitLoss` acts on logits, and probabilities do not tell "
             "where zero was.",
             "End the model without softmax and pass `from_logits=True`, or "

@@ -68,7 +68,7 @@ def _cpc(rows, one_vs_one_weight, exclusion_weight):
     z = rows.logits
     label = pick(z, rows.labels)[:, None]
     index = ops.arange(rows.num_classes - 1, dtype="int32")
-    # The classes but the label: what comes after it moves up by one.
+    # All classes except the label; those after it move down by one.
     others = ops.where(index < rows.labels[:, None], z[:, :-1], z[:, 1:])
     one_vs_one = ops.sum(ops.softplus(others - label), axis=-1)
     one_vs_one = one_vs_one / (rows.num_classes - 1)
@@ -129,21 +129,21 @@ def _slope(z, slope):
     return ops.copy(slope), gradient
 
 
-def _over_pairs(function, z, *more):
+def _over_pairs(pair_terms, z, *others):
     """Sum a function of differences `z_j - z_k` over pairs of classes.
 
     Args:
-        function: weight of the pair, difference of each tensor -> one value
+        pair_terms: weight of the pair, difference of each tensor -> one value
             per row, and what class `j` gains and class `k` loses.
         z: `(n, num_classes)`.
-        *more: tensors of the same shape.
+        *others: tensors of the same shape.
 
     Returns:
         value: `(n,)`.
         gains: `(n, num_classes)`.
     """
     n = z.shape[-1]
-    twice = [(x, ops.concatenate([x, x], axis=-1)) for x in (z, *more)]
+    tensors = [(x, ops.concatenate([x, x], axis=-1)) for x in (z, *others)]
 
     def shifted(doubled, start):
         return ops.slice(doubled, (0, start), ops.shape(z))
@@ -152,11 +152,11 @@ def _over_pairs(function, z, *more):
         value, gains = sums
         # With an even number of classes the last shift meets each pair twice.
         weight = ops.cast(ops.where(2 * shift == n, 0.5, 1.0), z.dtype)
-        found, gain = function(
-            weight, *(x - shifted(doubled, shift) for x, doubled in twice)
+        found, gain = pair_terms(
+            weight, *(x - shifted(doubled, shift) for x, doubled in tensors)
         )
-        loss = shifted(ops.concatenate([gain, gain], axis=-1), n - shift)
-        return value + found, gains + gain - loss
+        doubled = ops.concatenate([gain, gain], axis=-1)
+        return value + found, gains + gain - shifted(doubled, n - shift)
 
     start = ops.zeros_like(z[:, 0]), ops.zeros_like(z)
     return _loop(1, n // 2 + 1, body, start)

@@ -1,15 +1,11 @@
-"""Correctness ranking loss (CRL): who was right more often, is surer.
+"""Correctness ranking loss (CRL): be surer of what was right more often.
 
 The history of each sample is kept by `kc.models.SampleHistoryModel`, in
 variables of the model: compiled code sees them change, and checkpoints hold
 them.
 """
 
-import contextlib
-import contextvars
-import dataclasses
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -21,9 +17,12 @@ from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import pick
 from keras_calib.inputs.tensors import predicted_class
-from keras_calib.losses._base import MEANS
+from keras_calib.losses._arguments import require
 from keras_calib.losses._base import PenalizedLoss
+from keras_calib.losses._base import mean_reduction
 from keras_calib.losses._base import reduce
+from keras_calib.losses._batch_history import BatchHistory
+from keras_calib.losses._batch_history import current_history
 from keras_calib.ops.confidence import entropy
 
 CONFIDENCES = ("softmax", "margin", "entropy")
@@ -72,23 +71,25 @@ def crl(
     """
     _check(confidence=confidence)
     rows = as_rows(labels, logits)
-    return _ranking(rows, correctness, confidence)
+    return _crl(rows, correctness, confidence)
 
 
 def _check(confidence="softmax", normalization="min_max"):
-    if confidence not in CONFIDENCES:
-        raise ValueError(
-            f"`confidence` must be one of {CONFIDENCES}. "
-            f"Received: confidence={confidence!r}."
-        )
-    if normalization not in NORMALIZATIONS:
-        raise ValueError(
-            f"`normalization` must be one of {NORMALIZATIONS}. "
-            f"Received: normalization={normalization!r}."
-        )
+    require(
+        confidence in CONFIDENCES,
+        f"`confidence` must be one of {CONFIDENCES}.",
+        'The default is "softmax".',
+        confidence=confidence,
+    )
+    require(
+        normalization in NORMALIZATIONS,
+        f"`normalization` must be one of {NORMALIZATIONS}.",
+        'The default is "min_max".',
+        normalization=normalization,
+    )
 
 
-def _ranking(rows, correctness, confidence):
+def _crl(rows, correctness, confidence):
     correctness = ops.cast(correctness, rows.logits.dtype)
     following = _next_row(rows.weights)
     kappa = _confidence(rows, confidence)
@@ -127,24 +128,6 @@ def _confidence(rows, kind):
     return largest - pick(others, predicted_class(others))
 
 
-@dataclasses.dataclass
-class BatchHistory:
-    """What a model with memory knows about the samples of one batch.
-
-    Attributes:
-        correct: how often each sample was right, before this step, `(n,)`;
-            `None` for validation data.
-        seen: how often it was seen, `(n,)`.
-        lowest: the smallest `correct` in the whole data set, a scalar.
-        parts: filled by the loss: its parts as scalars, for the logs.
-    """
-
-    correct: Tensor = None
-    seen: Tensor = None
-    lowest: Tensor = None
-    parts: dict = dataclasses.field(default_factory=dict)
-
-
 def check_one_row_per_sample(rows: Rows) -> None:
     """Refuse pixels and tokens: they have no history of their own."""
     if len(rows.shape) != 1:
@@ -154,23 +137,6 @@ def check_one_row_per_sample(rows: Rows) -> None:
             f"{len(rows.shape)} axes before the classes. A history has no "
             "meaning for pixels or tokens."
         )
-
-
-# The history of the batch that is being traced: the model sets it around its
-# losses, so that any loss in it, also a nested one, finds it.
-_current: contextvars.ContextVar[BatchHistory | None] = contextvars.ContextVar(
-    "batch_history", default=None
-)
-
-
-@contextlib.contextmanager
-def batch_history(history: BatchHistory) -> Iterator[BatchHistory]:
-    """Let losses inside the block see the history of this batch."""
-    token = _current.set(history)
-    try:
-        yield history
-    finally:
-        _current.reset(token)
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -239,7 +205,7 @@ class CRL(PenalizedLoss):
         history = self._history()
         per_row, batch = self.primary_terms(rows)
         penalty = self.penalty(rows)
-        reduction = self.reduction if self.reduction in MEANS else "mean"
+        reduction = mean_reduction(self)
         history.parts["primary_loss"] = reduce(rows, per_row, batch, reduction)
         history.parts["penalty"] = penalty
         return per_row, batch + self.weight * penalty
@@ -249,7 +215,7 @@ class CRL(PenalizedLoss):
         if history.correct is None:
             return ops.zeros((), dtype=rows.logits.dtype)
         check_one_row_per_sample(rows)
-        return _ranking(rows, self.correctness(history), self.confidence)
+        return _crl(rows, self.correctness(history), self.confidence)
 
     def correctness(self, history: BatchHistory) -> Tensor:
         """`c` of each sample in the batch, in `[0, 1]`, a constant."""
@@ -274,7 +240,7 @@ class CRL(PenalizedLoss):
         return []
 
     def _history(self):
-        history = _current.get()
+        history = current_history()
         if history is None:
             raise ValueError(
                 "CRL needs the history of each sample. Train "

@@ -99,7 +99,8 @@ class DualFocalLoss(ClassificationLoss):
 
     def __init__(self, *, gamma: float = 5.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.keep(gamma=check_gamma(gamma))
+        check_gamma(gamma)
+        self.keep(gamma=gamma)
 
     def terms(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return _dual_focal(rows, self.gamma), 0.0

@@ -1,4 +1,8 @@
-"""Entropy regularization (ER), also called confidence penalty (ECP)."""
+"""Entropy regularization (ER), also called confidence penalty (ECP).
+
+It acts on every prediction. MEEP (Larrazabal et al., MICCAI 2023), the same for
+wrong predictions only, is not in the package.
+"""
 
 from typing import Any
 

@@ -10,6 +10,7 @@ from keras_calib._typing import Tensor
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
+from keras_calib.losses._arguments import require
 from keras_calib.losses._base import ClassificationLoss
 
 
@@ -50,14 +51,14 @@ def focal_terms(rows: Rows, gamma) -> Tensor:
     """Focal loss per row; `gamma` is a function of `log p`."""
     if rows.targets is None:
         log_p = rows.log_probability(rows.labels)
-        factor = ops.exp(gamma(log_p) * log_rest(rows, rows.labels))
+        factor = ops.exp(gamma(log_p) * log_one_minus_p(rows, rows.labels))
         return -factor * log_p
     log_p = rows.log_probabilities
-    factor = ops.exp(gamma(log_p) * log_rests(rows))
+    factor = ops.exp(gamma(log_p) * log_one_minus_p_of_all(rows))
     return -ops.sum(rows.targets * factor * log_p, axis=-1)
 
 
-def log_rest(rows: Rows, index) -> Tensor:
+def log_one_minus_p(rows: Rows, index) -> Tensor:
     """`log(1 - p_index)` per row, exact also where `p_index` rounds to 1."""
     return log_of_share(rows, exponentials_of_others(rows, index))
 
@@ -70,27 +71,27 @@ def exponentials_of_others(rows: Rows, index) -> Tensor:
 
 def log_of_share(rows: Rows, part: Tensor) -> Tensor:
     """Logarithm of a part of the sum of `rows.exponentials`; never -inf."""
-    return ops.log(ops.where(part > TINY, part, TINY)) - rows.log_total
+    return ops.log(ops.where(part > TINY, part, TINY)) - rows.log_partition
 
 
-def log_rests(rows: Rows) -> Tensor:
+def log_one_minus_p_of_all(rows: Rows) -> Tensor:
     """`log(1 - p_k)` for every class, exact also where `p_k` rounds to 1."""
     top = rows.predicted
     chosen = ops.one_hot(top, rows.num_classes, dtype="bool")
     # Only the largest probability can exceed 1/2.
     p = ops.exp(rows.log_probabilities)
     others = ops.log1p(-ops.where(chosen, 0.0, p))
-    return ops.where(chosen, log_rest(rows, top)[:, None], others)
+    return ops.where(chosen, log_one_minus_p(rows, top)[:, None], others)
 
 
-def check_gamma(gamma: float) -> float:
-    """`gamma` itself, or an error that says what a gamma is."""
-    if gamma < 0:
-        raise ValueError(
-            "`gamma` is the power of a probability and cannot be negative. "
-            f"Received: gamma={gamma}. Use 0 for cross-entropy."
-        )
-    return gamma
+def check_gamma(gamma: float) -> None:
+    """Refuse a negative `gamma`."""
+    require(
+        gamma >= 0,
+        "`gamma` is the power of a probability and cannot be negative.",
+        "Use 0 for cross-entropy.",
+        gamma=gamma,
+    )
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -118,7 +119,8 @@ class FocalLoss(ClassificationLoss):
 
     def __init__(self, *, gamma: float = 3.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.keep(gamma=check_gamma(gamma))
+        check_gamma(gamma)
+        self.keep(gamma=gamma)
 
     def terms(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return focal_terms(rows, lambda log_p: self.gamma), 0.0

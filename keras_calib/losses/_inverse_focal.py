@@ -81,7 +81,8 @@ class InverseFocalLoss(ClassificationLoss):
 
     def __init__(self, *, gamma: float = 2.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.keep(gamma=check_gamma(gamma))
+        check_gamma(gamma)
+        self.keep(gamma=gamma)
 
     def terms(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return _inverse_focal(rows, self.gamma), 0.0

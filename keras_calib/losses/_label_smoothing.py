@@ -48,12 +48,13 @@ def label_smoothing(
     """
     _check(smoothing)
     rows = as_rows(labels, logits)
-    return rows.restore(_smoothed(rows, smoothing))
+    return rows.restore(_label_smoothing(rows, smoothing))
 
 
-def _smoothed(rows, smoothing):
-    # -mean_k log p_k, where log p_k = gap_k - log_total.
-    uniform = rows.log_total - ops.sum(rows.gaps, axis=-1) / rows.num_classes
+def _label_smoothing(rows, smoothing):
+    # -mean_k log p_k, where log p_k = gap_k - log_partition.
+    mean_gap = ops.sum(rows.gaps, axis=-1) / rows.num_classes
+    uniform = rows.log_partition - mean_gap
     return (1.0 - smoothing) * cross_entropy(rows) + smoothing * uniform
 
 
@@ -64,7 +65,6 @@ def _check(smoothing):
         "Use a number from 0 (plain cross-entropy) to below 1.",
         smoothing=smoothing,
     )
-    return smoothing
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -91,7 +91,8 @@ class LabelSmoothing(ClassificationLoss):
 
     def __init__(self, *, smoothing: float = 0.05, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.keep(smoothing=_check(smoothing))
+        _check(smoothing)
+        self.keep(smoothing=smoothing)
 
     def terms(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        return _smoothed(rows, self.smoothing), 0.0
+        return _label_smoothing(rows, self.smoothing), 0.0

@@ -10,6 +10,7 @@ from keras_calib._typing import Tensor
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import pick
+from keras_calib.losses._arguments import require
 from keras_calib.losses._base import PenalizedLoss
 
 
@@ -112,19 +113,18 @@ class MarginLabelSmoothing(PenalizedLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
-        self.keep(
-            margin=check_margin(margin), stop_gradient_max=stop_gradient_max
-        )
+        check_margin(margin)
+        self.keep(margin=margin, stop_gradient_max=stop_gradient_max)
 
     def penalty(self, rows: Rows) -> Tensor:
         return _margin_label_smoothing(rows, **self.arguments)
 
 
-def check_margin(margin: float) -> float:
-    """`margin` itself, or an error that says what a margin is."""
-    if margin < 0:
-        raise ValueError(
-            "`margin` is a distance between logits and cannot be negative. "
-            f"Received: margin={margin}. Use 0 to penalize every gap."
-        )
-    return margin
+def check_margin(margin: float) -> None:
+    """Refuse a negative `margin`."""
+    require(
+        margin >= 0,
+        "`margin` is a distance between logits and cannot be negative.",
+        "Use 0 to penalize every gap.",
+        margin=margin,
+    )

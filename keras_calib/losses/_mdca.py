@@ -43,9 +43,10 @@ def mdca(
 
 
 def _mdca(rows):
-    # p = exponentials / total; no second softmax beside the primary loss.
+    # p = exponentials / partition; no second softmax beside the primary loss.
     share = rows.weights / rows.total_weight
-    predicted = ops.sum((share / rows.total)[:, None] * rows.exponentials, 0)
+    factor = (share / rows.partition)[:, None]
+    predicted = ops.sum(factor * rows.exponentials, axis=0)
     observed = ops.sum(share[:, None] * rows.soft_labels, axis=0)
     gap = predicted - observed
     return ops.sum(absolute(gap)) / rows.num_classes

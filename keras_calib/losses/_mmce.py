@@ -45,13 +45,13 @@ def mmce(
         labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
             A soft label counts as its largest entry.
         logits: scores before softmax, shape `(..., num_classes)`.
-        weighted: normalize correct and wrong samples apart; 0 where one of
+        sample_weight: `None`, or one weight per sample, shape `(...)`.
+        weighted: normalize correct and wrong samples separately; 0 where one of
             the two is missing.
         kernel_width: float >= 0.01.
         squared: no root, as in the authors' code of the plain form.
         double_normalized: divide the weighted form by the numbers of pairs
             twice, as the authors' code does.
-        sample_weight: `None`, or one weight per sample, shape `(...)`.
 
     Returns:
         A scalar in `[0, 2]`.
@@ -177,7 +177,7 @@ class MMCE(PenalizedLoss):
     """Primary loss plus `weight` times the `mmce` of the batch.
 
     Args:
-        weighted: normalize correct and wrong samples apart.
+        weighted: normalize correct and wrong samples separately.
         kernel_width: float >= 0.01.
         weight: float, `lambda` of the paper. Published runs use 1 to 10.
         primary: the loss to regularize; see `PenalizedLoss`.

@@ -58,10 +58,10 @@ def sample_dependent_focal_loss(
     """
     _check(thresholds, gammas)
     rows = as_rows(labels, logits)
-    return rows.restore(_terms(rows, thresholds, gammas))
+    return rows.restore(_sample_dependent_focal(rows, thresholds, gammas))
 
 
-def _terms(rows, thresholds, gammas):
+def _sample_dependent_focal(rows, thresholds, gammas):
     def gamma(log_p):
         p = ops.exp(log_p)
         value = ops.full_like(p, gammas[-1])
@@ -128,4 +128,4 @@ class SampleDependentFocalLoss(ClassificationLoss):
         self.keep(thresholds=tuple(thresholds), gammas=tuple(gammas))
 
     def terms(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        return _terms(rows, **self.arguments), 0.0
+        return _sample_dependent_focal(rows, **self.arguments), 0.0

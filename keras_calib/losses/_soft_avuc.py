@@ -41,10 +41,10 @@ def soft_avuc(
         labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
             A soft label counts as its largest entry.
         logits: scores before softmax, shape `(..., num_classes)`.
+        sample_weight: `None`, or one weight per sample, shape `(...)`.
         kappa: float in `(0, 1)`, the uncertainty at the middle, as a share of
             `log C` (the `threshold` of `avuc` is in nats).
         temperature: float > 0, how soft the step is.
-        sample_weight: `None`, or one weight per sample, shape `(...)`.
 
     Returns:
         A scalar >= 0.

@@ -46,6 +46,7 @@ def soft_binned_ece(
         labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
             A soft label counts as its largest entry.
         logits: scores before softmax, shape `(..., num_classes)`.
+        sample_weight: `None`, or one weight per sample, shape `(...)`.
         num_bins: int >= 1.
         temperature: float > 0, how much bins overlap. `1 / (log(f)
             num_bins^2)` gives a sample at the center of a bin the share `1/f`
@@ -55,7 +56,6 @@ def soft_binned_ece(
         squared: no root, as in the authors' code of the label form.
         bin_range: two floats, where the bins start and end; `(1 / C, 1)` in
             the authors' code of the label form.
-        sample_weight: `None`, or one weight per sample, shape `(...)`.
 
     Returns:
         A scalar in `[0, 1]`.
@@ -73,7 +73,10 @@ def soft_binned_ece(
         Karandikar et al., "Soft Calibration Objectives for Neural Networks",
         NeurIPS 2021, arXiv:2108.00106, eqs. 11 and 12.
     """
-    arguments = _checked(
+    _check(num_bins, temperature, norm, form, tuple(bin_range))
+    rows = as_rows(labels, logits, sample_weight)
+    return _soft_binned_ece(
+        rows,
         num_bins=num_bins,
         temperature=temperature,
         norm=norm,
@@ -81,8 +84,6 @@ def soft_binned_ece(
         squared=squared,
         bin_range=tuple(bin_range),
     )
-    rows = as_rows(labels, logits, sample_weight)
-    return _soft_binned_ece(rows, **arguments)
 
 
 def _soft_binned_ece(
@@ -105,8 +106,7 @@ def _soft_binned_ece(
     return error if squared else root(error, norm)
 
 
-def _checked(*, num_bins, temperature, norm, form, squared, bin_range):
-    """The arguments themselves, or an error that says which one is wrong."""
+def _check(num_bins, temperature, norm, form, bin_range):
     require(
         num_bins >= 1 and num_bins == int(num_bins),
         "`num_bins` must be a whole number of at least 1.",
@@ -137,14 +137,6 @@ def _checked(*, num_bins, temperature, norm, form, squared, bin_range):
         "The default is (0.0, 1.0).",
         bin_range=bin_range,
     )
-    return {
-        "num_bins": num_bins,
-        "temperature": temperature,
-        "norm": norm,
-        "form": form,
-        "squared": squared,
-        "bin_range": bin_range,
-    }
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -194,15 +186,14 @@ class SoftBinnedECE(PenalizedLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
+        _check(num_bins, temperature, norm, form, tuple(bin_range))
         self.keep(
-            **_checked(
-                num_bins=num_bins,
-                temperature=temperature,
-                norm=norm,
-                form=form,
-                squared=squared,
-                bin_range=tuple(bin_range),
-            )
+            num_bins=num_bins,
+            temperature=temperature,
+            norm=norm,
+            form=form,
+            squared=squared,
+            bin_range=tuple(bin_range),
         )
 
     def penalty(self, rows: Rows) -> Tensor:

@@ -5,7 +5,6 @@ from keras_calib.evaluation.consistency_test import consistency_test
 from keras_calib.metrics._base import CalibrationMetric
 from keras_calib.metrics._binless_errors import KSCalibrationError
 from keras_calib.metrics._binless_errors import SmoothCalibrationError
-from keras_calib.metrics._binless_errors import SweepCalibrationError
 from keras_calib.metrics._brier_score import BrierScore
 from keras_calib.metrics._classwise_calibration_error import (
     ClasswiseCalibrationError,
@@ -37,6 +36,7 @@ from keras_calib.metrics._multilabel_calibration_error import (
 )
 from keras_calib.metrics._signed_errors import OverconfidenceError
 from keras_calib.metrics._signed_errors import UnderconfidenceError
+from keras_calib.metrics._sweep_calibration_error import SweepCalibrationError
 
 __all__ = [
     "AdaptiveCalibrationError",

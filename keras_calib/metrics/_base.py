@@ -59,7 +59,7 @@ class CalibrationMetric(keras.metrics.Metric):
         self.from_logits = from_logits
         self.axis = axis
         self.ignore_class = ignore_class
-        self._checked = False
+        self._values_seen = False
         self._sums: dict[str, tuple[Any, Any]] = {}
 
     def add_sums(self, name: str, shape: tuple[int, ...]) -> None:
@@ -141,11 +141,11 @@ class CalibrationMetric(keras.metrics.Metric):
             from_logits=self.from_logits,
             axis=self.axis if axis is None else axis,
             ignore_class=self.ignore_class,
-            check=not self._checked,
+            check=not self._values_seen,
             mask=mask_of(y_true, y_pred) if mask is None else mask,
             use_carried=False,
         )
-        self._checked = self._checked or rows.checked
+        self._values_seen = self._values_seen or rows.checked
         return rows
 
     def events(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
@@ -186,7 +186,7 @@ class CalibrationMetric(keras.metrics.Metric):
             )
         except ValueError:
             return None
-        self._checked = True
+        self._values_seen = True
         weight = found.weight
         if weight is None:
             weight = np.ones(len(found.labels))

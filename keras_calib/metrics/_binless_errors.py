@@ -1,19 +1,15 @@
-"""Errors without fixed bins: sweep, KS, smooth; streamed from fixed cells."""
+"""Errors without bins, KS and smooth, streamed from fixed cells."""
 
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.inputs.rows import Rows
-from keras_calib.metrics import _histogram as histogram
 from keras_calib.metrics._base import CalibrationMetric
 from keras_calib.metrics._binned import BinnedMetric
 from keras_calib.ops.bin_errors import Bins
-from keras_calib.ops.bin_errors import accuracy_falls
-from keras_calib.ops.bin_errors import calibration_error
 from keras_calib.ops.bin_errors import ks_error
 from keras_calib.ops.binning import bin_sums
 from keras_calib.ops.smooth_error import smooth_error
@@ -38,7 +34,7 @@ class KSCalibrationError(BinnedMetric):
             `CalibrationMetric`.
 
     Raises:
-        ValueError: If the input is invalid.
+        ValueError: if the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -49,7 +45,7 @@ class KSCalibrationError(BinnedMetric):
 
     Reference:
         Gupta et al., "Calibration of Neural Networks using Splines", ICLR
-        2021, section 3.1.
+        2021, Section 3.1.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -57,97 +53,6 @@ class KSCalibrationError(BinnedMetric):
 
     def result(self) -> Tensor:
         return ks_error(Bins(*ops.unstack(self.sums("sums"))))
-
-
-@keras.saving.register_keras_serializable(package="keras_calib")
-class SweepCalibrationError(BinnedMetric):
-    """Monotonic-sweep calibration error (ECE_sweep), streaming.
-
-    Calibration error over the largest number of bins of equal mass for which
-    the accuracy does not fall from one bin to the next. Bins are added one by
-    one, until the accuracy falls.
-
-    The value is computed from 1964 fixed cells, as if the confidences of a cell
-    were equal. If the exact sweep stops at the same number of bins, the bound
-    of `ExpectedCalibrationError` holds; there is no bound for the number of
-    bins. `calibration_errors` and `CalibrationMonitor` compute the exact value.
-
-    Args:
-        norm: 1 or 2.
-        max_bins: int, the largest number of bins.
-        **kwargs: `from_logits`, `axis`, `ignore_class`, `name` and `dtype`; see
-            `CalibrationMetric`.
-
-    Raises:
-        ValueError: If an argument is out of range or the input is invalid.
-
-    Example:
-        >>> import keras_calib as kc
-        >>> metric = kc.metrics.SweepCalibrationError(norm=1)
-        >>> metric.update_state([0, 0], [[0.9, 0.1], [0.8, 0.2]])
-        >>> round(float(metric.result()), 3)
-        0.15
-
-    Reference:
-        Roelofs et al., "Mitigating Bias in Calibration Error Estimation",
-        AISTATS 2022, algorithm 1.
-    """
-
-    settings = ("norm", "max_bins")
-    norms = (1, 2)
-    num_columns = 3
-
-    def __init__(
-        self, *, norm: float = 2, max_bins: int = 64, **kwargs: Any
-    ) -> None:
-        super().__init__(num_bins=max_bins, binning="mass", norm=norm, **kwargs)
-        self.max_bins = max_bins
-        self.add_sums("squares", ())
-
-    def per_event(
-        self, confidence: Tensor, correct: Tensor, weight: Tensor
-    ) -> list[Tensor]:
-        self.add_to("squares", ops.sum(weight**2))
-        return super().per_event(confidence, correct, weight)
-
-    def _bins_of_each_number(self):
-        """`Bins`; row `b - 1` has `b` bins, followed by empty ones."""
-        sums, most = self.sums("sums"), self.max_bins
-        number, place = np.meshgrid(
-            np.arange(1, most + 1), np.arange(most + 1), indexing="ij"
-        )
-        fraction = np.minimum(place / number, 1.0).reshape(-1)
-        upper = histogram.cells_below(sums[0], fraction)
-        upper = ops.where(fraction >= 1, sums.shape[1], upper)
-        upper = ops.where(fraction <= 0, 0, upper)
-        below = ops.pad(ops.cumsum(sums, axis=1), [[0, 0], [1, 0]])
-        below = ops.take(below, upper, axis=1)
-        below = ops.reshape(below, (3, most, most + 1))
-        return Bins(*ops.unstack(below[:, :, 1:] - below[:, :, :-1]))
-
-    def _sweep(self):
-        """Error for each number of bins, and where the sweep stops."""
-        bins = self._bins_of_each_number()
-        total, squares = ops.sum(self.sums("sums")[0]), self.sums("squares")
-        # Sums of counts are exact, but sums of weights are rounded.
-        rounded = ops.abs(squares - total) > 1e-6 * total
-        rounding = 1e-6 * ops.divide_no_nan(total, bins.weight)
-        falls = accuracy_falls(bins, ops.where(rounded, rounding, 0.0))
-        # Fewer bins than samples (of equal weight).
-        samples = ops.divide_no_nan(total**2, squares)
-        number = ops.arange(1, self.max_bins + 1, dtype="float32")
-        many = ops.logical_and(number > samples - 0.5, number > 1)
-        rejected = ops.cast(ops.logical_or(falls, many), "int32")
-        accepted = ops.cast(ops.cumsum(rejected) == 0, "int32")
-        return calibration_error(bins, self.norm), ops.sum(accepted)
-
-    def used_bins(self) -> Tensor:
-        """Number of bins where the sweep stops, int32."""
-        return self._sweep()[1]
-
-    def result(self) -> Tensor:
-        error, number = self._sweep()
-        return ops.take(error, number - 1)
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -172,7 +77,7 @@ class SmoothCalibrationError(CalibrationMetric):
             `CalibrationMetric`.
 
     Raises:
-        ValueError: If an argument is out of range or the input is invalid.
+        ValueError: if an argument is out of range or the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -183,7 +88,7 @@ class SmoothCalibrationError(CalibrationMetric):
 
     Reference:
         Blasiok and Nakkiran, "Smooth ECE: Principled Reliability Diagrams via
-        Kernel Smoothing", ICLR 2024, sections 3 and 4.
+        Kernel Smoothing", ICLR 2024, Sections 3 and 4.
     """
 
     settings = ("bandwidth",)

@@ -97,12 +97,17 @@ class BinnedMetric(CalibrationMetric):
             for column in self.per_event(*events)
         ]
         self.add_to("sums", ops.convert_to_tensor(np.array(sums, "float32")))
+        self.add_totals(events[2])
 
     def update_rows(self, rows: Rows) -> None:
         events = self.events(rows)
         index = interval_index(events[0], self.edges)
         columns = ops.stack(self.per_event(*events))
         self.add_to("sums", bin_sums(columns, index, self.num_cells))
+        self.add_totals(events[2])
+
+    def add_totals(self, weight: Tensor) -> None:
+        """Add to sums over all events, where an error has such."""
 
     def per_event(
         self, confidence: Tensor, correct: Tensor, weight: Tensor
@@ -114,7 +119,11 @@ class BinnedMetric(CalibrationMetric):
         return columns
 
     def bins(self, sums=None):
-        """The sums as `Bins`; cells are merged to bins of equal mass."""
+        """The sums as `Bins`; cells are merged to bins of equal mass.
+
+        Not for KS and sweep, which merge cells in another way, or for the
+        label-binned error, which has other sums.
+        """
         sums = self.sums("sums") if sums is None else sums
         if self.binning == "mass":
             sums = histogram.merge_cells(sums, self.num_bins)

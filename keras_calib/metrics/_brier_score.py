@@ -35,7 +35,7 @@ class BrierScore(MeanOfRows):
             `CalibrationMetric`.
 
     Raises:
-        ValueError: If an argument is out of range or the input is invalid.
+        ValueError: if an argument is out of range or the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -113,7 +113,7 @@ class BrierScore(MeanOfRows):
             minus resolution.
 
         Raises:
-            ValueError: If `num_bins=None`.
+            ValueError: if `num_bins=None`.
         """
         if self.num_bins is None:
             raise ValueError(

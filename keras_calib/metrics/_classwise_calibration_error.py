@@ -42,7 +42,7 @@ class ClasswiseCalibrationError(PerClassMetric):
             `CalibrationMetric`.
 
     Raises:
-        ValueError: If an argument is out of range or the input is invalid.
+        ValueError: if an argument is out of range or the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -52,7 +52,7 @@ class ClasswiseCalibrationError(PerClassMetric):
         0.45
 
     Reference:
-        Kull et al., "Beyond temperature scaling", NeurIPS 2019, section 2;
+        Kull et al., "Beyond temperature scaling", NeurIPS 2019, Section 2;
         Nixon et al., "Measuring Calibration in Deep Learning", 2019, sections
         3 and 4; Kumar et al., NeurIPS 2019, Definition 2.2.
     """

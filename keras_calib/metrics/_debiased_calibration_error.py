@@ -10,7 +10,7 @@ from keras_calib._typing import Tensor
 from keras_calib.metrics import _histogram as histogram
 from keras_calib.metrics._binned import BinnedMetric
 from keras_calib.ops.bin_errors import Bins
-from keras_calib.ops.bin_errors import debiased_error
+from keras_calib.ops.bin_errors import debiased_power
 
 # Weights that sum to at most `LARGE` are multiplied by `MAGNIFIED` before they
 # are squared, others by `REDUCED`: squares of 1e-27 and 1e30 are neither 0 nor
@@ -49,7 +49,7 @@ class DebiasedCalibrationError(BinnedMetric):
             `CalibrationMetric`.
 
     Raises:
-        ValueError: If an argument is out of range or the input is invalid.
+        ValueError: if an argument is out of range or the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -62,7 +62,7 @@ class DebiasedCalibrationError(BinnedMetric):
 
     Reference:
         Kumar et al., "Verified Uncertainty Calibration", NeurIPS 2019,
-        section 4. Norm 1: its section 4 without the sampling.
+        Section 4. Norm 1: its Section 4 without the sampling.
     """
 
     settings = ("num_bins", "binning", "norm")
@@ -113,7 +113,7 @@ class DebiasedCalibrationError(BinnedMetric):
 
     def signed(self) -> Tensor:
         """The estimate before a square root: it may be negative."""
-        return debiased_error(self.bins(), self.norm)
+        return debiased_power(self.bins(), self.norm)
 
     def result(self) -> Tensor:
         if self.norm == 1:

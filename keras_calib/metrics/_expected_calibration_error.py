@@ -41,7 +41,7 @@ class ExpectedCalibrationError(BinnedMetric):
             `CalibrationMetric`.
 
     Raises:
-        ValueError: If an argument is out of range, or the labels are, or if
+        ValueError: if an argument is out of range, or the labels are, or if
             `from_logits=False` and the predictions are not probabilities. In
             compiled code, where values are unknown, the result is NaN instead.
 
@@ -77,7 +77,7 @@ class MaximumCalibrationError(BinnedMetric):
             `CalibrationMetric`.
 
     Raises:
-        ValueError: If an argument is out of range or the input is invalid.
+        ValueError: if an argument is out of range or the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -118,7 +118,7 @@ class AdaptiveCalibrationError(BinnedMetric):
             `CalibrationMetric`.
 
     Raises:
-        ValueError: If an argument is out of range or the input is invalid.
+        ValueError: if an argument is out of range or the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -129,7 +129,7 @@ class AdaptiveCalibrationError(BinnedMetric):
 
     Reference:
         Nguyen and O'Connor, "Posterior calibration and exploratory analysis
-        for natural language processing models", EMNLP 2015, section 4.
+        for natural language processing models", EMNLP 2015, Section 4.
     """
 
     settings = ("num_bins", "norm")
@@ -158,7 +158,7 @@ class BinaryCalibrationError(ExpectedCalibrationError):
             `CalibrationMetric`.
 
     Raises:
-        ValueError: If an argument is out of range or the input is invalid; the
+        ValueError: if an argument is out of range or the input is invalid; the
             shape of the predictions must be `(..., 1)` or `(..., 2)`.
 
     Example:
@@ -169,7 +169,7 @@ class BinaryCalibrationError(ExpectedCalibrationError):
         0.25
 
     Reference:
-        Nguyen and O'Connor, EMNLP 2015, section 3.
+        Nguyen and O'Connor, EMNLP 2015, Section 3.
     """
 
     numpy_events = False

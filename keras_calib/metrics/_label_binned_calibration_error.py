@@ -41,7 +41,7 @@ class LabelBinnedCalibrationError(BinnedMetric):
             `CalibrationMetric`.
 
     Raises:
-        ValueError: If an argument is out of range or the input is invalid.
+        ValueError: if an argument is out of range or the input is invalid.
 
     Example:
         >>> import keras_calib as kc

@@ -58,7 +58,7 @@ class ConfidenceGap(NoPreferredDirection):
             `CalibrationMetric`.
 
     Raises:
-        ValueError: If the input is invalid.
+        ValueError: if the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -69,7 +69,7 @@ class ConfidenceGap(NoPreferredDirection):
 
     Reference:
         Guo et al., "On Calibration of Modern Neural Networks", ICML 2017,
-        section 2.
+        Section 2.
     """
 
     def per_row(self, rows: Rows) -> Tensor:
@@ -86,7 +86,7 @@ class MeanConfidence(NoPreferredDirection):
             `CalibrationMetric`.
 
     Raises:
-        ValueError: If the input is invalid.
+        ValueError: if the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -96,7 +96,7 @@ class MeanConfidence(NoPreferredDirection):
         0.85
 
     Reference:
-        Guo et al., ICML 2017, section 2.
+        Guo et al., ICML 2017, Section 2.
     """
 
     def per_row(self, rows: Rows) -> Tensor:
@@ -116,7 +116,7 @@ class MeanEntropy(NoPreferredDirection):
             `CalibrationMetric`.
 
     Raises:
-        ValueError: If the input is invalid.
+        ValueError: if the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -126,7 +126,7 @@ class MeanEntropy(NoPreferredDirection):
         0.6931
 
     Reference:
-        Shannon, "A Mathematical Theory of Communication", 1948, section 6.
+        Shannon, "A Mathematical Theory of Communication", 1948, Section 6.
     """
 
     def per_row(self, rows: Rows) -> Tensor:
@@ -148,7 +148,7 @@ class NegativeLogLikelihood(MeanOfRows):
             `CalibrationMetric`.
 
     Raises:
-        ValueError: If `epsilon` is not in [0, 1), or for bad input.
+        ValueError: if `epsilon` is not in [0, 1), or for bad input.
 
     Example:
         >>> import keras_calib as kc
@@ -189,7 +189,7 @@ class NegativeLogLikelihood(MeanOfRows):
         Where `p` is 0, `log p` is replaced by 0.
         """
         hard = rows.targets is None
-        if rows.given is not None:
+        if rows.given_probabilities is not None:
             p = rows.probabilities
             p = pick(p, rows.labels) if hard else p
             p = ops.maximum(p, self.epsilon)

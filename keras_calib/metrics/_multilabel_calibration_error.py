@@ -35,7 +35,7 @@ class MultilabelCalibrationError(PerClassMetric):
             and `dtype`; see `CalibrationMetric`.
 
     Raises:
-        ValueError: If an argument is out of range or the input is invalid;
+        ValueError: if an argument is out of range or the input is invalid;
             labels and predictions must have the same shape.
 
     Example:
@@ -47,7 +47,7 @@ class MultilabelCalibrationError(PerClassMetric):
 
     Reference:
         Nixon et al., "Measuring Calibration in Deep Learning", 2019,
-        section 3, of each label.
+        Section 3, of each label.
     """
 
     settings = ("num_bins", "binning", "norm", "average", "num_classes")

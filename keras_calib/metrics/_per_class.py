@@ -1,4 +1,4 @@
-"""Base class of the errors of each class: sums per class, and a mean."""
+"""Base class of classwise ECE and its kin: an error per class, and a mean."""
 
 from typing import Any
 

@@ -47,7 +47,7 @@ class OverconfidenceError(_OneSided):
             `CalibrationMetric`.
 
     Raises:
-        ValueError: If an argument is out of range or the input is invalid.
+        ValueError: if an argument is out of range or the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -57,7 +57,7 @@ class OverconfidenceError(_OneSided):
         0.4
 
     Reference:
-        Thulasidasan et al., "On Mixup Training", NeurIPS 2019, section 3.1.
+        Thulasidasan et al., "On Mixup Training", NeurIPS 2019, Section 3.1.
     """
 
 
@@ -76,7 +76,7 @@ class UnderconfidenceError(_OneSided):
             `CalibrationMetric`.
 
     Raises:
-        ValueError: If an argument is out of range or the input is invalid.
+        ValueError: if an argument is out of range or the input is invalid.
 
     Example:
         >>> import keras_calib as kc
@@ -86,7 +86,7 @@ class UnderconfidenceError(_OneSided):
         0.05
 
     Reference:
-        Compare Thulasidasan et al., NeurIPS 2019, section 3.1.
+        Compare Thulasidasan et al., NeurIPS 2019, Section 3.1.
     """
 
     sign = -1

@@ -5,8 +5,8 @@ import functools
 import keras
 from keras import ops
 
-from keras_calib.models._networks import log_odds
 from keras_calib.models._networks import log_probabilities
+from keras_calib.models._networks import log_yes_and_no
 
 
 class MeanProbabilities(keras.layers.Layer):
@@ -33,8 +33,8 @@ class MeanProbabilities(keras.layers.Layer):
     def call(self, outputs):
         """Mean over a list of outputs, `(batch * num_draws, ..., classes)`."""
         if self.multi_label or outputs[0].shape[-1] == 1:
-            odds = [log_odds(scores, self.from_logits) for scores in outputs]
-            yes, no = (self._log_sum(logs) for logs in zip(*odds, strict=True))
+            logs = [log_yes_and_no(o, self.from_logits) for o in outputs]
+            yes, no = (self._log_sum(part) for part in zip(*logs, strict=True))
             return keras.activations.sigmoid(yes - no)
         logs = [log_probabilities(o, self.from_logits) for o in outputs]
         # The softmax of `log mean p` is `mean p`. Keras keeps the input of a

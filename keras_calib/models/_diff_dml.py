@@ -209,19 +209,18 @@ class DiffDML(MutualLearning):
             self._steps_done.assign_add(1)
         return loss
 
-    def _label_weight(self, i):
+    def _terms_of(self, i):
+        terms = super()._terms_of(i)
         if i == 0 or not self.diversity_preserving:
-            return 1.0
-        if not self.label_warmup:
-            return 0.0
-        return ops.cast(self._steps_done < self._label_steps, "float32")
-
-    def _peers_of(self, i):
-        follows = self.diversity_preserving and self.peers == "primary"
-        return [0] if i > 0 and follows else super()._peers_of(i)
-
-    def _weight_of(self, i):
-        return 1.0 if i > 0 and self.diversity_preserving else self.weight
+            return terms
+        # An auxiliary g learns from the primary f alone: `L_g = KL(f, g)`.
+        label_weight, divergence_weight, peers = 0.0, 1.0, [0]
+        if self.peers == "all":
+            peers = terms[2]
+        if self.label_warmup:
+            early = self._steps_done < self._label_steps
+            label_weight = ops.cast(early, "float32")
+        return label_weight, divergence_weight, peers
 
 
 class _LabelWarmup(keras.callbacks.Callback):

@@ -3,7 +3,7 @@
 from keras import ops
 
 from keras_calib._typing import Tensor
-from keras_calib.models._networks import from_the_left
+from keras_calib.inputs.tensors import from_the_left
 from keras_calib.ops.replicas import num_replicas
 
 
@@ -34,17 +34,20 @@ def reduced_divergence(peer, own, sample_weight, masks, reduction):
     """`kl_divergence`, weighted and reduced as Keras reduces a loss.
 
     Args:
-        peer: see `kl_divergence`.
-        own: see `kl_divergence`.
-        sample_weight: `None`, or one weight for each row.
+        peer: `log p`, `(..., num_classes)`.
+        own: `log q`, of the same shape.
+        sample_weight: `None`, or one weight for each row, `(...)`.
         masks: masks of the outputs, each boolean or `None`.
         reduction: that of the loss of `compile`.
+
+    Returns:
+        A scalar.
     """
     values = kl_divergence(peer, own)
     counts = ops.ones_like(values)
     for mask in masks:
         if mask is not None:
-            mask = from_the_left(mask, ops.shape(values))
+            mask = from_the_left(mask, ops.shape(values), values.shape, "Masks")
             counts = counts * ops.cast(mask, values.dtype)
     weights = counts
     if sample_weight is not None:

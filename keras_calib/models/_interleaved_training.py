@@ -8,8 +8,8 @@ from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.data.sample_index import INPUTS
-from keras_calib.losses._base import MEANS
 from keras_calib.losses._base import PenalizedLoss
+from keras_calib.losses._base import mean_reduction
 from keras_calib.losses._base import reduce
 from keras_calib.models import _two_parts as two_parts
 from keras_calib.models._two_parts import HELD_OUT
@@ -140,7 +140,7 @@ class InterleavedTraining(WrappedModel):
                 "`fit(x, y)` or `fit(dataset, penalty_data=dataset)` arranges. "
                 "Received: a training batch that belongs to neither part."
             )
-        held_out = _per_row(held_out, rows)
+        held_out = _flags_per_row(held_out, rows)
         primary, penalty = self._parts_of(
             _only(rows, 1.0 - held_out), _only(rows, held_out)
         )
@@ -151,8 +151,7 @@ class InterleavedTraining(WrappedModel):
     def _parts_of(self, majority, held_out):
         """The primary loss over some rows and the penalty over others."""
         loss = self.loss
-        known = (*MEANS, "sum")
-        reduction = loss.reduction if loss.reduction in known else "mean"
+        reduction = "sum" if loss.reduction == "sum" else mean_reduction(loss)
         primary = reduce(majority, *loss.primary_terms(majority), reduction)
         penalty = reduce(held_out, *loss.penalty_terms(held_out), reduction)
         self.show("primary_loss", primary, ops.sum(majority.counts))
@@ -243,7 +242,7 @@ class InterleavedTraining(WrappedModel):
         return whole, two_parts.read_arrays("`penalty_data`", *penalty_data)
 
 
-def _per_row(flags, rows):
+def _flags_per_row(flags, rows):
     """One flag per sample as one 0.0 or 1.0 per row."""
     flags = ops.cast(ops.reshape(flags, (-1, 1)), rows.weights.dtype)
     per_sample = ops.reshape(rows.weights, (ops.shape(flags)[0], -1))

@@ -9,8 +9,10 @@ from keras import ops
 from keras_calib import keras_private
 from keras_calib._typing import Tensor
 from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.tensors import from_the_left
 from keras_calib.keras_graph.composite import CompositeModel
 from keras_calib.keras_graph.endings import output_kind
+from keras_calib.losses._arguments import setting_of
 from keras_calib.models import _mutual_optimizer
 from keras_calib.models import _networks
 from keras_calib.models._divergence import reduced_divergence
@@ -181,9 +183,9 @@ class MutualLearning(CompositeModel):
         loss = keras.losses.get(loss)
         # Layers may have been unfrozen since the networks were given.
         _networks.check_distinct(_networks.named(self.networks))
-        self._logits = self._resolve_from_logits(loss)
-        self._axis = _networks.setting_of(loss, "axis", -1)
-        self._ignore_class = _networks.setting_of(loss, "ignore_class")
+        self._gives_logits = self._resolve_from_logits(loss)
+        self._axis = setting_of(loss, "axis", -1)
+        self._ignore_class = setting_of(loss, "ignore_class")
         self._reduction = getattr(loss, "reduction", None)
         super().compile(
             self._optimizer(optimizer, auxiliary_optimizer), loss, **kwargs
@@ -201,7 +203,7 @@ class MutualLearning(CompositeModel):
         return _mutual_optimizer.combined(optimizer, auxiliary)
 
     def _resolve_from_logits(self, loss):
-        declared = _networks.setting_of(loss, "from_logits")
+        declared = setting_of(loss, "from_logits")
         known = _networks.gives_logits(self._kinds)
         if self.from_logits is not None:
             known = _networks.check_told(self._kinds, self.from_logits)
@@ -223,13 +225,16 @@ class MutualLearning(CompositeModel):
     def call(self, inputs: Any, training: bool | None = None) -> Tensor:
         return self.primary(inputs, training=training)
 
-    def _label_weight(self, i):
-        """Factor of the supervised loss of network `i` (0 is the primary)."""
-        return 1.0
+    def _terms_of(self, i):
+        """What network `i` minimizes; 0 is the primary.
 
-    def _peers_of(self, i):
-        """Which networks network `i` learns from."""
-        return [j for j in range(len(self.networks)) if j != i]
+        Returns:
+            label_weight: factor of its supervised loss.
+            divergence_weight: factor of the mean divergence from its peers.
+            peers: which networks it learns from.
+        """
+        peers = [j for j in range(len(self.networks)) if j != i]
+        return 1.0, self.weight, peers
 
     @property
     def losses(self):
@@ -245,62 +250,68 @@ class MutualLearning(CompositeModel):
         training: bool = True,
     ) -> Tensor:
         sample_weight = self._aligned(sample_weight, y_pred)
-        penalties = [self._total(self.losses)]
         if not training:
+            penalty = self._total(self.losses)
             loss = keras_private.compile_loss(self, y, y_pred, sample_weight)
-            return loss + penalties[0]
-        outputs = [y_pred]
+            return loss + penalty
+        outputs, penalties = self._run_all(x, y_pred)
+        log_p = [
+            _networks.log_probabilities(o, self._gives_logits, self._axis)
+            for o in outputs
+        ]
+        masks = [keras_private.keras_mask(output) for output in outputs]
+        terms = []
+        for i, output in enumerate(outputs):
+            label_weight, divergence_weight, peers = self._terms_of(i)
+            supervised = self._on_labels(label_weight, y, output, sample_weight)
+            divergence = self._divergence(i, peers, log_p, masks, sample_weight)
+            objective = supervised + divergence_weight * divergence
+            terms.append((supervised, divergence, objective + penalties[i]))
+        supervised, divergence, objective = terms[0]
+        auxiliary = sum(each for _, _, each in terms[1:])
+        self._track(
+            y_pred,
+            supervised_loss=supervised,
+            peer_divergence=divergence,
+            auxiliary_loss=auxiliary,
+        )
+        self._track_accuracy(y, outputs[1:], sample_weight)
+        # The value of the primary's objective, the gradients of all.
+        return objective + (auxiliary - ops.stop_gradient(auxiliary))
+
+    def _run_all(self, x, y_pred):
+        """The output and the penalty of each network."""
+        outputs, penalties = [y_pred], [self._total(self.losses)]
         for network in self.auxiliaries:
             output, losses = _networks.outputs_and_losses(network, x)
             outputs.append(output)
             penalties.append(self._total(losses))
-        _networks.check_class_counts(
-            _networks.named([output.shape for output in outputs]), self._axis
-        )
+        shapes = [output.shape for output in outputs]
+        _networks.check_class_counts(_networks.named(shapes), self._axis)
         _networks.check_units(self.loss, y_pred.shape[self._axis])
-        logs = [
-            _networks.log_probabilities(o, self._logits, self._axis)
-            for o in outputs
-        ]
-        masks = [keras_private.keras_mask(output) for output in outputs]
-        supervised, divergences, objectives = [], [], []
-        for i, output in enumerate(outputs):
-            supervised.append(0.0)
-            factor = self._label_weight(i)
-            # A tensor of value 0 may have another value in the next step.
-            if not (isinstance(factor, float) and factor == 0):
-                # For an empty batch, Keras returns an array of no value.
-                loss = keras_private.compile_loss(
-                    self, y, output, sample_weight
-                )
-                supervised[i] = factor * ops.sum(loss)
-            peers = self._peers_of(i)
-            divergences.append(
-                sum(
-                    reduced_divergence(
-                        logs[j],
-                        logs[i],
-                        sample_weight,
-                        (masks[j], masks[i]),
-                        self._reduction,
-                    )
-                    for j in peers
-                )
-                / len(peers)
-            )
-            objectives.append(
-                supervised[i]
-                + self._weight_of(i) * divergences[i]
-                + penalties[i]
-            )
-        auxiliary = sum(objectives[1:])
-        self._track(y_pred, supervised[0], divergences[0], auxiliary)
-        self._track_accuracy(y, outputs[1:], sample_weight)
-        # The value of the primary's objective, the gradients of all.
-        return objectives[0] + (auxiliary - ops.stop_gradient(auxiliary))
+        return outputs, penalties
 
-    def _weight_of(self, i):
-        return self.weight
+    def _on_labels(self, factor, y, output, sample_weight):
+        """The loss of `compile`, times its factor."""
+        # A tensor of value 0 may have another value in the next step.
+        if isinstance(factor, float) and factor == 0:
+            return 0.0
+        loss = keras_private.compile_loss(self, y, output, sample_weight)
+        # For an empty batch, Keras returns an array of no value.
+        return factor * ops.sum(loss)
+
+    def _divergence(self, i, peers, log_p, masks, sample_weight):
+        """The mean over the peers `j` of `KL(p_j || p_i)`."""
+        return sum(
+            reduced_divergence(
+                log_p[j],
+                log_p[i],
+                sample_weight,
+                (masks[j], masks[i]),
+                self._reduction,
+            )
+            for j in peers
+        ) / len(peers)
 
     def _total(self, losses):
         """Sum of penalties, scaled as Keras does it for replicas."""
@@ -314,16 +325,16 @@ class MutualLearning(CompositeModel):
         """
         if sample_weight is None or not ops.is_tensor(y_pred):
             return sample_weight
-        shape = list(ops.shape(y_pred))
-        del shape[self._axis]
-        return _networks.from_the_left(sample_weight, tuple(shape))
+        batch, lead = list(ops.shape(y_pred)), list(y_pred.shape)
+        del batch[self._axis], lead[self._axis]
+        return from_the_left(sample_weight, tuple(batch), tuple(lead))
 
-    def _track(self, y_pred, *values):
+    def _track(self, y_pred, **values):
         batch = ops.shape(y_pred)[0]
         # Undo the division of means by the number of replicas.
         replicas = 1 if self._reduction == "sum" else num_replicas()
-        trackers = list(self._trackers.values())[: len(values)]
-        for tracker, value in zip(trackers, values, strict=True):
+        for name, value in values.items():
+            tracker = self._trackers[name]
             tracker.update_state(value * replicas, sample_weight=batch)
 
     def _track_accuracy(self, y, outputs, sample_weight):
@@ -332,7 +343,7 @@ class MutualLearning(CompositeModel):
                 y,
                 output,
                 sample_weight,
-                from_logits=self._logits,
+                from_logits=self._gives_logits,
                 axis=self._axis,
                 ignore_class=self._ignore_class,
                 check=False,

@@ -1,8 +1,5 @@
 """What several networks and their loss must agree on."""
 
-import inspect
-from typing import Any
-
 import keras
 from keras import ops
 
@@ -39,7 +36,7 @@ def check_networks(networks, multi_label=False):
     shapes = {
         name: network.outputs[0].shape
         for name, network in networks.items()
-        if _has_graph(network)
+        if _has_outputs(network)
     }
     check_class_counts(shapes)
     kinds = {name: _kind(network) for name, network in networks.items()}
@@ -76,8 +73,8 @@ def ask_from_logits(kinds, from_logits):
     if unknown:
         raise ValueError(
             "The end of a network does not show whether it gives logits or "
-            "probabilities: it is subclassed, or its last layer is no known "
-            f"one. Received: {', '.join(unknown)}. Pass `from_logits=`."
+            "probabilities: it is subclassed, or its last layer is not a "
+            f"known one. Received: {', '.join(unknown)}. Pass `from_logits=`."
         )
     return gives_logits(kinds)
 
@@ -133,7 +130,7 @@ def _check_one_output(name, network):
             "Networks are `keras.Model` objects. "
             f"Received: {name} is of type {type(network).__name__}."
         )
-    if _has_graph(network):
+    if _has_outputs(network):
         check_one_output(network, name)
 
 
@@ -141,7 +138,7 @@ def _check_kind(name, kind, shape, multi_label):
     units = None if shape is None else shape[-1]
     if kind == "sigmoid" and units != 1 and not multi_label:
         raise ValueError(
-            "Several sigmoid units are no distribution over classes, but a "
+            "Several sigmoid units are not a distribution over classes, but a "
             f"label each. Received: {name} with outputs of shape "
             f"{tuple(shape)}. Give it a softmax, or, for the average of "
             "networks, pass `multi_label=True`."
@@ -160,7 +157,7 @@ def _check_kind(name, kind, shape, multi_label):
         )
 
 
-def _has_graph(network):
+def _has_outputs(network):
     return bool(getattr(network, "outputs", None))
 
 
@@ -185,18 +182,20 @@ def log_probabilities(scores, from_logits, axis=-1):
     if axis not in (-1, len(scores.shape) - 1):
         scores = ops.moveaxis(scores, axis, -1)
     if scores.shape[-1] == 1:
-        return ops.stack(_log_odds(scores[..., 0], from_logits)[::-1], axis=-1)
+        return ops.stack(
+            _log_yes_and_no(scores[..., 0], from_logits)[::-1], axis=-1
+        )
     if not from_logits:
         scores = ops.log(ops.maximum(scores, TINY))
     return ops.log_softmax(scores, axis=-1)
 
 
-def log_odds(scores, from_logits):
+def log_yes_and_no(scores, from_logits):
     """`log p` and `log (1 - p)` of sigmoid units, in float32."""
-    return _log_odds(*_exact(scores, from_logits))
+    return _log_yes_and_no(*_exact(scores, from_logits))
 
 
-def _log_odds(scores, from_logits):
+def _log_yes_and_no(scores, from_logits):
     if from_logits:
         return ops.log_sigmoid(scores), ops.log_sigmoid(-scores)
     return (
@@ -213,43 +212,6 @@ def _exact(scores, from_logits):
             rules.raise_for_probabilities("the output of a softmax or sigmoid")
         scores, from_logits = carried, True
     return at_least_float32(scores), from_logits
-
-
-def from_the_left(values, shape):
-    """Weights or a mask, of shape `(batch,)` or more, broadcast to `shape`."""
-    values = ops.convert_to_tensor(values)
-    while len(values.shape) > len(shape) and values.shape[-1] == 1:
-        values = ops.squeeze(values, axis=-1)
-    if len(values.shape) > len(shape):
-        raise ValueError(
-            "Weights are one value per sample, token or pixel. Received: "
-            f"weights of shape {tuple(values.shape)} for outputs with "
-            f"{len(shape)} axes before the classes. Drop their last axis."
-        )
-    while len(values.shape) < len(shape):
-        values = ops.expand_dims(values, axis=-1)
-    return ops.broadcast_to(values, shape)
-
-
-def setting_of(loss: Any, name: str, default: Any = None) -> Any:
-    """An argument of a loss object, or the default of a loss function's.
-
-    Args:
-        loss: what `compile` was given, except a list or dict of losses.
-        name: name of the argument.
-        default: the value for a loss without this argument.
-    """
-    if isinstance(loss, str):
-        loss = keras.losses.get(loss)
-    if hasattr(loss, name):
-        return getattr(loss, name)
-    if hasattr(loss, "get_config"):
-        return loss.get_config().get(name, default)
-    parameters = inspect.signature(loss).parameters if callable(loss) else {}
-    found = parameters.get(name)
-    if found is None or found.default is found.empty:
-        return default
-    return found.default
 
 
 def symbolic(shape, dtype):

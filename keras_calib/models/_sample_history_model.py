@@ -14,12 +14,12 @@ from keras_calib.data.sample_index import SAMPLE_INDEX
 from keras_calib.data.sample_index import split_index
 from keras_calib.inputs.arrays import concrete_value
 from keras_calib.inputs.rows import as_rows
+from keras_calib.losses._arguments import setting_of
 from keras_calib.losses._base import ClassificationLoss
+from keras_calib.losses._batch_history import BatchHistory
+from keras_calib.losses._batch_history import batch_history
 from keras_calib.losses._crl import CRL
-from keras_calib.losses._crl import BatchHistory
-from keras_calib.losses._crl import batch_history
 from keras_calib.losses._crl import check_one_row_per_sample
-from keras_calib.models._networks import setting_of
 from keras_calib.models._wrapped import WrappedModel
 from keras_calib.models._wrapped import arguments_of_fit
 from keras_calib.models._wrapped import with_callback

@@ -66,7 +66,7 @@ class Bins:
         return self.xp.maximum(accuracy * (1 - accuracy), 0.0)
 
     @property
-    def residual_below(self):
+    def residual_up_to(self):
         """`residual` of each bin and of all bins before it."""
         return self.xp.cumsum(self.residual, axis=-1)
 
@@ -87,7 +87,8 @@ def divide(a, b, xp=np):
 def calibration_error(bins, norm=1):
     """`(sum_m n_m / n |C_m - A_m|^p)^(1/p)`, in `[0, 1]`, `(...)`.
 
-    Guo et al. (2017), equations 3 and 5; Kumar et al. (2019), Definition 2.1.
+    Norm 1 is the ECE of Guo et al. (2017), equation 3, `inf` the MCE, equation
+    5; norm 2 is in Kumar et al. (2019), Definition 2.1.
     An empty bin adds 0, and the error of no sample is 0.
 
     Args:
@@ -106,9 +107,10 @@ def calibration_error(bins, norm=1):
 
 
 def signed_error(bins, sign=1, confidence_weighted=False):
-    """`sum_m n_m / n max(0, C_m - A_m)`; of `A_m - C_m` with `sign=-1`.
+    """Overconfidence: `sum_m n_m / n max(0, C_m - A_m)`.
 
-    With `confidence_weighted`, each term is multiplied by `C_m`.
+    With `sign=-1` it is the underconfidence, of `A_m - C_m`. With
+    `confidence_weighted`, each term is multiplied by `C_m`.
     """
     xp = bins.xp
     part = xp.maximum(sign * bins.residual, 0.0)
@@ -117,14 +119,16 @@ def signed_error(bins, sign=1, confidence_weighted=False):
     return divide(xp.sum(part, axis=-1), bins.total, xp)
 
 
-def debiased_error(bins, norm=2):
-    """Calibration error minus what noisy accuracies add; may be negative.
+def debiased_power(bins, norm=2):
+    """`calibration_error^norm` minus what noisy accuracies add.
+
+    It may be negative.
 
         norm 2: D = sum_m n_m / n [(C_m - A_m)^2 - A_m (1 - A_m) / (n_m - 1)]
         norm 1: 2 ECE - E[ECE] with accuracies from N(A_m, A_m (1 - A_m) / n_m)
 
-    In the noise terms `n_m` is `samples`. Norm 2 is a square; bins of less than
-    two samples add 0 to it.
+    In the noise terms `n_m` is `samples`. With norm 2, bins of less than two
+    samples add 0.
     """
     xp, gap, samples = bins.xp, bins.gap, bins.samples
     if norm == 2:
@@ -156,7 +160,7 @@ def erf(x, xp=np):
 def ks_error(bins):
     """`max_m |1/n sum w (c - a)|` over the samples of the bins up to `m`."""
     xp = bins.xp
-    largest = xp.max(xp.abs(bins.residual_below), axis=-1)
+    largest = xp.max(xp.abs(bins.residual_up_to), axis=-1)
     return divide(largest, bins.total, xp)
 
 

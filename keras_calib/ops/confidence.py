@@ -1,4 +1,4 @@
-"""Rows of class scores -> the confidence of the prediction, and if it is right.
+"""Confidence and correctness of each prediction; entropy.
 
 The prediction is gathered, not reduced: the derivative of a maximum at a tie
 differs between backends, the entry at the first largest index does not.
@@ -47,7 +47,7 @@ def entropy(rows):
 
 @closed_gradient
 def _entropy(shifted):
-    """The same, of `Rows.shifted`."""
+    """`entropy`, from `Rows.shifted`."""
     exponentials = ops.exp(shifted)
     total = ops.sum(exponentials, axis=-1)
     mean = ops.sum(exponentials * shifted, axis=-1) / total

@@ -44,12 +44,12 @@ def bin_mean(total, size):
 
 
 def bin_error(size, confidence, accuracy, norm):
-    """`sum_j S_j |A_j - C_j|^norm`, from sizes and means of the bins."""
+    """SB-ECE, eq. 11: `sum_j S_j |A_j - C_j|^norm`, from sizes and means."""
     return _sum(size * _power(accuracy - confidence, norm))
 
 
 def label_error(members, weights, confidence, accuracy, norm):
-    """`sum_i w_i sum_j u_ij |A_j - c_i|^norm`."""
+    """SB-ECE, eq. 12: `sum_i w_i sum_j u_ij |A_j - c_i|^norm`."""
     gap = _power(accuracy - confidence[:, None], norm)
     return _sum(weights * _sum(members * gap, -1))
 

@@ -50,8 +50,8 @@ def reliability_diagram(
         The matplotlib figure.
 
     Raises:
-        ValueError: If the input is invalid, or all samples are ignored.
-        ImportError: If matplotlib is missing.
+        ValueError: if the input is invalid, or all samples are ignored.
+        ImportError: if matplotlib is missing.
 
     Example:
         >>> import numpy as np, keras_calib as kc

@@ -54,20 +54,35 @@ def normalize(losses, normalization):
 def fit_slope_and_span(before, after, normalization, num_classes):
     """`A` and `B` from the class losses before and after a first step.
 
-    Equation 6 of the paper, over the box of the authors' code. For a given A
-    it is a least-squares problem in B, so a fine grid of A is exact.
+    Equation 6 of the paper, over the box of the authors' code: the least of
+
+        sum_k (before_k - mean(after) - w_k (after_k - before_k))^2
+        w_k = B (1 / (1 + exp(-n_k / A)) - 1 / 2)
+
+    where `n_k` are the normalized losses `after`. For a given A it is a
+    least-squares problem in B, so a fine grid of A is exact.
+
+    Args:
+        before: losses before the step, one per class; NaN without samples.
+        after: losses after it.
+        normalization: see `normalize`.
+        num_classes: int; A is at most `log(num_classes) / 2`.
+
+    Returns:
+        `A` and `B`.
     """
     used = ~(np.isnan(before) | np.isnan(after))
     before, after = before[used], after[used]
     scaled = normalize(after, normalization)
     target = before - after.mean()
     slopes = np.linspace(0.1, max(0.1, np.log(num_classes) / 2), 2001)
-    u = 1 / (1 + np.exp(-scaled / slopes[:, None])) - 0.5
-    u *= after - before
-    square = (u**2).sum(axis=1)
-    spans = (u @ target) / np.where(square > 0, square, 1.0)
+    # Of each A the terms of the sum, but for B.
+    shape = 1 / (1 + np.exp(-scaled / slopes[:, None])) - 0.5
+    shape *= after - before
+    square = (shape**2).sum(axis=1)
+    spans = (shape @ target) / np.where(square > 0, square, 1.0)
     spans = np.clip(spans, *SPANS)
-    errors = ((target - spans[:, None] * u) ** 2).sum(axis=1)
+    errors = ((target - spans[:, None] * shape) ** 2).sum(axis=1)
     best = int(errors.argmin())
     return float(slopes[best]), float(spans[best])
 
@@ -80,6 +95,9 @@ def first_slope_and_span(losses, logits, before, normalization):
         logits: `(n, num_classes)`.
         before: the class losses of `logits`.
         normalization: see `normalize`.
+
+    Returns:
+        `A` and `B`.
     """
 
     def at(temperature):
@@ -110,6 +128,12 @@ class Mixing:
         self.residuals = []
 
     def next(self, point, residual):
+        """The next guess.
+
+        Args:
+            point: the last guess `x`.
+            residual: `f(x) - x`, which is 0 at a fixed point.
+        """
         self.round += 1
         late = self.round - ROUNDS[0]
         if late >= 0:

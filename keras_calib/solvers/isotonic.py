@@ -84,6 +84,10 @@ def isotonic_regression(scores, targets, weights=None):
 
 
 def _one_by_one(starts, sums):
+    """Pool while the last level is not below this one.
+
+    Levels are quotients of sums, compared without a division.
+    """
     kept = []
     for start, block in zip(starts, sums.T, strict=True):
         block = block.copy()

@@ -1,4 +1,4 @@
-"""Logistic regression with two or three features, to the optimum."""
+"""Logistic regression for Platt scaling and beta maps, to the optimum."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The temperature with the smallest negative log-likelihood, in a few passes.
+"""Temperature scaling: the least negative log-likelihood, in a few passes.
 
 NLL is convex in `beta = 1 / T`. Newton's method in `u = log beta`, kept inside
 a bracket, needs 4 to 6 evaluations from any start. Each evaluation is one pass
@@ -19,8 +19,8 @@ from keras_calib.solvers.blocks import threads
 
 # A temperature outside is returned as the bound, with a stop reason.
 BOUNDS = (0.01, 100.0)
-# Elements of the logits below which a subsample is not worth iterations.
-SMALL = 1 << 20
+# Elements of the logits of a subsample that the first iterations use.
+SUBSAMPLE = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +77,7 @@ def fit_temperature(logits, labels, weights=None, smoothing=0.0):
             after, *_ = whole.derivatives(u)
             return TemperatureFit(float(np.exp(-u)), nll, after, reason)
     start = 0.0
-    step = logits.size // SMALL
+    step = logits.size // SUBSAMPLE
     if step > 1:
         part = None if weights is None else weights[::step]
         sample = _Likelihood(logits[::step], labels[::step], part, smoothing)
@@ -96,9 +96,9 @@ def _newton(likelihood, u, known, low, high, tolerance):
     of the order `s^2`, and the second-order value of NLL is exact to `s^3`.
     """
     lower, upper = low - 1.0, high + 1.0
+    known = known or likelihood.derivatives(u)
     while True:
-        nll, slope, curvature = known or likelihood.derivatives(u)
-        known = None
+        nll, slope, curvature = known
         if (u == low and slope >= 0) or (u == high and slope <= 0):
             return u, nll
         lower, upper = (lower, u) if slope > 0 else (u, upper)
@@ -112,6 +112,7 @@ def _newton(likelihood, u, known, low, high, tolerance):
         if abs(step) < tolerance:
             return u + step, nll + slope * step + curvature * step**2 / 2
         u = u + step
+        known = likelihood.derivatives(u)
 
 
 class _Likelihood:
@@ -121,6 +122,9 @@ class _Likelihood:
         shortfall: `mean(max_k z_k - z_y)`; 0 if every prediction is right.
         excess: `mean(mean_k z_k - z_y)`; >= 0 if no better than chance.
         spread: the largest `max_k z_k - min_k z_k`.
+        label_gap: `z_y - max_k z_k` of each row; with label smoothing, that of
+            the smoothed label.
+        mean_gap: `mean_k z_k - max_k z_k` of each row.
     """
 
     def __init__(self, logits, labels, weights, smoothing):
@@ -128,33 +132,26 @@ class _Likelihood:
         self.logits = logits
         self.weights = normalized_weights(weights, n)
         self.largest = np.empty(n, logits.dtype)
-        self.margin = np.empty(n)  # z_y - max_k z_k
-        self.below = np.empty(n)  # mean_k z_k - max_k z_k
+        self.label_gap = np.empty(n)
+        self.mean_gap = np.empty(n)
         self.blocks = row_blocks(*logits.shape, IN_CACHE)
         self.spread = self._scan(labels)
         self.ruled_out = not np.isfinite(self.spread)
         if smoothing:
-            self.margin *= 1 - smoothing
-            self.margin += smoothing * self.below
-        self.shortfall = float(-self.weights @ self.margin)
-        self.excess = float(self.weights @ (self.below - self.margin))
+            self.label_gap *= 1 - smoothing
+            self.label_gap += smoothing * self.mean_gap
+        self.shortfall = float(-self.weights @ self.label_gap)
+        self.excess = float(self.weights @ (self.mean_gap - self.label_gap))
 
     def _scan(self, labels):
         def scan(rows):
             z = self.logits[rows]
             largest = z.max(axis=1)
-            if not np.isfinite(largest).all():
-                raise ValueError(
-                    "Logits must be finite, or minus infinity for a class "
-                    "that is ruled out. Received: NaN or infinity in rows "
-                    f"{rows.start} to {rows.start + len(z) - 1}. Look for "
-                    "overflow in the network, or leave these samples out."
-                )
             self.largest[rows] = largest
             chosen = z[np.arange(len(z)), labels[rows]]
-            self.margin[rows] = chosen.astype(float) - largest
+            self.label_gap[rows] = chosen.astype(float) - largest
             mean = z.mean(axis=1, dtype=float)
-            self.below[rows] = np.maximum(mean - largest, LOWEST)
+            self.mean_gap[rows] = np.maximum(mean - largest, LOWEST)
             return float((largest - z.min(axis=1)).max())
 
         return max(threads().map(scan, self.blocks))
@@ -174,11 +171,11 @@ class _Likelihood:
             m1 = np.einsum("ij,ij->i", e, d) / s0
             np.multiply(e, d, out=e)
             m2 = np.einsum("ij,ij->i", e, d) / s0
-            w, margin = self.weights[rows], self.margin[rows]
+            w, label_gap = self.weights[rows], self.label_gap[rows]
             return np.array(
                 [
-                    w @ (np.log(s0) - beta * margin),
-                    w @ (m1 - margin),
+                    w @ (np.log(s0) - beta * label_gap),
+                    w @ (m1 - label_gap),
                     w @ (m2 - m1**2),
                 ]
             )

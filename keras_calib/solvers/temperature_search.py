@@ -18,9 +18,10 @@ from keras_calib.solvers.root import false_position
 from keras_calib.solvers.root import golden_section
 
 # Elements of the logits above which the first grid uses a subsample.
-SMALL = 1 << 22
+WHOLE_UP_TO = 1 << 22
 # Where the minimum is searched, by whether the objective is of confidence.
-RANGES = {True: (0.1, 10.0), False: (0.01, 100.0)}
+CONFIDENCE_RANGE, FULL_RANGE = (0.1, 10.0), (0.01, 100.0)
+RANGES = {True: CONFIDENCE_RANGE, False: FULL_RANGE}
 
 
 def search_temperature(logits, labels, weights, objective):
@@ -49,8 +50,8 @@ def search_temperature(logits, labels, weights, objective):
     if objective.name == "ece":
         return _refined_grid(whole)
     coarse = whole
-    step = logits.size // SMALL + 1
-    if step > 1 and objective.per_sample | objective.of_confidence:
+    step = logits.size // WHOLE_UP_TO + 1
+    if step > 1 and (objective.per_sample or objective.of_confidence):
         part = (values[::step] for values in data)
         coarse = _along_temperature(*part, objective)
     low, high = RANGES[objective.of_confidence]
@@ -76,7 +77,7 @@ def ends_at(temperature, objective):
 
 
 def _refined_grid(function):
-    (low, high), cells = np.log(RANGES[True]), 64
+    (low, high), cells = np.log(CONFIDENCE_RANGE), 64
     best = (math.inf, 0.0)
     for _ in range(4):
         nodes = np.linspace(low, high, cells + 1)

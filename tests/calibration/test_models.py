@@ -263,3 +263,22 @@ def test_jit_compile():
     np.testing.assert_allclose(
         calibrated.predict(X, verbose=0), expected, atol=1e-6
     )
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class OwnSoftmax(layers.Layer):
+    """A softmax that the graph does not show."""
+
+    def call(self, x):
+        return keras.ops.softmax(x)
+
+
+@pytest.mark.filterwarnings("ignore:No final softmax")
+def test_a_layer_that_has_the_name_of_one_that_is_added():
+    network = built(functional(dense(name="log_probabilities"), OwnSoftmax()))
+    calibrated = kc.calibrate(network, X, Y, verbose=0)
+    record = kc.calibration_record(calibrated)
+    assert record["logits_source"] == "log of probabilities"
+    assert record["temperature"] == pytest.approx(EXPECTED, rel=1e-3)
+    names = [layer.name for layer in calibrated.layers]
+    assert len(set(names)) == len(names)

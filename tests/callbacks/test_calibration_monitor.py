@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.evaluation.bin_sums import expected_calibration_error
 from keras_calib.inputs.predictions import top_label
+from tests.helpers import exact_error
 from tests.helpers import small_network
 
 
@@ -51,7 +51,7 @@ def test_values_are_exact_and_seen_by_later_callbacks(
     if from_logits:
         outputs = np.asarray(keras.ops.softmax(outputs))
     confidence, correct = top_label(validation[1], outputs)
-    expected = expected_calibration_error(confidence, correct, binning="mass")
+    expected = exact_error(confidence, correct, binning="mass")
     assert history[key][-1] == pytest.approx(expected, abs=1e-7)
     assert history["val_accuracy"][-1] == pytest.approx(correct.mean())
     assert history["val_negative_log_likelihood"][-1] == pytest.approx(

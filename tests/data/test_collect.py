@@ -5,7 +5,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_calib.data.batches import batches
+from keras_calib.data.batches import as_batches
 from keras_calib.data.collect import collect
 from tests.calibration.networks import X
 from tests.calibration.networks import Y
@@ -17,7 +17,7 @@ NETWORK = built(functional(dense()))
 
 
 def gathered(x=X, y=Y, weight=None, batch_size=64, **kwargs):
-    source = batches(x, y, weight, batch_size=batch_size)
+    source = as_batches(x, y, weight, batch_size=batch_size)
     with collect(NETWORK, source, **kwargs) as samples:
         return (
             np.array(samples.scores),
@@ -30,7 +30,9 @@ def gathered(x=X, y=Y, weight=None, batch_size=64, **kwargs):
 def test_what_is_larger_than_the_limit_goes_to_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     expected, labels, _, _ = gathered()
-    with collect(NETWORK, batches(X, Y, batch_size=64), spill=2000) as samples:
+    with collect(
+        NETWORK, as_batches(X, Y, batch_size=64), spill=2000
+    ) as samples:
         assert isinstance(samples.scores, np.memmap)
         assert len(os.listdir(tmp_path)) == 1
         np.testing.assert_array_equal(samples.scores, expected)
@@ -44,7 +46,7 @@ def test_the_file_is_gone_after_an_error(tmp_path, monkeypatch):
     labels[-1] = 7
     with (
         pytest.raises(ValueError, match="from 0 to 7"),
-        collect(NETWORK, batches(X, labels, batch_size=64), spill=2000),
+        collect(NETWORK, as_batches(X, labels, batch_size=64), spill=2000),
     ):
         pass
     assert os.listdir(tmp_path) == []
@@ -84,7 +86,7 @@ def test_per_pixel_rows():
     inputs = keras.Input((10, 8))
     network = keras.Model(inputs, dense()(inputs))
     weight = np.arange(30.0)
-    source = batches(
+    source = as_batches(
         X.reshape(30, 10, 8), Y.reshape(30, 10), weight, batch_size=7
     )
     with collect(network, source) as samples:

@@ -7,15 +7,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from keras_calib.evaluation import binless
-from keras_calib.evaluation.binned import label_binned_error
-from keras_calib.evaluation.binned import sweep
 from keras_calib.evaluation.events import Events
 from keras_calib.evaluation.events import sort_events
+from keras_calib.evaluation.label_binned import label_binned_error
 from keras_calib.evaluation.named_errors import TOP_LABEL
 from keras_calib.evaluation.named_errors import errors_of_events
+from keras_calib.evaluation.sweep import sweep
 from keras_calib.inputs.predictions import top_label
 from keras_calib.ops.bin_errors import calibration_error
-from keras_calib.ops.bin_errors import debiased_error
+from keras_calib.ops.bin_errors import debiased_power
 from keras_calib.ops.bin_errors import erf
 from tests.helpers import read_predictions
 from tests.metrics.oracles import CONFIDENCE
@@ -70,19 +70,19 @@ def test_label_binned_error_over_bins_of_equal_mass():
 
 def test_debiased_errors_over_bins_of_equal_width():
     bins = edge_events().bins(edge_events().width_cuts(5))
-    assert debiased_error(bins) == pytest.approx(-0.0858854166667, abs=1e-12)
-    assert debiased_error(bins, 1) == pytest.approx(0.108165341905, abs=1e-11)
+    assert debiased_power(bins) == pytest.approx(-0.0858854166667, abs=1e-12)
+    assert debiased_power(bins, 1) == pytest.approx(0.108165341905, abs=1e-11)
     small = sort_events(*top_label(LABELS, PROBABILITIES))
     bins = small.bins(small.width_cuts(5))
-    assert debiased_error(bins) == pytest.approx(0.0030375, abs=1e-12)
-    assert debiased_error(bins, 1) == pytest.approx(0.182930982158, abs=1e-11)
+    assert debiased_power(bins) == pytest.approx(0.0030375, abs=1e-12)
+    assert debiased_power(bins, 1) == pytest.approx(0.182930982158, abs=1e-11)
     labels, logits = generated_set()
     large = sort_events(*top_label(labels, softmax(logits)))
     bins = large.bins(large.width_cuts(15))
-    assert debiased_error(bins) ** 0.5 == pytest.approx(
+    assert debiased_power(bins) ** 0.5 == pytest.approx(
         0.148561191449, abs=1e-11
     )
-    assert debiased_error(bins, 1) == pytest.approx(0.131396908159, abs=1e-11)
+    assert debiased_power(bins, 1) == pytest.approx(0.131396908159, abs=1e-11)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
-from keras_calib.losses._crl import BatchHistory
-from keras_calib.losses._crl import batch_history
+from keras_calib.losses._batch_history import BatchHistory
+from keras_calib.losses._batch_history import batch_history
 from tests.helpers import compiled
 from tests.helpers import value_and_gradient
 from tests.losses.fixtures import LABELS_A

@@ -76,14 +76,14 @@ class LeftClosed(Events):
     """Events whose `mass_cuts` are bins of equal width, closed on the left."""
 
     def mass_cuts(self, num_bins, rule="group"):
-        cell = np.minimum(num_bins - 1, np.floor(self.values * num_bins))
+        cell = np.minimum(num_bins - 1, np.floor(self.confidence64 * num_bins))
         cuts = np.searchsorted(cell, np.arange(1, num_bins))
         return np.concatenate([[0], cuts, [len(self)]])
 
 
 def unbiased_kernel_square(events, width=0.4):
     """Mean over pairs of distinct samples of `r_i r_j k_ij` (MMCE squared)."""
-    c, r = events.values, events.residuals
+    c, r = events.confidence64, events.residuals
     total = 0.0
     for i in range(len(c)):
         row = np.exp(-np.abs(c - c[i]) / width) * r

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 import keras_calib as kc
 from keras_calib.evaluation.binless import smooth_error
-from keras_calib.evaluation.binned import sweep
 from keras_calib.evaluation.events import Events
 from keras_calib.evaluation.events import sort_events
 from keras_calib.evaluation.named_errors import TOP_LABEL
 from keras_calib.evaluation.named_errors import errors_of_events
+from keras_calib.evaluation.sweep import sweep
 from keras_calib.metrics import _histogram as histogram
-from keras_calib.ops.bin_errors import debiased_error
+from keras_calib.ops.bin_errors import debiased_power
 from keras_calib.ops.binning import centers
 
 # What float32 sums of a few hundred terms lose.
@@ -107,7 +107,7 @@ def test_values_from_cells_are_within_their_bounds(drawn, num_bins):
     shift = share + num_bins / n
     metric = kc.metrics.DebiasedCalibrationError(num_bins=num_bins)
     found = float(streamed(metric, *drawn).signed())
-    square = debiased_error(sample.bins(sample.mass_cuts(num_bins, "split")))
+    square = debiased_power(sample.bins(sample.mass_cuts(num_bins, "split")))
     bound = 4 * (num_bins - 1) * shift + num_bins / (2 * n)
     assert abs(found - square) <= bound + ROUNDING
 

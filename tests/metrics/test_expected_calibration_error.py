@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.evaluation.bin_sums import expected_calibration_error
 from keras_calib.inputs.predictions import top_label
 from keras_calib.metrics import _histogram as histogram
+from tests.helpers import exact_error
 from tests.helpers import read_predictions
 from tests.helpers import small_network
 from tests.helpers import to_numpy
@@ -70,9 +70,7 @@ def streamed(labels, predictions, batch_size=1000, **arguments):
     ],
 )
 def test_exact_value_where_every_edge_is_hit(binning, norm, expected):
-    error = expected_calibration_error(
-        CONFIDENCE, CORRECT, 5, binning=binning, norm=norm
-    )
+    error = exact_error(CONFIDENCE, CORRECT, 5, binning=binning, norm=norm)
     assert error == pytest.approx(expected, abs=1e-12)
 
 
@@ -88,9 +86,7 @@ def test_exact_value_where_every_edge_is_hit(binning, norm, expected):
 )
 def test_small_multiclass_set(binning, norm, expected):
     confidence, correct = top_label(LABELS, PROBABILITIES)
-    error = expected_calibration_error(
-        confidence, correct, 5, binning=binning, norm=norm
-    )
+    error = exact_error(confidence, correct, 5, binning=binning, norm=norm)
     assert error == pytest.approx(expected, abs=1e-12)
     value = streamed(
         LABELS, PROBABILITIES, 3, num_bins=5, binning=binning, norm=norm
@@ -103,7 +99,7 @@ def test_real_predictions(name, data_folder):
     probabilities, labels = read_predictions(data_folder, name)
     confidence, correct = top_label(labels, probabilities)
     for (binning, norm), expected in zip(KINDS, REAL[name], strict=True):
-        error = expected_calibration_error(
+        error = exact_error(
             confidence.astype("float64"),
             correct,
             15,
@@ -140,9 +136,7 @@ def test_batches_and_order_do_not_matter(binning, norm):
 def test_mass_from_cells_is_within_its_bound(norm):
     labels, probabilities = random_predictions(2000)
     confidence, correct = top_label(labels, probabilities)
-    error = expected_calibration_error(
-        confidence, correct, 15, binning="mass", norm=norm
-    )
+    error = exact_error(confidence, correct, 15, binning="mass", norm=norm)
     value = streamed(labels, probabilities, binning="mass", norm=norm)
     cell = np.searchsorted(histogram.cell_edges(), confidence)
     largest = np.bincount(cell).max() / len(cell)
@@ -170,7 +164,7 @@ def test_exact_weights_are_repeated_samples():
     weights = np.random.default_rng(2).integers(0, 3, 100)
     repeated = np.repeat(np.arange(100), weights)
     for binning, norm in KINDS:
-        weighted = expected_calibration_error(
+        weighted = exact_error(
             confidence,
             correct,
             15,
@@ -178,7 +172,7 @@ def test_exact_weights_are_repeated_samples():
             norm=norm,
             weights=weights.astype(float),
         )
-        expected = expected_calibration_error(
+        expected = exact_error(
             confidence[repeated],
             correct[repeated],
             15,
@@ -251,7 +245,7 @@ def test_no_sample_gives_zero():
         metric = kc.metrics.ExpectedCalibrationError(binning=binning, norm=norm)
         assert float(metric.result()) == 0.0
     nothing = np.zeros(0)
-    assert expected_calibration_error(nothing, nothing) == 0.0
+    assert exact_error(nothing, nothing) == 0.0
 
 
 def test_reset():

@@ -8,11 +8,11 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
-from keras_calib.evaluation.bin_sums import expected_calibration_error
 from keras_calib.inputs.predictions import top_label
 from keras_calib.metrics._brier_score import decompose
 from keras_calib.ops.binning import centers
 from keras_calib.ops.binning import interior_edges
+from tests.helpers import exact_error
 from tests.helpers import small_network
 from tests.helpers import to_numpy
 from tests.metrics.cases import ALL
@@ -146,7 +146,7 @@ def test_logits_half_precision_and_one_hot_labels(name):
 @pytest.mark.parametrize("name", ALL)
 def test_what_cannot_be_raised_in_compiled_code_is_nan(name):
     metric = ALL[name]()
-    metric._checked = True  # as after a first batch, or in compiled code
+    metric._values_seen = True  # as after a first batch, or in compiled code
     metric.update_state([0, 1], [[0.5, 0.5, 0.3], [0.2, 0.3, 0.5]])
     assert np.isnan(value(metric))
 
@@ -200,9 +200,7 @@ def test_the_positive_class(binning):
     rng = np.random.default_rng(0)
     p = rng.random(500).astype("float32")
     labels = (rng.random(500) < p**2).astype("int32")
-    expected = expected_calibration_error(
-        p, labels.astype(float), 15, binning=binning
-    )
+    expected = exact_error(p, labels.astype(float), 15, binning=binning)
     for predictions in (p[:, None], np.stack([1 - p, p], axis=1)):
         metric = kc.metrics.BinaryCalibrationError(binning=binning)
         metric.update_state(labels, predictions)
@@ -221,7 +219,7 @@ def test_labels_that_do_not_exclude_each_other(binning, average):
     p = rng.random((400, 3)).astype("float32")
     labels = (rng.random((400, 3)) < p ** [0.5, 1, 2]).astype("int32")
     known = rng.random((400, 3)) < 0.8
-    error = expected_calibration_error
+    error = exact_error
 
     def events(k):
         return p[:, k][known[:, k]], labels[:, k][known[:, k]].astype(float)
@@ -265,8 +263,7 @@ def test_the_error_of_each_class():
     labels, p = random_predictions(300)
     metric = fed(kc.metrics.ClasswiseCalibrationError(), labels, p)
     expected = [
-        expected_calibration_error(p[:, k], (labels == k).astype(float))
-        for k in range(4)
+        exact_error(p[:, k], (labels == k).astype(float)) for k in range(4)
     ]
     np.testing.assert_allclose(
         to_numpy(metric.per_class()), expected, atol=1e-6

@@ -276,7 +276,7 @@ class TestRows:
             model.compile(sgd(), lambda y_true, y_pred: ops.mean(y_pred, -1))
         # The default argument of a loss function counts as said.
         model.compile(sgd(), "sparse_categorical_crossentropy")
-        assert model._logits is False
+        assert model._gives_logits is False
 
 
 class Penalized(layers.Layer):

@@ -20,8 +20,8 @@ FORMULAS = {
     "over": lambda b: bin_errors.signed_error(b),
     "under": lambda b: bin_errors.signed_error(b, -1),
     "weighted": lambda b: bin_errors.signed_error(b, 1, True),
-    "debiased": lambda b: bin_errors.debiased_error(b),
-    "debiased, norm 1": lambda b: bin_errors.debiased_error(b, 1),
+    "debiased": lambda b: bin_errors.debiased_power(b),
+    "debiased, norm 1": lambda b: bin_errors.debiased_power(b, 1),
     "KS": lambda b: bin_errors.ks_error(b),
     "falls": lambda b: bin_errors.accuracy_falls(b),
 }
@@ -92,7 +92,7 @@ def test_bins_of_one_sample_are_not_debiased():
     bins = Bins(weight, weight * 0.3, weight * 0.5, np.array([1.0, 2.0]), np)
     # Only the second bin, of two samples: 2/3 (0.3^2 - 0.25 / 1).
     expected = 2 / 3 * (0.09 - 0.25)
-    assert bin_errors.debiased_error(bins) == pytest.approx(expected)
+    assert bin_errors.debiased_power(bins) == pytest.approx(expected)
 
 
 def test_accuracy_falls_over_empty_bins_too():

@@ -1,24 +1,11 @@
-"""Binned errors that need more than the sums per bin."""
+"""Calibration error over as many bins as keep the accuracy monotone."""
 
 import numpy as np
 
 from keras_calib.ops.bin_errors import accuracy_falls
 from keras_calib.ops.bin_errors import calibration_error
-from keras_calib.ops.bin_errors import divide
 
 MOST_BINS = 1000
-
-
-def label_binned_error(bins, norm=1):
-    """`(1/n sum_i |A_bin(i) - c_i|^p)^(1/p)`."""
-    events, accuracy = bins.events, bins.accuracy
-    sizes = np.broadcast_to(np.diff(bins.cuts), accuracy.shape)
-    rows = zip(np.atleast_2d(accuracy), np.atleast_2d(sizes), strict=True)
-    own = np.stack([np.repeat(row, size) for row, size in rows])
-    own = own.reshape((*accuracy.shape[:-1], len(events)))
-    distance = np.abs(own - events.values) ** norm
-    mean = divide(events.weigh(distance).sum(axis=-1), events.total)
-    return mean ** (1 / norm)
 
 
 def sweep(events, norm=2):

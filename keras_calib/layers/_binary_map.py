@@ -1,0 +1,101 @@
+"""Base of the maps of two classes: logistic regressions on the log-odds."""
+
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from keras_calib._typing import Tensor
+from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.tensors import at_least_float32
+from keras_calib.layers._base import CalibrationLayer
+from keras_calib.solvers.logistic import binary_nll
+from keras_calib.solvers.logistic import fit_logistic
+from keras_calib.solvers.logistic import platt_targets
+
+
+class BinaryMap(CalibrationLayer):
+    """Base of maps of one number, the log-odds of the second class.
+
+    The map is a logistic regression. A subclass has `features(log_odds)`,
+    `(n, number of parameters)`, and `transform(log_odds)`, the map of a tensor
+    of any shape.
+    """
+
+    shift_invariant = True
+    binary_only = True
+    # The parameters at the identity, and their lower bounds.
+    identity: dict[str, float] = {}
+    lower: tuple[float, ...] = ()
+    # Whether to fit to Platt's targets rather than 1 and 0.
+    smooth_targets = False
+
+    def design(self) -> np.ndarray:
+        """Maps the fitted parameters to all of them, a matrix."""
+        return np.eye(len(self.identity))
+
+    def degrees_of_freedom(self, num_classes: int) -> int:
+        return self.design().shape[1]
+
+    def build(self, input_shape: tuple) -> None:
+        if input_shape[-1] > 2:
+            raise ValueError(
+                f"{type(self).__name__} is for two classes, or one sigmoid "
+                f"unit. Received: logits of {input_shape[-1]} classes."
+            )
+        for name, value in self.identity.items():
+            self._add(name, value)
+        self.built = True
+
+    def call(self, logits: Tensor) -> Tensor:
+        # Infinity minus infinity is not a number.
+        logits = ops.maximum(at_least_float32(logits), LOWEST)
+        if logits.shape[-1] == 1:
+            return self.transform(logits)
+        half = self.transform(logits[..., 1:] - logits[..., :1]) / 2
+        # Around 0: added to a large logit, the digits would be lost.
+        return ops.concatenate([-half, half], axis=-1)
+
+    def solve(
+        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+    ) -> tuple[dict, dict]:
+        if labels.min() == labels.max():
+            raise ValueError(
+                "A binary map needs calibration samples of both classes. "
+                f"Received: {len(labels)} samples of class {labels[0]} only."
+            )
+        # A class at minus infinity is ruled out; float64 keeps the difference.
+        logits = np.maximum(np.asarray(logits, "float64"), LOWEST)
+        log_odds = logits[:, 1] - logits[:, 0]
+        targets = labels.astype("float64")
+        nll_before = binary_nll(log_odds, targets, weights)
+        theta, nll, smooth = self._best(log_odds, targets, weights)
+        if nll > nll_before:
+            # Platt's targets can increase the NLL of the labels.
+            theta, nll = self.identity.values(), nll_before
+        parameters = dict(zip(self.identity, map(float, theta), strict=True))
+        return parameters, {
+            **parameters,
+            "smooth_targets": smooth,
+            "nll_before": nll_before,
+            "nll_after": nll,
+        }
+
+    def _best(self, log_odds, targets, weights):
+        """The parameters, their NLL, and whether to Platt's targets."""
+        features, design = self.features(log_odds), self.design()
+        # Parameters that are one have the same start and the same bound.
+        first = design.argmax(axis=0)
+        start = np.array([*self.identity.values()])[first]
+        lower = np.array(self.lower)[first]
+        for smooth in (self.smooth_targets, True):
+            aims = platt_targets(targets, weights) if smooth else targets
+            theta, _ = fit_logistic(
+                features @ design, aims, start, weights, lower
+            )
+            theta = design @ theta
+            nll = binary_nll(features @ theta, targets, weights)
+            # Separable classes: without Platt's targets no optimum exists.
+            if smooth or nll > 1e-8:
+                break
+        return theta, nll, smooth
