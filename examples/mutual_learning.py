@@ -26,7 +26,7 @@ import keras
 import numpy as np
 
 import keras_calib as kc
-from keras_calib.evaluation.bin_sums import expected_calibration_error
+from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.inputs.predictions import top_label
 
 

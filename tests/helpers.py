@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_calib.evaluation.bin_sums import expected_calibration_error
+from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.evaluation.events import sort_events
 from keras_calib.ops.bin_errors import calibration_error
 

@@ -10,7 +10,7 @@ from keras_calib.calibration._checks import warn_if_few
 from keras_calib.calibration._choose import losses_and_probabilities
 from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._no_calibration import NoCalibration
-from keras_calib.evaluation.bin_sums import expected_calibration_error
+from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.predictions import top_label
 from keras_calib.keras_graph.head import free_name

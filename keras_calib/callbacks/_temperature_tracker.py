@@ -4,7 +4,7 @@ import numpy as np
 
 from keras_calib._typing import Logs
 from keras_calib.callbacks._predicting_callback import PredictingCallback
-from keras_calib.evaluation.bin_sums import expected_calibration_error
+from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.inputs import arrays
 from keras_calib.inputs.calibration_rows import read_rows
 from keras_calib.inputs.predictions import top_label

@@ -57,7 +57,7 @@ class AffineCalibration(CalibrationLayer):
     _average: Any = staticmethod(average_by_evidence)
     _minimize_around: Any = staticmethod(minimize_around)
     # Whether slopes stay within the bounds of a temperature.
-    _bounded = False
+    _slopes_bounded = False
 
     def __init__(
         self,
@@ -144,16 +144,22 @@ class AffineCalibration(CalibrationLayer):
         absent = np.zeros(num_classes, bool)
         if not smoothing:
             absent = np.bincount(labels, minlength=num_classes) == 0
-        problem = self._start(
-            x, labels, weights, smoothing, start, tempered, 1.0 - absent
+        problem = self._regression(
+            x,
+            labels,
+            weights,
+            smoothing,
+            start,
+            tempered.temperature,
+            1.0 - absent,
         )
         # Against a class that stays, the others cannot be scaled up.
-        bounded = smoothing or problem.ridge.max() > RIDGE or absent.any()
+        has_optimum = smoothing or problem.ridge.max() > RIDGE or absent.any()
         scale = float(np.sqrt(np.mean(np.square(x[:1000]))))
         scale = min(max(scale, 1.0), 100.0)
         tolerance = TOLERANCE[x.dtype.name] * scale
         data = objective, labels, weights
-        found = self._solve(problem, start, tolerance, bounded, *data)
+        found = self._solve(problem, start, tolerance, has_optimum, *data)
         parameters = problem.settle(found.parameters)
         limits = self._limits(parameters, absent)
         self._warn(found, absent, scale, limits)
@@ -171,14 +177,14 @@ class AffineCalibration(CalibrationLayer):
         data = x / x.dtype.type(temperature), labels, weights
         smoothing = getattr(objective, "smoothing", 0.0)
         bounds = -np.inf, np.inf
-        if self._bounded:
+        if self._slopes_bounded:
             bounds = tuple(temperature * slope for slope in regression.SLOPES)
         average = self._average(*data, self._paths, smoothing, bounds)
         parameters, value = average.parameters, average.value
         if not isinstance(objective, NegativeLogLikelihoodObjective):
             found = self._minimize_around(*data, objective, average)
             parameters, value = found.parameters, found.value
-            if self._bounded:
+            if self._slopes_bounded:
                 parameters[0] = np.clip(parameters[0], *bounds)
         parameters[:-1] /= temperature
         record = {"objective_value": value}
@@ -199,11 +205,11 @@ class AffineCalibration(CalibrationLayer):
             **self._findings(parameters),
         }
 
-    def _start(self, x, labels, weights, smoothing, start, tempered, present):
-        """The regression that has temperature scaling as its start."""
-        ridge, center = self._penalty(
-            start, tempered.temperature, float(weights.sum())
-        )
+    def _regression(
+        self, x, labels, weights, smoothing, start, temperature, present
+    ):
+        """The regression problem, which starts from temperature scaling."""
+        ridge, center = self._penalty(start, temperature, float(weights.sum()))
         return self._problem(
             x,
             labels,
@@ -216,20 +222,20 @@ class AffineCalibration(CalibrationLayer):
         )
 
     def _solve(
-        self, problem, start, tolerance, bounded, objective, labels, weights
+        self, problem, start, tolerance, has_optimum, objective, labels, weights
     ):
         """Minimize the likelihood, and from there any other objective."""
-        if self._bounded:
+        if self._slopes_bounded:
             found = regression.fit_within_bounds(problem, start, tolerance)
         else:
             found = regression.fit_regression(
-                problem, start, tolerance, None if bounded else labels
+                problem, start, tolerance, None if has_optimum else labels
             )
         if not isinstance(objective, NegativeLogLikelihoodObjective):
             found = regression.fit_objective(
                 problem, objective, labels, weights, found.parameters
             )
-            if self._bounded:
+            if self._slopes_bounded:
                 slopes = np.clip(found.parameters[0], *regression.SLOPES)
                 if (slopes != found.parameters[0]).any():
                     found.parameters[0] = slopes
@@ -242,7 +248,7 @@ class AffineCalibration(CalibrationLayer):
 
     def _limits(self, parameters, absent):
         """The temperatures at which a bound stopped the fit."""
-        if not self._bounded:
+        if not self._slopes_bounded:
             return []
         slopes = parameters[0][~absent]
         return [

@@ -43,7 +43,7 @@ class BiasCorrectedTemperatureScaling(AffineCalibration):
 
     settings = ("regularization",)
     _options = {"shared": True}
-    _bounded = True
+    _slopes_bounded = True
     _paths = ((False, True),)
 
     def __init__(

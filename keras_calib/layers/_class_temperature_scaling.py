@@ -47,7 +47,7 @@ class ClassTemperatureScaling(AffineCalibration):
     """
 
     objectives = ("nll", "label_smoothing", "focal", "ece", "loss")
-    _bounded = True
+    _slopes_bounded = True
     _paths = ((True, False),)
 
     def __init__(

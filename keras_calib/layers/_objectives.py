@@ -6,7 +6,7 @@ objective is a weighted mean over samples or a calibration error.
 
 import numpy as np
 
-from keras_calib.evaluation.bin_sums import expected_calibration_error
+from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.inputs import arrays
 from keras_calib.ops import soft_bins
 from keras_calib.solvers.blocks import IN_CACHE

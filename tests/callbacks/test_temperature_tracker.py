@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.evaluation.bin_sums import expected_calibration_error
+from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.inputs.predictions import top_label
 from tests.helpers import small_network
 

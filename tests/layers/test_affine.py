@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
-from keras_calib.evaluation.bin_sums import expected_calibration_error
+from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.inputs.arrays import log_softmax
 from keras_calib.layers import FocalObjective
 from keras_calib.layers import LabelSmoothingObjective

@@ -4,7 +4,7 @@ import pytest
 
 import keras_calib as kc
 from keras_calib import layers
-from keras_calib.evaluation.bin_sums import expected_calibration_error
+from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.layers import _objectives as objectives
 from keras_calib.layers._objectives import confidences
 from tests.helpers import read_predictions
