@@ -1,0 +1,134 @@
+"""The average by evidence with a matrix."""
+
+import numpy as np
+import pytest
+
+from keras_calib.inputs.arrays import log_softmax
+from keras_calib.solvers import matrix_evidence
+from keras_calib.solvers.evidence import average_by_evidence
+from keras_calib.solvers.matrix_evidence import average_matrices
+from keras_calib.solvers.temperature import fit_temperature
+from tests.solvers.test_evidence import PATHS
+from tests.solvers.test_evidence import drawn
+from tests.solvers.test_evidence import expected_nll
+
+VECTOR = PATHS["vector"]
+
+
+def average(x, labels, weights=None):
+    """Parameters for `x`, and the average."""
+    weights = np.ones(len(x)) if weights is None else weights
+    temperature = fit_temperature(x, labels, weights).temperature
+    found = average_matrices(x / temperature, labels, weights, VECTOR)
+    matrix, bias = found.parameters[:-1], found.parameters[-1]
+    return matrix / temperature, bias, found
+
+
+def mixed(x):
+    """Classes 0 and 1 are confused with each other."""
+    matrix = np.eye(x.shape[1])
+    matrix[:2, :2] = [[0.6, 0.4], [0.4, 0.6]]
+    return x @ matrix
+
+
+def test_the_value_is_the_likelihood_of_the_result():
+    x, labels, _ = drawn(500, 5, seed=0, change=mixed)
+    matrix, bias, found = average(x, labels)
+    log_p = log_softmax(x @ matrix + bias)
+    nll = -log_p[np.arange(500), labels].mean()
+    assert found.value == pytest.approx(nll, rel=1e-12)
+
+
+def test_a_matrix_is_found_where_there_is_one():
+    x, labels, truth = drawn(5000, 5, seed=1, change=mixed)
+    matrix, bias, found = average(x, labels)
+    assert found.matrix_width > 0.1
+    assert found.plain < 1e-6
+    after = expected_nll(x @ matrix + bias, truth)
+    assert after < expected_nll(truth, truth) + 0.003
+    weights = np.ones(5000)
+    temperature = fit_temperature(x, labels, weights).temperature
+    vector = average_by_evidence(x / temperature, labels, weights, VECTOR)
+    w, b = vector.parameters
+    assert expected_nll(x / temperature * w + b, truth) > after + 0.005
+
+
+@pytest.mark.parametrize("num_samples, limit", [(50, 0.01), (200, 0.002)])
+def test_no_harm_where_temperature_scaling_is_right(num_samples, limit):
+    _, _, truth = drawn(5000, 8, seed=0)
+    harm, plain = [], []
+    for seed in range(8):
+        x, labels, _ = drawn(num_samples, 8, seed=1 + seed)
+        matrix, bias, found = average(1.7 * x, labels)
+        plain.append(found.plain)
+        temperature = fit_temperature(
+            1.7 * x, labels, np.ones(num_samples)
+        ).temperature
+        harm.append(
+            expected_nll(1.7 * truth @ matrix + bias, truth)
+            - expected_nll(1.7 / temperature * truth, truth)
+        )
+    assert np.mean(plain) > 0.3
+    assert np.mean(harm) < limit
+
+
+def test_the_hessian_of_all_classes_is_that_of_finite_differences():
+    x, labels, _ = drawn(40, 3, seed=2)
+    problem = matrix_evidence._MatrixDeviations(x, labels, np.ones(40), 0.0)
+    problem.evaluate(problem.center)
+    strengths = np.full((4, 3), 2.0)
+    found = problem._dense(strengths)
+
+    # In the common scale, then the parameters of each class.
+    start = problem.center
+    direction = start.T.reshape(-1)
+
+    def loss(values):
+        parameters = start + values[0] * start
+        parameters = parameters + values[1:].reshape(3, 4).T
+        scores = problem.x @ parameters
+        return -log_softmax(scores)[np.arange(40), labels].sum()
+
+    h, size = 1e-4, 1 + len(direction)
+    unit = h * np.eye(size)
+    hessian = np.array(
+        [
+            [
+                loss(a + b) - loss(a - b) - loss(b - a) + loss(-a - b)
+                for b in unit
+            ]
+            for a in unit
+        ]
+    ) / (4 * h * h)
+    hessian[np.arange(1, size), np.arange(1, size)] += 2.0
+    assert found == pytest.approx(np.linalg.slogdet(hessian)[1], abs=1e-3)
+
+
+def test_many_classes_are_taken_one_by_one(monkeypatch):
+    x, labels, truth = drawn(1000, 6, seed=3, change=mixed)
+    matrix, bias, _ = average(x, labels)
+    monkeypatch.setattr(matrix_evidence, "DENSE", 0)
+    other, other_bias, _ = average(x, labels)
+    assert np.abs(other - matrix).max() > 0
+    assert expected_nll(x @ other + other_bias, truth) == pytest.approx(
+        expected_nll(x @ matrix + bias, truth), abs=0.002
+    )
+
+
+def test_too_many_classes_have_no_matrix(monkeypatch):
+    x, labels, _ = drawn(300, 6, seed=4, change=mixed)
+    monkeypatch.setattr(matrix_evidence, "MAX_CLASSES", 5)
+    matrix, _, found = average(x, labels)
+    assert found.matrix_width == 0.0
+    np.testing.assert_array_equal(matrix, np.diag(np.diag(matrix)))
+
+
+def test_the_order_of_weighted_rows_does_not_matter():
+    x, labels, _ = drawn(300, 4, seed=5, change=mixed)
+    weights = np.random.default_rng(0).uniform(0.2, 3.0, 300)
+    weights *= 300 / weights.sum()
+    order = np.random.default_rng(1).permutation(300)
+    matrix, bias, _ = average(x, labels, weights)
+    other, other_bias, _ = average(x[order], labels[order], weights[order])
+    np.testing.assert_allclose(other, matrix, atol=1e-5)
+    np.testing.assert_allclose(other_bias, bias, atol=1e-5)
