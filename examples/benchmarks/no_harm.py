@@ -13,6 +13,9 @@ be stopped at any time. `--plain` fits the papers' maps instead of the defaults.
 above that of temperature scaling by more than 0.002 nats for n >= 200, or 0.01
 for n >= 50; above that of the model as it came by more than 0.004, or 0.015; a
 Brier score above that of temperature scaling by more than 0.001 for n >= 200.
+Then, over all files, n and draws that all contestants have: the part of duels
+that each wins, its mean rank, and its processor seconds. With `--peers`, maps
+of probmetrics take part (`pip install keras-calib[peers]`).
 
 Data comes from the folder `$KERAS_CALIB_DATA`. The constants of the maps were
 set on the `development` files; `test` data was opened after that.
@@ -56,6 +59,11 @@ MAPS = (
     "ParameterizedTemperatureScaling",
     *BINARY,
 )
+PEERS = {
+    "probmetrics TS": ("TemperatureScalingCalibrator", {}),
+    "probmetrics SVS": ("SVSCalibrator", {}),
+    "probmetrics SMS": ("SMSCalibrator", {"print_init_info": False}),
+}
 
 
 def predictions(folder):
@@ -133,6 +141,17 @@ SETS = {
 }
 
 
+def fitted(name, plain, logits, labels):
+    """Calibrated logits as a function of logits."""
+    if name in PEERS:
+        import posthoc
+
+        peer, arguments = PEERS[name]
+        return posthoc.probmetrics(peer, **arguments)(logits, labels)
+    layer = make(name, plain).adapt(logits, labels)
+    return lambda z: keras.ops.convert_to_numpy(layer(z))
+
+
 def make(name, plain):
     """A map at its defaults, or the paper's."""
     name, _, per_class = name.partition(" ")
@@ -163,13 +182,12 @@ def fit(name, plain, chosen, rest):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            layer = make(name, plain).adapt(*chosen)
+            scores = fitted(name, plain, *chosen)
         except ValueError as error:
             return {"error": str(error)[:200]}
-    seconds = time.process_time() - start
-    z, labels = rest
-    scores = keras.ops.convert_to_numpy(layer(z))
-    return {"seconds": seconds, **measure(scores, labels)}
+        seconds = time.process_time() - start
+        z, labels = rest
+        return {"seconds": seconds, **measure(scores(z), labels)}
 
 
 def run(arguments):
@@ -206,6 +224,7 @@ def run(arguments):
 def work(arguments, half, num_classes):
     """What there is to fit: number of samples, draw and map."""
     names = ["none", *(arguments.maps or MAPS)]
+    names += PEERS if arguments.peers else ()
     for n in (n for n in SIZES if n <= half):
         for draw in range(DRAWS if n < half else 1):
             for name in names:
@@ -265,8 +284,39 @@ def show(arguments):
     )
     for (file, name, n), count in refused.items():
         print(f"- refused {count} times: {name} on {file}, n = {n}")
+    print_ranks(rows)
     if arguments.figure:
         draw_tables(tables, arguments.figure)
+
+
+def print_ranks(rows):
+    """Duels and ranks over the cells that most contestants have."""
+    cells = collections.defaultdict(dict)
+    for row in rows:
+        if row["map"] != "none" and "nll" in row and row["map"] not in BINARY:
+            cells[row["file"], row["n"], row["draw"]][row["map"]] = row
+    names = set.intersection(*(set(cell) for cell in cells.values()))
+    names = [name for name in (*MAPS, *PEERS) if name in names]
+    print(f"\n{len(cells)} cells; duels won and mean rank, seconds\n")
+    print("| map | NLL | rank | Brier | rank | median s |")
+    print("|---|---|---|---|---|---|")
+    columns = []
+    for metric in ("nll", "brier"):
+        values = np.array(
+            [[cell[n][metric] for n in names] for cell in cells.values()]
+        )
+        beats = values[:, :, None] < values[:, None, :]
+        ties = values[:, :, None] == values[:, None, :]
+        won = (beats + 0.5 * ties).sum(axis=(0, 2)) - 0.5 * len(values)
+        rate = won / len(values) / max(len(names) - 1, 1)
+        columns += [rate, 1 + (len(names) - 1) * (1 - rate)]
+    for i, name in enumerate(names):
+        seconds = [cell[name]["seconds"] for cell in cells.values()]
+        nll, nll_rank, brier, brier_rank = (column[i] for column in columns)
+        print(
+            f"| {name} | {nll:.0%} | {nll_rank:.1f} | {brier:.0%} "
+            f"| {brier_rank:.1f} | {np.median(seconds):.3f} |"
+        )
 
 
 def limit_of(n, limits):
@@ -281,11 +331,11 @@ def print_table(title, found, limits):
         print(f"\n{title}, {file}\n")
         print("| map |", " | ".join(map(str, sizes)), "|")
         print("|---|" + "---|" * len(sizes))
-        for name in MAPS:
+        for name in (*MAPS, *PEERS):
             texts = []
             for n in sizes:
                 mean, error = found.get((file, name, n), (np.nan, np.nan))
-                if mean > limit_of(n, limits):
+                if name in MAPS and mean > limit_of(n, limits):
                     outside.append(
                         f"{title}: {name}, {file}, n = {n}: {mean:+.4f}"
                     )
@@ -345,6 +395,7 @@ def main():
     command.add_argument("--data", choices=SETS, default="development")
     command.add_argument("--maps", nargs="*", choices=MAPS)
     command.add_argument("--plain", action="store_true")
+    command.add_argument("--peers", action="store_true")
     command.set_defaults(call=run)
     command = commands.add_parser("show")
     command.add_argument("results", type=pathlib.Path)
