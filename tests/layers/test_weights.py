@@ -42,13 +42,25 @@ MAPS = {
     "parameterized": lambda: layers.ParameterizedTemperatureScaling(
         iterations=5
     ),
+    "parameterized plain": lambda: layers.ParameterizedTemperatureScaling(
+        iterations=5, shrinkage=None
+    ),
     "diagonal": layers.IntraOrderPreserving,
+    "diagonal plain": lambda: layers.IntraOrderPreserving(shrinkage=None),
     "order invariant": lambda: layers.IntraOrderPreserving(
         family="order_invariant", hidden=(4,), iterations=5
     ),
+    "order invariant plain": lambda: layers.IntraOrderPreserving(
+        family="order_invariant", hidden=(4,), iterations=5, shrinkage=None
+    ),
     "spline": layers.SplineCalibration,
+    "spline plain": lambda: layers.SplineCalibration(shrinkage=None),
     "isotonic": layers.IsotonicCalibration,
+    "isotonic plain": lambda: layers.IsotonicCalibration(shrinkage=None),
     "isotonic per class": lambda: layers.IsotonicCalibration(per_class=True),
+    "isotonic per class plain": lambda: layers.IsotonicCalibration(
+        per_class=True, shrinkage=None
+    ),
     "histogram": layers.HistogramBinning,
     "histogram equal mass": lambda: layers.HistogramBinning(equal_mass=True),
     "beta": layers.BetaCalibration,
@@ -138,7 +150,9 @@ def test_rows_of_weight_zero_may_hold_anything(name):
         "matrix structured",
         "dirichlet odir",
         "isotonic",
+        "isotonic plain",
         "isotonic per class",
+        "isotonic per class plain",
         "histogram",
         "histogram equal mass",
         "platt",
