@@ -49,7 +49,10 @@ MAPS = {
     ),
     "isotonic per class": lambda: layers.IsotonicCalibration(per_class=True),
     "histogram": layers.HistogramBinning,
-    "histogram equal mass": lambda: layers.HistogramBinning(equal_mass=True),
+    "histogram plain": lambda: layers.HistogramBinning(shrinkage=None),
+    "histogram equal mass": lambda: layers.HistogramBinning(
+        equal_mass=True, shrinkage=None
+    ),
 }
 BINARY = {
     "beta": layers.BetaCalibration,

@@ -62,7 +62,10 @@ MAPS = {
         per_class=True, shrinkage=None
     ),
     "histogram": layers.HistogramBinning,
-    "histogram equal mass": lambda: layers.HistogramBinning(equal_mass=True),
+    "histogram plain": lambda: layers.HistogramBinning(shrinkage=None),
+    "histogram equal mass": lambda: layers.HistogramBinning(
+        equal_mass=True, shrinkage=None
+    ),
     "beta": layers.BetaCalibration,
     "platt": layers.PlattScaling,
     "platt hard": lambda: layers.PlattScaling(smooth_targets=False),
@@ -154,6 +157,7 @@ def test_rows_of_weight_zero_may_hold_anything(name):
         "isotonic per class",
         "isotonic per class plain",
         "histogram",
+        "histogram plain",
         "histogram equal mass",
         "platt",
     ],
@@ -232,8 +236,8 @@ def test_the_number_of_samples_behind_a_frequency_of_zero():
 
 
 def test_a_histogram_holds_weighted_frequencies():
-    logits, labels, weight = data("histogram", 500)
-    layer = MAPS["histogram"]().adapt(logits, labels, 0.01 * weight)
+    logits, labels, weight = data("histogram plain", 500)
+    layer = MAPS["histogram plain"]().adapt(logits, labels, 0.01 * weight)
     p, weight = softmax(logits)[:, 2], relative_weights(weight)
     for low in range(15):
         rows = (p > low / 15) & (p <= (low + 1) / 15)
