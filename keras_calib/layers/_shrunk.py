@@ -79,13 +79,13 @@ class ShrunkCalibration(CalibrationLayer):
         data = logits, labels, weights
         if self.shrinkage is None:
             return self._solve(*data, objective)
-        tempered, known = TemperatureScaling().solve(*data, objective)
-        temperature = float(np.exp(tempered["log_temperature"]))
         with warnings.catch_warnings():
-            # Temperature scaling has warned; a fold does not concern the user.
+            # Temperature scaling will warn; a fold does not concern the user.
             warnings.simplefilter("ignore")
             found, record = self._solve(*data, objective)
             plain, rich, reason = self._out_of_fold(*data, objective)
+        tempered, known = TemperatureScaling().solve(*data, objective)
+        temperature = float(np.exp(tempered["log_temperature"]))
         c = 0.0
         if reason is None:
             c = mixture_weight(plain, rich, weights, self._caution)

@@ -56,7 +56,9 @@ MAPS = {
 }
 BINARY = {
     "beta": layers.BetaCalibration,
+    "beta plain": lambda: layers.BetaCalibration(shrinkage=None),
     "platt": layers.PlattScaling,
+    "platt plain": lambda: layers.PlattScaling(shrinkage=None),
 }
 # Maps whose fit minimises the negative log-likelihood.
 LIKELIHOOD = (
@@ -180,7 +182,7 @@ def test_weights_of_zero_leave_samples_out_and_scale_means_nothing(name):
     )
 
 
-@pytest.mark.parametrize("name", ["ensemble", "diagonal", "beta"])
+@pytest.mark.parametrize("name", ["ensemble", "diagonal", "beta plain"])
 def test_a_weight_of_two_is_a_repeated_sample(name):
     # Where the number of samples does not enter: see `test_weights.py`.
     logits, labels = generated() if name in MAPS else binary()

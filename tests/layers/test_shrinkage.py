@@ -10,7 +10,9 @@ from tests.helpers import to_numpy
 from tests.layers.generated import generated
 from tests.layers.generated import nll
 from tests.layers.generated import softmax
+from tests.layers.test_weights import BINARY
 from tests.layers.test_weights import MAPS as EVERY_MAP
+from tests.layers.test_weights import data
 
 layers = kc.layers
 
@@ -26,8 +28,9 @@ def plain(name):
     return EVERY_MAP[f"{name} plain"]()
 
 
-def exact(count, num_classes=5, seed=0):
+def exact(name, count, seed=0):
     """Samples for which temperature scaling with T = 2 is the truth."""
+    num_classes = 2 if name in BINARY else 5
     rng = np.random.default_rng(seed)
     logits = 2 * rng.normal(size=(count, num_classes)) * 2
     labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
@@ -46,9 +49,9 @@ def excess(layer, logits, labels, test, test_labels):
 @EACH_MAP
 @pytest.mark.parametrize(("count", "limit"), [(50, 0.01), (200, 0.002)])
 def test_no_harm_where_temperature_scaling_is_right(name, count, limit):
-    test = exact(4000, seed=100)
+    test = exact(name, 4000, seed=100)
     found = [
-        excess(MAPS[name](), *exact(count, seed=seed), *test)
+        excess(MAPS[name](), *exact(name, count, seed=seed), *test)
         for seed in range(5)
     ]
     assert np.mean(found) <= limit
@@ -56,16 +59,22 @@ def test_no_harm_where_temperature_scaling_is_right(name, count, limit):
 
 def test_the_paper_maps_do_harm_there():
     # Otherwise the test above would show nothing.
-    test = exact(4000, seed=100)
-    for name in ("isotonic", "isotonic per class", "spline"):
-        assert excess(plain(name), *exact(50), *test) > 0.01
+    for name in ("isotonic", "isotonic per class", "spline", "beta"):
+        test = exact(name, 4000, seed=100)
+        found = [
+            excess(plain(name), *exact(name, 50, seed=seed), *test)
+            for seed in range(5)
+        ]
+        assert np.mean(found) > 0.01
 
 
 def bent(name, count, seed):
     """Samples of which a map is the truth, far from temperature scaling."""
     rng = np.random.default_rng(seed)
-    logits = rng.normal(size=(count, 5)) * 2
-    if name == "parameterized":
+    logits = rng.normal(size=(count, 2 if name in BINARY else 5)) * 2
+    if name in BINARY:
+        truth = logits / 2 + [0.0, 1.0]
+    elif name == "parameterized":
         loud = np.arange(count)[:, None] % 2 == 1
         truth = logits / 2 * np.where(loud, 2.0, 1.0)
         logits = truth * np.where(loud, 4.0, 1.0)
@@ -93,8 +102,8 @@ def test_gains_where_the_map_is_right(name):
         alone = layers.ParameterizedTemperatureScaling(shrinkage=None)
     else:
         shrunk, alone = MAPS[name](), plain(name)
-    data = *bent(name, 2000, 0), *bent(name, 4000, 1)
-    found, whole = excess(shrunk, *data), excess(alone, *data)
+    sets = *bent(name, 2000, 0), *bent(name, 4000, 1)
+    found, whole = excess(shrunk, *sets), excess(alone, *sets)
     assert found < -0.005
     # The larger part of what the map alone gains, if not more.
     assert found < 0.5 * whole
@@ -122,10 +131,10 @@ def test_the_layer_returns_the_mixture(name):
 
 @EACH_MAP
 def test_the_argument_is_saved(name, tmp_path):
-    logits, labels = generated(100)
+    logits, labels = data(name, 100)[:2]
     for layer in (MAPS[name](), plain(name)):
         layer.adapt(logits, labels)
-        inputs = keras.Input((5,))
+        inputs = keras.Input(logits.shape[1:])
         model = keras.Model(inputs, layer(inputs))
         model.save(tmp_path / "model.keras")
         again = keras.saving.load_model(tmp_path / "model.keras")
@@ -172,6 +181,27 @@ def test_a_map_without_numbers_in_a_fold_is_temperature_scaling():
     assert layer.record["stop_reason"] == "too few samples"
 
 
+def test_folds_with_one_class_are_temperature_scaling():
+    logits, labels = exact("platt", 50)
+    labels = (np.arange(50) == 3).astype(int)
+    layer = layers.PlattScaling().adapt(logits, labels)
+    assert layer.record["mixture_weight"] == 0.0
+
+
+def test_one_sigmoid_unit():
+    logits, labels = bent("platt", 500, 0)
+    single = logits[:, 1:] - logits[:, :1]
+    layer = layers.PlattScaling().adapt(single, labels)
+    pair = layers.PlattScaling().adapt(logits, labels)
+    found, expected = to_numpy(layer(single)), to_numpy(pair(logits))
+    np.testing.assert_allclose(
+        found[:, 0], expected[:, 1] - expected[:, 0], rtol=1e-4, atol=1e-4
+    )
+    # Its log-odds stay exact far from 0, and in order.
+    far = np.linspace(-300, 300, 601, dtype="float32")[:, None]
+    assert (np.diff(to_numpy(layer(far))[:, 0]) > 0).all()
+
+
 def test_fewer_samples_than_folds():
     logits, labels = generated(4)
     layer = layers.IsotonicCalibration().adapt(logits, labels)
@@ -181,10 +211,10 @@ def test_fewer_samples_than_folds():
 @pytest.mark.filterwarnings("error")
 def test_folds_do_not_warn():
     # In a fold every prediction is right; not in all of them.
-    logits, labels = exact(20)
-    labels = logits.argmax(axis=1)
-    labels[3] = logits[3].argmin()
     for name in MAPS:
+        logits, _ = exact(name, 20)
+        labels = logits.argmax(axis=1)
+        labels[3] = logits[3].argmin()
         MAPS[name]().adapt(logits, labels)
 
 

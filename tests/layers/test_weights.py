@@ -67,11 +67,15 @@ MAPS = {
         equal_mass=True, shrinkage=None
     ),
     "beta": layers.BetaCalibration,
+    "beta plain": lambda: layers.BetaCalibration(shrinkage=None),
     "platt": layers.PlattScaling,
-    "platt hard": lambda: layers.PlattScaling(smooth_targets=False),
+    "platt plain": lambda: layers.PlattScaling(shrinkage=None),
+    "platt hard": lambda: layers.PlattScaling(
+        smooth_targets=False, shrinkage=None
+    ),
 }
 EACH_MAP = pytest.mark.parametrize("name", MAPS)
-BINARY = ("beta", "platt", "platt hard")
+BINARY = ("beta", "beta plain", "platt", "platt plain", "platt hard")
 
 
 def data(name, count=200):
@@ -160,6 +164,7 @@ def test_rows_of_weight_zero_may_hold_anything(name):
         "histogram plain",
         "histogram equal mass",
         "platt",
+        "platt plain",
     ],
 )
 def test_weights_share_out_a_number_of_samples(name):
@@ -187,7 +192,7 @@ def test_platt_scaling_of_weighted_samples_is_scikit_learns():
     peer = _SigmoidCalibration().fit(log_odds, labels, weight)
     for factor in (1.0, 0.01):
         record = (
-            layers.PlattScaling()
+            layers.PlattScaling(shrinkage=None)
             .adapt(log_odds[:, None], labels, sample_weight=factor * weight)
             .record
         )
@@ -268,11 +273,11 @@ def test_bins_of_equal_mass_hold_equal_weights():
 def test_platt_scaling_under_class_loss_scaling_lowers_the_likelihood():
     logits, labels, _ = data("platt", 500)
     record = (
-        layers.PlattScaling()
+        layers.PlattScaling(shrinkage=None)
         .adapt(logits, labels, class_loss_scaling="normal")
         .record
     )
     # Targets of two samples, the sum of the class weights, made it rise.
     assert record["nll_after"] < record["nll_before"]
-    plain = layers.PlattScaling().adapt(logits, labels).record
+    plain = MAPS["platt plain"]().adapt(logits, labels).record
     assert record["slope"] == pytest.approx(plain["slope"], rel=0.1)
