@@ -59,7 +59,7 @@ def test_no_harm_where_temperature_scaling_is_right(name, count, limit):
 
 def test_the_paper_maps_do_harm_there():
     # Otherwise the test above would show nothing.
-    for name in ("isotonic", "isotonic per class", "spline", "beta"):
+    for name in ("isotonic", "isotonic per class", "spline"):
         test = exact(name, 4000, seed=100)
         found = [
             excess(plain(name), *exact(name, 50, seed=seed), *test)
