@@ -162,8 +162,9 @@ def samples_needed(layer, num_classes):
     0 for a map that few samples leave near temperature scaling, and for one
     that declares no number of parameters.
     """
-    if getattr(layer, "regularization", None) == "auto":
-        return 0
+    for name in ("regularization", "shrinkage"):
+        if getattr(layer, name, None) == "auto":
+            return 0
     try:
         return 10 * layer.degrees_of_freedom(num_classes)
     except NotImplementedError:

@@ -26,6 +26,7 @@ AFFINE = {
     "vector": {"normalize_logits": "mean"},
     "matrix": {"normalize_logits": "mean"},
     "class_temperature": {"normalize_logits": "mean"},
+    "platt": {"shrinkage": None},
 }
 
 

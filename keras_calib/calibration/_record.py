@@ -46,6 +46,8 @@ class CalibrationRecord:
             - `temperature_scaling_probability`, `scale_width`, `bias_width`,
               `matrix_width`, `dispersion`: what `regularization="auto"` found,
               see `solvers.evidence.Average`;
+            - `mixture_weight`: that of the map beside temperature scaling,
+              with `shrinkage="auto"`;
             - `stop_reason`, `iterations`, `largest_gradient`,
               `objective_value`: how the solver ended;
             - `absent_classes`, `num_absent_classes`: classes without a sample;

@@ -22,6 +22,8 @@ class BetaCalibration(BinaryMap):
 
     Args:
         parameters: `"abm"` for a, b and c; `"am"` for a = b; `"ab"` for c = 0.
+        shrinkage: `"auto"` for a mixture with temperature scaling, which few
+            samples leave near temperature scaling; `None` for the paper's map.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Raises:
@@ -31,7 +33,9 @@ class BetaCalibration(BinaryMap):
     Example:
         >>> import numpy as np, keras_calib as kc
         >>> logit = np.array([[2.0], [2.0], [2.0], [2.0], [-2.0], [-2.0]])
-        >>> layer = kc.layers.BetaCalibration(parameters="am")
+        >>> layer = kc.layers.BetaCalibration(
+        ...     parameters="am", shrinkage=None
+        ... )
         >>> layer = layer.adapt(logit, [1, 1, 1, 0, 1, 0])
         >>> round(float(keras.ops.sigmoid(layer(logit))[0, 0]), 4)  # 3 of 4
         0.75
@@ -44,10 +48,16 @@ class BetaCalibration(BinaryMap):
 
     identity = {"a": 1.0, "b": 1.0, "c": 0.0}
     lower = (0.0, 0.0, -np.inf)
-    settings = ("parameters",)
+    settings = ("parameters", "shrinkage")
 
-    def __init__(self, *, parameters: str = "abm", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        *,
+        parameters: str = "abm",
+        shrinkage: str | None = "auto",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(shrinkage=shrinkage, **kwargs)
         if parameters not in ("abm", "am", "ab"):
             raise ValueError(
                 '`parameters` must be "abm", "am" or "ab". '

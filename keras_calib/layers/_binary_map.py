@@ -1,20 +1,16 @@
 """Base of the maps of two classes: logistic regressions on the log-odds."""
 
-from typing import Any
-
 import numpy as np
 from keras import ops
 
-from keras_calib._typing import Tensor
 from keras_calib.inputs.arrays import LOWEST
-from keras_calib.inputs.tensors import at_least_float32
-from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._shrunk import ShrunkCalibration
 from keras_calib.solvers.logistic import binary_nll
 from keras_calib.solvers.logistic import fit_logistic
 from keras_calib.solvers.logistic import platt_targets
 
 
-class BinaryMap(CalibrationLayer):
+class BinaryMap(ShrunkCalibration):
     """Base of maps of one number, the log-odds of the second class.
 
     The map is a logistic regression. A subclass has `features(log_odds)`,
@@ -29,6 +25,7 @@ class BinaryMap(CalibrationLayer):
     lower: tuple[float, ...] = ()
     # Whether to fit to Platt's targets rather than 1 and 0.
     smooth_targets = False
+    _caution = 1.0
 
     def design(self) -> np.ndarray:
         """Maps the fitted parameters to all of them, a matrix."""
@@ -37,28 +34,23 @@ class BinaryMap(CalibrationLayer):
     def degrees_of_freedom(self, num_classes: int) -> int:
         return self.design().shape[1]
 
-    def build(self, input_shape: tuple) -> None:
-        if input_shape[-1] > 2:
+    def _add_weights(self, num_classes):
+        if num_classes > 2:
             raise ValueError(
                 f"{type(self).__name__} is for two classes, or one sigmoid "
-                f"unit. Received: logits of {input_shape[-1]} classes."
+                f"unit. Received: logits of {num_classes} classes."
             )
         for name, value in self.identity.items():
             self._add(name, value)
-        self.built = True
 
-    def call(self, logits: Tensor) -> Tensor:
+    def _transform(self, logits):
         # Infinity minus infinity is not a number.
-        logits = ops.maximum(at_least_float32(logits), LOWEST)
-        if logits.shape[-1] == 1:
-            return self.transform(logits)
+        logits = ops.maximum(logits, LOWEST)
         half = self.transform(logits[..., 1:] - logits[..., :1]) / 2
         # Around 0: added to a large logit, the digits would be lost.
         return ops.concatenate([-half, half], axis=-1)
 
-    def solve(
-        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
-    ) -> tuple[dict, dict]:
+    def _solve(self, logits, labels, weights, objective):
         if labels.min() == labels.max():
             raise ValueError(
                 "A binary map needs calibration samples of both classes. "

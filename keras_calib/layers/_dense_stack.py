@@ -3,14 +3,14 @@
 import numpy as np
 from keras import ops
 
-from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._shrunk import ShrunkCalibration
 from keras_calib.solvers.dense_network import mean_and_deviation
 
 # Scores beyond this are clipped before they enter the network.
 LIMIT = 100.0
 
 
-class DenseStack(CalibrationLayer):
+class DenseStack(ShrunkCalibration):
     """Base of layers that contain a small ReLU network.
 
     A subclass has the settings `hidden`, the widths of the hidden layers, and

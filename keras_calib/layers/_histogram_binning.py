@@ -1,4 +1,4 @@
-"""Histogram binning: probabilities replaced by frequencies in bins."""
+"""Histogram binning: probabilities corrected by frequencies in bins."""
 
 from typing import Any
 
@@ -16,34 +16,53 @@ from keras_calib.layers._piecewise_linear import UNUSED
 from keras_calib.layers._piecewise_linear import count_below
 from keras_calib.layers._piecewise_linear import table_size
 from keras_calib.layers._piecewise_linear import take_rows
+from keras_calib.layers._shrunk import check_shrinkage
+from keras_calib.layers._temperature_scaling import TemperatureScaling
+from keras_calib.solvers.gamma_bins import average_factors
 from keras_calib.solvers.isotonic import without_certainty
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
 class HistogramBinning(CalibrationLayer):
-    """Replace each probability by the frequency of its class in its bin.
+    """Correct each probability by how often its class occurs in its bin.
+
+    By default, probabilities after temperature scaling are multiplied by a
+    factor of their class and bin, and rows are normalized:
+
+        q_k ~ r_k(bin of p_k) p_k,    p = softmax(z / T)
+        r = (events + s) / (expected events + s)
+
+    averaged over the strength `s` by its evidence; few samples leave `r` near
+    1 (see `solvers.gamma_bins`). Bins hold equal expected numbers of events of
+    all classes.
+
+    With `shrinkage=None`, the papers' map, frequencies replace probabilities:
 
         q_k = fraction of the samples of class k in the bin of p_k
 
-    Each class has a histogram; then rows are normalized, and the output is
-    `log q`. Bins are `(low, high]`, and 0 is in the first. The value of an
-    empty bin is its center. A frequency of 0 or 1 is replaced by the most
-    extreme value that the data support. A class that is absent from the
-    calibration data keeps its probabilities. Predicted classes can change.
+    Each class has a histogram; then rows are normalized. The value of an empty
+    bin is its center. A frequency of 0 or 1 is replaced by the most extreme
+    value that the data support. A class that is absent from the calibration
+    data keeps its probabilities.
+
+    The output is `log q`. Bins are `(low, high]`, and 0 is in the first.
+    Predicted classes can change.
 
     Args:
-        num_bins: int.
+        num_bins: int, 5 by default, 15 with `shrinkage=None`.
         equal_mass: bool, whether bins have equal sums of sample weights
-            rather than equal widths.
+            rather than equal widths; with `shrinkage=None` only.
+        shrinkage: `"auto"`, or `None` for the papers' map; see above.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Raises:
-        ValueError: if `num_bins` is below 1.
+        ValueError: if `num_bins` is below 1, or `equal_mass` is true with
+            `shrinkage="auto"`.
 
     Example:
         >>> import numpy as np, keras_calib as kc
         >>> logits = np.log([[0.9, 0.1]] * 4 + [[0.4, 0.6]] * 2)
-        >>> layer = kc.layers.HistogramBinning()
+        >>> layer = kc.layers.HistogramBinning(shrinkage=None)
         >>> layer = layer.adapt(logits, [0, 0, 0, 1, 1, 0])
         >>> q = keras.ops.exp(layer(logits))
         >>> round(float(q[0, 0]), 4), round(float(q[4, 0]), 4)
@@ -56,22 +75,44 @@ class HistogramBinning(CalibrationLayer):
 
     shift_invariant = True
     fitted_by = "frequencies"
-    settings = ("num_bins", "equal_mass")
+    _rounds = True
+    settings = ("num_bins", "equal_mass", "shrinkage")
 
     def __init__(
-        self, *, num_bins: int = 15, equal_mass: bool = False, **kwargs: Any
+        self,
+        *,
+        num_bins: int | None = None,
+        equal_mass: bool = False,
+        shrinkage: str | None = "auto",
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_shrinkage(shrinkage)
+        if shrinkage is not None and equal_mass:
+            raise ValueError(
+                '`shrinkage="auto"` has bins with equal expected numbers of '
+                "events. Received: equal_mass=True. Pass `shrinkage=None` for "
+                "bins of equal mass."
+            )
+        if num_bins is None:
+            num_bins = 15 if shrinkage is None else 5
         if num_bins < 1:
             raise ValueError(
                 f"`num_bins` must be at least 1. Received: {num_bins}."
             )
         self.num_bins = num_bins
         self.equal_mass = equal_mass
+        self.shrinkage = shrinkage
 
     def build(self, input_shape: tuple) -> None:
         num_classes = max(2, input_shape[-1])
         size = table_size(self.num_bins)
+        if self.shrinkage is not None:
+            self._add("temperature", 1.0, trainable=False)
+            self._add("edges", np.full((1, size), UNUSED))
+            self._add("log_factors", np.zeros((num_classes, size + 1)))
+            self.built = True
+            return
         self._add("edges", np.full((num_classes, size), UNUSED))
         self._add("values", np.zeros((num_classes, size + 1)))
         # 1 for a class whose histogram is used; at first, none is.
@@ -84,6 +125,8 @@ class HistogramBinning(CalibrationLayer):
     def solve(
         self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
     ) -> tuple[dict, dict]:
+        if self.shrinkage is not None:
+            return self._solve_factors(logits, labels, weights, objective)
         p = probabilities_seen(logits)
         num_classes, size = p.shape[1], table_size(self.num_bins)
         edges = np.full((num_classes, size), UNUSED, "float32")
@@ -111,8 +154,51 @@ class HistogramBinning(CalibrationLayer):
             "num_absent_classes": int(num_classes - binned.sum()),
         }
 
+    def _solve_factors(self, logits, labels, weights, objective):
+        tempered, known = TemperatureScaling().solve(
+            logits, labels, weights, objective
+        )
+        # As the layer computes, in float32.
+        temperature = np.exp(tempered["log_temperature"]).astype("float32")
+        p = probabilities_seen(np.asarray(logits, "float32") / temperature)
+        step = max(1, p.size >> 20)
+        expected = p[::step] * weights[::step, None]
+        inner = equal_mass_edges(
+            p[::step].reshape(-1), self.num_bins, expected.reshape(-1)
+        ).astype("float32")
+        size = table_size(self.num_bins)
+        events, expected = np.zeros((2, p.shape[1], size + 1))
+        for k, column in enumerate(p.T):
+            index = np.searchsorted(inner, column, "left")
+            expected[k] = np.bincount(index, weights * column, size + 1)
+            events[k] = np.bincount(index, weights * (labels == k), size + 1)
+        found = average_factors(events, expected)
+        edges = np.full((1, size), UNUSED, "float32")
+        edges[0, : len(inner)] = inner
+        return {
+            "temperature": temperature,
+            "edges": edges,
+            "log_factors": np.log(found.factors),
+        }, {
+            "num_bins": self.num_bins,
+            "temperature": float(temperature),
+            "temperature_scaling_probability": found.plain,
+            "stop_reason": known["stop_reason"],
+            "nll_before": known["nll_before"],
+            # Of temperature scaling; `adapt` computes that of the output.
+            "nll_after": known["nll_after"],
+        }
+
     def call(self, logits: Tensor) -> Tensor:
+        if self.shrinkage is not None:
+            return on_pairs(self._multiply, logits)
         return on_pairs(self._replace, logits)
+
+    def _multiply(self, logits):
+        log_p = log_softmax(logits / self.temperature)
+        p = probabilities(logits / self.temperature)
+        bin_index = count_below(self.edges, p)
+        return log_softmax(log_p + take_rows(self.log_factors, bin_index))
 
     def _replace(self, logits):
         log_p = log_softmax(logits)

@@ -6,14 +6,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_calib._typing import Tensor
 from keras_calib.inputs import arrays
 from keras_calib.layers._dense_stack import DenseStack
 from keras_calib.layers._dense_stack import network_weights
 from keras_calib.layers._dense_stack import standardized
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
-from keras_calib.layers._logit_ops import on_pairs
 from keras_calib.layers._piecewise_linear import count_below
 from keras_calib.layers._piecewise_linear import take_rows
 from keras_calib.layers._temperature_scaling import TemperatureScaling
@@ -54,6 +52,8 @@ class IntraOrderPreserving(DenseStack):
             (300 by default).
         iterations: int, the maximum number of steps.
         seed: int, for the start of the network.
+        shrinkage: `"auto"` for a mixture with temperature scaling, which few
+            samples leave near temperature scaling; `None` for the paper's map.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Raises:
@@ -85,7 +85,9 @@ class IntraOrderPreserving(DenseStack):
         "penalty",
         "iterations",
         "seed",
+        "shrinkage",
     )
+    _caution = 1.0
 
     def __init__(
         self,
@@ -96,6 +98,7 @@ class IntraOrderPreserving(DenseStack):
         penalty: float | None = None,
         iterations: int = 100,
         seed: int = 0,
+        shrinkage: str | None = "auto",
         **kwargs: Any,
     ) -> None:
         if family not in ("diagonal", "order_invariant"):
@@ -110,7 +113,7 @@ class IntraOrderPreserving(DenseStack):
             )
         if penalty is None:
             penalty = 10.0 if family == "diagonal" else 300.0
-        super().__init__(**kwargs)
+        super().__init__(shrinkage=shrinkage, **kwargs)
         self.family = family
         self.num_segments = num_segments
         self.hidden = tuple(hidden)
@@ -119,15 +122,14 @@ class IntraOrderPreserving(DenseStack):
         self.seed = seed
         self._rounds = family == "order_invariant"
 
-    def build(self, input_shape: tuple) -> None:
+    def _add_weights(self, num_classes):
         if self.family == "diagonal":
             knots = np.linspace(-10, -0.1, self.num_segments - 1)
             self._add("knots", knots[None])
             self._add("slopes", np.ones((1, self.num_segments)))
         else:
-            network = self._network(max(2, input_shape[-1]))
+            network = self._network(num_classes)
             self._add_network(network, inverse_softplus(1.0))
-        self.built = True
 
     def degrees_of_freedom(self, num_classes: int) -> int:
         if self.family == "diagonal":
@@ -137,9 +139,7 @@ class IntraOrderPreserving(DenseStack):
     def _network(self, num_classes):
         return DenseNetwork((num_classes, *self.hidden, num_classes))
 
-    def solve(
-        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
-    ) -> tuple[dict, dict]:
+    def _solve(self, logits, labels, weights, objective):
         tempered, known = TemperatureScaling().solve(
             logits, labels, weights, objective
         )
@@ -207,10 +207,9 @@ class IntraOrderPreserving(DenseStack):
         value = found.value - ridge @ theta**2 / 2
         return {**statistics, **network_weights(network, theta)}, {}, value
 
-    def call(self, logits: Tensor) -> Tensor:
+    def _transform(self, logits):
         family = {"diagonal": self._slope, "order_invariant": self._stretch}
-        transform = family[self.family]
-        return on_pairs(lambda z: keep_prediction(z, transform(z)), logits)
+        return keep_prediction(logits, family[self.family](logits))
 
     def _slope(self, logits):
         log_p = log_softmax(logits)

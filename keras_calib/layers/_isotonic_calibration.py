@@ -6,25 +6,23 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_calib._typing import Tensor
 from keras_calib.inputs.arrays import TINY
-from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
-from keras_calib.layers._logit_ops import on_pairs
 from keras_calib.layers._logit_ops import probabilities
 from keras_calib.layers._logit_ops import probabilities_seen
 from keras_calib.layers._piecewise_linear import UNUSED
 from keras_calib.layers._piecewise_linear import interpolate
 from keras_calib.layers._piecewise_linear import padded
 from keras_calib.layers._piecewise_linear import table_size
+from keras_calib.layers._shrunk import ShrunkCalibration
 from keras_calib.solvers.isotonic import at_most
 from keras_calib.solvers.isotonic import isotonic_regression
 from keras_calib.solvers.isotonic import without_certainty
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
-class IsotonicCalibration(CalibrationLayer):
+class IsotonicCalibration(ShrunkCalibration):
     """Replace probabilities by increasing functions of them: `q = f(p)`.
 
     The functions minimize `sum_ik (f(p_ik) - [y_i = k])^2`; between fitted
@@ -40,6 +38,8 @@ class IsotonicCalibration(CalibrationLayer):
         num_levels: int, the maximum number of steps of a function. A fit with
             more steps (rare: their number grows with the cube root of the
             number of samples) joins those that differ least.
+        shrinkage: `"auto"` for a mixture with temperature scaling, which few
+            samples leave near temperature scaling; `None` for the paper's map.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Raises:
@@ -48,7 +48,9 @@ class IsotonicCalibration(CalibrationLayer):
     Example:
         >>> import numpy as np, keras_calib as kc
         >>> logits = np.log([[0.9, 0.1]] * 4 + [[0.4, 0.6]] * 2)
-        >>> layer = kc.layers.IsotonicCalibration(per_class=True)
+        >>> layer = kc.layers.IsotonicCalibration(
+        ...     per_class=True, shrinkage=None
+        ... )
         >>> layer = layer.adapt(logits, [0, 0, 0, 1, 1, 0])
         >>> q = keras.ops.exp(layer(logits))
         >>> round(float(q[0, 0]), 4), round(float(q[4, 0]), 4)
@@ -62,12 +64,17 @@ class IsotonicCalibration(CalibrationLayer):
 
     shift_invariant = True
     fitted_by = "frequencies"
-    settings = ("per_class", "num_levels")
+    settings = ("per_class", "num_levels", "shrinkage")
 
     def __init__(
-        self, *, per_class: bool = False, num_levels: int = 256, **kwargs: Any
+        self,
+        *,
+        per_class: bool = False,
+        num_levels: int = 256,
+        shrinkage: str | None = "auto",
+        **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(shrinkage=shrinkage, **kwargs)
         if not isinstance(per_class, bool):
             raise ValueError(
                 "`per_class` must be True or False. "
@@ -82,23 +89,20 @@ class IsotonicCalibration(CalibrationLayer):
         self.num_levels = num_levels
         self.preserves_accuracy = not per_class
 
-    def build(self, input_shape: tuple) -> None:
-        rows = max(2, input_shape[-1]) if self.per_class else 1
+    def _add_weights(self, num_classes):
+        rows = num_classes if self.per_class else 1
         # Two knots for each level.
         size = table_size(2 * self.num_levels)
         start = np.full((rows, size), UNUSED)
         start[:, :2] = 0.0, 1.0
         self._add("knots", start)
         self._add("heights", np.minimum(start, 1.0))
-        self.built = True
 
     def degrees_of_freedom(self, num_classes: int) -> int:
         # The effective number grows slowly with the data; about this many.
         return 10 * (num_classes if self.per_class else 1)
 
-    def solve(
-        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
-    ) -> tuple[dict, dict]:
+    def _solve(self, logits, labels, weights, objective):
         p = probabilities_seen(logits)
         targets = np.zeros(p.shape, "float32")
         targets[np.arange(len(labels)), labels] = 1
@@ -126,10 +130,7 @@ class IsotonicCalibration(CalibrationLayer):
         knots = np.stack([blocks.first, blocks.last], axis=1).reshape(-1)
         return *padded(knots, np.repeat(level, 2), size), len(level)
 
-    def call(self, logits: Tensor) -> Tensor:
-        return on_pairs(self._replace, logits)
-
-    def _replace(self, logits):
+    def _transform(self, logits):
         p = probabilities(logits)
         q = interpolate(self.knots, self.heights, p)
         log_q = log_softmax(ops.log(ops.maximum(q, TINY)))

@@ -14,7 +14,6 @@ from keras_calib.layers._dense_stack import network_weights
 from keras_calib.layers._dense_stack import standardized
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
-from keras_calib.layers._logit_ops import on_pairs
 from keras_calib.layers._temperature_scaling import TemperatureScaling
 from keras_calib.solvers.blocks import normalized_weights
 from keras_calib.solvers.blocks import row_blocks
@@ -50,6 +49,8 @@ class ParameterizedTemperatureScaling(DenseStack):
             prior of variance `1 / penalty` on the kernels does.
         iterations: int, the maximum number of L-BFGS steps.
         seed: int, for the start of the hidden layers.
+        shrinkage: `"auto"` for a mixture with temperature scaling, which few
+            samples leave near temperature scaling; `None` for the paper's map.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Raises:
@@ -81,8 +82,10 @@ class ParameterizedTemperatureScaling(DenseStack):
         "penalty",
         "iterations",
         "seed",
+        "shrinkage",
     )
     _rounds = True
+    _caution = 1.0
 
     def __init__(
         self,
@@ -93,9 +96,10 @@ class ParameterizedTemperatureScaling(DenseStack):
         penalty: float = 10.0,
         iterations: int = 100,
         seed: int = 0,
+        shrinkage: str | None = "auto",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(shrinkage=shrinkage, **kwargs)
         if normalize_logits not in ("log_softmax", None):
             raise ValueError(
                 '`normalize_logits` must be "log_softmax" or None. '
@@ -109,10 +113,9 @@ class ParameterizedTemperatureScaling(DenseStack):
         self.normalize_logits = normalize_logits
         self.shift_invariant = normalize_logits is not None
 
-    def build(self, input_shape: tuple) -> None:
-        network = self._network(max(2, input_shape[-1]))
+    def _add_weights(self, num_classes):
+        network = self._network(num_classes)
         self._add_network(network, inverse_softplus(1 - LEAST))
-        self.built = True
 
     def degrees_of_freedom(self, num_classes: int) -> int:
         return self._network(num_classes).size
@@ -121,9 +124,7 @@ class ParameterizedTemperatureScaling(DenseStack):
         size = min(self.num_scores, num_classes)
         return DenseNetwork((size, *self.hidden, 1))
 
-    def solve(
-        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
-    ) -> tuple[dict, dict]:
+    def _solve(self, logits, labels, weights, objective):
         if not objective.per_sample:
             raise ValueError(
                 "Every sample gets its own temperature, and so needs its own "
@@ -199,7 +200,7 @@ class ParameterizedTemperatureScaling(DenseStack):
         return -np.sort(-largest, axis=1)
 
     def temperatures(self, logits: ArrayLike) -> Tensor:
-        """The temperature of every sample.
+        """The temperature of every sample, without shrinkage.
 
         Args:
             logits: `(..., num_classes)`, at least two classes.
@@ -213,9 +214,6 @@ class ParameterizedTemperatureScaling(DenseStack):
         largest, _ = ops.top_k(scores, self.mean.shape[0], sorted=True)
         return ops.softplus(self._network_output(largest)) + LEAST
 
-    def call(self, logits: Tensor) -> Tensor:
-        return on_pairs(self._divide, logits)
-
-    def _divide(self, logits):
+    def _transform(self, logits):
         temperature = self.temperatures(logits)
         return keep_prediction(logits, logits / temperature)

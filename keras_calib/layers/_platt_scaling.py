@@ -17,13 +17,16 @@ class PlattScaling(BinaryMap):
         log-odds' = slope * log-odds + intercept
 
     for logits of two classes or of one sigmoid unit. A slope below 0 reverses
-    the order: the classifier prefers the wrong class.
+    the order: the classifier prefers the wrong class. Only with
+    `shrinkage=None` can the map be fused into the last layer.
 
     Args:
         smooth_targets: bool, whether to fit to Platt's targets
             `(n1 + 1) / (n1 + 2)` and `1 / (n0 + 2)` rather than 1 and 0, with
             which the optimum is finite also for classes that a threshold
             separates.
+        shrinkage: `"auto"` for a mixture with temperature scaling, which few
+            samples leave near temperature scaling; `None` for the paper's map.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Raises:
@@ -32,7 +35,9 @@ class PlattScaling(BinaryMap):
     Example:
         >>> import numpy as np, keras_calib as kc
         >>> logit = np.array([[2.0], [2.0], [2.0], [2.0], [-2.0], [-2.0]])
-        >>> layer = kc.layers.PlattScaling(smooth_targets=False)
+        >>> layer = kc.layers.PlattScaling(
+        ...     smooth_targets=False, shrinkage=None
+        ... )
         >>> layer = layer.adapt(logit, [1, 1, 1, 0, 1, 0])
         >>> round(float(keras.ops.sigmoid(layer(logit))[0, 0]), 4)  # 3 of 4
         0.75
@@ -44,13 +49,21 @@ class PlattScaling(BinaryMap):
 
     identity = {"slope": 1.0, "intercept": 0.0}
     lower = (-np.inf, -np.inf)
-    settings = ("smooth_targets",)
+    settings = ("smooth_targets", "shrinkage")
 
-    def __init__(self, *, smooth_targets: bool = True, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        *,
+        smooth_targets: bool = True,
+        shrinkage: str | None = "auto",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(shrinkage=shrinkage, **kwargs)
         self.smooth_targets = smooth_targets
 
-    def as_affine(self, num_classes: int) -> tuple:
+    def as_affine(self, num_classes: int) -> tuple | None:
+        if self.shrinkage is not None:
+            return None
         slope, intercept = (
             float(ops.convert_to_numpy(w)) for w in (self.slope, self.intercept)
         )

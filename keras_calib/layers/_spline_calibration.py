@@ -6,24 +6,22 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_calib._typing import Tensor
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import TINY
-from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
-from keras_calib.layers._logit_ops import on_pairs
 from keras_calib.layers._logit_ops import probabilities
 from keras_calib.layers._logit_ops import probabilities_seen
 from keras_calib.layers._piecewise_linear import UNUSED
 from keras_calib.layers._piecewise_linear import interpolate
 from keras_calib.layers._piecewise_linear import padded
 from keras_calib.layers._piecewise_linear import table_size
+from keras_calib.layers._shrunk import ShrunkCalibration
 from keras_calib.solvers.spline import spline_map
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
-class SplineCalibration(CalibrationLayer):
+class SplineCalibration(ShrunkCalibration):
     """Correct the confidence by the slope of the cumulative calibration error.
 
         c' = c + S'(u),  S(u) = sum_(c_i <= c) (correct_i - c_i) / n
@@ -42,6 +40,8 @@ class SplineCalibration(CalibrationLayer):
             confidence that the layer keeps; all samples, if there are fewer.
         monotone: bool, whether calibrated confidence increases with
             confidence, by isotonic regression.
+        shrinkage: `"auto"` for a mixture with temperature scaling, which few
+            samples leave near temperature scaling; `None` for the paper's map.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Raises:
@@ -67,7 +67,7 @@ class SplineCalibration(CalibrationLayer):
     preserves_accuracy = True
     shift_invariant = True
     fitted_by = "frequencies"
-    settings = ("num_knots", "num_points", "monotone")
+    settings = ("num_knots", "num_points", "monotone", "shrinkage")
 
     def __init__(
         self,
@@ -75,9 +75,10 @@ class SplineCalibration(CalibrationLayer):
         num_knots: int = 6,
         num_points: int = 1023,
         monotone: bool = False,
+        shrinkage: str | None = "auto",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(shrinkage=shrinkage, **kwargs)
         if num_knots < 3:
             raise ValueError(
                 "A natural cubic spline has at least 3 knots. "
@@ -92,20 +93,17 @@ class SplineCalibration(CalibrationLayer):
         self.num_points = num_points
         self.monotone = monotone
 
-    def build(self, input_shape: tuple) -> None:
+    def _add_weights(self, num_classes):
         size = table_size(self.num_points)
         self._add("points", np.full((1, size), UNUSED))
         self._add("corrections", np.zeros((1, size)))
         # Confidence stays at least this far from 0 and 1.
         self._add("margin", 0.0)
-        self.built = True
 
     def degrees_of_freedom(self, num_classes: int) -> int:
         return self.num_knots
 
-    def solve(
-        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
-    ) -> tuple[dict, dict]:
+    def _solve(self, logits, labels, weights, objective):
         if len(labels) < self.num_knots:
             raise ValueError(
                 f"A spline with {self.num_knots} knots needs at least as many "
@@ -134,10 +132,7 @@ class SplineCalibration(CalibrationLayer):
         }
         return found, {"num_knots": self.num_knots, "margin": margin}
 
-    def call(self, logits: Tensor) -> Tensor:
-        return on_pairs(self._correct, logits)
-
-    def _correct(self, logits):
+    def _transform(self, logits):
         index = ops.argmax(logits, axis=-1)
         predicted = ops.one_hot(index, logits.shape[-1], dtype="bool")
         p = probabilities(logits)

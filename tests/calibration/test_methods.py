@@ -108,7 +108,8 @@ def test_affine_maps_fuse(method):
 @pytest.mark.parametrize("method", ["temperature", "platt"])
 def test_maps_of_one_unit_fuse(method):
     model, labels = binary_network(), (Y == 0).astype("int32")
-    whole = kc.calibrate(model, X, labels, method=method, verbose=0)
+    layer = as_map(method, affine=True)
+    whole = kc.calibrate(model, X, labels, method=layer, verbose=0)
     fused = kc.calibrate(model, X, labels, method=method, fuse=True, verbose=0)
     np.testing.assert_allclose(
         fused.predict(X, verbose=0), whole.predict(X, verbose=0), atol=1e-6

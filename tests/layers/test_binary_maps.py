@@ -25,9 +25,9 @@ def problem():
 )
 def test_platt(smooth_targets, expected):
     # Scikit-learn agrees to eight digits.
-    layer = kc.layers.PlattScaling(smooth_targets=smooth_targets).adapt(
-        *problem()
-    )
+    layer = kc.layers.PlattScaling(
+        smooth_targets=smooth_targets, shrinkage=None
+    ).adapt(*problem())
     found = layer.record["slope"], layer.record["intercept"]
     assert found == pytest.approx(expected, abs=1e-10)
     log_odds, _ = problem()
@@ -41,7 +41,7 @@ def test_platt(smooth_targets, expected):
 
 def test_beta():
     # netcal: an NLL of 0.47813173339.
-    layer = kc.layers.BetaCalibration().adapt(*problem())
+    layer = kc.layers.BetaCalibration(shrinkage=None).adapt(*problem())
     found = [layer.record[name] for name in "abc"]
     assert found == pytest.approx(
         [0.480388764448, 0.488870120297, -0.282789342732], abs=1e-9
@@ -59,37 +59,55 @@ def test_beta():
 
 
 def test_beta_with_one_slope_is_platt():
-    beta = kc.layers.BetaCalibration(parameters="am").adapt(*problem()).record
-    platt = kc.layers.PlattScaling(smooth_targets=False).adapt(*problem())
+    beta = (
+        kc.layers.BetaCalibration(parameters="am", shrinkage=None)
+        .adapt(*problem())
+        .record
+    )
+    platt = kc.layers.PlattScaling(smooth_targets=False, shrinkage=None).adapt(
+        *problem()
+    )
     assert beta["a"] == beta["b"]
     assert beta["a"] == pytest.approx(platt.record["slope"], abs=1e-9)
     assert beta["c"] == pytest.approx(platt.record["intercept"], abs=1e-9)
 
 
 def test_beta_without_shift():
-    record = kc.layers.BetaCalibration(parameters="ab").adapt(*problem()).record
+    record = (
+        kc.layers.BetaCalibration(parameters="ab", shrinkage=None)
+        .adapt(*problem())
+        .record
+    )
     assert record["c"] == 0.0
-    best = kc.layers.BetaCalibration().adapt(*problem()).record["nll_after"]
+    best = (
+        kc.layers.BetaCalibration(shrinkage=None)
+        .adapt(*problem())
+        .record["nll_after"]
+    )
     assert best < record["nll_after"] < record["nll_before"]
 
 
 def test_beta_never_reverses_order():
     log_odds, correct = problem()
-    with_labels = kc.layers.BetaCalibration().adapt(log_odds, 1 - correct)
+    with_labels = kc.layers.BetaCalibration(shrinkage=None).adapt(
+        log_odds, 1 - correct
+    )
     assert min(with_labels.record["a"], with_labels.record["b"]) >= 0
     ascending = np.linspace(-10, 10, 50)[:, None]
     assert (np.diff(to_numpy(with_labels(ascending))[:, 0]) >= 0).all()
     # Platt scaling may: its slope says so.
-    reversed_ = kc.layers.PlattScaling().adapt(log_odds, 1 - correct)
+    reversed_ = kc.layers.PlattScaling(shrinkage=None).adapt(
+        log_odds, 1 - correct
+    )
     assert reversed_.record["slope"] < 0
 
 
 @pytest.mark.parametrize("name", ["PlattScaling", "BetaCalibration"])
 def test_data_that_a_threshold_separates(name):
     logits = np.array([[-1.0], [-0.5], [0.4], [1.0]])
-    layer = getattr(kc.layers, name)()
+    layer = getattr(kc.layers, name)(shrinkage=None)
     if name == "PlattScaling":
-        layer = kc.layers.PlattScaling(smooth_targets=False)
+        layer = kc.layers.PlattScaling(smooth_targets=False, shrinkage=None)
     layer.adapt(logits, [0, 0, 1, 1])
     # Platt's targets: an optimum exists, and is far from infinity.
     assert layer.record["smooth_targets"]
@@ -98,7 +116,8 @@ def test_data_that_a_threshold_separates(name):
 
 
 def test_fusing():
-    layer = kc.layers.PlattScaling().adapt(*problem())
+    layer = kc.layers.PlattScaling(shrinkage=None).adapt(*problem())
+    assert kc.layers.PlattScaling().as_affine(2) is None
     log_odds, _ = problem()
     pair = np.concatenate([0.3 + 0 * log_odds, 0.3 + log_odds], axis=1)
     matrix, bias = layer.as_affine(2)

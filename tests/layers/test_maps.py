@@ -28,28 +28,48 @@ MAPS = {
     "parameterized raw": lambda: layers.ParameterizedTemperatureScaling(
         normalize_logits=None, penalty=0.1, iterations=20
     ),
+    "parameterized plain": lambda: layers.ParameterizedTemperatureScaling(
+        iterations=20, shrinkage=None
+    ),
     "diagonal": layers.IntraOrderPreserving,
+    "diagonal plain": lambda: layers.IntraOrderPreserving(shrinkage=None),
     "order invariant": lambda: layers.IntraOrderPreserving(
         family="order_invariant", hidden=(4,), iterations=20
     ),
+    "order invariant plain": lambda: layers.IntraOrderPreserving(
+        family="order_invariant", hidden=(4,), iterations=20, shrinkage=None
+    ),
     "spline": layers.SplineCalibration,
+    "spline plain": lambda: layers.SplineCalibration(shrinkage=None),
     "spline monotone": lambda: layers.SplineCalibration(monotone=True),
     "isotonic": layers.IsotonicCalibration,
+    "isotonic plain": lambda: layers.IsotonicCalibration(shrinkage=None),
+    "isotonic per class plain": lambda: layers.IsotonicCalibration(
+        per_class=True, shrinkage=None
+    ),
     "isotonic per class": lambda: layers.IsotonicCalibration(per_class=True),
     "histogram": layers.HistogramBinning,
-    "histogram equal mass": lambda: layers.HistogramBinning(equal_mass=True),
+    "histogram plain": lambda: layers.HistogramBinning(shrinkage=None),
+    "histogram equal mass": lambda: layers.HistogramBinning(
+        equal_mass=True, shrinkage=None
+    ),
 }
 BINARY = {
     "beta": layers.BetaCalibration,
+    "beta plain": lambda: layers.BetaCalibration(shrinkage=None),
     "platt": layers.PlattScaling,
+    "platt plain": lambda: layers.PlattScaling(shrinkage=None),
 }
 # Maps whose fit minimises the negative log-likelihood.
 LIKELIHOOD = (
     "ensemble",
     "parameterized",
     "parameterized raw",
+    "parameterized plain",
     "diagonal",
+    "diagonal plain",
     "order invariant",
+    "order invariant plain",
 )
 EXTREME = np.array(
     [
@@ -162,13 +182,15 @@ def test_weights_of_zero_leave_samples_out_and_scale_means_nothing(name):
     )
 
 
-@pytest.mark.parametrize("name", ["ensemble", "diagonal", "beta"])
+@pytest.mark.parametrize("name", ["ensemble", "diagonal", "beta plain"])
 def test_a_weight_of_two_is_a_repeated_sample(name):
     # Where the number of samples does not enter: see `test_weights.py`.
     logits, labels = generated() if name in MAPS else binary()
     make = {**MAPS, **BINARY}[name]
     if name == "diagonal":  # its prior weighs less against more samples
-        make = functools.partial(layers.IntraOrderPreserving, penalty=0.0)
+        make = functools.partial(
+            layers.IntraOrderPreserving, penalty=0.0, shrinkage=None
+        )
     weight = 1 + np.arange(len(labels)) % 3
     repeated = np.repeat(np.arange(len(labels)), weight)
     expected = make().adapt(logits[repeated], labels[repeated])

@@ -42,21 +42,40 @@ MAPS = {
     "parameterized": lambda: layers.ParameterizedTemperatureScaling(
         iterations=5
     ),
+    "parameterized plain": lambda: layers.ParameterizedTemperatureScaling(
+        iterations=5, shrinkage=None
+    ),
     "diagonal": layers.IntraOrderPreserving,
+    "diagonal plain": lambda: layers.IntraOrderPreserving(shrinkage=None),
     "order invariant": lambda: layers.IntraOrderPreserving(
         family="order_invariant", hidden=(4,), iterations=5
     ),
+    "order invariant plain": lambda: layers.IntraOrderPreserving(
+        family="order_invariant", hidden=(4,), iterations=5, shrinkage=None
+    ),
     "spline": layers.SplineCalibration,
+    "spline plain": lambda: layers.SplineCalibration(shrinkage=None),
     "isotonic": layers.IsotonicCalibration,
+    "isotonic plain": lambda: layers.IsotonicCalibration(shrinkage=None),
     "isotonic per class": lambda: layers.IsotonicCalibration(per_class=True),
+    "isotonic per class plain": lambda: layers.IsotonicCalibration(
+        per_class=True, shrinkage=None
+    ),
     "histogram": layers.HistogramBinning,
-    "histogram equal mass": lambda: layers.HistogramBinning(equal_mass=True),
+    "histogram plain": lambda: layers.HistogramBinning(shrinkage=None),
+    "histogram equal mass": lambda: layers.HistogramBinning(
+        equal_mass=True, shrinkage=None
+    ),
     "beta": layers.BetaCalibration,
+    "beta plain": lambda: layers.BetaCalibration(shrinkage=None),
     "platt": layers.PlattScaling,
-    "platt hard": lambda: layers.PlattScaling(smooth_targets=False),
+    "platt plain": lambda: layers.PlattScaling(shrinkage=None),
+    "platt hard": lambda: layers.PlattScaling(
+        smooth_targets=False, shrinkage=None
+    ),
 }
 EACH_MAP = pytest.mark.parametrize("name", MAPS)
-BINARY = ("beta", "platt", "platt hard")
+BINARY = ("beta", "beta plain", "platt", "platt plain", "platt hard")
 
 
 def data(name, count=200):
@@ -138,10 +157,14 @@ def test_rows_of_weight_zero_may_hold_anything(name):
         "matrix structured",
         "dirichlet odir",
         "isotonic",
+        "isotonic plain",
         "isotonic per class",
+        "isotonic per class plain",
         "histogram",
+        "histogram plain",
         "histogram equal mass",
         "platt",
+        "platt plain",
     ],
 )
 def test_weights_share_out_a_number_of_samples(name):
@@ -169,7 +192,7 @@ def test_platt_scaling_of_weighted_samples_is_scikit_learns():
     peer = _SigmoidCalibration().fit(log_odds, labels, weight)
     for factor in (1.0, 0.01):
         record = (
-            layers.PlattScaling()
+            layers.PlattScaling(shrinkage=None)
             .adapt(log_odds[:, None], labels, sample_weight=factor * weight)
             .record
         )
@@ -218,8 +241,8 @@ def test_the_number_of_samples_behind_a_frequency_of_zero():
 
 
 def test_a_histogram_holds_weighted_frequencies():
-    logits, labels, weight = data("histogram", 500)
-    layer = MAPS["histogram"]().adapt(logits, labels, 0.01 * weight)
+    logits, labels, weight = data("histogram plain", 500)
+    layer = MAPS["histogram plain"]().adapt(logits, labels, 0.01 * weight)
     p, weight = softmax(logits)[:, 2], relative_weights(weight)
     for low in range(15):
         rows = (p > low / 15) & (p <= (low + 1) / 15)
@@ -250,11 +273,11 @@ def test_bins_of_equal_mass_hold_equal_weights():
 def test_platt_scaling_under_class_loss_scaling_lowers_the_likelihood():
     logits, labels, _ = data("platt", 500)
     record = (
-        layers.PlattScaling()
+        layers.PlattScaling(shrinkage=None)
         .adapt(logits, labels, class_loss_scaling="normal")
         .record
     )
     # Targets of two samples, the sum of the class weights, made it rise.
     assert record["nll_after"] < record["nll_before"]
-    plain = layers.PlattScaling().adapt(logits, labels).record
+    plain = MAPS["platt plain"]().adapt(logits, labels).record
     assert record["slope"] == pytest.approx(plain["slope"], rel=0.1)

@@ -1,0 +1,175 @@
+"""The base of the maps that are mixed with temperature scaling."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from keras_calib._typing import Tensor
+from keras_calib.inputs import arrays
+from keras_calib.inputs.arrays import LOWEST
+from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._logit_ops import keep_prediction
+from keras_calib.layers._logit_ops import log_softmax
+from keras_calib.layers._logit_ops import on_pairs
+from keras_calib.layers._temperature_scaling import TemperatureScaling
+from keras_calib.solvers.blocks import TENSOR_BLOCK
+from keras_calib.solvers.blocks import row_blocks
+from keras_calib.solvers.shrinkage import NUM_FOLDS
+from keras_calib.solvers.shrinkage import fold_of_rows
+from keras_calib.solvers.shrinkage import log_mixture
+from keras_calib.solvers.shrinkage import mixture_weight
+
+
+class ShrunkCalibration(CalibrationLayer):
+    """Base of maps `f` that few samples leave near temperature scaling.
+
+        q = (1 - c) softmax(z / T) + c softmax(f(z))
+
+    The output is `log q`. `T` is the temperature that minimizes the objective,
+    and `c` the posterior mean of the mixture weight, given out-of-fold
+    probabilities of the labels from five folds; see `solvers.shrinkage`. If
+    the map cannot be fitted to four of the folds, `c` is 0.
+
+    A subclass creates its variables, at the identity (`_add_weights`), has the
+    map of two or more logits (`_transform`) and its fit (`_solve`).
+
+    Args:
+        shrinkage: `"auto"`, or `None` for the map alone, `softmax(f(z))`.
+        **kwargs: `record`, `name`, `dtype`, `trainable`.
+    """
+
+    settings: tuple[str, ...] = ("shrinkage",)
+    # The prior of the mixture weight is Beta(1, caution).
+    _caution = 4.0
+
+    def __init__(
+        self, *, shrinkage: str | None = "auto", **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        check_shrinkage(shrinkage)
+        self.shrinkage = shrinkage
+
+    def build(self, input_shape: tuple) -> None:
+        self._add_weights(max(2, input_shape[-1]))
+        if self.shrinkage is not None:
+            self._add("temperature", 1.0, trainable=False)
+            self._add("mixture", 0.0, trainable=False)
+        self.built = True
+
+    def call(self, logits: Tensor) -> Tensor:
+        transform = self._transform if self.shrinkage is None else self._mixed
+        return on_pairs(transform, logits)
+
+    def _mixed(self, logits):
+        c = ops.convert_to_tensor(self.mixture)
+        rich = log_softmax(self._transform(logits)) + ops.where(
+            c > 0, ops.log(ops.where(c > 0, c, 1.0)), LOWEST
+        )
+        plain = log_softmax(logits / self.temperature) + ops.log1p(-c)
+        log_q = ops.logaddexp(plain, rich)
+        if self.preserves_accuracy:
+            return keep_prediction(logits, log_q)
+        return log_q
+
+    def solve(
+        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+    ) -> tuple[dict, dict]:
+        data = logits, labels, weights
+        if self.shrinkage is None:
+            return self._solve(*data, objective)
+        with warnings.catch_warnings():
+            # Temperature scaling will warn; a fold does not concern the user.
+            warnings.simplefilter("ignore")
+            found, record = self._solve(*data, objective)
+            plain, rich, reason = self._out_of_fold(*data, objective)
+        tempered, known = TemperatureScaling().solve(*data, objective)
+        temperature = float(np.exp(tempered["log_temperature"]))
+        c = 0.0
+        if reason is None:
+            c = mixture_weight(plain, rich, weights, self._caution)
+        record = {
+            **record,
+            "temperature": temperature,
+            "mixture_weight": c,
+            "stop_reason": known["stop_reason"] or reason,
+        }
+        if objective.is_plain_nll:
+            twin = self._twin()
+            twin._assign(found, logits.shape[1])
+            rows = np.arange(len(labels))
+            log_q = log_mixture(
+                _tempered(*data[:2], rows, temperature),
+                twin._log_q(*data[:2], rows),
+                c,
+            )
+            record["nll_before"] = known["nll_before"]
+            record["nll_after"] = -float(np.average(log_q, weights=weights))
+        return {**found, "temperature": temperature, "mixture": c}, record
+
+    def _twin(self):
+        """The map alone, because this layer stays until the fit ends."""
+        return type(self).from_config({**self.get_config(), "shrinkage": None})
+
+    def _out_of_fold(self, logits, labels, weights, objective):
+        """Fit temperature scaling and the map without each fold.
+
+        Returns:
+            plain, rich: log-probabilities of the labels, `(n,)`.
+            reason: `None`, or why there are none.
+        """
+        fold, sample = fold_of_rows(logits, weights)
+        if fold.max() < NUM_FOLDS - 1:
+            return None, None, "too few samples"
+        plain, rich = np.empty((2, len(labels)))
+        twin = self._twin()
+        try:
+            for number in range(NUM_FOLDS):
+                rows, part = np.flatnonzero(fold == number), fold != number
+                share = weights[part]
+                share = share * (len(np.unique(sample[part])) / share.sum())
+                data = logits[part], labels[part], share, objective
+                twin._assign(twin.solve(*data)[0], logits.shape[1])
+                rich[rows] = twin._log_q(logits, labels, rows)
+                tempered, _ = TemperatureScaling().solve(*data)
+                temperature = float(np.exp(tempered["log_temperature"]))
+                plain[rows] = _tempered(logits, labels, rows, temperature)
+        except (ArithmeticError, ValueError, np.linalg.LinAlgError):
+            return None, None, "too few samples"
+        return plain, rich, None
+
+    def _log_q(self, logits, labels, rows):
+        """Log-probabilities of the labels of some rows.
+
+        In blocks of one size, because some backends compile for each size.
+        """
+        size = 1 << (len(labels) // NUM_FOLDS).bit_length()
+        size = min(size, max(1, TENSOR_BLOCK // logits.shape[1]))
+        log_q = np.empty(len(rows))
+        for start in range(0, len(rows), size):
+            block = np.resize(rows[start : start + size], size)
+            scores = arrays.log_softmax(
+                arrays.as_array(self(logits[block])), "float64"
+            )
+            found = scores[np.arange(size), labels[block]]
+            log_q[start : start + size] = found[: len(rows) - start]
+        return log_q
+
+
+def _tempered(logits, labels, rows, temperature):
+    """Log-probabilities of the labels of some rows by temperature scaling."""
+    log_p = np.empty(len(rows))
+    for block in row_blocks(len(rows), logits.shape[1]):
+        z, y = logits[rows[block]] / temperature, labels[rows[block]]
+        log_p[block] = arrays.log_softmax(z, "float64")[np.arange(len(y)), y]
+    return log_p
+
+
+def check_shrinkage(shrinkage):
+    """Raise unless it is `"auto"` or `None`."""
+    if shrinkage is not None and shrinkage != "auto":
+        raise ValueError(
+            '`shrinkage` must be "auto" or None. '
+            f"Received: shrinkage={shrinkage!r}."
+        )

@@ -1,0 +1,74 @@
+"""The weight of a map that is mixed with temperature scaling, from folds.
+
+    q = (1 - c) q_temperature + c q_map
+
+In probabilities, the loss of the mixture is at most `-log(1 - c)` above that
+of temperature scaling, whatever the map does. The weight `c` is a posterior
+mean: half of the prior is on `c = 0`, half is Beta(1, caution). The likelihood
+is that of labels that the map was not fitted to.
+"""
+
+import numpy as np
+
+NUM_FOLDS = 5
+# Prior probability of temperature scaling, c = 0.
+PLAIN = 0.5
+# The interval of c is cut into as many cells.
+CELLS = 50
+# Of a log-likelihood ratio; more would be infinite as a ratio.
+LARGEST_RATIO = 700.0
+
+
+def mixture_weight(plain, rich, weights, caution):
+    """The posterior mean of the mixture weight `c`.
+
+    Args:
+        plain: log-probabilities of the labels by temperature scaling, `(n,)`.
+        rich: the same by the map.
+        weights: `(n,)`, with the number of samples as their sum.
+        caution: float >= 1, the second parameter of the prior Beta(1, .).
+
+    Returns:
+        float in `[0, 1]`.
+    """
+    edges = np.linspace(0.0, 1.0, CELLS + 1)
+    centers = (edges[1:] + edges[:-1]) / 2
+    prior = -np.diff((1 - edges) ** caution) * (1 - PLAIN)
+    ratio = np.clip(rich - plain, -LARGEST_RATIO, LARGEST_RATIO)
+    curve = [weights @ log_mixture(0.0, ratio, c) for c in centers]
+    posterior = np.append(np.log(PLAIN), np.log(prior) + curve)
+    posterior = np.exp(posterior - posterior.max())
+    return float(posterior[1:] @ centers / posterior.sum())
+
+
+def log_mixture(plain, rich, c):
+    """`log((1 - c) exp(plain) + c exp(rich))`."""
+    if not c:
+        return plain
+    return np.logaddexp(plain + np.log1p(-c), rich + np.log(c))
+
+
+def fold_of_rows(logits, weights):
+    """The fold of each row, at random, with the same result in every call.
+
+    Classes are not spread evenly: labels that are held out would then tell how
+    frequent their classes are in the rest, and a map that learns frequencies
+    would look better than it is.
+
+    The weights of soft labels sum to less than the number of rows. Neighbors
+    with the same logits are then one sample, and in one fold.
+
+    Args:
+        logits: `(n, num_classes)`.
+        weights: `(n,)`, with the number of samples as their sum.
+
+    Returns:
+        fold: int, `(n,)`, below `NUM_FOLDS`.
+        sample: int, `(n,)`, the sample of each row.
+    """
+    sample = np.arange(len(weights))
+    if weights.sum() < len(weights) - 0.5:
+        first = np.append(True, (logits[1:] != logits[:-1]).any(axis=1))
+        sample = np.cumsum(first) - 1
+    fold = np.arange(sample[-1] + 1) % NUM_FOLDS
+    return np.random.default_rng(0).permutation(fold)[sample], sample
