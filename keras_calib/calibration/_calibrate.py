@@ -79,8 +79,8 @@ def calibrate(
             `"spline"`, `"isotonic"`, `"histogram"`, `"beta"`, `"platt"`; or
             `"auto"`, the layer with the best 5-fold cross-validated NLL, which
             is temperature scaling unless another one is better by more than
-            two standard errors. Layers with too many parameters for the number
-            of samples are not tried; see `"trials"` in the record.
+            two standard errors. Some are not tried with more than 100 classes;
+            see `"trials"` in the record.
         objective: what the layer minimizes; see `CalibrationLayer.adapt`.
         class_loss_scaling: `None`, `"normal"`, `"min_max"` or `"centered"`;
             see `CalibrationLayer.adapt`.
