@@ -75,8 +75,12 @@ def selective_risk(events):
         E-AURC = AURC - AURC with all errors among the least confident
 
     Equal confidences get their mean error, which is the expectation over their
-    orders. A run of equal confidences, and weights, sum `1 / k` to differences
-    of `harmonic`.
+    orders. Such a run of n samples, after K of which W were errors, with the
+    error rate e, adds
+
+        sum_(k=K+1..K+n) (W + e (k - K)) / k = e n + (W - e K) (H(K+n) - H(K))
+
+    with the numbers H of `harmonic`, which take weights, too.
 
     Returns:
         AURC and E-AURC, each of shape `(...)`.

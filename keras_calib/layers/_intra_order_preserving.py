@@ -143,24 +143,30 @@ class IntraOrderPreserving(DenseStack):
         tempered, known = TemperatureScaling().solve(
             logits, labels, weights, objective
         )
-        slope = float(np.exp(-float(tempered["log_temperature"])))
+        inverse_temperature = float(np.exp(-float(tempered["log_temperature"])))
         solve = self._solve_network
         if self.family == "diagonal":
             solve = self._solve_slopes
-        found, record, value = solve(logits, labels, weights, objective, slope)
+        found, record, value = solve(
+            logits, labels, weights, objective, inverse_temperature
+        )
         record = {"family": self.family, **record}
         if objective.is_plain_nll:
             record["nll_before"] = known["nll_before"]
             record["nll_after"] = float(value)
         return found, record
 
-    def _solve_slopes(self, logits, labels, weights, objective, slope):
+    def _solve_slopes(
+        self, logits, labels, weights, objective, inverse_temperature
+    ):
         knots = knots_for(logits, self.num_segments - 1, weights)
         strength = self.penalty / weights.sum()
         function = IncreasingFunction(
             logits, labels, weights, objective, knots, strength
         )
-        start = np.full(self.num_segments, max(slope, LEAST_SLOPE))
+        start = np.full(
+            self.num_segments, max(inverse_temperature, LEAST_SLOPE)
+        )
         found = fit_slopes(function, start, LEAST_SLOPE, self.iterations)
         slopes = found.parameters
         return (
@@ -169,7 +175,9 @@ class IntraOrderPreserving(DenseStack):
             found.value - function.penalty(slopes),
         )
 
-    def _solve_network(self, logits, labels, weights, objective, slope):
+    def _solve_network(
+        self, logits, labels, weights, objective, inverse_temperature
+    ):
         network = self._network(logits.shape[1])
         ridge = self.penalty / weights.sum() * network.is_kernel
         log_p = arrays.log_softmax(logits, "float64")
@@ -193,25 +201,28 @@ class IntraOrderPreserving(DenseStack):
                 weights,
             )
             # A gap moves all scores below it.
-            slope = np.concatenate(pieces)[:, :0:-1]
-            slope = -np.cumsum(slope, axis=1) * gaps[:, ::-1]
-            slope = np.pad(slope, ((0, 0), (1, 0))) * arrays.sigmoid(out)
+            back = np.concatenate(pieces)[:, :0:-1]
+            back = -np.cumsum(back, axis=1) * gaps[:, ::-1]
+            back = np.pad(back, ((0, 0), (1, 0))) * arrays.sigmoid(out)
             return (
                 value + float(ridge @ theta**2) / 2,
-                network.backward(theta, inputs, slope) + ridge * theta,
+                network.backward(theta, inputs, back) + ridge * theta,
             )
 
-        start = network.start(self.seed, inverse_softplus(slope))
+        start = network.start(self.seed, inverse_softplus(inverse_temperature))
         found = lbfgs(function, start, max_iterations=self.iterations)
         theta = found.parameters
         value = found.value - ridge @ theta**2 / 2
         return {**statistics, **network_weights(network, theta)}, {}, value
 
     def _transform(self, logits):
-        family = {"diagonal": self._slope, "order_invariant": self._stretch}
+        family = {
+            "diagonal": self._diagonal,
+            "order_invariant": self._order_invariant,
+        }
         return keep_prediction(logits, family[self.family](logits))
 
-    def _slope(self, logits):
+    def _diagonal(self, logits):
         log_p = log_softmax(logits)
         # Height of the function at the right end of each segment.
         ends = ops.concatenate([self.knots, ops.zeros((1, 1))], axis=1)
@@ -224,7 +235,7 @@ class IntraOrderPreserving(DenseStack):
             log_p - take_rows(ends, segment)
         )
 
-    def _stretch(self, logits):
+    def _order_invariant(self, logits):
         log_p = log_softmax(logits)
         order = ops.argsort(-log_p, axis=-1)
         sorted_log_p = ops.take_along_axis(log_p, order, axis=-1)

@@ -95,6 +95,7 @@ class MatrixScaling(AffineCalibration):
         return present
 
     def _penalty(self, start, temperature, num_samples):
+        """As `ridge (w - start)^2`: `s (T w - 1)^2 = s T^2 (w - 1/T)^2`."""
         num_classes = start.shape[1]
         strength = off_diagonal = self.regularization or 0.0
         if strength == "structured":

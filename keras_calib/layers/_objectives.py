@@ -10,7 +10,7 @@ from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.inputs import arrays
 from keras_calib.ops import soft_bins
 from keras_calib.solvers.blocks import IN_CACHE
-from keras_calib.solvers.blocks import TINY
+from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.blocks import normalized_weights
 from keras_calib.solvers.blocks import row_blocks
 
@@ -151,7 +151,7 @@ class FocalObjective(Objective):
     ) -> tuple[float, Array]:
         weights = normalized_weights(sample_weight, len(labels))
         log_p, chosen = _log_probabilities(scores, labels)
-        other = np.maximum(-np.expm1(chosen), TINY)
+        other = np.maximum(-np.expm1(chosen), TINY64)
         value = -float(weights @ (other**self.gamma * chosen))
         # d loss / d log p_y
         slope = (

@@ -77,6 +77,7 @@ class VectorScaling(AffineCalibration):
         return self.scale, self.bias
 
     def _penalty(self, start, temperature, num_samples):
+        """As `ridge (w - start)^2`: `s (T w - 1)^2 = s T^2 (w - 1/T)^2`."""
         strength = self.regularization or 0.0
         if strength == "structured":
             strength = start.shape[1] / num_samples

@@ -28,8 +28,10 @@ def avuc(
     A sample is certain where its entropy `H` is at most `threshold`. Accurate
     samples should be certain (AC), inaccurate ones uncertain (IU):
 
-        AC = sum of c (1 - tanh H)        AU = sum of c tanh H
-        IC = sum of (1 - c) (1 - tanh H)  IU = sum of (1 - c) tanh H
+        AC = sum over accurate, certain samples of c (1 - tanh H)
+        AU = sum over accurate, uncertain samples of c tanh H
+        IC = sum over inaccurate, certain samples of (1 - c) (1 - tanh H)
+        IU = sum over inaccurate, uncertain samples of (1 - c) tanh H
         log(1 + (AU + IC) / (AC + IU))
 
     Args:
@@ -72,14 +74,10 @@ def _avuc(rows, threshold, stop_gradient):
     uncertain = ops.cast(h > threshold, h.dtype)
     importance = correct * confidence + (1.0 - correct) * (1.0 - confidence)
     importance = importance * rows.relative_weights
-    return accuracy_versus_uncertainty(
-        importance, correct, uncertain, 1.0 - uncertain, h
-    )
+    return avu_loss(importance, correct, uncertain, 1.0 - uncertain, h)
 
 
-def accuracy_versus_uncertainty(
-    importance, correct, uncertain, certain, h
-) -> Tensor:
+def avu_loss(importance, correct, uncertain, certain, h) -> Tensor:
     """`log(1 + (AU + IC) / (AC + IU))` from the parts of each sample.
 
     Args:

@@ -84,7 +84,8 @@ def _exclusion(z):
 
     Shift by shift, so that nothing of size `C^2` is held: shift `s` pairs
     each class with the `s`-th after it, and half the shifts meet every pair.
-    The gradient, `sum_k tanh((z_j - z_k) / 2)`, is gathered on the way.
+    The value is the sum of `pairs` over the shifts; `slope` is only for its
+    gradient, `sum_k tanh((z_j - z_k) / 2)`, which is gathered on the way.
     """
     n = z.shape[-1]
     scale = 1.0 / (2.0 * n * (n - 1))

@@ -36,17 +36,17 @@ def crl(
     *,
     confidence: str = "softmax",
 ) -> Tensor:
-    """`mean_i relu(|c_i - c_j| - sign(c_i - c_j) (kappa_i - kappa_j))`.
+    """`mean_i relu(|a_i - a_j| - sign(a_i - a_j) (c_i - c_j))`.
 
     The pairs `(i, j)` are neighbors in the batch, the last one with the
-    first; pairs of equal correctness cost nothing. `kappa` is the confidence,
-    and both of a pair are differentiated.
+    first; pairs of equal correctness cost nothing. `c` is the confidence, and
+    that of both is differentiated.
 
     Args:
         labels: class ids, shape `(batch,)`, or one-hot, `(batch,
             num_classes)`. Read for their shape only.
         logits: scores before softmax, shape `(batch, num_classes)`.
-        correctness: `c`, how often each sample was right so far, in `[0, 1]`,
+        correctness: `a`, how often each sample was right so far, in `[0, 1]`,
             shape `(batch,)`.
         confidence: `"softmax"`, the largest probability; `"margin"`, its
             distance to the second; or `"entropy"`, minus the entropy as a

@@ -70,7 +70,7 @@ def exponentials_of_others(rows: Rows, index) -> Tensor:
 
 
 def log_of_share(rows: Rows, part: Tensor) -> Tensor:
-    """Logarithm of a part of the sum of `rows.exponentials`; never -inf."""
+    """`log(part / sum of rows.exponentials)`; never -inf."""
     return ops.log(ops.where(part > TINY, part, TINY)) - rows.log_partition
 
 

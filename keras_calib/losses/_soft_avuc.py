@@ -11,7 +11,7 @@ from keras_calib._typing import Tensor
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._arguments import require
-from keras_calib.losses._avuc import accuracy_versus_uncertainty
+from keras_calib.losses._avuc import avu_loss
 from keras_calib.losses._base import PenalizedLoss
 from keras_calib.ops.confidence import confidence_to_train
 from keras_calib.ops.confidence import entropy
@@ -73,7 +73,7 @@ def _soft_avuc(rows, kappa, temperature):
     share = ops.clip(h / math.log(rows.num_classes), CLIP, 1.0 - CLIP)
     logit = ops.log(share) - ops.log1p(-share)
     step = (logit - math.log(kappa / (1.0 - kappa))) / temperature
-    return accuracy_versus_uncertainty(
+    return avu_loss(
         rows.relative_weights, correct, ops.sigmoid(step), ops.sigmoid(-step), h
     )
 

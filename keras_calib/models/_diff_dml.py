@@ -209,14 +209,20 @@ class DiffDML(MutualLearning):
             self._steps_done.assign_add(1)
         return loss
 
-    def _terms_of(self, i):
-        terms = super()._terms_of(i)
+    def _factors_of(self, i):
+        """Factors of the supervised loss and of the divergence, and peers.
+
+            L_f = supervised + weight mean_i KL(g_i || f)    the primary, as DML
+            L_g = KL(f || g)                                 an auxiliary
+
+        They are summed up in `MutualLearning.compute_loss`.
+        """
+        factors = super()._factors_of(i)
         if i == 0 or not self.diversity_preserving:
-            return terms
-        # An auxiliary g learns from the primary f alone: `L_g = KL(f, g)`.
+            return factors
         label_weight, divergence_weight, peers = 0.0, 1.0, [0]
         if self.peers == "all":
-            peers = terms[2]
+            peers = factors[2]
         if self.label_warmup:
             early = self._steps_done < self._label_steps
             label_weight = ops.cast(early, "float32")

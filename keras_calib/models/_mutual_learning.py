@@ -225,8 +225,8 @@ class MutualLearning(CompositeModel):
     def call(self, inputs: Any, training: bool | None = None) -> Tensor:
         return self.primary(inputs, training=training)
 
-    def _terms_of(self, i):
-        """What network `i` minimizes; 0 is the primary.
+    def _factors_of(self, i):
+        """Factors of the terms that network `i` minimizes; 0 is the primary.
 
         Returns:
             label_weight: factor of its supervised loss.
@@ -262,8 +262,9 @@ class MutualLearning(CompositeModel):
         masks = [keras_private.keras_mask(output) for output in outputs]
         terms = []
         for i, output in enumerate(outputs):
-            label_weight, divergence_weight, peers = self._terms_of(i)
+            label_weight, divergence_weight, peers = self._factors_of(i)
             supervised = self._on_labels(label_weight, y, output, sample_weight)
+            # L_i = supervised + weight * mean over peers j of KL(p_j || p_i)
             divergence = self._divergence(i, peers, log_p, masks, sample_weight)
             objective = supervised + divergence_weight * divergence
             terms.append((supervised, divergence, objective + penalties[i]))

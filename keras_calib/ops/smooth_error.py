@@ -35,6 +35,11 @@ def smooth_error(nodes, bandwidth=None, points=None, steps=10, xp=ops):
 
 
 def _error_of_bandwidth(nodes, points, xp):
+    """The smooth error as a function of the bandwidth s.
+
+    `damping` is the Fourier transform of the kernel `K_s`, and `density` is
+    `1/n sum_i (c_i - a_i) K_s(t, c_i)` at the points t.
+    """
     # Reflection at 0 and 1 is an even function of period 2, in which an inner
     # node occurs twice and an end node once: the mass of an end is doubled.
     first, inner, last = nodes[..., :1], nodes[..., 1:-1], nodes[..., -1:]

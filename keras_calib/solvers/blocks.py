@@ -13,7 +13,7 @@ BLOCK = 1 << 18
 # Elements of one block that Keras computes, where each call costs time.
 TENSOR_BLOCK = 1 << 20
 # Floor of float64 numbers before a logarithm or a reciprocal.
-TINY = 1e-300
+TINY64 = 1e-300
 
 
 def row_blocks(count, width, elements=BLOCK):

@@ -16,7 +16,7 @@ import dataclasses
 import numpy as np
 
 from keras_calib.inputs import arrays
-from keras_calib.solvers.blocks import TINY
+from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.multinomial_regression import fit_objective
 from keras_calib.solvers.multinomial_regression import fit_regression
 from keras_calib.solvers.regression_problems import DiagonalProblem
@@ -105,7 +105,7 @@ def average_by_evidence(
     """
     problem = _Deviations(x, labels, weights, smoothing)
     # From the Hessian at temperature scaling, where the problem is now.
-    ww, _, bb = np.maximum(problem.class_hessians.mean(axis=1), TINY)
+    ww, _, bb = np.maximum(problem.class_hessians.mean(axis=1), TINY64)
     ratio = np.sqrt(bb / ww)
     phi = problem.dispersion(any(scale for scale, _ in paths))
     fits = []
@@ -231,7 +231,7 @@ class _Deviations(DiagonalProblem):
             squares = squares * self.x * self.x
         expected = float(w @ variance.sum(axis=1))
         observed = float(w**2 @ squares.sum(axis=1))
-        return max(1.0, observed / max(expected, TINY))
+        return max(1.0, observed / max(expected, TINY64))
 
     def penalize(self, widths, phi):
         """Set the penalty; a deviation with the width 0 is not free.
@@ -263,10 +263,10 @@ class _Deviations(DiagonalProblem):
         gain = self.plain_value - (found.value - penalty)
         num_classes = start.shape[1]
         size = 1 + num_classes * used.sum()
-        hessian = self._dense if size <= DENSE else self._by_class
+        log_det = self._log_det if size <= DENSE else self._log_det_by_class
         log_evidence = self.n * (gain - penalty) / phi + 0.5 * (
             num_classes * np.log(strengths[used]).sum()
-            - hessian(strengths)
+            - log_det(strengths)
             + np.log(self.plain_curvature)
         )
         parameters = found.parameters
@@ -283,9 +283,9 @@ class _Deviations(DiagonalProblem):
         """`H_aa` of the summed loss at the last point."""
         ones = np.zeros_like(self.center)
         ones[0] = 1.0
-        return self.n * max(float(self._curvature(ones)[0].sum()), TINY)
+        return self.n * max(float(self._curvature(ones)[0].sum()), TINY64)
 
-    def _dense(self, strengths):
+    def _log_det(self, strengths):
         """`log det(H + L)`, with the common scale in the first row."""
         powers = [power for power in (1, 0) if strengths[1 - power]]
         x, q = self.x.astype(float), self.q.astype(float)
@@ -310,7 +310,7 @@ class _Deviations(DiagonalProblem):
                 hessian[rows, columns] += moments[power + other]
         return np.linalg.slogdet(hessian)[1]
 
-    def _by_class(self, strengths):
+    def _log_det_by_class(self, strengths):
         """The same without what couples the classes."""
         ww, wb, bb = self.n * self.class_hessians
         scale, bias = strengths

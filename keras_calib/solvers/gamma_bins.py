@@ -1,4 +1,4 @@
-"""Factors of probabilities in bins, shrunk to 1 by a Gamma prior.
+"""Histogram binning by factors of probabilities with a Gamma prior.
 
 In each bin, of each class, the number of events is
 

@@ -16,7 +16,7 @@ import dataclasses
 import numpy as np
 
 from keras_calib.inputs import arrays
-from keras_calib.solvers.blocks import TINY
+from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.evidence import TOLERANCE
 from keras_calib.solvers.evidence import WIDTHS
 from keras_calib.solvers.evidence import Fit
@@ -172,10 +172,10 @@ class _MatrixDeviations(FullProblem):
         gain = self.plain_value - (found.value - penalty)
         strengths = self.phi / self.widths**2
         dense = strengths.size < DENSE
-        hessian = self._dense if dense else self._by_class
+        log_det = self._log_det if dense else self._log_det_by_class
         log_evidence = self.n * (gain - penalty) / self.phi + 0.5 * (
             np.log(strengths).sum()
-            - hessian(strengths)
+            - log_det(strengths)
             + np.log(self.plain_curvature)
         )
         parameters = self.settle(found.parameters)
@@ -188,14 +188,14 @@ class _MatrixDeviations(FullProblem):
     def _balance(self, away):
         away = away - self._shift(away)
         blind = self.ridge * self.blind
-        size = max(float((blind * self.blind).sum()), TINY)
+        size = max(float((blind * self.blind).sum()), TINY64)
         common = float((blind * away).sum()) / size
         return self.ridge * (away - common * self.blind)
 
     def _common_curvature(self):
         """The second derivative in `a` of the summed loss."""
         product = self._curvature(self.center)
-        return self.n * max(float((product * self.center).sum()), TINY)
+        return self.n * max(float((product * self.center).sum()), TINY64)
 
     def _hessians_of_classes(self):
         """The Hessian of each class by itself, of the summed loss."""
@@ -221,14 +221,14 @@ class _MatrixDeviations(FullProblem):
             inverses, gradient.T[..., None].astype("float32")
         )[..., 0].T.astype(float)
 
-    def _by_class(self, strengths):
+    def _log_det_by_class(self, strengths):
         """`log det(H + L)` without what couples the classes."""
         hessians = self.hessians.astype(float)
         np.einsum("kii->ki", hessians)[...] += strengths.T
         found = np.linalg.slogdet(hessians)[1].sum()
         return found + np.log(self._common_curvature())
 
-    def _dense(self, strengths):
+    def _log_det(self, strengths):
         """`log det(H + L)`, with the common scale in the first row."""
         x, q = self.x.astype(float), self.q.astype(float)
         n, num_classes = q.shape

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from keras_calib.solvers.blocks import TINY
+from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.newton import newton
 
 
@@ -23,7 +23,7 @@ def fit_mixture(parts, weights, gamma=0.0):
     Returns:
         Weights of the mixture, >= 0, that sum to 1, `(3,)`.
     """
-    parts = np.maximum(parts, TINY)
+    parts = np.maximum(parts, TINY64)
 
     def value(w):
         q = np.minimum(parts @ w, 1.0)

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from keras_calib.solvers.blocks import TINY
+from keras_calib.solvers.blocks import TINY64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +123,7 @@ def dense_step(x, gradient, hessian, lower=-np.inf, tolerance=1e-14):
     if np.abs(gradient[free]).max(initial=0.0) < tolerance:
         return None
     # Entries may differ by orders of magnitude: scale each to curvature 1.
-    unit = np.sqrt(np.maximum(np.diag(hessian), TINY))
+    unit = np.sqrt(np.maximum(np.diag(hessian), TINY64))
     hessian = hessian / unit / unit[:, None]
     slope, room = gradient / unit, (lower - x) * unit
     step = np.zeros_like(x)

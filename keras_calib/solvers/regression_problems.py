@@ -60,7 +60,7 @@ class _Problem:
         return self._project(found)
 
     def penalty(self, parameters):
-        """The penalty after `settle`."""
+        """`sum ridge (parameters - center)^2` at its least, see `settle`."""
         away = parameters - self.center
         return float((self._balance(away) * away).sum())
 

@@ -77,7 +77,7 @@ def test_the_hessian_of_all_classes_is_that_of_finite_differences():
     problem = matrix_evidence._MatrixDeviations(x, labels, np.ones(40), 0.0)
     problem.evaluate(problem.center)
     strengths = np.full((4, 3), 2.0)
-    found = problem._dense(strengths)
+    found = problem._log_det(strengths)
 
     # In the common scale, then the parameters of each class.
     start = problem.center
