@@ -179,8 +179,10 @@ def mix(log_evidence, log_prior, simpler, probability):
         log_evidence + log_prior + np.log1p(-probability),
         simpler + np.log(probability),
     )
-    posterior = np.exp(arrays.log_softmax(joint))
-    return posterior, float(joint[-1] - np.log(posterior[-1]))
+    log_posterior = arrays.log_softmax(joint)
+    # By the most probable one: the probability of another can be 0.
+    best = joint.argmax()
+    return np.exp(log_posterior), float(joint[best] - log_posterior[best])
 
 
 class _Deviations(DiagonalProblem):

@@ -1,5 +1,6 @@
 """Ridge fits around temperature scaling, averaged by their evidence."""
 
+import keras
 import numpy as np
 import pytest
 
@@ -129,6 +130,29 @@ def test_nothing_is_lost_with_many_samples(name):
     after = expected_nll(x / temperature * w + b, truth)
     assert expected_nll(x / temperature, truth) > least + 0.02
     assert after < least + 0.002
+
+
+def test_temperature_scaling_can_have_no_probability_at_all():
+    # exp(-2000) is 0 in float64.
+    posterior, found = evidence.mix([2000.0, 1999.0], np.zeros(2), 0.0, 0.5)
+    assert posterior == pytest.approx([0.7310586, 0.2689414, 0.0])
+    assert found == pytest.approx(2000 + np.log((1 + np.exp(-1.0)) / 4))
+    posterior, found = evidence.mix([-np.inf, -2000.0], np.zeros(2), 0.0, 0.5)
+    assert posterior == pytest.approx([0.0, 0.0, 1.0])
+    assert found == pytest.approx(np.log(0.5))
+
+
+@pytest.mark.parametrize("layer", ["MatrixScaling", "DirichletScaling"])
+def test_matrices_take_samples_that_rule_temperature_scaling_out(layer):
+    def change(x):
+        return x * np.linspace(0.3, 1.7, 5) + np.linspace(-2, 2, 5)
+
+    x, labels, truth = drawn(5000, 5, seed=8, change=change)
+    found = getattr(kc.layers, layer)().adapt(x, labels)
+    assert found.record["temperature_scaling_probability"] == 0
+    scores = np.asarray(keras.ops.convert_to_numpy(found(x)), "float64")
+    least = expected_nll(truth, truth)
+    assert expected_nll(scores, truth) < least + 0.004
 
 
 def test_the_result_is_between_temperature_scaling_and_the_ridge_fit():
