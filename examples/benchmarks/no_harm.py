@@ -350,12 +350,13 @@ def draw_tables(tables, path):
     """A heat map for each table: color by mean, over all files."""
     import matplotlib.pyplot as plt
 
-    names = [name for name in MAPS if name != "TemperatureScaling"]
     figure, axes = plt.subplots(
-        1, len(tables), figsize=(5.5 * len(tables), 8), layout="constrained"
+        1, len(tables), figsize=(5.5 * len(tables), 7), layout="constrained"
     )
     for axis, (title, (found, _)) in zip(axes, tables.items(), strict=True):
         files = list(dict.fromkeys(file for file, _, _ in found))
+        measured = {name for _, name, _ in found}
+        names = [name for name in (*MAPS, *PEERS) if name in measured]
         columns = [
             (file, n)
             for file in files
@@ -383,7 +384,7 @@ def draw_tables(tables, path):
             axis.text(first, -0.8, file, fontsize=6, rotation=20)
         axis.set_xlabel("calibration samples")
         axis.set_title(f"{title}, in thousandths", fontsize=9, pad=48)
-        figure.colorbar(image, ax=axis, shrink=0.6)
+        figure.colorbar(image, ax=axis, shrink=0.6, extend="both")
     figure.savefig(path, dpi=110)
 
 
