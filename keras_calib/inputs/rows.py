@@ -145,6 +145,13 @@ class Rows:
             return ops.clip(self.given_probabilities, 0.0, 1.0)
         return ops.softmax(self.logits, axis=-1)
 
+    def probability(self, index):
+        """Of the class `index[i]` in each row, `(n,)`."""
+        if self.given_probabilities is None:
+            return pick(self.probabilities, index)
+        # Picked first: compiled code would clip the whole matrix.
+        return ops.clip(pick(self.given_probabilities, index), 0.0, 1.0)
+
     @functools.cached_property
     def total_weight(self):
         """Sum of the weights, or 1 where that is 0 and cannot divide.

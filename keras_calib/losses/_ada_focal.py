@@ -16,7 +16,6 @@ from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
-from keras_calib.inputs.tensors import pick
 from keras_calib.losses._arguments import require
 from keras_calib.losses._base import ClassificationLoss
 from keras_calib.losses._focal import log_one_minus_p
@@ -79,7 +78,7 @@ def ada_focal_loss(
 
 def _ada_focal(rows, edges, gammas):
     if rows.targets is None:
-        gamma = _gamma_of(pick(rows.probabilities, rows.labels), edges, gammas)
+        gamma = _gamma_of(rows.probability(rows.labels), edges, gammas)
         log_p = rows.log_probability(rows.labels)
         return _signed_focal(log_p, log_one_minus_p(rows, rows.labels), gamma)
     gamma = _gamma_of(rows.probabilities, edges, gammas)

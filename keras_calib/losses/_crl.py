@@ -120,7 +120,7 @@ def _confidence(rows, kind):
     if kind == "entropy":
         return -entropy(rows) / math.log(rows.num_classes)
     index = rows.predicted
-    largest = pick(rows.probabilities, index)
+    largest = rows.probability(index)
     if kind == "softmax":
         return largest
     chosen = ops.one_hot(index, rows.num_classes, dtype="bool")

@@ -8,7 +8,6 @@ from keras import ops
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.rows import Rows
-from keras_calib.inputs.tensors import pick
 from keras_calib.keras_private import without_direction
 from keras_calib.metrics._base import CalibrationMetric
 from keras_calib.ops.confidence import top_label
@@ -190,8 +189,7 @@ class NegativeLogLikelihood(MeanOfRows):
         """
         hard = rows.targets is None
         if rows.given_probabilities is not None:
-            p = rows.probabilities
-            p = pick(p, rows.labels) if hard else p
+            p = rows.probability(rows.labels) if hard else rows.probabilities
             p = ops.maximum(p, self.epsilon)
             zero = p <= 0
             return ops.log(ops.where(zero, 1.0, p)), zero

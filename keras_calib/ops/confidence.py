@@ -6,7 +6,6 @@ differs between backends, the entry at the first largest index does not.
 
 from keras import ops
 
-from keras_calib.inputs.tensors import pick
 from keras_calib.ops.gradients import closed_gradient
 
 
@@ -20,7 +19,7 @@ def top_label(rows):
         confidence: probability of the predicted class, in `[0, 1]`, `(n,)`.
         correct: 1.0 where that class is the label, a constant, `(n,)`.
     """
-    confidence = pick(rows.probabilities, rows.predicted)
+    confidence = rows.probability(rows.predicted)
     correct = ops.cast(ops.equal(rows.predicted, rows.labels), confidence.dtype)
     return confidence, ops.stop_gradient(correct)
 
