@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import pytest
 
@@ -137,6 +138,10 @@ FILES = (
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(
+    keras.backend.backend() != "torch",
+    reason="minutes of NumPy, the same on each backend: once is enough",
+)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("num_samples", [50, 200, 1000])
 @pytest.mark.parametrize("name", FILES)
