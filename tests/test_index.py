@@ -27,8 +27,11 @@ def test_the_equation_is_where_the_index_says(equation, file, name):
     for node in list(body):
         if isinstance(node, ast.ClassDef):
             body += node.body
-    functions = [node for node in body if isinstance(node, ast.FunctionDef)]
-    assert name in {node.name for node in functions}
+    names = {node.name for node in body if isinstance(node, ast.FunctionDef)}
+    for node in body:
+        if isinstance(node, ast.Assign):
+            names |= {each.id for each in node.targets if hasattr(each, "id")}
+    assert name in names
 
 
 @pytest.mark.parametrize(("equation", "file", "name"), EQUATIONS)

@@ -207,6 +207,10 @@ class ConformalSets(DecisionLayer):
     def _conformity(self, log_p, xp):
         """Minus the score but for a constant: large for likely classes.
 
+            LAC     log p_k
+            APS     the sum of p over ranks above r
+            RAPS    that of APS, minus penalty max(r - free_ranks, 0)
+
         The sums of APS are those of the lower ranks: in float32, those of the
         higher ranks would all come to 1.
         """

@@ -223,6 +223,10 @@ class IntraOrderPreserving(DenseStack):
         return keep_prediction(logits, family[self.family](logits))
 
     def _diagonal(self, logits):
+        """`f(t) = f(e_m) + s_m (t - e_m)` of `t = log p`, with `f(0) = 0`.
+
+        `e_m` is the right end of the segment of t, `s_m` its slope.
+        """
         log_p = log_softmax(logits)
         # Height of the function at the right end of each segment.
         ends = ops.concatenate([self.knots, ops.zeros((1, 1))], axis=1)

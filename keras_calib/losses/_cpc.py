@@ -95,7 +95,8 @@ def _exclusion(z):
         # derivative is tanh(d / 2).
         size = ops.abs(distance)
         e = ops.exp(-size)
-        value = weight * ops.sum(size + 2.0 * ops.log1p(e), axis=-1)
+        both_orders = size + 2.0 * ops.log1p(e)
+        value = weight * ops.sum(both_orders, axis=-1)
         return value, weight * ops.sign(distance) * (1.0 - e) / (1.0 + e)
 
     if keras.backend.backend() == "jax":

@@ -88,6 +88,10 @@ def average_by_evidence(
 ):
     """Fit the deviations from temperature scaling for every width.
 
+        P(fit) ~ (1 - plain) E p(t),    P(temperature scaling) ~ plain
+        p(t) ~ exp(-tv^2 / (2 * 0.5^2) - tb^2 / (2 * 1^2))
+        result = sum P(fit) parameters
+
     Args:
         x: log-probabilities after temperature scaling, `(n, num_classes)`.
         labels: class ids, `(n,)`.
@@ -261,16 +265,17 @@ class _Deviations(DiagonalProblem):
         strengths = self.penalize(widths, phi)
         used = strengths > 0
         found = fit_regression(self, start, self.tolerance)
+        # The penalty of the mean loss is phi sum d^2 / (2 n t^2).
         penalty = self.penalty(found.parameters)
-        gain = self.plain_value - (found.value - penalty)
+        gain = self.n * (self.plain_value - (found.value - penalty)) / phi
+        distance = self.n * penalty / phi
         num_classes = start.shape[1]
+        log_det_l = num_classes * np.log(strengths[used]).sum()
         size = 1 + num_classes * used.sum()
         log_det = self._log_det if size <= DENSE else self._log_det_by_class
-        log_evidence = self.n * (gain - penalty) / phi + 0.5 * (
-            num_classes * np.log(strengths[used]).sum()
-            - log_det(strengths)
-            + np.log(self.plain_curvature)
-        )
+        determinants = log_det_l - log_det(strengths)
+        log_evidence = gain - distance
+        log_evidence += (determinants + np.log(self.plain_curvature)) / 2
         parameters = found.parameters
         if not np.isfinite(log_evidence):
             # The logits are so large that the curvature is only rounding.

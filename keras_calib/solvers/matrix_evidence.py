@@ -170,14 +170,13 @@ class _MatrixDeviations(FullProblem):
         self.hessians = self._hessians_of_classes()
         penalty = self.penalty(found.parameters)
         gain = self.plain_value - (found.value - penalty)
+        distance = self.n * penalty / self.phi
         strengths = self.phi / self.widths**2
         dense = strengths.size < DENSE
         log_det = self._log_det if dense else self._log_det_by_class
-        log_evidence = self.n * (gain - penalty) / self.phi + 0.5 * (
-            np.log(strengths).sum()
-            - log_det(strengths)
-            + np.log(self.plain_curvature)
-        )
+        determinants = np.log(strengths).sum() - log_det(strengths)
+        log_evidence = self.n * gain / self.phi - distance
+        log_evidence += (determinants + np.log(self.plain_curvature)) / 2
         parameters = self.settle(found.parameters)
         if not np.isfinite(log_evidence):
             parameters, log_evidence = self.center, -np.inf
