@@ -30,7 +30,7 @@ PLAIN = 0.5
 # Parameters up to which the Hessian is computed whole.
 DENSE = 400
 # Of the largest entry of a fit's gradient, per unit of x.
-TOLERANCE = 1e-5
+TOLERANCE = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)

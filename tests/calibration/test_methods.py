@@ -134,15 +134,20 @@ def test_objectives(objective):
 @pytest.mark.parametrize("scaling", ["normal", "min_max", "centered"])
 @pytest.mark.parametrize("method", ["temperature", "vector"])
 def test_class_loss_scaling(method, scaling):
+    # Not the default vector map, which makes all class losses equal here: the
+    # weights then jump, and amplify how the backend rounds the logits.
+    plain = {"regularization": None} if method == "vector" else {}
+
+    def layer():
+        return type(as_map(method))(**plain)
+
     model, labels = network_and_labels(method)
     calibrated = kc.calibrate(
-        model, X, labels, method=method, class_loss_scaling=scaling, verbose=0
+        model, X, labels, method=layer(), class_loss_scaling=scaling, verbose=0
     )
     record = kc.calibration_record(calibrated)
     assert record["class_loss_scaling"] == scaling
-    direct = as_map(method).adapt(
-        X @ KERNEL, labels, class_loss_scaling=scaling
-    )
+    direct = layer().adapt(X @ KERNEL, labels, class_loss_scaling=scaling)
     np.testing.assert_allclose(
         calibrated.predict(X, verbose=0),
         to_numpy(keras.ops.softmax(direct(X @ KERNEL))),
