@@ -122,6 +122,8 @@ def maps(versions, wanted, rng):
         arguments = {}
         if getattr(layer(), "regularization", None) == "auto":
             arguments["regularization"] = PENALTY.get(name)
+        if getattr(layer(), "shrinkage", None) == "auto":
+            arguments["shrinkage"] = None
         return layer(**arguments).adapt(*data)
 
     base = versions[1].layers.CalibrationLayer
