@@ -63,6 +63,7 @@ class ShrunkCalibration(CalibrationLayer):
         return on_pairs(transform, logits)
 
     def _mixed(self, logits):
+        """`log((1 - c) softmax(z / T) + c softmax(f(z)))`."""
         c = ops.convert_to_tensor(self.mixture)
         rich = log_softmax(self._transform(logits)) + ops.where(
             c > 0, ops.log(ops.where(c > 0, c, 1.0)), LOWEST

@@ -264,7 +264,8 @@ class MutualLearning(CompositeModel):
         for i, output in enumerate(outputs):
             label_weight, divergence_weight, peers = self._factors_of(i)
             supervised = self._on_labels(label_weight, y, output, sample_weight)
-            # L_i = supervised + weight * mean over peers j of KL(p_j || p_i)
+            # L_i = supervised + weight * mean over peers j of KL(p_j || p_i):
+            # all networks of DML, and the primary of Diff-DML.
             divergence = self._divergence(i, peers, log_p, masks, sample_weight)
             objective = supervised + divergence_weight * divergence
             terms.append((supervised, divergence, objective + penalties[i]))
