@@ -119,8 +119,6 @@ def _folds(labels, seed):
 
 
 def _reason_to_skip(name, num_classes):
-    if name == "temperature":
-        return None
     if name in SLOW and num_classes > MAX_CLASSES:
         return f"more than {MAX_CLASSES} classes"
     return None

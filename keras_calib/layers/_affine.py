@@ -155,8 +155,7 @@ class AffineCalibration(CalibrationLayer):
         )
         # Against a class that stays, the others cannot be scaled up.
         has_optimum = smoothing or problem.ridge.max() > RIDGE or absent.any()
-        scale = float(np.sqrt(np.mean(np.square(x[:1000]))))
-        scale = min(max(scale, 1.0), 100.0)
+        scale = regression.unit_of(x)
         tolerance = TOLERANCE[x.dtype.name] * scale
         data = objective, labels, weights
         found = self._solve(problem, start, tolerance, has_optimum, *data)

@@ -19,6 +19,7 @@ from keras_calib.inputs import arrays
 from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.multinomial_regression import fit_objective
 from keras_calib.solvers.multinomial_regression import fit_regression
+from keras_calib.solvers.multinomial_regression import unit_of
 from keras_calib.solvers.regression_problems import DiagonalProblem
 
 # Prior widths, and the scales of the half-normal prior over them.
@@ -212,8 +213,7 @@ class _Deviations(DiagonalProblem):
         self.labels = labels
         self.plain_value, _ = self.evaluate(center)
         self.plain_curvature = self._common_curvature()
-        scale = np.sqrt(np.mean(np.square(x[:1000])))
-        self.tolerance = TOLERANCE * min(max(scale, 1.0), 100.0)
+        self.tolerance = TOLERANCE * unit_of(x)
 
     def dispersion(self, scale):
         """Squared residuals over their variance, at the last point, >= 1.

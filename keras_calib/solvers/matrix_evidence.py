@@ -24,7 +24,9 @@ from keras_calib.solvers.evidence import average_by_evidence
 from keras_calib.solvers.evidence import mix
 from keras_calib.solvers.multinomial_regression import fit_objective
 from keras_calib.solvers.multinomial_regression import fit_regression
+from keras_calib.solvers.multinomial_regression import unit_of
 from keras_calib.solvers.regression_problems import FullProblem
+from keras_calib.solvers.regression_problems import inverse_of
 
 # Scale of the half-normal prior over `t`.
 MATRIX_WIDTH = 0.25
@@ -132,8 +134,7 @@ class _MatrixDeviations(FullProblem):
         self.plain_value, _ = self.evaluate(center)
         self.plain_curvature = self._common_curvature()
         self.hessians = self._hessians_of_classes()
-        scale = np.sqrt(np.mean(np.square(x[:1000])))
-        self.tolerance = TOLERANCE * min(max(scale, 1.0), 100.0)
+        self.tolerance = TOLERANCE * unit_of(x)
 
     def of_x(self, parameters):
         """Matrix and biases for `x` instead of `f`."""
@@ -215,10 +216,7 @@ class _MatrixDeviations(FullProblem):
         diagonal = np.einsum("kii->ki", hessians)
         diagonal *= 1 + 1e-5
         diagonal += 2 * self.ridge.T
-        inverses = np.linalg.inv(hessians)
-        return lambda gradient: np.matmul(
-            inverses, gradient.T[..., None].astype("float32")
-        )[..., 0].T.astype(float)
+        return inverse_of(hessians)
 
     def _log_det_by_class(self, strengths):
         """`log det(H + L)` without what couples the classes."""

@@ -21,6 +21,11 @@ SMALL = 1 << 23
 SLOPES = 1 / BOUNDS[1], 1 / BOUNDS[0]
 
 
+def unit_of(x):
+    """The size of the inputs, for tolerances of a gradient: 1 to 100."""
+    return min(max(float(np.sqrt(np.mean(np.square(x[:1000])))), 1.0), 100.0)
+
+
 def fit_regression(problem, start, tolerance, labels=None):
     """Minimize a convex problem by truncated Newton steps.
 

@@ -290,10 +290,7 @@ class FullProblem(_Problem):
             hessians[k] = part.T @ (step * r[k, used, None] * part)
         diagonal = np.einsum("kii->ki", hessians)
         diagonal += 1e-5 * diagonal + 2 * self.ridge.T + RIDGE
-        inverses = np.linalg.inv(hessians)
-        return lambda gradient: np.matmul(
-            inverses, gradient.T[..., None].astype("float32")
-        )[..., 0].T.astype(float)
+        return inverse_of(hessians)
 
     def _kronecker(self):
         """One matrix for all classes, times the variance of each class."""
@@ -306,6 +303,14 @@ class FullProblem(_Problem):
         values = np.maximum(values, 1e-6 * values[-1])
         bottom = values[:, None] * scale + 2 * self.ridge.mean() + RIDGE
         return lambda gradient: vectors @ ((vectors.T @ gradient) / bottom)
+
+
+def inverse_of(hessians):
+    """The inverses of a matrix per class, as a function of a gradient."""
+    inverses = np.linalg.inv(hessians)
+    return lambda gradient: np.matmul(
+        inverses, gradient.T[..., None].astype("float32")
+    )[..., 0].T.astype(float)
 
 
 def _softmax(scores):
