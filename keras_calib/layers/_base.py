@@ -18,6 +18,7 @@ from keras_calib.layers._class_loss_scaling import solve_with_scaling
 from keras_calib.layers._loss_objective import resolve_objective
 from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
 from keras_calib.layers._objectives import Objective
+from keras_calib.layers._recorded import RecordedLayer
 from keras_calib.solvers.blocks import TENSOR_BLOCK
 from keras_calib.solvers.blocks import row_blocks
 
@@ -25,7 +26,7 @@ from keras_calib.solvers.blocks import row_blocks
 ROUNDING = 1e-6
 
 
-class CalibrationLayer(keras.layers.Layer):
+class CalibrationLayer(RecordedLayer):
     """Base of the calibration layers: logits in, calibrated logits out.
 
     A subclass starts as the identity and implements `solve`, which returns new
@@ -62,16 +63,13 @@ class CalibrationLayer(keras.layers.Layer):
     binary_only = False
     objectives: tuple[str, ...] = ("nll",)
     fitted_by = "likelihood"
-    settings: tuple[str, ...] = ()
     ends_in = "linear"
     # Whether float32 can change the output so much that the record needs the
     # NLL of the output instead of the NLL of the float64 fit.
     _rounds = False
 
     def __init__(self, *, record: dict | None = None, **kwargs: Any) -> None:
-        kwargs.setdefault("dtype", "float32")
-        super().__init__(**kwargs)
-        self.record = record
+        super().__init__(record=record, **kwargs)
         self.supports_masking = True
 
     def degrees_of_freedom(self, num_classes: int) -> int:
@@ -217,17 +215,6 @@ class CalibrationLayer(keras.layers.Layer):
         }
         return self
 
-    def _add(self, name, start, trainable=True):
-        """Create the variable `name` with the value `start`."""
-        start = np.asarray(start, "float32")
-        variable = self.add_weight(
-            start.shape,
-            lambda shape, dtype: ops.array(start, dtype),
-            trainable=trainable,
-            name=name,
-        )
-        setattr(self, name, variable)
-
     def _scores(self, weights, logits):
         """The output with other weights, which the layer does not keep."""
         self._check_finite(weights)
@@ -281,13 +268,6 @@ class CalibrationLayer(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
-
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "record": self.record,
-            **{name: getattr(self, name) for name in self.settings},
-        }
 
 
 def _at_least_two(scores):

@@ -131,9 +131,13 @@ class ConformalSets(DecisionLayer):
         self.seed = seed
 
     def build(self, input_shape: tuple) -> None:
-        self._add("threshold", -math.inf)
+        self._add("threshold", -math.inf, trainable=False)
         fixed = self.temperature != "fit"
-        self._add("used_temperature", self.temperature if fixed else 1.0)
+        self._add(
+            "used_temperature",
+            self.temperature if fixed else 1.0,
+            trainable=False,
+        )
         self.built = True
 
     def call(self, logits: Tensor) -> Tensor:

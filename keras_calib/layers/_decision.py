@@ -3,7 +3,6 @@
 from typing import Any
 from typing import Self
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -12,12 +11,13 @@ from keras_calib._typing import Tensor
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.calibration_rows import read_rows
+from keras_calib.layers._recorded import RecordedLayer
 
 # Fraction of the rows on which a setting is chosen, where one is.
 TUNING = 0.2
 
 
-class DecisionLayer(keras.layers.Layer):
+class DecisionLayer(RecordedLayer):
     """Base of the layers that put calibrated logits to use.
 
     A guarantee holds for rows like those of `adapt`, which must be independent
@@ -25,21 +25,8 @@ class DecisionLayer(keras.layers.Layer):
     choice of the map.
 
     Args:
-        record: dict of JSON values about the fit, which is saved with the
-            layer; `None` before `adapt`.
-        **kwargs: `name`, as in Keras.
-
-    Attributes:
-        record: see above.
-        settings: names of the arguments that `get_config` saves.
+        **kwargs: `record`, `name`, as in `RecordedLayer`.
     """
-
-    settings: tuple[str, ...] = ()
-
-    def __init__(self, *, record: dict | None = None, **kwargs: Any) -> None:
-        kwargs.setdefault("dtype", "float32")
-        super().__init__(**kwargs)
-        self.record = record
 
     def adapt(
         self,
@@ -105,19 +92,6 @@ class DecisionLayer(keras.layers.Layer):
             record: dict of JSON values.
         """
         raise NotImplementedError
-
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "record": self.record,
-            **{name: getattr(self, name) for name in self.settings},
-        }
-
-    def _add(self, name, start):
-        variable = self.add_weight(
-            (), keras.initializers.Constant(start), trainable=False, name=name
-        )
-        setattr(self, name, variable)
 
 
 def classes(logits: Tensor) -> Tensor:

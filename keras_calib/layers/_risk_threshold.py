@@ -108,8 +108,8 @@ class RiskThreshold(DecisionLayer):
         self.seed = seed
 
     def build(self, input_shape: tuple) -> None:
-        self._add("threshold", math.inf)
-        self._add("exponent", 0.0)
+        self._add("threshold", math.inf, trainable=False)
+        self._add("exponent", 0.0, trainable=False)
         self.built = True
 
     def call(self, logits: Tensor) -> Tensor:
