@@ -104,6 +104,8 @@ def changed(table, method, row):
     settings = as_json(work.settings(table, method))
     if row["settings"] != settings:
         return "its settings changed"
+    if "maps" not in row:
+        return "no maps were fitted to its logits"
     probe = work.probe(protocols.METHODS[method])
     pairs = zip(probe, row["probe"], strict=True)
     if any(abs(a - b) > 1e-3 * max(1.0, abs(b)) for a, b in pairs):

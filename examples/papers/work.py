@@ -6,6 +6,7 @@ import os
 import pathlib
 import platform
 import time
+import warnings
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -172,6 +173,7 @@ def results(path):
         "test": measure(logits["test"], labels["test"]),
         "test_scaled": {"temperature": temperature, **scaled},
         "validation": measure(logits["validation"], labels["validation"]),
+        "maps": measure_maps(logits, labels),
     }
 
 
@@ -265,6 +267,54 @@ def softmax(logits):
 def fit_temperature(logits, labels):
     layer = kc.layers.TemperatureScaling()
     return float(layer.adapt(logits, labels).temperature)
+
+
+def measure_maps(logits, labels):
+    """Test errors with every map at its defaults, fitted to calibration rows.
+
+    Returns:
+        A dict from the name of a layer of `kc.layers` to `nll`, `brier`,
+        `ece` and `accuracy`, or to `error`, why it could not be fitted.
+    """
+    names = {"nll", "brier", "ece"}
+    wanted = [name for name, short in SHOWN.items() if short in names]
+    found = {}
+    for name in MAPS:
+        layer = getattr(kc.layers, name)()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                layer.adapt(logits["calibration"], labels["calibration"])
+        except ValueError as error:
+            found[name] = {"error": str(error)}
+            continue
+        mapped = keras.ops.convert_to_numpy(layer(logits["test"]))
+        mapped = mapped.astype("float64")
+        errors = kc.metrics.calibration_errors(
+            labels["test"], softmax(mapped), metrics=wanted, verbose=0
+        )
+        accuracy = (mapped.argmax(axis=-1) == labels["test"]).mean()
+        found[name] = {
+            **{SHOWN[key]: round(errors[key], 6) for key in wanted},
+            "accuracy": float(accuracy),
+        }
+    return found
+
+
+# Maps of any number of classes.
+MAPS = (
+    "BiasCorrectedTemperatureScaling",
+    "ClassTemperatureScaling",
+    "EnsembleTemperatureScaling",
+    "ParameterizedTemperatureScaling",
+    "VectorScaling",
+    "MatrixScaling",
+    "DirichletScaling",
+    "IntraOrderPreserving",
+    "SplineCalibration",
+    "IsotonicCalibration",
+    "HistogramBinning",
+)
 
 
 def measure(logits, labels):
