@@ -1,5 +1,8 @@
 """`kc.calibrate`: trained model + calibration data -> calibrated model."""
 
+import dataclasses
+import math
+import time
 from typing import Any
 
 import keras
@@ -8,6 +11,8 @@ from keras_calib._typing import ArrayLike
 from keras_calib.calibration import _checks as checks
 from keras_calib.calibration import _network
 from keras_calib.calibration._choose import choose
+from keras_calib.calibration._choose import mixture_of
+from keras_calib.calibration._fit import Options
 from keras_calib.calibration._fit import fit
 from keras_calib.calibration._record import CalibrationRecord
 from keras_calib.calibration._record import PrintedRecord
@@ -35,6 +40,11 @@ def calibrate(
     ignore_class: int | None = None,
     batch_size: int | None = None,
     steps: int | None = None,
+    groups: ArrayLike | None = None,
+    guard: bool = True,
+    max_seconds: float | None = None,
+    preserve_accuracy: bool | None = None,
+    mixture: bool = False,
     seed: int = 0,
     verbose: str | int = "auto",
 ) -> keras.Model:
@@ -51,6 +61,12 @@ def calibrate(
     `model` is not changed. The new model uses the same weights, not copies of
     them: if `model` is trained further, the new model changes, too, and has to
     be calibrated again. With `fuse=True` the last layer is a copy.
+
+    A layer fitted by likelihood is compared with temperature scaling and with
+    `model` itself on samples that are left out of the fit (`guard`). The best
+    of the three is returned; if it is not the layer, a warning gives the
+    figures. This is an estimate: it makes harm on new data rare and small, and
+    cannot exclude it.
 
     If the fitted layer increases the error on the calibration data, it is
     rejected with a warning, and the new model predicts what `model` predicts.
@@ -76,11 +92,12 @@ def calibrate(
             `"bias_corrected_temperature"`, `"class_temperature"`,
             `"ensemble_temperature"`, `"parameterized_temperature"`,
             `"vector"`, `"matrix"`, `"dirichlet"`, `"order_preserving"`,
-            `"spline"`, `"isotonic"`, `"histogram"`, `"beta"`, `"platt"`; or
-            `"auto"`, the layer with the best 5-fold cross-validated NLL, which
-            is temperature scaling unless another one is better by more than
-            two standard errors. Some are not tried with more than 100 classes;
-            see `"trials"` in the record.
+            `"spline"`, `"isotonic"`, `"isotonic_per_class"`, `"histogram"`,
+            `"beta"`, `"platt"`, `"quadratic"`; or `"auto"`, which tries
+            several and leaving the model as it is, from cheap to costly, and
+            takes the one that wins most often on left-out samples that are
+            redrawn (Bayesian bootstrap). Some are not tried with more than
+            100 classes; see `"trials"` in the record.
         objective: what the layer minimizes; see `CalibrationLayer.adapt`.
         class_loss_scaling: `None`, `"normal"`, `"min_max"` or `"centered"`;
             see `CalibrationLayer.adapt`.
@@ -98,7 +115,23 @@ def calibrate(
         ignore_class: samples with this label are ignored.
         batch_size: for arrays; defaults to 32.
         steps: number of batches of a dataset to take.
-        seed: int, for the folds of `"auto"`.
+        groups: ids of groups of samples that are alike (patient, document),
+            one per sample, in the order of the data. Folds and standard errors
+            keep groups together. By default the elements of one sample, such
+            as the pixels of an image, are a group.
+        guard: whether to compare the layer with temperature scaling and with
+            `model`, see above. With other objectives than `"nll"`, with
+            class-wise loss scaling, and with soft labels there is no guard.
+        max_seconds: `None`, or seconds after the network's pass over the data.
+            When they are over, `"auto"` tries no more layers, and the guard
+            does not begin; the record says what was left out.
+        preserve_accuracy: `True` refuses layers that can change a predicted
+            class; `False` allows them; `None` (default) allows them with a
+            warning that says how many predictions changed.
+        mixture: with `method="auto"`, whether to average the probabilities of
+            all candidates by how often they win. It predicts better than one
+            layer, and cannot be fused.
+        seed: int, for the folds and draws of `"auto"`.
         verbose: `"auto"` or 1 for a progress bar and a line that says what
             was found, 0 for silence.
 
@@ -134,39 +167,33 @@ def calibrate(
         Guo et al., "On Calibration of Modern Neural Networks", ICML 2017.
     """
     checks.check_arguments(model, method, objective, fuse, output)
+    checks.check_choice(method, mixture, fuse, preserve_accuracy, max_seconds)
     data = as_batches(x, y, sample_weight, batch_size=batch_size, steps=steps)
     example = _network.as_example(model, data.first_inputs())
     with states_kept(model):
-        _network.build_graph(model, example)
-        checks.check_ending(model, from_logits)
         network = _network.up_to_logits(model, from_logits, fuse, example)
         checks.check_name(method, network.model)
-        with collect(network.model, data, ignore_class, verbose) as samples:
+        with collect(
+            network.model, data, ignore_class, verbose, groups=groups
+        ) as samples:
             checks.refuse_the_same_data(model, samples.fingerprint)
             rows, logits_source = _network.calibration_rows(
                 network, samples, from_logits, fuse
             )
-            trials = None
-            if method == "auto":
-                method, trials = choose(
-                    rows, class_loss_scaling, seed=seed, affine=fuse
-                )
-            layer, record, accuracy = fit(
-                method,
-                network.model,
-                rows,
-                objective,
-                class_loss_scaling,
+            options = Options(
+                objective=objective,
+                class_loss_scaling=class_loss_scaling,
                 affine=fuse,
+                unguarded=None if guard else "guard=False",
+                preserve_accuracy=preserve_accuracy,
+                deadline=_deadline(max_seconds),
+                seed=seed,
+            )
+            layer, record, accuracy = _fit(
+                method, mixture, network.model, rows, options
             )
             checks.warn_if_trained_on(model, accuracy, len(samples.labels))
-        layer.record = CalibrationRecord(
-            **record,
-            logits_source=logits_source,
-            fingerprint=samples.fingerprint,
-            keras_calib_version=__version__,
-            trials=trials,
-        ).to_dict()
+        layer.record = _whole_record(record, logits_source, samples)
         calibrated = _network.assemble(
             model, network, layer, output, fuse, samples.scores.shape[-1]
         )
@@ -176,6 +203,33 @@ def calibrate(
     if verbose:
         print(summary(layer.record))
     return calibrated
+
+
+def _whole_record(record, logits_source, samples):
+    return CalibrationRecord(
+        **record,
+        logits_source=logits_source,
+        fingerprint=samples.fingerprint,
+        keras_calib_version=__version__,
+    ).to_dict()
+
+
+def _deadline(max_seconds):
+    seconds = math.inf if max_seconds is None else max_seconds
+    return time.perf_counter() + seconds
+
+
+def _fit(method, mixture, network, rows, options):
+    """Fit a map, after choosing one if the method is "auto"; see `fit`."""
+    if method != "auto":
+        return fit(method, network, rows, options)
+    options = dataclasses.replace(options, unguarded="auto")
+    choice = choose(rows, options)
+    method = choice.best
+    if mixture:
+        method = mixture_of(choice, network, options)
+    layer, record, accuracy = fit(method, network, rows, options)
+    return layer, {**record, "trials": choice.trials}, accuracy
 
 
 def calibration_record(model: keras.Model) -> dict[str, Any]:

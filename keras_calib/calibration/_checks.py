@@ -8,9 +8,9 @@ import warnings
 import keras
 import numpy as np
 
-from keras_calib.calibration._choose import is_affine
-from keras_calib.calibration._choose import samples_needed
 from keras_calib.calibration._methods import as_map
+from keras_calib.calibration._methods import is_affine
+from keras_calib.calibration._methods import samples_needed
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.inputs import rules
 from keras_calib.keras_graph import endings
@@ -18,6 +18,7 @@ from keras_calib.keras_graph.head import find_head
 from keras_calib.keras_graph.head import free_name
 from keras_calib.keras_private import called_symbolically
 from keras_calib.keras_private import flatten_layers
+from keras_calib.layers import TemperatureScaling
 from keras_calib.layers._base import CalibrationLayer
 
 # A smaller rise of the ECE is not worth a warning.
@@ -95,6 +96,34 @@ def check_arguments(model, method, objective, fuse, output):
         )
 
 
+def check_choice(method, mixture, fuse, preserve_accuracy, max_seconds):
+    """Refuse arguments that contradict what a method can do."""
+    if mixture and method != "auto":
+        raise ValueError(
+            '`mixture=True` needs `method="auto"`, which chooses what is '
+            f"mixed. Received: method={method!r}."
+        )
+    if mixture and fuse:
+        raise ValueError(
+            "A mixture is not affine and cannot be fused. Received: "
+            "mixture=True and fuse=True. Leave out one of them."
+        )
+    if max_seconds is not None and not max_seconds >= 0:
+        raise ValueError(
+            "`max_seconds` must be None or a number >= 0. "
+            f"Received: max_seconds={max_seconds!r}."
+        )
+    if preserve_accuracy and method != "auto":
+        layer = as_map(method)
+        if not layer.preserves_accuracy:
+            raise ValueError(
+                f"{type(layer).__name__} can change predicted classes, and "
+                "`preserve_accuracy=True` refuses that. Received: method="
+                f'{method!r}. Use "temperature", "spline" or '
+                '"order_preserving", or leave out `preserve_accuracy`.'
+            )
+
+
 def check_name(method, network):
     """Refuse a layer that is used elsewhere, or has the name of another."""
     if not isinstance(method, CalibrationLayer):
@@ -139,6 +168,53 @@ def warn_if_few(layer, num_samples, num_classes):
             '"temperature".',
             stacklevel=4,
         )
+
+
+def warn_of_rejection(layer, found, verdict):
+    """Warn that a map was rejected, with the figures that decided it.
+
+    Args:
+        layer: the fitted map.
+        found: `ece_before`, `ece_after`, `nll_before` and `nll_after`.
+        verdict: `Verdict` of the guard, without figures if the calibration
+            data decided.
+    """
+    name, nll = type(layer).__name__, verdict.held_out_nll
+    if not nll:
+        warnings.warn(
+            f"{name} made the model worse on the calibration data and was "
+            f"rejected: NLL {found['nll_before']:.4g} before, "
+            f"{found['nll_after']:.4g} after; ECE {found['ece_before']:.4g} "
+            f"before, {found['ece_after']:.4g} after.",
+            stacklevel=4,
+        )
+        return
+    figures = f"{nll['map']:.5g} with {name}"
+    if not isinstance(layer, TemperatureScaling):
+        figures += (
+            f", {nll['temperature_scaling']:.5g} with temperature scaling"
+        )
+    instead = "the model stays as it is"
+    if verdict.returned == "temperature_scaling":
+        instead = "temperature scaling is used instead"
+    warnings.warn(
+        f"{name} was rejected, and {instead}: on samples that are left out of "
+        f"the fit the NLL is {figures}, and {nll['no_calibration']:.5g} "
+        "without calibration. `guard=False` keeps the map.",
+        stacklevel=4,
+    )
+
+
+def warn_if_predictions_changed(layer, num_changed, num_samples):
+    """Warn of a map that changes predicted classes, with their number."""
+    if not num_changed:
+        return
+    warnings.warn(
+        f"{type(layer).__name__} changes {num_changed} of {num_samples} "
+        "predicted classes of the calibration data. `preserve_accuracy=True` "
+        "refuses such maps, and `preserve_accuracy=False` silences this.",
+        stacklevel=4,
+    )
 
 
 def warn_if_ece_rose(layer, found, noise):

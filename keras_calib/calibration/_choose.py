@@ -1,47 +1,80 @@
-"""`method="auto"`: choose a map by cross-validated likelihood.
+"""`method="auto"`: a map, or a mixture of maps, chosen by held-out likelihood.
 
-A map replaces temperature scaling only if its cross-validated NLL is lower by
-more than two standard errors of the difference. One is not enough, because the
-best of many maps is often best by chance.
+Every candidate gives each calibration sample a probability of its label, fitted
+to the other folds. A candidate's weight is how often it would win if other
+samples had been drawn: the samples get weights from a flat Dirichlet
+distribution (the Bayesian bootstrap), the candidates' log-likelihoods of all
+samples then become probabilities, and these are averaged over many draws. The
+smallest of several cross-validated losses is often the smallest by luck; the
+average knows. One map is the one with the largest weight.
 """
 
+import dataclasses
+import time
 import warnings
 
 import numpy as np
 
-from keras_calib.calibration._methods import METHODS
+from keras_calib.calibration._held_out import adapt
+from keras_calib.calibration._held_out import folds
+from keras_calib.calibration._held_out import groups_from_zero
+from keras_calib.calibration._held_out import held_out_losses
+from keras_calib.calibration._held_out import losses_of_folds
+from keras_calib.calibration._held_out import losses_of_model
+from keras_calib.calibration._held_out import standard_error
+from keras_calib.calibration._held_out import subsample
 from keras_calib.calibration._methods import as_map
-from keras_calib.inputs import arrays
-from keras_calib.inputs.arrays import as_array
-from keras_calib.layers._base import CalibrationLayer
+from keras_calib.calibration._methods import is_affine
+from keras_calib.keras_graph.head import free_name
+from keras_calib.layers import CalibrationMixture
 
 NUM_FOLDS = 5
-NUM_ERRORS = 2
+NUM_DRAWS = 200
 # More calibration samples do not change which map is best.
 MAX_SAMPLES = 20_000
+# Weights below are left out of a mixture.
+LEAST_WEIGHT = 0.01
 # With more classes, a fit of these takes too long.
-SLOW = ("matrix", "dirichlet", "parameterized_temperature")
+SLOW = ("matrix", "parameterized_temperature")
 MAX_CLASSES = 100
-BINARY = ("temperature", "platt", "beta")
-OTHERS = tuple(
-    name for name in METHODS if name not in ("platt", "beta", "histogram")
+UNCHANGED = "no_calibration"
+# In the order of their cost; the matrix contains vector, class-wise and
+# bias-corrected temperatures.
+CANDIDATES = (
+    *(UNCHANGED, "temperature", "spline", "isotonic_per_class"),
+    *("vector", "matrix", "order_preserving", "parameterized_temperature"),
 )
+BINARY = (UNCHANGED, "temperature", "platt", "beta", "quadratic", "spline")
+AFFINE = (UNCHANGED, "temperature", "platt", "vector", "matrix")
 
 
-def choose(rows, class_loss_scaling=None, *, seed=0, affine=False):
-    """Choose a map by cross-validation.
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What `choose` found.
+
+    Attributes:
+        weights: dict from the name of a method to its weight, the largest
+            first; they sum to 1.
+        trials: what each candidate scored, see `CalibrationRecord`.
+    """
+
+    weights: dict[str, float]
+    trials: dict[str, dict]
+
+    @property
+    def best(self):
+        return next(iter(self.weights))
+
+
+def choose(rows, options):
+    """Compare candidates on held-out samples.
 
     Args:
         rows: `CalibrationRows`, one row per sample.
-        class_loss_scaling: see `CalibrationLayer.adapt`.
-        seed: int, seed of the folds.
-        affine: whether to try only maps that can be fused into a layer.
+        options: `Options`.
 
     Returns:
-        name: the method's name.
-        trials: dict from name to `{"nll": ..., "standard_error": ...}`, the
-            cross-validated NLL and the standard error of its difference to
-            that of temperature scaling; or `{"skipped": reason}`.
+        `Choice`.
 
     Raises:
         ValueError: if there are fewer samples than folds, or temperature
@@ -52,134 +85,128 @@ def choose(rows, class_loss_scaling=None, *, seed=0, affine=False):
             '`method="auto"` compares maps on samples of one class each. '
             "Received: soft labels. Pass class ids, or name a method."
         )
-    rows = _subsample(rows, seed)
-    num_units = rows.logits.shape[-1]
-    if len(rows.labels) < NUM_FOLDS:
+    rows = subsample(rows, MAX_SAMPLES, options.seed)
+    fold = folds(rows, NUM_FOLDS, options.seed)
+    if fold is None:
+        kind = "sample" if rows.group is None else "group of samples"
         raise ValueError(
-            f'`method="auto"` needs a sample for each of {NUM_FOLDS} folds. '
+            f'`method="auto"` needs a {kind} for each of {NUM_FOLDS} folds. '
             f"Received: {len(rows.labels)} calibration samples. Use more, or "
             "name a method."
         )
-    fold = _folds(rows.labels, seed)
-    names = [
-        name
-        for name in (BINARY if num_units == 1 else OTHERS)
-        if not affine or is_affine(as_map(name, affine=True))
-    ]
     trials, losses = {}, {}
-    for name in names:
-        reason = _reason_to_skip(name, max(2, num_units))
+    for name in _candidates(rows.logits.shape[-1], options):
+        begin = time.perf_counter()
+        reason = _reason_to_skip(name, rows, options)
         if reason is None:
             try:
-                losses[name] = _cross_validate(
-                    name, rows, fold, class_loss_scaling, affine
-                )
-            except ValueError as error:
+                losses[name] = _losses(name, rows, fold, options)
+            except (ArithmeticError, ValueError) as error:
                 if name == "temperature":
                     raise  # all others are compared with it
                 reason = str(error)
         if reason is not None:
             trials[name] = {"skipped": reason}
             continue
-        difference = losses[name] - losses["temperature"]
         trials[name] = {
             "nll": float(np.average(losses[name], weights=rows.weight)),
-            "standard_error": _standard_error(difference, rows.weight),
+            "seconds": round(time.perf_counter() - begin, 3),
         }
-    plain = trials["temperature"]["nll"]
-    better = [
+    weights = bootstrap_weights(losses, rows, options.seed)
+    for name, weight in weights.items():
+        trials[name]["weight"] = weight
+        trials[name]["standard_error"] = standard_error(
+            losses[name] - losses["temperature"], rows
+        )
+    order = sorted(weights, key=lambda name: -weights[name])
+    return Choice({name: weights[name] for name in order}, trials)
+
+
+def mixture_of(choice, network, options):
+    """The candidates whose weights are worth a map, still to be fitted."""
+    kept = {
+        name: weight
+        for name, weight in choice.weights.items()
+        if weight >= LEAST_WEIGHT
+    }
+    maps = [as_map(name, affine=options.affine) for name in kept]
+    name = free_name(network, "mixture")
+    return CalibrationMixture(maps=maps, weights=[*kept.values()], name=name)
+
+
+def bootstrap_weights(losses, rows, seed=0):
+    """Mean posterior probability of each candidate over redrawn samples.
+
+        weight_m = mean_d  exp(-sum_n v_dn loss_mn) / sum_m' exp(...)
+
+    with `v_d` from `Dirichlet(1, ..., 1)`, times sample weights, brought to the
+    sum `n`. Groups are redrawn as a whole.
+
+    Args:
+        losses: dict from name to held-out losses, `(n,)`.
+        rows: `CalibrationRows`.
+        seed: int.
+
+    Returns:
+        dict from name to weight; 0 where a loss is not finite.
+    """
+    names = [name for name, loss in losses.items() if np.isfinite(loss).all()]
+    table = np.stack([losses[name] for name in names], axis=1)
+    if rows.weight is not None:
+        table = table * rows.weight[:, None]
+    unit = groups_from_zero(rows)
+    sums = np.stack([np.bincount(unit, column) for column in table.T], axis=1)
+    drawn = np.random.default_rng(seed).exponential(size=(NUM_DRAWS, len(sums)))
+    drawn *= len(sums) / drawn.sum(axis=1, keepdims=True)
+    scores = -drawn @ sums
+    scores -= scores.max(axis=1, keepdims=True)
+    chances = np.exp(scores)
+    chances /= chances.sum(axis=1, keepdims=True)
+    found = dict(zip(names, map(float, chances.mean(axis=0)), strict=True))
+    return {name: found.get(name, 0.0) for name in losses}
+
+
+def _candidates(num_units, options):
+    names = BINARY if num_units <= 2 else CANDIDATES
+    if options.affine:
+        names = [name for name in AFFINE if num_units <= 2 or name != "platt"]
+    return [
         name
-        for name, loss in losses.items()
-        if plain - trials[name]["nll"]
-        > NUM_ERRORS * trials[name]["standard_error"]
-        and np.isfinite(loss).all()
+        for name in names
+        if name == UNCHANGED
+        or (
+            (not options.affine or is_affine(as_map(name, affine=True)))
+            and (
+                not options.preserve_accuracy or as_map(name).preserves_accuracy
+            )
+        )
     ]
-    best = min(
-        better, key=lambda name: trials[name]["nll"], default="temperature"
-    )
-    return best, trials
 
 
-def _subsample(rows, seed):
-    if len(rows.labels) <= MAX_SAMPLES:
-        return rows
-    rng = np.random.default_rng(seed)
-    keep = rng.choice(len(rows.labels), MAX_SAMPLES, replace=False)
-    keep.sort()  # a memory map is read from front to back
-    return rows.part(keep)
-
-
-def _folds(labels, seed):
-    """Number of the fold of each sample; classes are spread evenly."""
-    order = np.random.default_rng(seed).permutation(len(labels))
-    order = order[np.argsort(labels[order], kind="stable")]
-    fold = np.empty(len(labels), "int32")
-    fold[order] = np.arange(len(labels)) % NUM_FOLDS
-    return fold
-
-
-def _reason_to_skip(name, num_classes):
+def _reason_to_skip(name, rows, options):
+    num_classes = max(2, rows.logits.shape[-1])
     if name in SLOW and num_classes > MAX_CLASSES:
         return f"more than {MAX_CLASSES} classes"
+    if name == "vector" and num_classes <= MAX_CLASSES:
+        if not options.preserve_accuracy:
+            return "part of the matrix"
+    if name not in (UNCHANGED, "temperature") and options.seconds_left() <= 0:
+        return "max_seconds"
     return None
 
 
-def _cross_validate(name, rows, fold, class_loss_scaling, affine):
-    """`-log p_y` of each sample, from a map fitted to the other folds."""
-    losses = np.empty(len(rows.labels))
-    for i in range(NUM_FOLDS):
-        outside = fold == i
-        layer = as_map(name, affine=affine)
-        with warnings.catch_warnings():
-            # Warnings about one fold do not concern the user.
-            warnings.simplefilter("ignore")
-            layer.adapt_to_rows(
-                rows.part(~outside), class_loss_scaling=class_loss_scaling
-            )
-        z = as_array(layer(rows.logits[outside])).astype("float64")
-        losses[outside], _ = losses_and_probabilities(z, rows.labels[outside])
-    return losses
-
-
-def _standard_error(difference, weight):
-    """`sqrt(sum_n w_n^2 (d_n - mean d)^2)`, the weights `w_n` sum to one."""
-    if weight is None:
-        weight = np.ones(len(difference))
-    weight = weight / weight.sum()
-    deviation = difference - weight @ difference
-    return float(np.sqrt((weight**2) @ deviation**2))
-
-
-def samples_needed(layer, num_classes):
-    """Ten samples for each parameter that a map is free to choose.
-
-    0 for a map that few samples leave near temperature scaling, and for one
-    that declares no number of parameters.
-    """
-    for name in ("regularization", "shrinkage"):
-        if getattr(layer, name, None) == "auto":
-            return 0
-    try:
-        return 10 * layer.degrees_of_freedom(num_classes)
-    except NotImplementedError:
-        return 0
-
-
-def is_affine(layer):
-    """Whether a map with these arguments can be fused into a layer."""
-    if type(layer).as_affine is CalibrationLayer.as_affine:
-        return False
-    try:
-        fresh = type(layer).from_config(layer.get_config())
-        fresh.build((None, 2))
-    except (TypeError, ValueError, NotImplementedError):
-        return True  # the fit will show it
-    return fresh.as_affine(2) is not None
-
-
-def losses_and_probabilities(logits, labels):
-    """`-log p_y` of each row, in nats, and `p`; one column is a sigmoid."""
-    if logits.shape[-1] == 1:
-        logits = arrays.two_classes(logits)
-    log_p = arrays.log_softmax(logits)
-    return -log_p[np.arange(len(log_p)), labels], np.exp(log_p)
+def _losses(name, rows, fold, options):
+    """`-log q_y` of each sample, by maps that were not fitted to it."""
+    if name == UNCHANGED:
+        return losses_of_model(rows)
+    layer = as_map(name, affine=options.affine)
+    scaling = options.class_loss_scaling
+    if scaling is not None or getattr(layer, "shrinkage", None) is None:
+        return held_out_losses(layer, rows, fold, class_loss_scaling=scaling)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        adapt(layer, rows)
+    found = losses_of_folds(layer, rows)
+    if found is None:
+        raise ValueError("It cannot be fitted to four of five folds.")
+    return found[0]

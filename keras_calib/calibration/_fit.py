@@ -1,13 +1,23 @@
 """Fit a map, compare the model with and without it, reject what does harm."""
 
-import warnings
+import dataclasses
+import time
+from typing import Any
 
 import keras
 import numpy as np
 
 from keras_calib.calibration._checks import warn_if_ece_rose
 from keras_calib.calibration._checks import warn_if_few
-from keras_calib.calibration._choose import losses_and_probabilities
+from keras_calib.calibration._checks import warn_if_predictions_changed
+from keras_calib.calibration._checks import warn_of_rejection
+from keras_calib.calibration._guard import MAP
+from keras_calib.calibration._guard import MODEL
+from keras_calib.calibration._guard import TEMPERATURE
+from keras_calib.calibration._guard import Verdict
+from keras_calib.calibration._guard import judge
+from keras_calib.calibration._held_out import adapt
+from keras_calib.calibration._held_out import losses_and_probabilities
 from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._no_calibration import NoCalibration
 from keras_calib.evaluation.confidence_error import expected_calibration_error
@@ -31,20 +41,46 @@ CROSS_ENTROPIES = (
 )
 
 
-def fit(method, network, rows, objective, class_loss_scaling, *, affine=False):
-    """Fit one map.
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What `fit` and `choose` need to know of `calibrate`'s arguments.
+
+    Attributes:
+        objective: an `Objective`, or what stands for one.
+        class_loss_scaling: see `CalibrationLayer.adapt`.
+        affine: whether a new layer should be affine in the logits.
+        unguarded: why the map is not compared on held-out samples; `None` if
+            it is.
+        preserve_accuracy: see `calibrate`.
+        deadline: `time.perf_counter()` when the time is over.
+        seed: int, for folds.
+    """
+
+    objective: Any = "nll"
+    class_loss_scaling: Any = None
+    affine: bool = False
+    unguarded: str | None = None
+    preserve_accuracy: bool | None = None
+    deadline: float = np.inf
+    seed: int = 0
+
+    def seconds_left(self):
+        return self.deadline - time.perf_counter()
+
+
+def fit(method, network, rows, options):
+    """Fit one map, and judge it.
 
     Args:
         method: a name or a layer.
         network: the model that returns the logits; a new layer gets a name
             that is free in it.
         rows: `CalibrationRows`.
-        objective: see `CalibrationLayer.adapt`.
-        class_loss_scaling: see `CalibrationLayer.adapt`.
-        affine: whether a new layer should be affine in the logits.
+        options: `Options`.
 
     Returns:
-        layer: the map, or `NoCalibration` if the map was rejected.
+        layer: the map; temperature scaling where the guard found that better;
+            or `NoCalibration` if the map was rejected.
         record: keys of `CalibrationRecord` that the fit decides.
         accuracy: weighted accuracy of the model, without the map.
 
@@ -52,59 +88,69 @@ def fit(method, network, rows, objective, class_loss_scaling, *, affine=False):
     """
     layer = method
     if not isinstance(method, CalibrationLayer):
-        layer = as_map(method, free_name(network, method), affine=affine)
-    scores, labels, weight = rows.logits, rows.labels, rows.weight
-    num_units = scores.shape[-1]
-    warn_if_few(layer, len(labels), max(2, num_units))
+        layer = as_map(
+            method, free_name(network, method), affine=options.affine
+        )
+    num_units = rows.logits.shape[-1]
+    warn_if_few(layer, len(rows.labels), max(2, num_units))
     old = layer.get_weights() if layer.built else None, layer.record
-    objective = resolve_objective(objective, layer)
+    objective = resolve_objective(options.objective, layer)
+    scaling = options.class_loss_scaling
     try:
-        if type(layer).adapt is CalibrationLayer.adapt:
-            layer.adapt_to_rows(
-                rows,
-                objective=objective,
-                class_loss_scaling=class_loss_scaling,
-            )
-        else:  # a map of the user's
-            layer.adapt(
-                scores,
-                labels,
-                weight,
-                objective=objective,
-                class_loss_scaling=class_loss_scaling,
-            )
-        found = before_and_after(layer, scores, labels, weight)
+        begin = time.perf_counter()
+        adapt(layer, rows, objective=objective, class_loss_scaling=scaling)
+        taken = time.perf_counter() - begin
+        found = before_and_after(layer, rows)
+        worse = is_worse(layer, objective, scaling, found)
+        if worse:
+            verdict = Verdict(returned=MODEL)
+        elif not _fits_likelihood(objective, scaling):
+            verdict = Verdict(skipped="not fitted by likelihood")
+        else:
+            verdict = _judge(layer, rows, options, taken)
     except BaseException:
         _restore(layer, old, num_units)
         raise
+    name = method if isinstance(method, str) else type(layer).__name__
     fitted = dict(layer.record or {})
-    record = {
-        "method": method if isinstance(method, str) else type(layer).__name__,
-        "objective": objective.title,
-        "objective_arguments": objective.arguments(),
-        "class_loss_scaling": getattr(
-            class_loss_scaling, "normalization", class_loss_scaling
-        ),
-        "num_samples": rows.num_samples,
-        "num_classes": max(2, num_units),
-        "rejected": is_worse(layer, objective, class_loss_scaling, found),
-        "fitted": fitted,
-    }
-    if record["rejected"]:
-        warnings.warn(
-            f"{type(layer).__name__} made the model worse on the calibration "
-            f"data and was rejected: NLL {found['nll_before']:.4g} before, "
-            f"{found['nll_after']:.4g} after; ECE {found['ece_before']:.4g} "
-            f"before, {found['ece_after']:.4g} after.",
-            stacklevel=3,
-        )
+    if worse or verdict.returned != MAP:
+        warn_of_rejection(layer, found, verdict)
         _restore(layer, old, num_units)
         layer = NoCalibration(name=free_name(network, "no_calibration"))
-    noise = found.pop("ece_noise")
-    if not record["rejected"]:
+    if verdict.returned == TEMPERATURE:
+        name = "temperature"
+        layer = as_map(name, free_name(network, name))
+        adapt(layer, rows)
+        fitted = dict(layer.record)
+        found = before_and_after(layer, rows)
+    noise, accuracy, changed = map(
+        found.pop, ("ece_noise", "accuracy", "num_changed")
+    )
+    rejected = verdict.returned == MODEL
+    if not rejected:
         warn_if_ece_rose(layer, found, noise)
-    accuracy = found.pop("accuracy")
-    return layer, {**record, **found}, accuracy
+        if options.preserve_accuracy is None:
+            warn_if_predictions_changed(layer, changed, len(rows.labels))
+    record = {
+        "method": name,
+        "objective": objective.title,
+        "objective_arguments": objective.arguments(),
+        "class_loss_scaling": getattr(scaling, "normalization", scaling),
+        "num_samples": rows.num_samples,
+        "num_classes": max(2, num_units),
+        "rejected": rejected,
+        "guard": None if worse else verdict.to_dict(),
+        "fitted": fitted,
+        **found,
+    }
+    return layer, record, accuracy
+
+
+def _judge(layer, rows, options, taken):
+    if options.unguarded:
+        return Verdict(skipped=options.unguarded)
+    left = options.seconds_left()
+    return judge(layer, rows, seconds=left, taken=taken)
 
 
 def is_worse(layer, objective, class_loss_scaling, found):
@@ -123,10 +169,15 @@ def is_worse(layer, objective, class_loss_scaling, found):
     ece = found["ece_after"] > found["ece_before"] + ROUNDING
     if _is_calibration_error(objective):
         return ece
-    plain = class_loss_scaling is None and _is_likelihood(objective)
+    plain = _fits_likelihood(objective, class_loss_scaling)
     if plain and layer.fitted_by == "likelihood":
         return nll
     return nll and ece
+
+
+def _fits_likelihood(objective, class_loss_scaling):
+    """Whether the objective is the plain negative log-likelihood."""
+    return class_loss_scaling is None and _is_likelihood(objective)
 
 
 def _is_calibration_error(objective):
@@ -154,14 +205,17 @@ def _restore(layer, old, num_units):
     layer.record = record
 
 
-def before_and_after(layer, scores, labels, weight):
+def before_and_after(layer, rows):
     """NLL, ECE and accuracy on the calibration data, without and with a map.
 
     `ece_noise` is the ECE that the model with the map would have on average if
-    it were perfectly calibrated.
+    it were perfectly calibrated; `num_changed` is the number of predictions
+    that the map changes.
     """
+    scores, labels, weight = rows.logits, rows.labels, rows.weight
     found = {"ece_num_bins": NUM_BINS}
-    for moment, apply in (("after", layer), ("before", None)):
+    predicted = np.empty((2, len(labels)), "int32")
+    for k, (moment, apply) in enumerate((("after", layer), ("before", None))):
         confidence = np.empty(len(labels), "float32")
         correct, losses = np.empty((2, len(labels)))
         for part in row_blocks(*scores.shape, TENSOR_BLOCK):
@@ -172,6 +226,7 @@ def before_and_after(layer, scores, labels, weight):
             confidence[part], correct[part] = top_label(
                 labels[part], probabilities
             )
+            predicted[k, part] = probabilities.argmax(axis=-1)
         found[f"nll_{moment}"] = float(np.average(losses, weights=weight))
         found[f"ece_{moment}"] = expected_calibration_error(
             confidence, correct, NUM_BINS, weights=weight
@@ -180,6 +235,7 @@ def before_and_after(layer, scores, labels, weight):
             found["ece_noise"] = _noise(confidence, weight)
     # `correct` is now that of the network without the map.
     found["accuracy"] = float(np.average(correct, weights=weight))
+    found["num_changed"] = int((predicted[0] != predicted[1]).sum())
     return found
 
 

@@ -1,6 +1,7 @@
 """The names that `kc.calibrate(method=...)` takes, and the layers they mean."""
 
 from keras_calib import layers
+from keras_calib.calibration._no_calibration import NoCalibration
 from keras_calib.layers._base import CalibrationLayer
 
 METHODS = {
@@ -18,7 +19,12 @@ METHODS = {
     "histogram": "HistogramBinning",
     "beta": "BetaCalibration",
     "platt": "PlattScaling",
+    "quadratic": "QuadraticScaling",
+    "isotonic_per_class": "IsotonicCalibration",
 }
+
+# Arguments of the layers that a method names.
+ARGUMENTS = {"isotonic_per_class": {"per_class": True}}
 
 
 # Arguments with which a map is affine, where it is not by default.
@@ -43,11 +49,42 @@ def as_map(method, name=None, *, affine=False):
     """
     if isinstance(method, CalibrationLayer):
         return method
+    if method == "no_calibration":
+        return NoCalibration(name=name or method)
     if not isinstance(method, str) or method not in METHODS:
         names = ", ".join(f'"{name}"' for name in METHODS)
         raise ValueError(
             f'`method` must be "auto", a layer of `kc.layers`, or one of '
             f"{names}. Received: method={method!r}."
         )
-    arguments = AFFINE.get(method, {}) if affine else {}
+    arguments = dict(ARGUMENTS.get(method, {}))
+    if affine:
+        arguments |= AFFINE.get(method, {})
     return getattr(layers, METHODS[method])(name=name or method, **arguments)
+
+
+def samples_needed(layer, num_classes):
+    """Ten samples for each parameter that a map is free to choose.
+
+    0 for a map that few samples leave near temperature scaling, and for one
+    that declares no number of parameters.
+    """
+    for name in ("regularization", "shrinkage"):
+        if getattr(layer, name, None) == "auto":
+            return 0
+    try:
+        return 10 * layer.degrees_of_freedom(num_classes)
+    except NotImplementedError:
+        return 0
+
+
+def is_affine(layer):
+    """Whether a map with these arguments can be fused into a layer."""
+    if type(layer).as_affine is CalibrationLayer.as_affine:
+        return False
+    try:
+        fresh = type(layer).from_config(layer.get_config())
+        fresh.build((None, 2))
+    except (TypeError, ValueError, NotImplementedError):
+        return True  # the fit will show it
+    return fresh.as_affine(2) is not None

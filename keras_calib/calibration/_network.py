@@ -53,7 +53,7 @@ def _has_fixed_batch(model):
     )
 
 
-def build_graph(model, example):
+def _build_graph(model, example):
     """Call a Sequential model without an `Input`, which builds its graph."""
     if isinstance(model, keras.Sequential) and not endings.has_graph(model):
         model(example)
@@ -72,8 +72,11 @@ def up_to_logits(model, from_logits, fuse, example):
         `Network`.
 
     Raises:
-        ValueError: with `fuse`, if the logits are not found.
+        ValueError: with `fuse`, if the logits are not found; if the model's
+            end cannot be read, or contradicts `from_logits`.
     """
+    _build_graph(model, example)
+    checks.check_ending(model, from_logits)
     if endings.has_graph(model):
         head = find_head(model)
         twin = fuse and (head.activation or from_logits is not False)
@@ -148,7 +151,7 @@ def calibration_rows(network, samples, from_logits, fuse):
         checks.check_probabilities(scores, fuse)
         checks.warn_no_softmax()
         _take_logarithm(scores)
-    rows = checked_rows(scores, samples.labels, samples.weight)
+    rows = checked_rows(scores, samples.labels, samples.weight, samples.group)
     return rows, source
 
 

@@ -25,5 +25,8 @@ class NoCalibration(CalibrationLayer):
     def as_affine(self, num_classes):
         return np.array(1.0), np.zeros(num_classes)
 
+    def solve(self, logits, labels, weights, objective):
+        return {}, {}
+
     def call(self, logits):
         return logits

@@ -26,6 +26,11 @@ class CalibrationRecord:
         num_classes: number of classes; 2 for one sigmoid unit.
         rejected: whether the fitted map made the model worse, so that the new
             model predicts what the old one predicts.
+        guard: what was found on samples left out of the fit: `returned`
+            (`"map"`, `"temperature_scaling"` or `"no_calibration"`),
+            `held_out_nll` of each of the three, and whether folds or evidence
+            judged the map (`by`); or why nothing was compared (`skipped`);
+            `None` if the calibration data alone rejected the map.
         logits_source: `"logits"`, `"before softmax"`, `"before sigmoid"` or
             `"log of probabilities"`.
         nll_before: NLL of the model.
@@ -35,19 +40,22 @@ class CalibrationRecord:
         ece_num_bins: number of bins of equal width of both ECEs.
         fingerprint: hash of the inputs, which does not depend on their order.
         keras_calib_version: version of the library that wrote the record.
-        trials: for `method="auto"` only: what each map scored, see `choose`.
+        trials: for `method="auto"` only: for each candidate its held-out
+            `nll`, `seconds`, `weight` and the `standard_error` of the
+            difference to temperature scaling; or why it was `skipped`.
         fitted: what the map's `solve` found; its keys stand beside the others.
 
             - `temperature`, `temperature_quartiles`, `mixture`, `slope`,
-              `slopes`, `negative_scales`, `intercept`, `a`, `b`, `c`,
-              `margin`: parameters;
+              `slopes`, `negative_scales`, `intercept`, `curvature`, `a`, `b`,
+              `c`, `margin`: parameters;
             - `num_bins`, `num_knots`, `num_levels`, `per_class`, `family`,
               `smooth_targets`: settings;
-            - `temperature_scaling_probability`, `scale_width`, `bias_width`,
-              `matrix_width`, `dispersion`: what `regularization="auto"` found,
-              see `solvers.evidence.Average`;
+            - `temperature_scaling_probability`, `log_evidence`, `scale_width`,
+              `bias_width`, `matrix_width`, `dispersion`: what
+              `regularization="auto"` found, see `solvers.evidence.Average`;
             - `mixture_weight`: that of the map beside temperature scaling,
-              with `shrinkage="auto"`;
+              with `shrinkage="auto"`; `mixture_weights`: of each map, with
+              `mixture=True`, and `maps`: what each map's fit found;
             - `stop_reason`, `iterations`, `largest_gradient`,
               `objective_value`: how the solver ended;
             - `absent_classes`, `num_absent_classes`: classes without a sample;
@@ -63,6 +71,7 @@ class CalibrationRecord:
     num_samples: int
     num_classes: int
     rejected: bool
+    guard: dict[str, Any] | None
     logits_source: str
     nll_before: float
     nll_after: float

@@ -20,6 +20,7 @@ from keras_calib.data.batches import join_labels
 from keras_calib.data.predict import outputs_and_mask
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.calibration_rows import group_of_rows
 from keras_calib.inputs.predictions import as_samples
 from keras_calib.inputs.predictions import relative_weights
 
@@ -38,6 +39,7 @@ class Samples:
         weight: `None`, or float64 with sum `n`, `(n,)`.
         one_hot: whether the labels were passed in as one-hot rows.
         fingerprint: a hash of the inputs that does not depend on their order.
+        group: see `CalibrationRows`.
     """
 
     scores: np.ndarray
@@ -45,10 +47,13 @@ class Samples:
     weight: np.ndarray | None
     one_hot: bool
     fingerprint: str
+    group: np.ndarray | None
 
 
 @contextlib.contextmanager
-def collect(network, data, ignore_class=None, verbose=0, *, spill=None):
+def collect(
+    network, data, ignore_class=None, verbose=0, *, groups=None, spill=None
+):
     """Run a network once over batches, and keep the rows that are used.
 
     Elements that Keras masks are ignored.
@@ -58,6 +63,8 @@ def collect(network, data, ignore_class=None, verbose=0, *, spill=None):
         data: `Batches`.
         ignore_class: samples with this label are ignored.
         verbose: 0 for silence, else a progress bar.
+        groups: `None`, or the id of the group of each sample, in the order of
+            the data.
         spill: bytes of outputs above which they go to a temporary file;
             defaults to 1 GiB.
 
@@ -71,8 +78,8 @@ def collect(network, data, ignore_class=None, verbose=0, *, spill=None):
     bar = (
         keras.utils.Progbar(data.total, unit_name="batch") if verbose else None
     )
-    labels, weights, hashes = [], [], []
-    one_hot, step = False, 0
+    labels, weights, samples, hashes = [], [], [], []
+    one_hot, step, num_samples = False, 0, 0
     with _Store(SPILL if spill is None else spill) as store:
         for step, (x, y, weight) in enumerate(data, start=1):
             x = for_model(x)
@@ -82,9 +89,12 @@ def collect(network, data, ignore_class=None, verbose=0, *, spill=None):
             y = as_array(y)
             hashes.append(_hashes(x, len(y)))
             one_hot = scores.ndim == y.ndim and y.shape[-1] > 1
-            scores, y, weight = as_samples(
+            scores, y, weight, unit, units = as_samples(
                 scores, y, weight, ignore_class, mask
             )
+            unit = np.arange(units) if unit is None else unit
+            samples.append(num_samples + unit)
+            num_samples += units
             if len(y):
                 store.append(scores)
                 labels.append(y)
@@ -105,6 +115,7 @@ def collect(network, data, ignore_class=None, verbose=0, *, spill=None):
             relative_weights(np.concatenate(weights)),
             one_hot,
             f"{int(np.concatenate(hashes).sum()):016x}",
+            group_of_rows(np.concatenate(samples), num_samples, groups),
         )
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.predictions import as_samples
 from keras_calib.inputs.predictions import relative_weights
 
@@ -20,12 +21,16 @@ class CalibrationRows:
         labels: int32 class ids, `(n,)`.
         weight: `None` or float64, `(n,)`, with the sum `num_samples`.
         num_samples: the number of samples; soft labels make more rows.
+        group: `None`, or ids of groups that belong together, such as the
+            pixels of an image, int64, `(n,)`. Folds and standard errors keep
+            them together.
     """
 
     logits: np.ndarray
     labels: np.ndarray
     weight: np.ndarray | None
     num_samples: int
+    group: np.ndarray | None = None
 
     def part(self, keep):
         """Some of the rows, by a boolean array or sorted indices, `(n,)`.
@@ -39,10 +44,13 @@ class CalibrationRows:
             labels,
             relative_weights(weight),
             len(labels),
+            None if self.group is None else self.group[keep],
         )
 
 
-def read_rows(logits, labels, sample_weight=None, ignore_class=None):
+def read_rows(
+    logits, labels, sample_weight=None, ignore_class=None, groups=None
+):
     """Read and check calibration data; see `CalibrationLayer.adapt`.
 
     Returns:
@@ -51,12 +59,45 @@ def read_rows(logits, labels, sample_weight=None, ignore_class=None):
     Raises:
         ValueError: for invalid input, or if no sample remains.
     """
+    logits, labels, weight, unit, units = as_samples(
+        logits, labels, sample_weight, ignore_class
+    )
     return checked_rows(
-        *as_samples(logits, labels, sample_weight, ignore_class)
+        logits, labels, weight, group_of_rows(unit, units, groups)
     )
 
 
-def checked_rows(logits, labels, weight=None):
+def group_of_rows(unit, units, groups=None):
+    """The group of each row.
+
+    Args:
+        unit: the sample (index on the first axis) of each row, ascending,
+            `(n,)`, or `None` where each row is a sample.
+        units: how many samples there are.
+        groups: `None`, or the id of the group of each sample, `(units,)`; ids
+            may be numbers or strings.
+
+    Returns:
+        int64, `(n,)`, or `None` where each row is a group of its own. Without
+        `groups`, rows of one sample are a group.
+
+    Raises:
+        ValueError: if `groups` has another shape.
+    """
+    if groups is None:
+        repeats = unit is not None and (unit[1:] == unit[:-1]).any()
+        return unit if repeats else None
+    groups = as_array(groups)
+    if groups.shape != (units,):
+        raise ValueError(
+            "`groups` must have one id per sample (entry of the first axis), "
+            f"shape ({units},). Received: shape {groups.shape}."
+        )
+    ids = np.unique(groups, return_inverse=True)[1].astype("int64")
+    return ids if unit is None else ids[unit]
+
+
+def checked_rows(logits, labels, weight=None, group=None):
     """Check logits of samples that `as_samples` read, and what they stand for.
 
     A soft label becomes a row for each class it holds, with that part of the
@@ -66,6 +107,7 @@ def checked_rows(logits, labels, weight=None):
         logits: float32 or float64, `(n, num_classes)`.
         labels: int32 class ids, `(n,)`, or soft labels, `(n, num_classes)`.
         weight: `None`, or float64, `(n,)`.
+        group: see `CalibrationRows`.
 
     Returns:
         `CalibrationRows`.
@@ -83,19 +125,21 @@ def checked_rows(logits, labels, weight=None):
     rules.check_logits(logits)
     weight = relative_weights(weight)
     if labels.ndim == 2:
-        logits, labels, weight = _row_per_class(logits, labels, weight)
+        index, labels, weight = _row_per_class(labels, weight)
+        logits = logits[index]
+        group = None if group is None else group[index]
     logits = _within_range(logits)
     if logits.shape[1] > 1:
         _refuse_impossible(logits, labels)
-    return CalibrationRows(logits, labels, weight, num_samples)
+    return CalibrationRows(logits, labels, weight, num_samples, group)
 
 
-def _row_per_class(logits, targets, weight):
+def _row_per_class(targets, weight):
     targets = targets / targets.sum(axis=-1, keepdims=True)
     index, labels = np.nonzero(targets)
     fraction = targets[index, labels].astype("float64")
     weight = fraction if weight is None else fraction * weight[index]
-    return logits[index], labels.astype("int32"), weight
+    return index, labels.astype("int32"), weight
 
 
 def _within_range(logits):

@@ -203,14 +203,18 @@ def as_samples(
             sigmoid unit.
         labels: int32, `(n,)`; soft labels as they came, `(n, num_classes)`.
         weight: `None` or float64, `(n,)`.
+        unit: the index on the first axis that each row came from, `(n,)`, or
+            `None` where that is its own.
+        units: how many indices there are.
 
     Raises:
         ValueError: for bad input.
     """
     rows = _read(labels, logits, sample_weight, -1, ignore_class, mask)
+    labels = rows.labels.astype("int32")
     if rows.targets is not None and not is_one_hot(rows.targets):
-        return rows.scores, rows.targets, rows.weight
-    return rows.scores, rows.labels.astype("int32"), rows.weight
+        labels = rows.targets
+    return rows.scores, labels, rows.weight, rows.unit, rows.units
 
 
 def relative_weights(weight):

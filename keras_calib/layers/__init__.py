@@ -5,6 +5,7 @@ from keras_calib.layers._beta_calibration import BetaCalibration
 from keras_calib.layers._bias_corrected_temperature_scaling import (
     BiasCorrectedTemperatureScaling,
 )
+from keras_calib.layers._calibration_mixture import CalibrationMixture
 from keras_calib.layers._class_loss_scaling import ClassLossScaling
 from keras_calib.layers._class_temperature_scaling import (
     ClassTemperatureScaling,
@@ -31,6 +32,7 @@ from keras_calib.layers._parameterized_temperature_scaling import (
     ParameterizedTemperatureScaling,
 )
 from keras_calib.layers._platt_scaling import PlattScaling
+from keras_calib.layers._quadratic_scaling import QuadraticScaling
 from keras_calib.layers._risk_threshold import RiskThreshold
 from keras_calib.layers._spline_calibration import SplineCalibration
 from keras_calib.layers._temperature_scaling import TemperatureScaling
@@ -40,6 +42,7 @@ __all__ = [
     "BetaCalibration",
     "BiasCorrectedTemperatureScaling",
     "CalibrationLayer",
+    "CalibrationMixture",
     "ClassLossScaling",
     "ClassTemperatureScaling",
     "ConformalSets",
@@ -59,6 +62,7 @@ __all__ = [
     "Objective",
     "ParameterizedTemperatureScaling",
     "PlattScaling",
+    "QuadraticScaling",
     "RiskThreshold",
     "SoftBinnedECEObjective",
     "SplineCalibration",

@@ -197,6 +197,7 @@ class AffineCalibration(CalibrationLayer):
             **record,
             "iterations": average.iterations,
             "temperature_scaling_probability": average.plain,
+            "log_evidence": average.log_evidence,
             "scale_width": average.scale_width,
             "bias_width": average.bias_width,
             "matrix_width": average.matrix_width,

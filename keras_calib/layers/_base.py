@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.arrays import log_softmax
 from keras_calib.inputs.arrays import two_classes
 from keras_calib.inputs.calibration_rows import CalibrationRows
 from keras_calib.inputs.calibration_rows import read_rows
@@ -119,6 +120,7 @@ class CalibrationLayer(RecordedLayer):
         objective: str | Objective | keras.losses.Loss = "nll",
         class_loss_scaling: str | ClassLossScaling | None = None,
         ignore_class: int | None = None,
+        groups: ArrayLike | None = None,
     ) -> Self:
         """Fit the layer to calibration data, held out from training.
 
@@ -138,6 +140,10 @@ class CalibrationLayer(RecordedLayer):
                 `"centered"`, or a `ClassLossScaling`, to weight each class's
                 loss by its size relative to the other classes.
             ignore_class: samples with this label are ignored.
+            groups: `None`, or the id of the group of each sample (patient,
+                document), `(n,)`. Maps that learn from folds (`shrinkage=
+                "auto"`) keep groups together; by default the elements of
+                a sample, such as the pixels of an image, are one.
 
         Returns:
             The layer itself.
@@ -150,7 +156,7 @@ class CalibrationLayer(RecordedLayer):
             Training Losses for Post-hoc Calibration", ICML 2023.
         """
         return self.adapt_to_rows(
-            read_rows(logits, labels, sample_weight, ignore_class),
+            read_rows(logits, labels, sample_weight, ignore_class, groups),
             objective=objective,
             class_loss_scaling=class_loss_scaling,
         )
@@ -240,6 +246,32 @@ class CalibrationLayer(RecordedLayer):
             for part in row_blocks(*logits.shape, TENSOR_BLOCK)
         ]
         return float(np.average(np.concatenate(losses), weights=weights))
+
+    def log_q_of_labels(
+        self, logits: np.ndarray, labels: np.ndarray, rows: np.ndarray
+    ) -> np.ndarray:
+        """Log-probabilities that the map gives to the labels of some rows.
+
+        In blocks of one size, because some backends compile for each size.
+
+        Args:
+            logits: `(n, num_classes)`, or one column for a sigmoid unit.
+            labels: int class ids, `(n,)`.
+            rows: int indices, `(m,)`.
+
+        Returns:
+            float64, `(m,)`.
+        """
+        size = 1 << (len(labels) // 5).bit_length()
+        size = min(size, max(1, TENSOR_BLOCK // logits.shape[1]))
+        log_q = np.empty(len(rows))
+        for start in range(0, len(rows), size):
+            block = np.resize(rows[start : start + size], size)
+            scores = _at_least_two(as_array(self(logits[block])))
+            scores = log_softmax(scores, "float64")
+            found = scores[np.arange(size), labels[block]]
+            log_q[start : start + size] = found[: len(rows) - start]
+        return log_q
 
     def _check_finite(self, weights):
         for name, value in weights.items():

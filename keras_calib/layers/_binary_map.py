@@ -25,7 +25,7 @@ class BinaryMap(ShrunkCalibration):
     lower: tuple[float, ...] = ()
     # Whether to fit to Platt's targets rather than 1 and 0.
     smooth_targets = False
-    _caution = 1.0
+    caution = 1.0
 
     def design(self) -> np.ndarray:
         """Maps the fitted parameters to all of them, a matrix."""

@@ -87,7 +87,7 @@ class IntraOrderPreserving(DenseStack):
         "seed",
         "shrinkage",
     )
-    _caution = 1.0
+    caution = 1.0
 
     def __init__(
         self,

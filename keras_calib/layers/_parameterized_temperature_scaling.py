@@ -85,7 +85,7 @@ class ParameterizedTemperatureScaling(DenseStack):
         "shrinkage",
     )
     _rounds = True
-    _caution = 1.0
+    caution = 1.0
 
     def __init__(
         self,

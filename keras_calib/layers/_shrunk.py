@@ -1,7 +1,9 @@
 """The base of the maps that are mixed with temperature scaling."""
 
+import dataclasses
 import warnings
 from typing import Any
+from typing import Self
 
 import numpy as np
 from keras import ops
@@ -9,12 +11,12 @@ from keras import ops
 from keras_calib._typing import Tensor
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.calibration_rows import CalibrationRows
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import on_pairs
 from keras_calib.layers._temperature_scaling import TemperatureScaling
-from keras_calib.solvers.blocks import TENSOR_BLOCK
 from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.shrinkage import NUM_FOLDS
 from keras_calib.solvers.shrinkage import fold_of_rows
@@ -41,8 +43,12 @@ class ShrunkCalibration(CalibrationLayer):
     """
 
     settings: tuple[str, ...] = ("shrinkage",)
+    # What the folds of the last fit showed; `None` where there were none.
+    folds = None
+    # Ids of groups that folds keep together, while a fit runs.
+    _groups = None
     # The prior of the mixture weight is Beta(1, caution).
-    _caution = 4.0
+    caution = 4.0
 
     def __init__(
         self, *, shrinkage: str | None = "auto", **kwargs: Any
@@ -84,12 +90,12 @@ class ShrunkCalibration(CalibrationLayer):
             # Temperature scaling will warn; a fold does not concern the user.
             warnings.simplefilter("ignore")
             found, record = self._solve(*data, objective)
-            plain, rich, reason = self._out_of_fold(*data, objective)
+            folds, reason = self._out_of_fold(*data, objective)
         tempered, known = TemperatureScaling().solve(*data, objective)
         temperature = float(np.exp(tempered["log_temperature"]))
-        c = 0.0
-        if reason is None:
-            c = mixture_weight(plain, rich, weights, self._caution)
+        c, self.folds = 0.0, folds
+        if folds is not None:
+            c = folds.mixture_weight(weights, self.caution)
         record = {
             **record,
             "temperature": temperature,
@@ -101,8 +107,8 @@ class ShrunkCalibration(CalibrationLayer):
             twin._assign(found, logits.shape[1])
             rows = np.arange(len(labels))
             log_q = log_mixture(
-                _tempered(*data[:2], rows, temperature),
-                twin._log_q(*data[:2], rows),
+                tempered_log_q(*data[:2], rows, temperature),
+                twin.log_q_of_labels(*data[:2], rows),
                 c,
             )
             record["nll_before"] = known["nll_before"]
@@ -117,48 +123,68 @@ class ShrunkCalibration(CalibrationLayer):
         """Fit temperature scaling and the map without each fold.
 
         Returns:
-            plain, rich: log-probabilities of the labels, `(n,)`.
+            folds: `Folds`, or `None`.
             reason: `None`, or why there are none.
         """
-        fold, sample = fold_of_rows(logits, weights)
-        if fold.max() < NUM_FOLDS - 1:
-            return None, None, "too few samples"
+        fold, sample = fold_of_rows(logits, weights, self._groups)
+        num_folds = fold.max() + 1
+        if num_folds < (NUM_FOLDS if self._groups is None else 2):
+            return None, "too few samples"
         plain, rich = np.empty((2, len(labels)))
         twin = self._twin()
         try:
-            for number in range(NUM_FOLDS):
+            for number in range(num_folds):
                 rows, part = np.flatnonzero(fold == number), fold != number
                 share = weights[part]
                 share = share * (len(np.unique(sample[part])) / share.sum())
                 data = logits[part], labels[part], share, objective
                 twin._assign(twin.solve(*data)[0], logits.shape[1])
-                rich[rows] = twin._log_q(logits, labels, rows)
+                rich[rows] = twin.log_q_of_labels(logits, labels, rows)
                 tempered, _ = TemperatureScaling().solve(*data)
                 temperature = float(np.exp(tempered["log_temperature"]))
-                plain[rows] = _tempered(logits, labels, rows, temperature)
+                plain[rows] = tempered_log_q(logits, labels, rows, temperature)
         except (ArithmeticError, ValueError, np.linalg.LinAlgError):
-            return None, None, "too few samples"
-        return plain, rich, None
+            return None, "too few samples"
+        return Folds(fold, plain, rich), None
 
-    def _log_q(self, logits, labels, rows):
-        """Log-probabilities of the labels of some rows.
+    def adapt_to_rows(self, rows: CalibrationRows, **options: Any) -> Self:
+        self._groups = rows.group
+        try:
+            return super().adapt_to_rows(rows, **options)
+        finally:
+            self._groups = None
 
-        In blocks of one size, because some backends compile for each size.
-        """
-        size = 1 << (len(labels) // NUM_FOLDS).bit_length()
-        size = min(size, max(1, TENSOR_BLOCK // logits.shape[1]))
-        log_q = np.empty(len(rows))
-        for start in range(0, len(rows), size):
-            block = np.resize(rows[start : start + size], size)
-            scores = arrays.log_softmax(
-                arrays.as_array(self(logits[block])), "float64"
+
+@dataclasses.dataclass(frozen=True)
+class Folds:
+    """Log-probabilities of labels by maps that were not fitted to them.
+
+    Attributes:
+        fold: int, `(n,)`, the fold that was left out.
+        plain: of temperature scaling, `(n,)`.
+        rich: of the map, `(n,)`.
+    """
+
+    fold: np.ndarray
+    plain: np.ndarray
+    rich: np.ndarray
+
+    def mixture_weight(self, weights, caution):
+        return mixture_weight(self.plain, self.rich, weights, caution)
+
+    def mixed(self, weights, caution):
+        """Of the mixture, whose weight each time comes from other folds."""
+        log_q = np.empty(len(self.fold))
+        for number in range(self.fold.max() + 1):
+            rest, rows = self.fold != number, self.fold == number
+            c = mixture_weight(
+                self.plain[rest], self.rich[rest], weights[rest], caution
             )
-            found = scores[np.arange(size), labels[block]]
-            log_q[start : start + size] = found[: len(rows) - start]
+            log_q[rows] = log_mixture(self.plain[rows], self.rich[rows], c)
         return log_q
 
 
-def _tempered(logits, labels, rows, temperature):
+def tempered_log_q(logits, labels, rows, temperature):
     """Log-probabilities of the labels of some rows by temperature scaling."""
     log_p = np.empty(len(rows))
     for block in row_blocks(len(rows), logits.shape[1]):

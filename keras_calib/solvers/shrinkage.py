@@ -48,7 +48,7 @@ def log_mixture(plain, rich, c):
     return np.logaddexp(plain + np.log1p(-c), rich + np.log(c))
 
 
-def fold_of_rows(logits, weights):
+def fold_of_rows(logits, weights, group=None):
     """The fold of each row, at random, with the same result in every call.
 
     Classes are not spread evenly: labels that are held out would then tell how
@@ -61,14 +61,20 @@ def fold_of_rows(logits, weights):
     Args:
         logits: `(n, num_classes)`.
         weights: `(n,)`, with the number of samples as their sum.
+        group: `None`, or the group of each row, int, `(n,)`. A group is in one
+            fold.
 
     Returns:
-        fold: int, `(n,)`, below `NUM_FOLDS`.
+        fold: int, `(n,)`, below `NUM_FOLDS`; there are fewer where there are
+            fewer groups.
         sample: int, `(n,)`, the sample of each row.
     """
     sample = np.arange(len(weights))
     if weights.sum() < len(weights) - 0.5:
         first = np.append(True, (logits[1:] != logits[:-1]).any(axis=1))
         sample = np.cumsum(first) - 1
-    fold = np.arange(sample[-1] + 1) % NUM_FOLDS
-    return np.random.default_rng(0).permutation(fold)[sample], sample
+    unit = sample
+    if group is not None:
+        unit = np.unique(group, return_inverse=True)[1]
+    fold = np.arange(unit.max() + 1) % NUM_FOLDS
+    return np.random.default_rng(0).permutation(fold)[unit], sample

@@ -3,8 +3,11 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib.calibration._choose import bootstrap_weights
 from keras_calib.calibration._choose import choose
-from keras_calib.calibration._choose import losses_and_probabilities
+from keras_calib.calibration._fit import Options
+from keras_calib.calibration._held_out import losses_and_probabilities
+from keras_calib.calibration._held_out import standard_error
 from keras_calib.calibration._methods import as_map
 from keras_calib.inputs import predictions
 from keras_calib.inputs.arrays import as_array
@@ -25,54 +28,142 @@ def generated(shift, num_samples=2000, seed=0):
     return (2 * logits + shift).astype("float32"), labels
 
 
-def test_temperature_unless_another_is_better():
-    name, trials = choose(read_rows(*generated(0.0)))
-    assert name == "temperature"
-    assert set(trials) >= {"vector", "dirichlet", "isotonic"}
-    gain = trials["temperature"]["nll"] - trials["vector"]["nll"]
-    assert gain < 2 * trials["vector"]["standard_error"]
+def test_temperature_is_enough():
+    choice = choose(read_rows(*generated(0.0)), Options())
+    assert choice.best == "temperature"
+    assert set(choice.trials) >= {"no_calibration", "matrix", "spline"}
+    assert sum(choice.weights.values()) == pytest.approx(1)
+    trials = choice.trials
+    gain = trials["temperature"]["nll"] - trials["matrix"]["nll"]
+    assert gain < 2 * trials["matrix"]["standard_error"]
+
+
+def test_a_model_that_is_calibrated_stays():
+    logits, labels = generated(0.0)
+    choice = choose(read_rows(logits / 2, labels), Options())
+    # The other candidates learn that there is nothing to learn.
+    assert choice.weights["no_calibration"] > 0.15
+    nll = choice.trials["no_calibration"]["nll"]
+    assert nll < choice.trials["temperature"]["nll"] + 1e-4
 
 
 def test_a_bias_is_found():
-    logits, labels = generated([3.0, 0.0, -3.0])
-    name, trials = choose(read_rows(logits, labels))
+    choice = choose(read_rows(*generated([3.0, 0.0, -3.0])), Options())
+    trials, name = choice.trials, choice.best
     gain = trials["temperature"]["nll"] - trials[name]["nll"]
     assert gain > 2 * trials[name]["standard_error"] > 0
-    assert trials["bias_corrected_temperature"]["nll"] == pytest.approx(
-        trials["vector"]["nll"], abs=0.01
-    )
-    assert trials[name]["nll"] == min(
+    assert name in ("matrix", "isotonic_per_class")
+    assert trials["matrix"]["nll"] == min(
         trial["nll"] for trial in trials.values() if "nll" in trial
     )
 
 
+def scores(choice):
+    """What was found, without the time that it took."""
+    return choice.weights, {
+        name: {key: trial[key] for key in trial if key != "seconds"}
+        for name, trial in choice.trials.items()
+    }
+
+
 def test_choice_is_deterministic():
-    logits, labels = generated([1.0, 0.0, -1.0], 300)
-    rows = read_rows(logits, labels)
-    assert choose(rows) == choose(rows)
+    rows = read_rows(*generated([1.0, 0.0, -1.0], 300))
+    assert scores(choose(rows, Options())) == scores(choose(rows, Options()))
 
 
 def test_choice_with_weights_of_zero_is_that_without_these_samples():
     logits, labels = generated([1.0, 0.0, -1.0], 300)
     weight = np.ones(300)
     weight[200:] = 0
-    found = choose(read_rows(logits, labels, weight))
-    assert found == choose(read_rows(logits[:200], labels[:200]))
-    assert found != choose(read_rows(logits, labels))
+    found = choose(read_rows(logits, labels, weight), Options())
+    fewer = choose(read_rows(logits[:200], labels[:200]), Options())
+    assert scores(found) == scores(fewer)
+    assert scores(found) != scores(choose(read_rows(logits, labels), Options()))
 
 
 def test_choice_does_not_depend_on_the_scale_of_weights():
     logits, labels = generated([1.0, 0.0, -1.0], 300)
     weight = np.random.default_rng(1).uniform(0.1, 2, 300)
-    name, trials = choose(read_rows(logits, labels, weight))
-    again, scaled = choose(read_rows(logits, labels, 1000 * weight))
-    assert name == again
-    assert set(scaled) == set(trials)
-    for method, trial in trials.items():
-        if "skipped" in trial:
-            assert scaled[method] == trial
-        else:
-            assert scaled[method] == pytest.approx(trial, rel=1e-6)
+    found = choose(read_rows(logits, labels, weight), Options())
+    scaled = choose(read_rows(logits, labels, 1000 * weight), Options())
+    assert found.best == scaled.best
+    for name, weight in found.weights.items():
+        assert scaled.weights[name] == pytest.approx(weight, abs=1e-5)
+        again = scaled.trials[name]["nll"]
+        assert again == pytest.approx(found.trials[name]["nll"], rel=1e-6)
+
+
+def test_bootstrap_weights_by_hand():
+    # Two candidates, of which one is better by d on each sample: every draw
+    # of weights sums to n, so that the weight is 1 / (1 + exp(-n d)).
+    rows = read_rows(*generated(0.0, 10))
+    losses = {"a": np.full(10, 1.0), "b": np.full(10, 1.1)}
+    found = bootstrap_weights(losses, rows)
+    assert found["a"] == pytest.approx(1 / (1 + np.exp(-1.0)))
+    losses["c"] = np.full(10, np.inf)
+    assert bootstrap_weights(losses, rows) == {**found, "c": 0.0}
+
+
+def test_standard_errors_draw_groups_as_a_whole():
+    logits, labels = generated(0.0, 40)
+    d = np.random.default_rng(0).normal(size=10)
+    alone = standard_error(d, read_rows(logits[:10], labels[:10]))
+    assert alone == pytest.approx(d.std() / np.sqrt(10))
+    groups = np.arange(40) // 4
+    rows = read_rows(logits, labels, groups=groups)
+    assert standard_error(np.repeat(d, 4), rows) == pytest.approx(alone)
+    # As if there were more samples, where groups are not known.
+    rows = read_rows(logits, labels)
+    assert standard_error(np.repeat(d, 4), rows) == pytest.approx(alone / 2)
+
+
+def test_no_candidate_but_the_first_begins_when_the_time_is_over():
+    late = Options(deadline=-np.inf)
+    choice = choose(read_rows(*generated([3.0, 0.0, -3.0], 100)), late)
+    assert {*choice.weights} == {"temperature", "no_calibration"}
+    for name in ("matrix", "spline"):
+        assert choice.trials[name] == {"skipped": "max_seconds"}
+
+
+def test_candidates_that_preserve_predictions():
+    options = Options(preserve_accuracy=True)
+    choice = choose(read_rows(*generated([3.0, 0.0, -3.0], 100)), options)
+    assert {*choice.trials} == {
+        *("no_calibration", "temperature", "spline", "order_preserving"),
+        "parameterized_temperature",
+    }
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_mixture_is_the_mean_of_its_maps():
+    logits = X @ KERNEL
+    rng = np.random.default_rng(0)
+    labels = (logits / 3 + rng.gumbel(size=logits.shape)).argmax(-1)
+    model = built(functional(dense("softmax")))
+    calibrated = kc.calibrate(
+        model, X, labels, method="auto", mixture=True, verbose=0
+    )
+    record = kc.calibration_record(calibrated)
+    weights = record["mixture_weights"]
+    assert record["method"] == "CalibrationMixture" and len(weights) > 1
+    assert sum(weights.values()) == pytest.approx(1)
+    parts = [
+        kc.calibrate(
+            model,
+            X,
+            labels,
+            method=as_map(name),
+            guard=False,
+            verbose=0,
+        ).predict(X, verbose=0)
+        for name in weights
+    ]
+    np.testing.assert_allclose(
+        calibrated.predict(X, verbose=0),
+        sum(w * q for w, q in zip(weights.values(), parts, strict=True)),
+        atol=1e-5,
+    )
+    assert record["nll_after"] < record["nll_before"]
 
 
 @pytest.mark.parametrize("method", ["temperature", "auto"])
@@ -94,17 +185,20 @@ def test_data_is_read_once(method, monkeypatch):
 
 def test_rich_maps_are_tried_with_few_samples():
     # Few samples leave their defaults near temperature scaling.
-    _, trials = choose(read_rows(*generated(0.0, 60)))
-    assert not any("skipped" in trial for trial in trials.values())
-    for name in ("vector", "matrix", "dirichlet", "isotonic"):
+    trials = choose(read_rows(*generated(0.0, 60)), Options()).trials
+    assert trials["vector"] == {"skipped": "part of the matrix"}
+    for name in ("matrix", "isotonic_per_class", "spline"):
         harm = trials[name]["nll"] - trials["temperature"]["nll"]
         assert harm < 0.02, name
 
 
 def test_only_affine_maps_fuse():
-    name, trials = choose(read_rows(*generated([3.0, 0.0, -3.0])), affine=True)
-    assert name in ("bias_corrected_temperature", "vector", "matrix")
-    assert "isotonic" not in trials
+    rows = read_rows(*generated([3.0, 0.0, -3.0]))
+    choice = choose(rows, Options(affine=True))
+    assert choice.best == "matrix"
+    assert {*choice.trials} == {
+        *("no_calibration", "temperature", "vector", "matrix")
+    }
 
 
 def test_the_record_tells_what_was_tried():
@@ -117,17 +211,25 @@ def test_the_record_tells_what_was_tried():
             model, X, labels, method="auto", fuse=fuse, verbose=0
         )
         record = kc.calibration_record(calibrated)
-        trial = record["trials"][record["method"]]
-        assert trial["nll"] == pytest.approx(record["nll_after"], rel=0.02)
+        trials = record["trials"]
+        trial = trials[record["method"]]
+        # On the samples of the fit the map looks better than it is.
+        assert record["nll_after"] < trial["nll"] < record["nll_before"]
+        weights = [t.get("weight", 0) for t in trials.values()]
+        assert trial["weight"] == max(weights)
 
 
 def test_two_classes_from_one_unit():
     rng = np.random.default_rng(0)
     logit = rng.normal(size=(1000, 1)).astype("float32") * 4 + 2
     labels = (logit[:, 0] / 4 - 0.5 + rng.logistic(size=1000) > 0).astype(int)
-    name, trials = choose(read_rows(logit, labels))
-    assert name in ("platt", "beta")
-    assert set(trials) == {"temperature", "platt", "beta"}
+    for rows in (logit, np.concatenate([0 * logit, logit], axis=1)):
+        choice = choose(read_rows(rows, labels), Options())
+        assert choice.best in ("platt", "beta", "quadratic")
+        assert {*choice.trials} == {
+            *("no_calibration", "temperature", "platt", "beta", "quadratic"),
+            "spline",
+        }
 
 
 FILES = (
@@ -156,7 +258,7 @@ def test_never_worse_than_temperature(name, num_samples, data_folder):
         out = as_array(layer(logits[test])).astype("float64")
         return losses_and_probabilities(out, labels[test])[0]
 
-    chosen, _ = choose(read_rows(logits[fit], labels[fit]))
+    chosen = choose(read_rows(logits[fit], labels[fit]), Options()).best
     plain = losses("temperature")
     error = plain.std() / np.sqrt(len(plain))
     assert losses(chosen).mean() <= plain.mean() + error

@@ -16,7 +16,7 @@ from tests.calibration.networks import dense
 from tests.calibration.networks import functional
 from tests.helpers import to_numpy
 
-BINARY = ("beta", "platt")
+BINARY = ("beta", "platt", "quadratic")
 AFFINE = (
     "temperature",
     "bias_corrected_temperature",
@@ -42,7 +42,9 @@ def network_and_labels(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_from_network_to_file(method, tmp_path):
     model, labels = network_and_labels(method)
-    calibrated = kc.calibrate(model, X, labels, method=method, verbose=0)
+    calibrated = kc.calibrate(
+        model, X, labels, method=method, guard=False, verbose=0
+    )
     record = kc.calibration_record(calibrated)
     assert record["method"] == method
     assert record["ece_num_bins"] == 15
@@ -85,7 +87,12 @@ def test_per_pixel(method):
     )
     keep = labels.reshape(-1) != 255
     flat = kc.calibrate(
-        built(functional(dense())), X[keep], Y[keep], method=method, verbose=0
+        built(functional(dense())),
+        X[keep],
+        Y[keep],
+        method=method,
+        groups=np.repeat(np.arange(30), 10)[keep],
+        verbose=0,
     )
     np.testing.assert_allclose(
         calibrated.predict(X.reshape(30, 5, 2, 8), verbose=0).reshape(-1, 3),

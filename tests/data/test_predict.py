@@ -193,7 +193,7 @@ def read(weight, mask):
     shape = np.asarray(mask).shape
     logits = np.zeros((*shape, 4))
     logits[..., 0] = np.arange(mask.size).reshape(shape)
-    rows, _, weights = as_samples(
+    rows, _, weights, _, _ = as_samples(
         logits, np.zeros(shape, int), weight, mask=mask
     )
     return weights, rows[:, 0].astype(int)

@@ -53,12 +53,18 @@ MAPS = {
     "histogram equal mass": lambda: layers.HistogramBinning(
         equal_mass=True, shrinkage=None
     ),
+    "mixture": lambda: layers.CalibrationMixture(
+        maps=[layers.TemperatureScaling(), layers.EnsembleTemperatureScaling()],
+        weights=[0.4, 0.6],
+    ),
 }
 BINARY = {
     "beta": layers.BetaCalibration,
     "beta plain": lambda: layers.BetaCalibration(shrinkage=None),
     "platt": layers.PlattScaling,
     "platt plain": lambda: layers.PlattScaling(shrinkage=None),
+    "quadratic": layers.QuadraticScaling,
+    "quadratic plain": lambda: layers.QuadraticScaling(shrinkage=None),
 }
 # Maps whose fit minimises the negative log-likelihood.
 LIKELIHOOD = (
@@ -156,13 +162,20 @@ def test_pixels_void_labels_and_one_hot_rows(name):
     logits, labels = generated(40) if name in MAPS else binary()
     logits, labels = logits[:40].astype("float32"), labels[:40]
     make = {**MAPS, **BINARY}[name]
-    expected = to_numpy(make().adapt(logits, labels)(logits))
+    # The pixels of an image are a group.
+    groups = np.arange(40) // 12
+    flat = make().adapt(logits, labels, groups=groups)
+    expected = to_numpy(flat(logits))
     void = np.append(labels, [255] * 8).reshape(4, 12)
     pixels = np.concatenate([logits, logits[:8]]).reshape(4, 12, -1)
     num_classes = logits.shape[-1]
     for arguments in (
         {"logits": pixels, "labels": void, "ignore_class": 255},
-        {"logits": logits, "labels": np.eye(num_classes)[labels]},
+        {
+            "logits": logits,
+            "labels": np.eye(num_classes)[labels],
+            "groups": groups,
+        },
     ):
         layer = make().adapt(**arguments)
         out = to_numpy(layer(pixels)).reshape(48, -1)[:40]

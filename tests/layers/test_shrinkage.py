@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.calibration._choose import samples_needed
+from keras_calib.calibration._methods import samples_needed
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
 from tests.layers.generated import nll

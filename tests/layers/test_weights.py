@@ -73,9 +73,14 @@ MAPS = {
     "platt hard": lambda: layers.PlattScaling(
         smooth_targets=False, shrinkage=None
     ),
+    "quadratic": layers.QuadraticScaling,
+    "quadratic plain": lambda: layers.QuadraticScaling(shrinkage=None),
 }
 EACH_MAP = pytest.mark.parametrize("name", MAPS)
-BINARY = ("beta", "beta plain", "platt", "platt plain", "platt hard")
+BINARY = (
+    *("beta", "beta plain", "platt", "platt plain", "platt hard"),
+    *("quadratic", "quadratic plain"),
+)
 
 
 def data(name, count=200):

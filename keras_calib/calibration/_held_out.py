@@ -1,0 +1,151 @@
+"""Losses of a map on folds of the calibration data that it was not fitted to.
+
+Rows of a group (the pixels of an image, the visits of a patient) are in one
+fold, and count as one in a standard error: they are alike.
+"""
+
+import warnings
+
+import numpy as np
+
+from keras_calib.inputs.arrays import log_softmax
+from keras_calib.inputs.arrays import two_classes
+from keras_calib.layers._base import CalibrationLayer
+from keras_calib.solvers.blocks import row_blocks
+
+
+def folds(rows, num_folds, seed=0):
+    """Number of the fold of each row, at random.
+
+    Args:
+        rows: `CalibrationRows`.
+        num_folds: int.
+        seed: int.
+
+    Returns:
+        int, `(n,)`; or `None` if there are fewer groups than folds.
+    """
+    unit = groups_from_zero(rows)
+    num_units = int(unit.max()) + 1
+    if num_units < num_folds:
+        return None
+    fold = np.arange(num_units) % num_folds
+    return np.random.default_rng(seed).permutation(fold)[unit]
+
+
+def held_out_losses(layer, rows, fold, **options):
+    """`-log q_y` of each row, by copies of a map fitted to the other folds.
+
+    Args:
+        layer: `CalibrationLayer`, which stays as it is.
+        rows: `CalibrationRows`.
+        fold: from `folds`.
+        **options: `objective` and `class_loss_scaling`, as for `adapt`.
+
+    Returns:
+        float64, `(n,)`, in nats.
+
+    Raises:
+        ValueError: if the map cannot be fitted to some of the folds.
+    """
+    losses = np.empty(len(rows.labels))
+    for number in range(fold.max() + 1):
+        inside = np.flatnonzero(fold != number)
+        outside = np.flatnonzero(fold == number)
+        twin = type(layer).from_config(layer.get_config())
+        with warnings.catch_warnings():
+            # Warnings about one fold do not concern the user.
+            warnings.simplefilter("ignore")
+            adapt(twin, rows.part(inside), **options)
+        losses[outside] = -twin.log_q_of_labels(
+            rows.logits, rows.labels, outside
+        )
+    return losses
+
+
+def adapt(layer, rows, *, objective="nll", class_loss_scaling=None):
+    """Fit a layer to rows, also one whose `adapt` is the user's."""
+    options = dict(objective=objective, class_loss_scaling=class_loss_scaling)
+    if type(layer).adapt is CalibrationLayer.adapt:
+        layer.adapt_to_rows(rows, **options)
+    else:
+        layer.adapt(rows.logits, rows.labels, rows.weight, **options)
+
+
+def losses_of_folds(layer, rows):
+    """Held-out losses that a map's own fit computed.
+
+    Args:
+        layer: a map fitted to `rows`.
+        rows: `CalibrationRows`.
+
+    Returns:
+        Losses of the map and of temperature scaling, `(n,)`; or `None` if the
+        map learns from no folds.
+    """
+    found = getattr(layer, "folds", None)
+    if found is None:
+        return None
+    weight = rows.weight
+    if weight is None:
+        weight = np.ones(len(rows.labels))
+    return -found.mixed(weight, layer.caution), -found.plain
+
+
+def losses_of_model(rows):
+    """`-log p_y` of each row without a map, `(n,)`."""
+    losses = np.empty(len(rows.labels))
+    for part in row_blocks(*rows.logits.shape):
+        losses[part], _ = losses_and_probabilities(
+            rows.logits[part], rows.labels[part]
+        )
+    return losses
+
+
+def losses_and_probabilities(logits, labels):
+    """`-log p_y` of each row, in nats, and `p`; one column is a sigmoid."""
+    if logits.shape[-1] == 1:
+        logits = two_classes(logits)
+    log_p = log_softmax(logits)
+    return -log_p[np.arange(len(log_p)), labels], np.exp(log_p)
+
+
+def standard_error(difference, rows):
+    """Of a mean over rows, where groups are drawn as a whole.
+
+        sqrt(sum_g (sum_{n in g} w_n (d_n - mean d))^2),    sum_n w_n = 1
+
+    Args:
+        difference: `(n,)`.
+        rows: `CalibrationRows`, for weights and groups.
+
+    Returns:
+        float.
+    """
+    weight = rows.weight
+    if weight is None:
+        weight = np.ones(len(difference))
+    weight = weight / weight.sum()
+    deviation = weight * (difference - weight @ difference)
+    sums = np.bincount(groups_from_zero(rows), deviation)
+    return float(np.sqrt(sums @ sums))
+
+
+def groups_from_zero(rows):
+    """The group of each row, from 0 on; without groups the row itself."""
+    if rows.group is None:
+        return np.arange(len(rows.labels))
+    return np.unique(rows.group, return_inverse=True)[1]
+
+
+def subsample(rows, largest, seed=0):
+    """At most `largest` rows, at random.
+
+    A few rows of each group say more than all rows of a few groups.
+    """
+    if len(rows.labels) <= largest:
+        return rows
+    rng = np.random.default_rng(seed)
+    keep = rng.choice(len(rows.labels), largest, replace=False)
+    keep.sort()  # a memory map is read from front to back
+    return rows.part(keep)

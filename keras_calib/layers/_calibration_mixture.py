@@ -1,0 +1,122 @@
+"""A weighted mean of the probabilities of several maps."""
+
+from collections.abc import Sequence
+from typing import Any
+from typing import Self
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_calib._typing import Tensor
+from keras_calib.inputs.calibration_rows import CalibrationRows
+from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._logit_ops import log_softmax
+from keras_calib.layers._logit_ops import on_pairs
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class CalibrationMixture(CalibrationLayer):
+    """Average the probabilities of fitted calibration layers.
+
+        q = sum_m w_m softmax(f_m(z)),    sum_m w_m = 1
+
+    The output is `log q`. `adapt` fits every map by likelihood; the weights
+    stay. `kc.calibrate(method="auto", mixture=True)` chooses maps and weights.
+
+    Args:
+        maps: calibration layers.
+        weights: floats >= 0, one for each map, with a sum above 0.
+        **kwargs: `record`, `name`, `dtype`, `trainable`.
+
+    Raises:
+        ValueError: if there is no map, or the weights do not fit.
+
+    Example:
+        >>> import numpy as np, keras, keras_calib as kc
+        >>> maps = [kc.layers.TemperatureScaling(temperature=t) for t in (1, 2)]
+        >>> layer = kc.layers.CalibrationMixture(maps=maps, weights=[0.5, 0.5])
+        >>> q = keras.ops.exp(layer(np.log([[0.8, 0.2]])))
+        >>> round(float(q[0, 0]), 4)  # the mean of 4 / 5 and 2 / 3
+        0.7333
+    """
+
+    shift_invariant = True
+
+    def __init__(
+        self,
+        *,
+        maps: Sequence[CalibrationLayer],
+        weights: Sequence[float],
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.maps = list(maps)
+        w = np.asarray(weights, "float64")
+        fits = self.maps and w.shape == (len(self.maps),)
+        if not fits or not (w >= 0).all() or not 0 < w.sum() < np.inf:
+            raise ValueError(
+                "A mixture needs maps, and a weight >= 0 for each. Received: "
+                f"{len(self.maps)} maps, weights={weights!r}."
+            )
+        self._weights_of_maps = [float(value) for value in w / w.sum()]
+        self.preserves_accuracy = all(m.preserves_accuracy for m in self.maps)
+        self.binary_only = any(m.binary_only for m in self.maps)
+
+    def build(self, input_shape: tuple) -> None:
+        for layer in self.maps:
+            if not layer.built:
+                layer.build(input_shape)
+        self.built = True
+
+    def call(self, logits: Tensor) -> Tensor:
+        def mix(z):
+            logs = [
+                log_softmax(layer(z)) + np.log(weight)
+                for layer, weight in zip(
+                    self.maps, self._weights_of_maps, strict=True
+                )
+                if weight
+            ]
+            return ops.logsumexp(ops.stack(logs), axis=0)
+
+        return on_pairs(mix, logits)
+
+    def degrees_of_freedom(self, num_classes: int) -> int:
+        return sum(m.degrees_of_freedom(num_classes) for m in self.maps)
+
+    def adapt_to_rows(self, rows: CalibrationRows, **options: Any) -> Self:
+        # All maps or none: they change when the last one is fitted.
+        twins = [type(m).from_config(m.get_config()) for m in self.maps]
+        for twin in twins:
+            twin.adapt_to_rows(rows, **options)
+        self.build(rows.logits.shape)
+        for layer, twin in zip(self.maps, twins, strict=True):
+            layer.set_weights(twin.get_weights())
+        self.record = {
+            "num_samples": rows.num_samples,
+            "maps": {twin.name: twin.record for twin in twins},
+            "mixture_weights": {
+                layer.name: weight
+                for layer, weight in zip(
+                    self.maps, self._weights_of_maps, strict=True
+                )
+            },
+        }
+        return self
+
+    def get_config(self) -> dict:
+        maps = map(keras.saving.serialize_keras_object, self.maps)
+        return {
+            **super().get_config(),
+            # The mixture builds its maps.
+            "maps": [{**m, "build_config": None} for m in maps],
+            "weights": self._weights_of_maps,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict) -> "CalibrationMixture":
+        config = dict(config)
+        deserialize = keras.saving.deserialize_keras_object
+        config["maps"] = [deserialize(layer) for layer in config["maps"]]
+        return cls(**config)

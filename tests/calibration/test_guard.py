@@ -1,0 +1,287 @@
+"""The guard: the best of three on samples that are left out of the fit."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from keras_calib.calibration._guard import judge
+from keras_calib.inputs.calibration_rows import read_rows
+from tests.calibration.networks import X
+from tests.calibration.networks import Y
+from tests.calibration.networks import built
+from tests.calibration.networks import dense
+from tests.calibration.networks import functional
+
+LAYERS = kc.layers
+# The papers' maps, with as many numbers as there are samples.
+PLAIN = {
+    "vector": lambda: LAYERS.VectorScaling(regularization=None),
+    "matrix": lambda: LAYERS.MatrixScaling(regularization=None),
+    "histogram": lambda: LAYERS.HistogramBinning(shrinkage=None),
+}
+
+
+def sampled(num_samples, scale, num_classes=10, seed=0):
+    """Logits that are `scale` times as large as they should be."""
+    rng = np.random.default_rng(seed)
+    logits = 2 * rng.normal(size=(num_samples, num_classes))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(-1)
+    return (scale * logits).astype("float32"), labels
+
+
+def identity(num_classes):
+    return keras.Sequential(
+        [keras.Input((num_classes,)), keras.layers.Identity()]
+    )
+
+
+def nll(model, x, labels):
+    p = model.predict(x, verbose=0)[np.arange(len(labels)), labels]
+    return -np.log(p).mean()
+
+
+@pytest.mark.filterwarnings("ignore:.*(ten samples|classified|stopped)")
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_map_that_does_harm_is_replaced(name):
+    x, y = sampled(100, scale=3.0)
+    model = identity(10)
+    with pytest.warns(UserWarning, match="temperature scaling is used instead"):
+        calibrated = kc.calibrate(
+            model, x, y, method=PLAIN[name](), from_logits=True, verbose=0
+        )
+    record = kc.calibration_record(calibrated)
+    assert record["method"] == "temperature" and not record["rejected"]
+    found = record["guard"]
+    assert found["returned"] == "temperature_scaling" and found["by"] == "folds"
+    held_out = found["held_out_nll"]
+    assert held_out["temperature_scaling"] == min(held_out.values())
+    # What the guard saw is so on fresh data.
+    fresh = sampled(5000, scale=3.0, seed=1)
+    kept = kc.calibrate(
+        model,
+        x,
+        y,
+        method=PLAIN[name](),
+        from_logits=True,
+        guard=False,
+        verbose=0,
+    )
+    assert nll(calibrated, *fresh) < nll(kept, *fresh)
+    plain = kc.calibrate(model, x, y, from_logits=True, verbose=0)
+    assert nll(calibrated, *fresh) == pytest.approx(nll(plain, *fresh))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_calibrated_model_stays_as_it_is():
+    # Chance decides between equals; on the mean it must not do harm.
+    fresh = sampled(20_000, scale=1.0, seed=99)
+    before = nll(identity(10), *softmaxed(fresh))
+    rises, kept = [], 0
+    for seed in range(12):
+        x, y = sampled(100, scale=1.0, seed=seed)
+        calibrated = kc.calibrate(
+            identity(10), x, y, from_logits=True, verbose=0
+        )
+        kept += kc.calibration_record(calibrated)["rejected"]
+        rises.append(nll(calibrated, *fresh) - before)
+    # Without the guard the mean is about 1 / (2 n) = 0.005.
+    assert np.mean(rises) < 0.005
+    assert 3 <= kept <= 12
+
+
+def softmaxed(data):
+    x, y = data
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True), y
+
+
+def test_the_layer_of_the_user_is_as_it_was():
+    x, y = sampled(100, scale=3.0)
+    layer = PLAIN["histogram"]()
+    layer.build((None, 10))
+    weights = layer.get_weights()
+    with pytest.warns(UserWarning, match="was rejected"):
+        kc.calibrate(
+            identity(10), x, y, method=layer, from_logits=True, verbose=0
+        )
+    assert layer.record is None
+    for now, before in zip(layer.get_weights(), weights, strict=True):
+        np.testing.assert_array_equal(now, before)
+
+
+def test_three_folds_by_hand():
+    logits, labels = sampled(60, scale=3.0, num_classes=3)
+    rows = read_rows(logits, labels)
+    found = judge(LAYERS.TemperatureScaling().adapt(logits, labels), rows)
+    fold = np.random.default_rng(0).permutation(np.arange(60) % 3)
+    losses = []
+    for number in range(3):
+        inside, outside = fold != number, fold == number
+        layer = LAYERS.TemperatureScaling().adapt(
+            logits[inside], labels[inside]
+        )
+        z = logits[outside].astype("float64") / layer.temperature
+        z -= np.log(np.exp(z).sum(axis=1, keepdims=True))
+        losses.append(-z[np.arange(len(z)), labels[outside]])
+    expected = np.concatenate(losses).mean()
+    assert found.held_out_nll["temperature_scaling"] == pytest.approx(
+        expected, rel=1e-5
+    )
+    assert found.held_out_nll["map"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_evidence_judges_averages_of_ridge_fits():
+    logits, labels = sampled(300, scale=2.0, num_classes=4)
+    shifted = logits + np.array([2.0, 0, 0, -2.0], "float32")
+    for z in (logits, shifted):
+        layer = LAYERS.VectorScaling().adapt(z, labels)
+        found = judge(layer, read_rows(z, labels))
+        means, gain = found.held_out_nll, layer.record["log_evidence"] / 300
+        assert found.by == "evidence" and found.returned == "map"
+        assert means["temperature_scaling"] - means["map"] == pytest.approx(
+            max(gain, 0.0)
+        )
+    assert gain > 0.1
+    groups = np.arange(300) // 2
+    grouped = judge(layer, read_rows(shifted, labels, groups=groups))
+    assert grouped.by == "folds" and grouped.returned == "map"
+
+
+def test_mixtures_use_the_folds_of_their_fit(monkeypatch):
+    logits, labels = sampled(200, scale=2.0, num_classes=4)
+    layer = LAYERS.SplineCalibration().adapt(logits, labels)
+    fits = []
+    solve = LAYERS.SplineCalibration._solve
+
+    def counting(self, *data):
+        fits.append(len(data[1]))
+        return solve(self, *data)
+
+    monkeypatch.setattr(LAYERS.SplineCalibration, "_solve", counting)
+    found = judge(layer, read_rows(logits, labels))
+    assert not fits
+    plain = -layer.folds.plain.mean()
+    assert found.held_out_nll["temperature_scaling"] == pytest.approx(plain)
+    assert layer.folds.rich.shape == (200,)
+
+
+def test_groups_stay_together():
+    # Each sample ten times: without groups, folds share them, and a map that
+    # learns samples by heart looks good.
+    logits, labels = sampled(30, scale=3.0, num_classes=5)
+    logits, labels = np.repeat(logits, 10, axis=0), np.repeat(labels, 10)
+    logits += np.random.default_rng(0).normal(0, 1e-3, logits.shape)
+    layer = PLAIN["matrix"]()
+    with pytest.warns(UserWarning):
+        layer.adapt(logits, labels)
+    alone = judge(layer, read_rows(logits, labels))
+    groups = np.repeat([f"patient {i}" for i in range(30)], 10)
+    grouped = judge(layer, read_rows(logits, labels, groups=groups))
+    assert alone.held_out_nll["map"] < alone.held_out_nll["no_calibration"]
+    assert grouped.held_out_nll["map"] > grouped.held_out_nll["no_calibration"]
+    assert grouped.returned != "map"
+
+
+def test_elements_of_a_sample_are_a_group():
+    logits, labels = sampled(60, scale=3.0, num_classes=3)
+    images = read_rows(logits.reshape(6, 10, 3), labels.reshape(6, 10))
+    np.testing.assert_array_equal(images.group, np.arange(60) // 10)
+    weight = (np.arange(60) % 2).reshape(6, 10)
+    half = read_rows(logits.reshape(6, 10, 3), labels.reshape(6, 10), weight)
+    np.testing.assert_array_equal(half.group, np.arange(30) // 5)
+    assert read_rows(logits, labels, np.arange(60) % 2).group is None
+    soft = np.full((60, 3), 1 / 3)
+    group = read_rows(logits, soft, groups=np.arange(60) // 2).group
+    np.testing.assert_array_equal(group, np.repeat(np.arange(30), 6))
+    with pytest.raises(ValueError, match=r"shape \(6,\).*shape \(60,\)"):
+        read_rows(
+            logits.reshape(6, 10, 3),
+            labels.reshape(6, 10),
+            groups=np.arange(60),
+        )
+
+
+def test_what_is_not_compared_says_why():
+    logits, labels = sampled(60, scale=3.0, num_classes=3)
+    layer = LAYERS.TemperatureScaling().adapt(logits, labels)
+    assert judge(layer, read_rows(logits[:2], labels[:2])).skipped == (
+        "fewer than 3 samples or groups"
+    )
+    rows = read_rows(logits, labels)
+    late = judge(layer, rows, seconds=0.5, taken=1.0)
+    assert late.to_dict() == {"skipped": "max_seconds"}
+    soft = judge(layer, read_rows(logits, np.full((60, 3), 1 / 3)))
+    assert soft.skipped == "soft labels"
+    model = built(functional(dense("softmax")))
+    for arguments, reason in (
+        ({"guard": False}, "guard=False"),
+        ({"objective": "ece"}, "not fitted by likelihood"),
+        ({"class_loss_scaling": "normal"}, "not fitted by likelihood"),
+    ):
+        record = kc.calibration_record(
+            kc.calibrate(model, X, Y, verbose=0, **arguments)
+        )
+        assert record["guard"] == {"skipped": reason}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_predictions_that_change_are_counted():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(500, 3)).astype("float32") * 2
+    scores = logits + np.array([2.0, 0, -2.0])
+    labels = (scores + rng.gumbel(size=scores.shape)).argmax(-1)
+    data = {"x": logits, "y": labels, "from_logits": True, "verbose": 0}
+    with pytest.warns(UserWarning, match="predicted classes") as raised:
+        calibrated = kc.calibrate(identity(3), method="vector", **data)
+    changed = calibrated.predict(logits, verbose=0).argmax(-1)
+    count = int((changed != logits.argmax(-1)).sum())
+    assert count > 10
+    messages = [str(w.message) for w in raised]
+    assert any(f"changes {count} of 500 " in message for message in messages)
+    with pytest.raises(ValueError, match="can change predicted classes"):
+        kc.calibrate(
+            identity(3), method="vector", preserve_accuracy=True, **data
+        )
+
+
+@pytest.mark.filterwarnings("error:.*predicted classes")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"method": "vector", "preserve_accuracy": False},
+        {"method": "temperature"},
+        {"method": "spline", "preserve_accuracy": True},
+    ],
+)
+def test_no_warning_of_changes(arguments):
+    logits, labels = sampled(200, scale=3.0, num_classes=3)
+    kc.calibrate(
+        identity(3),
+        logits,
+        labels,
+        from_logits=True,
+        verbose=0,
+        guard=False,
+        **arguments,
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"mixture": True}, '`mixture=True` needs `method="auto"`'),
+        (
+            {"mixture": True, "method": "auto", "fuse": True},
+            "cannot be fused",
+        ),
+        ({"max_seconds": -1}, "`max_seconds` must be"),
+        ({"max_seconds": np.nan}, "`max_seconds` must be"),
+        ({"groups": np.zeros(3)}, "`groups` must have one id per sample"),
+    ],
+)
+def test_arguments_that_contradict(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        kc.calibrate(
+            built(functional(dense("softmax"))), X, Y, verbose=0, **arguments
+        )

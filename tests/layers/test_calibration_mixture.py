@@ -1,0 +1,76 @@
+"""The mean of the probabilities of several maps."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from tests.helpers import to_numpy
+from tests.layers.generated import generated
+from tests.layers.generated import softmax
+
+LAYERS = kc.layers
+
+
+def test_a_mean_of_probabilities():
+    logits, labels = generated()
+    maps = [LAYERS.TemperatureScaling(), LAYERS.VectorScaling()]
+    mixture = LAYERS.CalibrationMixture(maps=maps, weights=[1.0, 3.0])
+    mixture.adapt(logits, labels)
+    alone = [LAYERS.TemperatureScaling(), LAYERS.VectorScaling()]
+    parts = [
+        softmax(to_numpy(layer.adapt(logits, labels)(logits)))
+        for layer in alone
+    ]
+    np.testing.assert_allclose(
+        np.exp(to_numpy(mixture(logits))),
+        0.25 * parts[0] + 0.75 * parts[1],
+        atol=1e-6,
+    )
+    assert [*mixture.record["mixture_weights"].values()] == [0.25, 0.75]
+
+
+def test_file(tmp_path):
+    logits, labels = generated()
+    mixture = LAYERS.CalibrationMixture(
+        maps=[LAYERS.SplineCalibration(), LAYERS.MatrixScaling()],
+        weights=[0.5, 0.5],
+    ).adapt(logits, labels)
+    model = keras.Sequential([keras.Input((5,)), mixture])
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    x = logits.astype("float32")
+    np.testing.assert_array_equal(
+        again.predict(x, verbose=0), model.predict(x, verbose=0)
+    )
+    assert again.layers[-1].record == mixture.record
+
+
+def test_all_maps_are_fitted_or_none():
+    logits, labels = generated()
+    good = LAYERS.TemperatureScaling()
+    good.build((None, 5))
+    mixture = LAYERS.CalibrationMixture(
+        maps=[good, LAYERS.BetaCalibration()], weights=[1, 1]
+    )
+    with pytest.raises(ValueError, match="two classes"):
+        mixture.adapt(logits, labels)
+    assert good.temperature == 1.0 and mixture.record is None
+
+
+def test_predictions_stay_where_all_maps_keep_them():
+    keeps = [LAYERS.TemperatureScaling(), LAYERS.SplineCalibration()]
+    assert LAYERS.CalibrationMixture(
+        maps=keeps, weights=[1, 1]
+    ).preserves_accuracy
+    both = [LAYERS.TemperatureScaling(), LAYERS.VectorScaling()]
+    assert not LAYERS.CalibrationMixture(
+        maps=both, weights=[1, 1]
+    ).preserves_accuracy
+
+
+@pytest.mark.parametrize("weights", [[], [1.0], [1.0, -1.0], [0.0, 0.0]])
+def test_weights_that_do_not_fit(weights):
+    maps = [LAYERS.TemperatureScaling(), LAYERS.VectorScaling()]
+    with pytest.raises(ValueError, match="a weight >= 0 for each"):
+        LAYERS.CalibrationMixture(maps=maps, weights=weights)
