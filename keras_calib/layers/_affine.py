@@ -312,9 +312,9 @@ class AffineCalibration(CalibrationLayer):
         warnings.warn(
             "All calibration samples are predicted correctly, so the negative "
             "log-likelihood has no minimum (it falls to 0 with the "
-            "temperature). The smallest allowed temperature, "
-            f"{tempered.temperature:.4g}, is used. Add harder or more "
-            "calibration data.",
+            "temperature). The most probable temperature under the prior "
+            f"log T ~ N(0, 1), {tempered.temperature:.4g}, is used. Add harder "
+            "or more calibration data.",
             stacklevel=5,
         )
         return {

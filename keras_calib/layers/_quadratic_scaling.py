@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arrays import LOWEST
 from keras_calib.layers._binary_map import BinaryMap
 
 
@@ -44,39 +45,57 @@ class QuadraticScaling(BinaryMap):
         without shrinkage and tangents.
     """
 
-    identity = {"slope": 1.0, "intercept": 0.0, "curvature": 0.0}
-    lower = (-float("inf"),) * 3
+    # The curvature in units of the largest log-odds, squared: raw squares
+    # would overflow.
+    identity = {"slope": 1.0, "intercept": 0.0, "scaled_curvature": 0.0}
+    lower = (-np.inf,) * 3
     settings = ("shrinkage",)
 
     def _add_weights(self, num_classes):
         super()._add_weights(num_classes)
-        for name in ("lowest", "highest"):
-            self._add(name, 0.0, trainable=False)
+        for name, value in RANGE.items():
+            self._add(name, value, trainable=False)
 
     def features(self, log_odds: np.ndarray) -> np.ndarray:
-        ones = np.ones_like(log_odds)
-        return np.stack([log_odds, ones, log_odds**2], axis=1)
+        scale, *ends = _scale_and_ends(log_odds)
+        x = np.clip(log_odds, *ends) / scale
+        return np.stack([log_odds, np.ones_like(x), x**2], axis=1)
 
     def transform(self, log_odds: Tensor) -> Tensor:
-        x = ops.clip(log_odds, self.lowest, self.highest)
-        slope = self.slope + 2 * self.curvature * x
-        value = self.intercept + self.slope * x + self.curvature * x**2
-        return value + slope * (log_odds - x)
+        inside = ops.clip(log_odds, self.lowest, self.highest)
+        x, beyond = inside / self.scale, (log_odds - inside) / self.scale
+        # A class that is ruled out stays so, whichever way the tangent falls.
+        beyond = ops.where(ops.abs(log_odds) < RULED_OUT, beyond, 0.0)
+        bend = self.scaled_curvature * (x**2 + 2 * x * beyond)
+        return self.intercept + self.slope * log_odds + bend
 
     def _solve(self, logits, labels, weights, objective):
         found, record = super()._solve(logits, labels, weights, objective)
-        log_odds = logits[:, 1].astype("float64") - logits[:, 0]
-        found["lowest"], found["highest"] = log_odds.min(), log_odds.max()
-        slopes = [
-            found["slope"] + 2 * found["curvature"] * found[end]
-            for end in ("lowest", "highest")
-        ]
-        if min(slopes) < 0 < max(slopes):
-            turn = -found["slope"] / (2 * found["curvature"])
+        logits = np.maximum(np.asarray(logits, "float64"), LOWEST)
+        scale, *ends = _scale_and_ends(logits[:, 1] - logits[:, 0])
+        found |= dict(zip(RANGE, (scale, *ends), strict=True))
+        bend = record.pop("scaled_curvature") / scale
+        record["curvature"] = bend / scale
+        low, high = (found["slope"] + 2 * bend * (e / scale) for e in ends)
+        if low * high < 0:
+            turn = -found["slope"] / (2 * record["curvature"])
             warnings.warn(
                 f"The parabola turns at a log-odds of {turn:.4g}, within those "
-                f"of the calibration data, {found['lowest']:.4g} to "
-                f"{found['highest']:.4g}: the map is not monotone.",
+                f"of the calibration data, {ends[0]:.4g} to {ends[1]:.4g}: the "
+                "map is not monotone.",
                 stacklevel=5,
             )
         return found, record
+
+
+# Variables that the data decide: the unit of the curvature, and the range.
+RANGE = {"scale": 1.0, "lowest": 0.0, "highest": 0.0}
+# Log-odds of a class that is ruled out, or more.
+RULED_OUT = -LOWEST / 4
+
+
+def _scale_and_ends(log_odds):
+    """Of the samples of which no class is ruled out."""
+    x = log_odds[np.abs(log_odds) < RULED_OUT]
+    low, high = (x.min(), x.max()) if len(x) else (0.0, 0.0)
+    return max(-low, high) or 1.0, low, high

@@ -18,8 +18,8 @@ from keras_calib.solvers.temperature_search import search_temperature
 REASONS = {
     "all correct": (
         "every calibration sample is predicted correctly, so the negative "
-        "log-likelihood falls as T goes to 0. Use harder or more calibration "
-        "data."
+        "log-likelihood falls as T goes to 0, and the prior log T ~ N(0, 1) "
+        "decides. Use harder or more calibration data."
     ),
     "chance": (
         "the predictions on the calibration data are no better than chance, "
@@ -43,8 +43,11 @@ class TemperatureScaling(CalibrationLayer):
         mean_i -log softmax(z_i / T)[y_i]
 
     `T` stays in `[0.01, 100]`; a fit that stops at a bound warns and gives the
-    reason. Other objectives are minimized by a search, which for calibration
-    errors stays in `[0.1, 10]` and warns at the ends of the range: with
+    reason. If every sample is predicted correctly, this has no minimum; the
+    prior log T ~ N(0, 1) then decides, with a warning.
+
+    Other objectives are minimized by a search, which for calibration errors
+    stays in `[0.1, 10]` and warns at the ends of the range: with
     `"soft_binned_ece"` this is TS-SB-ECE, with `"ece"` TS-HB-ECE. Predicted
     classes do not change.
 

@@ -28,13 +28,15 @@ class TemperatureFit:
     """The result of `fit_temperature`.
 
     Attributes:
-        temperature: the minimizer, or the bound at which the fit stopped.
+        temperature: the minimizer; or the bound at which the fit stopped; or
+            the most probable one, where all samples are right.
         nll_before: mean negative log-likelihood at temperature 1, in nats.
         nll_after: mean negative log-likelihood at `temperature`, in nats.
-        stop_reason: `None`, or why the temperature is at a bound:
-            `"all correct"`, the NLL falls to 0 as T goes to 0; `"chance"`, it
-            falls as T goes to infinity; `"limit"`, the minimizer lies outside
-            the bounds; `"constant"`, every row of logits is constant.
+        stop_reason: `None`, or why it is not the minimizer:
+            `"all correct"`, the NLL falls to 0 as T goes to 0, and a prior
+            decides; `"chance"`, it falls as T goes to infinity; `"limit"`, the
+            minimizer lies outside the bounds; `"constant"`, every row of
+            logits is constant.
     """
 
     temperature: float
@@ -46,12 +48,17 @@ class TemperatureFit:
 def fit_temperature(logits, labels, weights=None, smoothing=0.0):
     """Minimize `mean(logsumexp(z / T) - z_y / T)` over T.
 
+    Where every sample is predicted correctly, there is no minimum, and any
+    wrong prediction on new data would be certain. Then a prior decides, log T ~
+    N(0, 1): the minimum of `sum(logsumexp(z / T) - z_y / T) + (log T)^2 / 2`.
+
     Args:
         logits: float32 or float64, `(n, num_classes)`, an array or a memory
             map; finite or minus infinity. Sums over samples are float64; sums
             over classes have the dtype of the logits.
         labels: int class ids, `(n,)`.
-        weights: `None`, or weights >= 0, `(n,)`.
+        weights: `None`, or weights >= 0, `(n,)`; their sum is the number of
+            samples in the sum above.
         smoothing: weight of the uniform distribution in the labels:
             `(1 - smoothing) z_y + smoothing mean_k z_k` takes the place of
             `z_y`.
@@ -69,13 +76,13 @@ def fit_temperature(logits, labels, weights=None, smoothing=0.0):
     low, high = -np.log(BOUNDS[1]), -np.log(BOUNDS[0])
     if whole.spread == 0.0:
         return TemperatureFit(1.0, nll, nll, "constant")
-    for at_bound, u, reason in (
-        (whole.shortfall == 0.0, high, "all correct"),
-        (whole.excess >= 0.0, low, "chance"),
-    ):
-        if at_bound:
-            after, *_ = whole.derivatives(u)
-            return TemperatureFit(float(np.exp(-u)), nll, after, reason)
+    if whole.shortfall == 0.0:
+        count = float(len(logits) if weights is None else np.sum(weights))
+        likely = _WithPrior(whole, count)
+        u, _ = _newton(likely, 0.0, None, low, high, tolerance=1e-6)
+        return _stopped(whole, u, nll, "all correct")
+    if whole.excess >= 0.0:
+        return _stopped(whole, low, nll, "chance")
     start = 0.0
     step = logits.size // SUBSAMPLE
     if step > 1:
@@ -86,6 +93,11 @@ def fit_temperature(logits, labels, weights=None, smoothing=0.0):
     tolerance = 1e-4 if logits.dtype == np.float32 else 1e-6
     u, after = _newton(whole, start, known, low, high, tolerance)
     reason = "limit" if u in (low, high) else None
+    return TemperatureFit(float(np.exp(-u)), nll, after, reason)
+
+
+def _stopped(likelihood, u, nll, reason):
+    after, *_ = likelihood.derivatives(u)
     return TemperatureFit(float(np.exp(-u)), nll, after, reason)
 
 
@@ -113,6 +125,19 @@ def _newton(likelihood, u, known, low, high, tolerance):
             return u + step, nll + slope * step + curvature * step**2 / 2
         u = u + step
         known = likelihood.derivatives(u)
+
+
+class _WithPrior:
+    """The likelihood times a standard normal density of `u = -log T`."""
+
+    def __init__(self, likelihood, count):
+        self.likelihood, self.count = likelihood, count
+
+    def derivatives(self, u):
+        """NLL minus the log prior over n, and its first two derivatives."""
+        nll, slope, curvature = self.likelihood.derivatives(u)
+        n = self.count
+        return nll + u**2 / (2 * n), slope + u / n, curvature + 1 / n
 
 
 class _Likelihood:

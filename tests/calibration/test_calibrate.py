@@ -217,13 +217,13 @@ def test_a_layer_of_ones_own():
     assert layer.temperature == pytest.approx(EXPECTED, rel=1e-4)
 
 
-def test_all_correct_stops_at_the_bound_and_says_so():
+def test_all_correct_says_so_and_stays_sane():
     model = built(functional(dense()))
     with pytest.warns(UserWarning, match="predicted correctly"):
         calibrated = kc.calibrate(model, X, LOGITS.argmax(-1), verbose=0)
     record = kc.calibration_record(calibrated)
     assert record["stop_reason"] == "all correct"
-    assert record["temperature"] == pytest.approx(0.01)
+    assert 0.05 < record["temperature"] < 1
 
 
 BAD_INPUT = {

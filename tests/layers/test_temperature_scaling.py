@@ -83,7 +83,8 @@ def test_starts_as_the_identity():
 @pytest.mark.parametrize(
     ("labels", "temperature", "stop_reason", "message"),
     [
-        ([0, 0, 0, 1], 0.01, "all correct", "predicted correctly"),
+        # 4 log(1 + exp(-2 / T)) + (log T)^2 / 2 is smallest there.
+        ([0, 0, 0, 1], 0.615462661, "all correct", "predicted correctly"),
         ([1, 1, 1, 0], 100.0, "chance", "no better than chance"),
         ([0, 1, 1, 1], None, None, None),
     ],
@@ -99,6 +100,25 @@ def test_bounds(labels, temperature, stop_reason, message):
         layer.adapt(LOGITS, labels)
     assert layer.temperature == pytest.approx(temperature, rel=1e-6)
     assert layer.record["stop_reason"] == stop_reason
+
+
+@pytest.mark.parametrize("count", [1, 10, 1000])
+def test_the_prior_of_samples_that_are_all_right(count):
+    logits, _ = generated(count)
+    labels = logits.argmax(axis=1)
+    u = np.linspace(np.log(0.01), np.log(100), 20_001)
+    z = logits - logits.max(axis=1, keepdims=True)
+    nll = [np.log(np.exp(z * np.exp(-t)).sum(axis=1)).sum() for t in u]
+    found = fit_temperature(logits, labels)
+    best = np.exp(u[np.argmin(nll + u**2 / 2)])
+    assert found.temperature == pytest.approx(best, rel=1e-3)
+    # Copies of a sample tell more than a weight, which is relative.
+    twice = fit_temperature(logits, labels, np.full(count, 2.0))
+    assert twice.temperature < found.temperature
+    layer = kc.layers.TemperatureScaling()
+    with pytest.warns(UserWarning, match="the prior"):
+        layer.adapt(logits, labels, np.full(count, 2.0))
+    assert layer.temperature == pytest.approx(found.temperature, rel=1e-6)
 
 
 def test_constant_logits_leave_temperature_one():
