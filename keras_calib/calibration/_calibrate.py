@@ -65,8 +65,9 @@ def calibrate(
     A layer fitted by likelihood is compared with temperature scaling and with
     `model` itself on samples that are left out of the fit (`guard`). The best
     of the three is returned; if it is not the layer, a warning gives the
-    figures. This is an estimate: it makes harm on new data rare and small, and
-    cannot exclude it.
+    figures. `model` must be better by 3 nats in total (odds of 20 to 1),
+    because networks that need no calibration are rare. This is an estimate: it
+    makes harm on new data rare and small, and cannot exclude it.
 
     If the fitted layer increases the error on the calibration data, it is
     rejected with a warning, and the new model predicts what `model` predicts.
@@ -92,7 +93,7 @@ def calibrate(
             `"bias_corrected_temperature"`, `"class_temperature"`,
             `"ensemble_temperature"`, `"parameterized_temperature"`,
             `"vector"`, `"matrix"`, `"dirichlet"`, `"order_preserving"`,
-            `"spline"`, `"isotonic"`, `"isotonic_per_class"`, `"histogram"`,
+            `"structured_matrix"`, `"spline"`, `"isotonic"`, `"histogram"`,
             `"beta"`, `"platt"`, `"quadratic"`; or `"auto"`, which tries
             several and leaving the model as it is, from cheap to costly, and
             takes the one that wins most often on left-out samples that are

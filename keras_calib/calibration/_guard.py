@@ -10,6 +10,12 @@ the mean negative log-likelihood of calibration samples that are left out:
   temperature scaling, the folds of temperature scaling and the log evidence
   `E` of the average against it: NLL = NLL of temperature scaling - E / n.
   Evidence takes rows for independent; with groups there are folds instead.
+
+Few samples often tell nothing about the temperature, and most networks need
+one. So the model as it came must be better by 3 nats in all samples together,
+odds of 20 to 1. Without this, 50 samples of a network that needs a temperature
+of 2 lost 0.01 nats more; with it, a model that is calibrated loses 0.001 more
+at 200 samples.
 """
 
 import dataclasses
@@ -17,6 +23,7 @@ import dataclasses
 import numpy as np
 
 from keras_calib.calibration._held_out import folds
+from keras_calib.calibration._held_out import groups_from_zero
 from keras_calib.calibration._held_out import held_out_losses
 from keras_calib.calibration._held_out import losses_of_folds
 from keras_calib.calibration._held_out import losses_of_model
@@ -27,6 +34,8 @@ from keras_calib.layers._base import ROUNDING
 NUM_FOLDS = 3
 # Elements of logits above which a part of the rows decides.
 MAX_SIZE = 1 << 26
+# Log of the prior odds against a model that needs no calibration.
+PRIOR = 3.0
 MAP, TEMPERATURE = "map", "temperature_scaling"
 MODEL = "no_calibration"
 
@@ -103,12 +112,13 @@ def judge(layer, rows, *, seconds=np.inf, taken=0.0):
         return Verdict(skipped=f"{type(error).__name__}: {error}")
     model = mean(losses_of_model(part))
     means = {MAP: found, TEMPERATURE: plain, MODEL: model}
+    num_units = groups_from_zero(part).max() + 1
+    handicap = {MAP: -ROUNDING, TEMPERATURE: 0.0, MODEL: PRIOR / num_units}
     # Of equals the first; NaN is never best.
     best = min(
         means,
-        key=lambda name: (
-            (np.inf if np.isnan(means[name]) else means[name])
-            - ROUNDING * (name == MAP)
+        key=lambda name: np.nan_to_num(
+            means[name] + handicap[name], nan=np.inf
         ),
     )
     return Verdict(best, means, "evidence" if by_evidence else "folds")

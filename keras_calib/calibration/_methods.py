@@ -20,11 +20,11 @@ METHODS = {
     "beta": "BetaCalibration",
     "platt": "PlattScaling",
     "quadratic": "QuadraticScaling",
-    "isotonic_per_class": "IsotonicCalibration",
+    "structured_matrix": "MatrixScaling",
 }
 
 # Arguments of the layers that a method names.
-ARGUMENTS = {"isotonic_per_class": {"per_class": True}}
+ARGUMENTS = {"structured_matrix": {"regularization": "structured"}}
 
 
 # Arguments with which a map is affine, where it is not by default.

@@ -6,6 +6,7 @@ import keras_calib as kc
 from keras_calib.calibration._choose import bootstrap_weights
 from keras_calib.calibration._choose import choose
 from keras_calib.calibration._fit import Options
+from keras_calib.calibration._guard import PRIOR
 from keras_calib.calibration._held_out import losses_and_probabilities
 from keras_calib.calibration._held_out import standard_error
 from keras_calib.calibration._methods import as_map
@@ -38,13 +39,13 @@ def test_temperature_is_enough():
     assert gain < 2 * trials["matrix"]["standard_error"]
 
 
-def test_a_model_that_is_calibrated_stays():
+def test_a_model_that_is_calibrated():
     logits, labels = generated(0.0)
     choice = choose(read_rows(logits / 2, labels), Options())
-    # The other candidates learn that there is nothing to learn.
-    assert choice.weights["no_calibration"] > 0.15
-    nll = choice.trials["no_calibration"]["nll"]
-    assert nll < choice.trials["temperature"]["nll"] + 1e-4
+    # All candidates learn that there is nothing to learn.
+    nll = [trial["nll"] for trial in choice.trials.values() if "nll" in trial]
+    assert max(nll) - min(nll) < 2e-3
+    assert 0 < choice.weights["no_calibration"] < 0.2
 
 
 def test_a_bias_is_found():
@@ -52,7 +53,7 @@ def test_a_bias_is_found():
     trials, name = choice.trials, choice.best
     gain = trials["temperature"]["nll"] - trials[name]["nll"]
     assert gain > 2 * trials[name]["standard_error"] > 0
-    assert name in ("matrix", "isotonic_per_class")
+    assert name == "matrix"
     assert trials["matrix"]["nll"] == min(
         trial["nll"] for trial in trials.values() if "nll" in trial
     )
@@ -102,6 +103,10 @@ def test_bootstrap_weights_by_hand():
     assert found["a"] == pytest.approx(1 / (1 + np.exp(-1.0)))
     losses["c"] = np.full(10, np.inf)
     assert bootstrap_weights(losses, rows) == {**found, "c": 0.0}
+    # Leaving the model as it is has odds of its own.
+    losses = {"a": np.full(10, 1.0), "no_calibration": np.full(10, 1.0)}
+    found = bootstrap_weights(losses, rows)
+    assert found["a"] == pytest.approx(1 / (1 + np.exp(-PRIOR)))
 
 
 def test_standard_errors_draw_groups_as_a_whole():
@@ -186,8 +191,8 @@ def test_data_is_read_once(method, monkeypatch):
 def test_rich_maps_are_tried_with_few_samples():
     # Few samples leave their defaults near temperature scaling.
     trials = choose(read_rows(*generated(0.0, 60)), Options()).trials
-    assert trials["vector"] == {"skipped": "part of the matrix"}
-    for name in ("matrix", "isotonic_per_class", "spline"):
+    assert not any("skipped" in trial for trial in trials.values())
+    for name in ("matrix", "order_preserving", "spline"):
         harm = trials[name]["nll"] - trials["temperature"]["nll"]
         assert harm < 0.02, name
 
@@ -196,9 +201,7 @@ def test_only_affine_maps_fuse():
     rows = read_rows(*generated([3.0, 0.0, -3.0]))
     choice = choose(rows, Options(affine=True))
     assert choice.best == "matrix"
-    assert {*choice.trials} == {
-        *("no_calibration", "temperature", "vector", "matrix")
-    }
+    assert {*choice.trials} == {*("no_calibration", "temperature", "matrix")}
 
 
 def test_the_record_tells_what_was_tried():
