@@ -8,7 +8,7 @@ brackets, accuracy in percent, on the part of the samples that no map was
 fitted to: means over random splits, and the standard error of the mean ECE.
 A dash stands where a map does not minimize a mean of losses, or not this one.
 
-    python examples/posthoc_table.py predictions.npz --splits 5 --markdown
+    python examples/posthoc_table.py predictions.npz --markdown
 
 Files hold `logits`, or `probabilities` (also called `predictions`), of shape
 `(n, num_classes)`, and `labels` (also called `ground_truth`). Without files,
@@ -37,7 +37,9 @@ MAPS = {
         layers.BiasCorrectedTemperatureScaling, regularization=None
     ),
     "ETS": layers.EnsembleTemperatureScaling,
-    "PTS": layers.ParameterizedTemperatureScaling,
+    "PTS": functools.partial(
+        layers.ParameterizedTemperatureScaling, shrinkage=None
+    ),
     "CTS": functools.partial(
         layers.ClassTemperatureScaling, regularization=None
     ),
@@ -46,11 +48,13 @@ MAPS = {
     "Dirichlet": functools.partial(
         layers.DirichletScaling, regularization="odir"
     ),
-    "IOP": layers.IntraOrderPreserving,
-    "Spline": layers.SplineCalibration,
-    "Isotonic": layers.IsotonicCalibration,
-    "Isotonic per class": lambda: layers.IsotonicCalibration(per_class=True),
-    "Histogram": layers.HistogramBinning,
+    "IOP": functools.partial(layers.IntraOrderPreserving, shrinkage=None),
+    "Spline": functools.partial(layers.SplineCalibration, shrinkage=None),
+    "Isotonic": functools.partial(layers.IsotonicCalibration, shrinkage=None),
+    "Isotonic per class": functools.partial(
+        layers.IsotonicCalibration, per_class=True, shrinkage=None
+    ),
+    "Histogram": functools.partial(layers.HistogramBinning, shrinkage=None),
 }
 OBJECTIVES = {
     "plain": {},
@@ -98,7 +102,7 @@ def measure(logits, labels, layer=None):
     return 100 * ece, 100 * float((logits.argmax(-1) == labels).mean())
 
 
-def compare(logits, labels, names, splits=5, share=0.5, seed=0, log=None):
+def compare(logits, labels, names, splits=20, share=0.5, seed=0, log=None):
     """Fit and measure every map with every objective on every split.
 
     Returns:
@@ -170,7 +174,7 @@ def table(results, markdown=False):
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("files", nargs="*", type=pathlib.Path)
-    parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--splits", type=int, default=20)
     parser.add_argument(
         "--share",
         type=float,

@@ -15,7 +15,8 @@ for n >= 50; above that of the model as it came by more than 0.004, or 0.015; a
 Brier score above that of temperature scaling by more than 0.001 for n >= 200.
 Then, over all files, n and draws that all contestants have: the part of duels
 that each wins, its mean rank, and its processor seconds. With `--peers`, maps
-of probmetrics take part (`pip install keras-calib[peers]`).
+of probmetrics take part (`pip install keras-calib[peers]`); with `--chosen`,
+what `kc.calibrate` returns by default and with `method="auto"`.
 
 Data comes from the folder `$KERAS_CALIB_DATA`. The constants of the maps were
 set on the `development` files; `test` data was opened after that.
@@ -58,6 +59,18 @@ MAPS = (
     "HistogramBinning",
     "ParameterizedTemperatureScaling",
     *BINARY,
+)
+# What `kc.calibrate` returns: temperature scaling or the model as it came; the
+# best of several maps; their mixture.
+CHOSEN = {
+    "calibrate": {},
+    "auto": {"method": "auto"},
+    "auto mixture": {"method": "auto", "mixture": True},
+}
+# The maps whose mixture is compared with the best of them.
+MIXED = (
+    *("none", "TemperatureScaling", "SplineCalibration", "MatrixScaling"),
+    *("IntraOrderPreserving", "ParameterizedTemperatureScaling"),
 )
 PEERS = {
     "probmetrics TS": ("TemperatureScalingCalibrator", {}),
@@ -148,7 +161,21 @@ def fitted(name, plain, logits, labels):
 
         peer, arguments = PEERS[name]
         return posthoc.probmetrics(peer, **arguments)(logits, labels)
-    layer = make(name, plain).adapt(logits, labels)
+    if name in CHOSEN:
+        model = keras.Sequential(
+            [keras.Input(logits.shape[1:]), keras.layers.Identity()]
+        )
+        layer = kc.calibrate(
+            model,
+            logits,
+            labels,
+            from_logits=True,
+            output="logits",
+            verbose=0,
+            **CHOSEN[name],
+        )
+    else:
+        layer = make(name, plain).adapt(logits, labels)
     return lambda z: keras.ops.convert_to_numpy(layer(z))
 
 
@@ -224,6 +251,7 @@ def run(arguments):
 def work(arguments, half, num_classes):
     """What there is to fit: number of samples, draw and map."""
     names = ["none", *(arguments.maps or MAPS)]
+    names += CHOSEN if arguments.chosen else ()
     names += PEERS if arguments.peers else ()
     for n in (n for n in SIZES if n <= half):
         for draw in range(DRAWS if n < half else 1):
@@ -285,6 +313,7 @@ def show(arguments):
     for (file, name, n), count in refused.items():
         print(f"- refused {count} times: {name} on {file}, n = {n}")
     print_ranks(rows)
+    print_regrets(rows)
     if arguments.figure:
         draw_tables(tables, arguments.figure)
 
@@ -296,7 +325,7 @@ def print_ranks(rows):
         if row["map"] != "none" and "nll" in row and row["map"] not in BINARY:
             cells[row["file"], row["n"], row["draw"]][row["map"]] = row
     names = set.intersection(*(set(cell) for cell in cells.values()))
-    names = [name for name in (*MAPS, *PEERS) if name in names]
+    names = [name for name in (*MAPS, *CHOSEN, *PEERS) if name in names]
     print(f"\n{len(cells)} cells; duels won and mean rank, seconds\n")
     print("| map | NLL | rank | Brier | rank | median s |")
     print("|---|---|---|---|---|---|")
@@ -319,6 +348,27 @@ def print_ranks(rows):
         )
 
 
+def print_regrets(rows):
+    """How far `auto` is behind the best of the maps that it chooses from."""
+    cells = collections.defaultdict(lambda: collections.defaultdict(list))
+    for row in rows:
+        if "nll" in row:
+            cells[row["file"], row["n"]][row["map"]].append(row["nll"])
+    for name in ("auto", "auto mixture"):
+        behind = []
+        for cell in cells.values():
+            means = {each: np.mean(values) for each, values in cell.items()}
+            best = min((means[m] for m in MIXED if m in means), default=np.nan)
+            if name in means:
+                behind.append(means[name] - best)
+        if behind:
+            print(
+                f"\n{name}: NLL behind the best of its maps, {len(behind)} "
+                f"cells: {np.mean(behind):+.4f} on average, "
+                f"{np.max(behind):+.4f} at worst"
+            )
+
+
 def limit_of(n, limits):
     return next((most for first, most in limits if n >= first), np.inf)
 
@@ -331,11 +381,11 @@ def print_table(title, found, limits):
         print(f"\n{title}, {file}\n")
         print("| map |", " | ".join(map(str, sizes)), "|")
         print("|---|" + "---|" * len(sizes))
-        for name in (*MAPS, *PEERS):
+        for name in (*MAPS, *CHOSEN, *PEERS):
             texts = []
             for n in sizes:
                 mean, error = found.get((file, name, n), (np.nan, np.nan))
-                if name in MAPS and mean > limit_of(n, limits):
+                if name not in PEERS and mean > limit_of(n, limits):
                     outside.append(
                         f"{title}: {name}, {file}, n = {n}: {mean:+.4f}"
                     )
@@ -356,7 +406,7 @@ def draw_tables(tables, path):
     for axis, (title, (found, _)) in zip(axes, tables.items(), strict=True):
         files = list(dict.fromkeys(file for file, _, _ in found))
         measured = {name for _, name, _ in found}
-        names = [name for name in (*MAPS, *PEERS) if name in measured]
+        names = [n for n in (*MAPS, *CHOSEN, *PEERS) if n in measured]
         columns = [
             (file, n)
             for file in files
@@ -397,6 +447,7 @@ def main():
     command.add_argument("--maps", nargs="*", choices=MAPS)
     command.add_argument("--plain", action="store_true")
     command.add_argument("--peers", action="store_true")
+    command.add_argument("--chosen", action="store_true", help="calibrate()")
     command.set_defaults(call=run)
     command = commands.add_parser("show")
     command.add_argument("results", type=pathlib.Path)

@@ -1,0 +1,54 @@
+"""The benchmark that looks for harm finds it, and only where it is."""
+
+import importlib.util
+import json
+import pathlib
+import re
+import sys
+
+import pytest
+
+from tests.layers.generated import generated
+
+FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location(
+        "no_harm", FOLDER / "no_harm.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def call(script, monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["no_harm.py", *map(str, arguments)])
+    script.main()
+
+
+def test_harm_is_named(script, monkeypatch, tmp_path, capsys):
+    def made(folder):
+        yield "made", *generated(400)
+
+    monkeypatch.setitem(script.SETS, "development", (made,))
+    monkeypatch.setattr(script, "SIZES", (50, 200))
+    monkeypatch.setattr(script, "DRAWS", 2)
+    monkeypatch.setenv("KERAS_CALIB_DATA", str(tmp_path))
+    maps = ("TemperatureScaling", "VectorScaling", "HistogramBinning")
+    for options in ((), ("--plain",)):
+        results = tmp_path / f"rows{len(options)}.jsonl"
+        command = ["run", results, "--maps", *maps, *options]
+        call(script, monkeypatch, *command)
+        lines = results.read_text().splitlines()
+        # Two draws of 50 samples, and one of 200, half of all.
+        assert len(lines) == 3 * (1 + len(maps))
+        call(script, monkeypatch, *command)  # nothing is left to do
+        assert results.read_text().splitlines() == lines
+        rows = [json.loads(line) for line in lines]
+        assert all(0 < row["nll"] < 10 for row in rows)
+        call(script, monkeypatch, "show", results)
+        shown = capsys.readouterr().out
+        outside = int(re.search(r"Outside the limits: (\d+)", shown)[1])
+        assert outside == 0 if not options else outside > 0
