@@ -6,6 +6,7 @@ from keras_calib.callbacks._correctness_history import CorrectnessHistory
 from keras_calib.callbacks._data_pruning import DataPruning
 from keras_calib.callbacks._empirical_targets import EmpiricalTargets
 from keras_calib.callbacks._reliability_diagram import ReliabilityDiagram
+from keras_calib.callbacks._restore_calibrated import RestoreCalibrated
 from keras_calib.callbacks._temperature_tracker import TemperatureTracker
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "DataPruning",
     "EmpiricalTargets",
     "ReliabilityDiagram",
+    "RestoreCalibrated",
     "TemperatureTracker",
 ]

@@ -8,6 +8,7 @@ from keras_calib._typing import Logs
 from keras_calib.callbacks._predicting_callback import PredictingCallback
 from keras_calib.evaluation.calibration_errors import calibration_errors
 from keras_calib.evaluation.calibration_errors import check_names
+from keras_calib.inputs.predictions import read_predictions
 
 
 class CalibrationMonitor(PredictingCallback):
@@ -23,6 +24,17 @@ class CalibrationMonitor(PredictingCallback):
     Errors with bins of equal mass, sweep, KS and smooth errors are computed
     from all confidences of the epoch; a streaming metric approximates them.
 
+    With `refinement=True` there are three keys more, in nats and without a
+    second pass: `val_refinement_loss`, the NLL after the temperature that fits
+    this validation data best, as temperature scaling after training would
+    leave it; `val_calibration_loss`, the NLL minus that; `val_temperature`.
+    The NLL of a network rises as soon as it is overconfident, often long
+    before it stops to learn. So refine, then calibrate:
+    `EarlyStopping("val_refinement_loss", mode="min")` or `RestoreCalibrated`
+    after this callback, and `kc.calibrate` after training. The temperature is
+    fitted to the data it is measured on, which makes `val_refinement_loss` too
+    small by about `1 / (2 n)`, the same in each epoch.
+
     Without `validation_data` the predictions of `fit`'s validation are used,
     which costs no second pass. If they cannot be collected
     (`steps_per_execution` above 1, several replicas under `tf.distribute`, a
@@ -33,13 +45,16 @@ class CalibrationMonitor(PredictingCallback):
             or a dataset as `fit` takes it, for a separate pass.
         metrics: names to compute; `None` for all. Those that treat each class
             cost a sort per class.
+        refinement: whether to add `val_refinement_loss`,
+            `val_calibration_loss` and `val_temperature`.
         **kwargs: `num_bins` (defaults to 15), `from_logits` (`False`),
             `ignore_class`, `every` (1; period in epochs, also runs after the
             last epoch), `batch_size` (32, for arrays) and `axis` (-1, the
             class axis).
 
     Raises:
-        ValueError: if an argument is out of range or a name is unknown.
+        ValueError: if an argument is out of range or a name is unknown; in
+            `fit`, for bad input.
 
     Example:
         >>> import numpy as np, keras, keras_calib as kc
@@ -52,6 +67,11 @@ class CalibrationMonitor(PredictingCallback):
         ...                     callbacks=[monitor])
         >>> len(history.history["val_adaptive_calibration_error"])
         1
+
+    Reference:
+        Guo et al., "On Calibration of Modern Neural Networks", ICML 2017, eq.
+        3. For `refinement`: Berta et al., "Rethinking Early Stopping: Refine,
+        Then Calibrate", 2025, arXiv:2501.19195.
     """
 
     def __init__(
@@ -59,11 +79,13 @@ class CalibrationMonitor(PredictingCallback):
         validation_data: Any = None,
         *,
         metrics: Collection[str] | None = None,
+        refinement: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(validation_data, **kwargs)
         check_names(metrics)
         self.metrics = metrics
+        self.refinement = refinement
         self._measured = False
 
     def on_train_begin(self, logs: Logs = None) -> None:
@@ -87,6 +109,12 @@ class CalibrationMonitor(PredictingCallback):
         )
         self._measured = True
         logs.update({f"val_{name}": value for name, value in found.items()})
+        if self.refinement:
+            read = read_predictions(*arrays, from_logits=self.from_logits)
+            fit = self.fit_temperature(read)
+            logs["val_refinement_loss"] = float(fit.nll_after)
+            logs["val_calibration_loss"] = float(fit.nll_before - fit.nll_after)
+            logs["val_temperature"] = float(fit.temperature)
 
     def on_train_end(self, logs: Logs = None) -> None:
         super().on_train_end(logs)

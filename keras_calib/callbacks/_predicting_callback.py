@@ -17,6 +17,7 @@ from keras_calib.callbacks._fit_outputs import the_one
 from keras_calib.data import batches
 from keras_calib.data.predict import outputs_and_mask
 from keras_calib.data.predict import states_kept
+from keras_calib.evaluation.refinement import best_temperature
 from keras_calib.inputs.predictions import read_predictions
 
 
@@ -69,6 +70,7 @@ class PredictingCallback(keras.callbacks.Callback):
         self.axis = axis
         self._epoch: int | None = None
         self._fit_outputs: FitOutputs | None = None
+        self._temperature: float | None = None
 
     def set_model(self, model: keras.Model) -> None:
         # Called at the start of each `fit` and `evaluate`: an exception may
@@ -76,6 +78,7 @@ class PredictingCallback(keras.callbacks.Callback):
         super().set_model(model)
         self._epoch = None
         self._fit_outputs = None
+        self._temperature = None
         if model is not None and hasattr(model, "test_function"):
             put_back(model)
 
@@ -139,6 +142,17 @@ class PredictingCallback(keras.callbacks.Callback):
         if arrays is None:
             return None
         return read_predictions(*arrays, from_logits=self.from_logits)
+
+    def fit_temperature(self, predictions):
+        """The best temperature, searched from that of the last epoch.
+
+        Returns:
+            `TemperatureFit`; a temperature at its bound is returned as it is.
+        """
+        found = best_temperature(predictions, start=self._temperature)
+        at_bound = found.stop_reason is not None
+        self._temperature = None if at_bound else found.temperature
+        return found
 
     def _join(self, found):
         parts = [self._read(*batch) for batch in found]

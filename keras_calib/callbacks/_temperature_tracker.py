@@ -1,14 +1,9 @@
 """The best temperature on validation data in the logs of each epoch."""
 
-import numpy as np
-
 from keras_calib._typing import Logs
 from keras_calib.callbacks._predicting_callback import PredictingCallback
 from keras_calib.evaluation.confidence_error import expected_calibration_error
-from keras_calib.inputs import arrays
-from keras_calib.inputs.calibration_rows import read_rows
-from keras_calib.inputs.predictions import top_label
-from keras_calib.solvers.temperature import fit_temperature
+from keras_calib.evaluation.refinement import at_temperature
 
 
 class TemperatureTracker(PredictingCallback):
@@ -19,7 +14,8 @@ class TemperatureTracker(PredictingCallback):
     scaling cannot remove. The model is not changed.
 
     Keys: `val_temperature`, which minimizes the negative log-likelihood,
-    `val_calibrated_negative_log_likelihood` and
+    `val_calibrated_negative_log_likelihood` (the number that
+    `CalibrationMonitor(refinement=True)` calls `val_refinement_loss`) and
     `val_calibrated_expected_calibration_error`, both at that temperature. Other
     callbacks read them if they come **after** this one in the list.
 
@@ -58,17 +54,10 @@ class TemperatureTracker(PredictingCallback):
         read = self.predictions()
         if read is None:
             return
-        labels, weight = read.labels, read.weight
-        logits = read.logits
-        if logits is None:
-            logits = np.log(np.maximum(read.probabilities, arrays.TINY))
-        targets = labels if read.targets is None else read.targets
-        rows = read_rows(logits, targets, weight)
-        found = fit_temperature(rows.logits, rows.labels, rows.weight)
-        p = np.exp(arrays.log_softmax(logits / found.temperature))
-        confidence, correct = top_label(labels, p)
+        found = self.fit_temperature(read)
+        after = at_temperature(read, found.temperature)
         error = expected_calibration_error(
-            confidence, correct, self.num_bins, weights=weight
+            *after.top_label, self.num_bins, weights=read.weight
         )
         logs["val_temperature"] = float(found.temperature)
         logs["val_calibrated_negative_log_likelihood"] = float(found.nll_after)

@@ -9,6 +9,8 @@ from keras_calib.evaluation.floor import noise_floors
 from keras_calib.evaluation.named_errors import BINARY
 from keras_calib.evaluation.named_errors import METRICS
 from keras_calib.evaluation.named_errors import statistic_range
+from keras_calib.evaluation.refinement import RANGES
+from keras_calib.evaluation.refinement import refinement_statistics
 from keras_calib.evaluation.replicates import Resamples
 from keras_calib.inputs.predictions import read_predictions
 
@@ -53,6 +55,7 @@ def calibration_errors(
     confidence_level: float = 0.95,
     interval: str = "percentile",
     floor: bool = False,
+    refinement: bool = False,
     seed: int = 0,
     verbose: int | str = "auto",
 ) -> dict[str, float]:
@@ -89,7 +92,10 @@ def calibration_errors(
             predicted class, and of `binary_calibration_error`: what a
             perfectly calibrated model with these confidences would show.
             `consistency_test` has the other errors.
-        seed: int; the same seed draws the same resamples.
+        refinement: whether to add what recalibration takes off the NLL and the
+            Brier score, and lower bounds of calibration errors without bins;
+            see below.
+        seed: int; the same seed draws the same resamples and folds.
         verbose: `"auto"` for a progress bar after a few seconds, 1 for a bar
             at once, 0 for none.
 
@@ -100,6 +106,20 @@ def calibration_errors(
         positive class, is computed for two classes only. With `floor=True`,
         `<name>_floor` is the mean of the floor of `<name>`, and 95 % of it lies
         between `<name>_floor_low` and `<name>_floor_high`.
+
+        With `refinement=True`, five folds (of whole images or texts) are
+        recalibrated by the temperature that fits the others best. The keys are
+        `refinement_loss`, the NLL that remains, and `calibration_loss`, what
+        was taken off; `brier_refinement_loss` and `brier_calibration_loss`,
+        the same of the Brier score, by the temperature of the NLL;
+        `calibration_error_lower_bound`, at most the L1 error of the confidence
+        in the mean over samples, and its parts
+        `overconfidence_error_lower_bound` and
+        `underconfidence_error_lower_bound`;
+        `isotonic_calibration_error_lower_bound`, with isotonic regression in
+        place of a temperature; `calibration_error_l2_lower_bound`, of the mean
+        L2 distance between predictions and true probabilities. They can be
+        negative. Resamples do not fit the recalibrations again.
 
     Raises:
         ValueError: if the input is invalid.
@@ -116,11 +136,19 @@ def calibration_errors(
         >>> bool(error.low < error < error.high) and bool(error < 0.05)
         True
 
+        >>> found = kc.metrics.calibration_errors(
+        ...     labels, p, metrics=[], refinement=True
+        ... )
+        >>> bool(abs(found["calibration_loss"]) < 0.002)  # p is calibrated
+        True
+
     Reference:
         For the bootstrap: Efron and Tibshirani, "An Introduction to the
         Bootstrap", 1993, Sections 13.3 and 13.4. For the noise floor: Broecker
         and Smith, "Increasing the Reliability of Reliability Diagrams", 2007,
-        Section 3.
+        Section 3. For the refinement: Berta et al., "Rethinking Early
+        Stopping: Refine, Then Calibrate", 2025, arXiv:2501.19195; for the
+        lower bounds: arXiv:2602.24230, 2026.
     """
     check_bins_and_threshold(num_bins, threshold)
     check_names(metrics)
@@ -137,13 +165,16 @@ def calibration_errors(
         data, num_resamples or 0, seed, 2 + data.num_classes, verbose
     )
     found = resamples.statistics(wanted, num_bins, threshold)
+    limits = {name: statistic_range(name, data.num_classes) for name in wanted}
+    if refinement:
+        limits |= RANGES
+        found |= refinement_statistics(data, resamples.number, seed, verbose)
     errors = {}
-    for name in wanted:
+    for name, ends in limits.items():
         errors[name] = float(found[name][0])
         if num_resamples:
-            limits = statistic_range(name, data.num_classes)
             errors[name] = _estimate(
-                found[name], confidence_level, interval, limits
+                found[name], confidence_level, interval, ends
             )
     if floor:
         errors |= noise_floors(data, wanted, num_bins, seed)

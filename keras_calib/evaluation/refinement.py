@@ -1,0 +1,223 @@
+"""Calibration and refinement: what recalibration takes off a loss, and not.
+
+For a proper loss and recalibrations `g` of the predictions `f`
+
+    risk(f) = [risk(f) - min_g risk(g o f)] + min_g risk(g o f)
+            = calibration + refinement
+
+Here `g` divides the logits by a temperature, that of the least negative
+log-likelihood. What a temperature cannot mend, e.g. a bias of a class, counts
+as refinement: the value is an upper bound of the refinement, and the rest a
+lower bound of the calibration part.
+
+References:
+    Berta, Holzmueller, Jordan and Bach, "Rethinking Early Stopping: Refine,
+    Then Calibrate", 2025, arXiv:2501.19195; for the errors: "A Variational
+    Estimator for L_p Calibration Errors", 2026, arXiv:2602.24230.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from keras_calib.evaluation.replicates import Resamples
+from keras_calib.inputs import arrays
+from keras_calib.inputs.calibration_rows import read_rows
+from keras_calib.inputs.predictions import Predictions
+from keras_calib.solvers.isotonic import isotonic_regression
+from keras_calib.solvers.temperature import fit_temperature
+
+NUM_FOLDS = 5
+# Keys of `calibration_errors(refinement=True)`, and the range of each.
+RANGES = {
+    "refinement_loss": (0.0, math.inf),
+    "calibration_loss": (-math.inf, math.inf),
+    "brier_refinement_loss": (0.0, 2.0),
+    "brier_calibration_loss": (-2.0, 2.0),
+    "calibration_error_lower_bound": (-1.0, 1.0),
+    "overconfidence_error_lower_bound": (-1.0, 1.0),
+    "underconfidence_error_lower_bound": (-1.0, 1.0),
+    "isotonic_calibration_error_lower_bound": (-1.0, 1.0),
+    "calibration_error_l2_lower_bound": (-math.sqrt(2), math.sqrt(2)),
+}
+
+
+def best_temperature(data, start=None, smoothing=0.0):
+    """The temperature with the least negative log-likelihood of predictions.
+
+    Probabilities below the smallest normal float32 are taken for this number.
+
+    Args:
+        data: `Predictions` with at least one row.
+        start: see `fit_temperature`.
+        smoothing: see `fit_temperature`.
+
+    Returns:
+        `TemperatureFit`: `nll_after` is the refinement part, on the same rows.
+        It is too small by about `1 / (2 n)` nats, and as much too large on
+        others.
+
+    Raises:
+        ValueError: without rows, or if a label has a logit of minus infinity.
+    """
+    targets = data.labels if data.targets is None else data.targets
+    rows = read_rows(_logits(data), targets, data.weight)
+    return fit_temperature(
+        rows.logits, rows.labels, rows.weight, smoothing, start
+    )
+
+
+def at_temperature(data, temperature):
+    """`Predictions` with logits that are divided by a temperature."""
+    logits = _logits(data) / temperature
+    probabilities = np.exp(arrays.log_softmax(logits))
+    return dataclasses.replace(data, logits=logits, probabilities=probabilities)
+
+
+def refinement_statistics(data, num_resamples, seed, verbose):
+    """The keys of `RANGES`, of the sample and of resamples of it.
+
+    Each is a mean over rows. A resample draws rows with their recalibrated
+    predictions, and does not fit the recalibrations again.
+
+    Returns:
+        dict of `(1 + num_resamples,)` arrays.
+    """
+    rows = out_of_fold(data, folds_of(data, seed))
+    resamples = Resamples(data, num_resamples, seed, 1, verbose)
+    means = resamples.means(np.stack([rows[name] for name in RANGES]))
+    resamples.bar.finish()
+    return dict(zip(RANGES, means, strict=True))
+
+
+def folds_of(data, seed, num_folds=NUM_FOLDS):
+    """The fold of each row, int, `(n,)`; rows of one unit share a fold.
+
+    Only rows that count enter, so those of weight 0 change nothing.
+    """
+    unit, count = np.arange(len(data.labels)), len(data.labels)
+    if data.unit is not None:
+        present, unit = np.unique(data.unit, return_inverse=True)
+        count = len(present)
+    folds = np.empty(count, int)
+    order = np.random.default_rng(seed).permutation(count)
+    folds[order] = np.arange(count) % num_folds
+    return folds[unit]
+
+
+def out_of_fold(data, folds):
+    """What the means of `RANGES` are over: a value for each row.
+
+    Args:
+        data: `Predictions`.
+        folds: int, `(n,)`. The recalibration of a row is fitted to the rows of
+            other folds; without such rows it is the identity.
+
+    Returns:
+        dict of float64 arrays, `(n,)`.
+    """
+    found = {name: np.zeros(len(folds)) for name in RANGES}
+    for fold in np.unique(folds):
+        held = folds == fold
+        values = _recalibrated(_part(data, held), _part(data, ~held))
+        for name in RANGES:
+            found[name][held] = values[name]
+    return found
+
+
+def _recalibrated(data, others):
+    """Values of the rows of `data`, recalibrated by `others`."""
+    after = at_temperature(data, _temperature_from(others))
+    confidence, correct = data.top_label
+    confidence = confidence.astype("float64")
+    rows = np.arange(len(confidence)), data.probabilities.argmax(axis=1)
+    scaled = after.probabilities[rows].astype("float64")
+    bound = top_label_bound(confidence, scaled, correct)
+    over = top_label_bound(
+        confidence, overconfident_part(confidence, scaled), correct
+    )
+    isotonic = _isotonic(*others.top_label, others.weight, confidence)
+    before = data.negative_log_likelihood(), data.brier()
+    refined = after.negative_log_likelihood(), after.brier()
+    values = (
+        refined[0],
+        before[0] - refined[0],
+        refined[1],
+        before[1] - refined[1],
+        bound,
+        over,
+        bound - over,
+        top_label_bound(confidence, isotonic, correct),
+        l2_bound(data, after.probabilities),
+    )
+    return dict(zip(RANGES, values, strict=True))
+
+
+def top_label_bound(confidence, recalibrated, correct):
+    """`sign(g - f) (a - f)`; the mean is at most the L1 calibration error.
+
+    `f` is the confidence, `g` the recalibrated one, `a` is 1 if the prediction
+    is right. Equality in the mean holds for the true `g`.
+    """
+    return np.sign(recalibrated - confidence) * (correct - confidence)
+
+
+def overconfident_part(confidence, recalibrated):
+    """The recalibration where it moves a confidence towards 1/2, else none."""
+    lower = np.minimum(recalibrated, confidence)
+    upper = np.maximum(recalibrated, confidence)
+    return np.where(confidence > 0.5, lower, upper)
+
+
+def l2_bound(data, recalibrated):
+    """`<v, y - f>` with `v = (g - f) / |g - f|_2`, over all classes.
+
+    The mean over rows is at most that of the L2 distance between predictions
+    and true probabilities.
+    """
+    f = data.probabilities.astype("float64")
+    direction = recalibrated - f
+    norm = np.sqrt(np.einsum("nk,nk->n", direction, direction))
+    np.divide(
+        direction, norm[:, None], out=direction, where=norm[:, None] > 0
+    )
+    if data.targets is None:
+        hit = data.of_label(direction)
+    else:
+        hit = np.einsum("nk,nk->n", direction, data.targets)
+    return hit - np.einsum("nk,nk->n", direction, f)
+
+
+def _logits(data):
+    if data.logits is not None:
+        return data.logits
+    return np.log(np.maximum(data.probabilities, arrays.TINY))
+
+
+def _part(data, keep) -> Predictions:
+    names = ("labels", "probabilities", "logits", "targets", "weight", "unit")
+    values = {name: getattr(data, name) for name in names}
+    return dataclasses.replace(
+        data, **{k: v if v is None else v[keep] for k, v in values.items()}
+    )
+
+
+def _temperature_from(data):
+    """The temperature for rows that are not in `data`."""
+    if not len(data.labels):
+        return 1.0
+    found = best_temperature(data)
+    if found.stop_reason == "all correct":
+        # The least temperature would cost a wrong row among the others
+        # hundreds of nats. Targets as Platt's: one pseudo-sample of any class.
+        found = best_temperature(data, smoothing=1 / (len(data.labels) + 1))
+    return found.temperature
+
+
+def _isotonic(confidence, correct, weight, at):
+    if not len(confidence):
+        return at
+    blocks = isotonic_regression(confidence, correct, weight)
+    knots = np.stack([blocks.first, blocks.last], axis=1).ravel()
+    return np.interp(at, knots, np.repeat(blocks.level, 2))
