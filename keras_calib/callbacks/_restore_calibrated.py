@@ -17,7 +17,7 @@ from keras_calib._typing import Logs
 ROUNDING = 1e-6
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class Candidate:
     """An epoch, and what it is judged by.
 

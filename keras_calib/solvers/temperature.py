@@ -1,8 +1,8 @@
 """Temperature scaling: the least negative log-likelihood, in a few passes.
 
 NLL is convex in `beta = 1 / T`. Newton's method in `u = log beta`, kept inside
-a bracket, needs 4 to 6 evaluations from any start, 2 or 3 from the temperature
-of the last epoch. Each evaluation is one pass
+a bracket, needs 4 to 6 evaluations from any start; from the temperature of the
+last epoch 2 or 3, and the one at T = 1. Each evaluation is one pass
 over the logits in blocks that fit a processor's cache, spread over threads;
 no array of the size of the logits is allocated.
 """
