@@ -168,6 +168,7 @@ BY_POSITION = {
     "callbacks.AdaFocalSchedule": {"validation_data"},
     "callbacks.CalibrationMonitor": {"validation_data"},
     "callbacks.ReliabilityDiagram": {"path_or_log_dir"},
+    "callbacks.RestoreCalibrated": {"monitor"},
     "callbacks.TemperatureTracker": {"validation_data"},
     "datasets.load": {"name"},
     "datasets.inexact_images": {"name"},

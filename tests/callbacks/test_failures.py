@@ -104,6 +104,11 @@ def around(kind, *arguments, loss=None, **kwargs):
     return build
 
 
+def with_restored(folder):
+    callback = kc.callbacks.RestoreCalibrated("val_loss")
+    return compiled(network(), metrics=["accuracy"]), callback, (X, Y)
+
+
 CASES = {
     "AdaFocalSchedule": with_ada_focal,
     "CalibrationMonitor": with_predictions(kc.callbacks.CalibrationMonitor),
@@ -111,6 +116,7 @@ CASES = {
     "DataPruning": with_pruning,
     "EmpiricalTargets": with_targets,
     "ReliabilityDiagram": with_diagram,
+    "RestoreCalibrated": with_restored,
     "TemperatureTracker": with_predictions(kc.callbacks.TemperatureTracker),
     "MutualLearning": without_callback(
         lambda: (
