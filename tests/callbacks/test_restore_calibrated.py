@@ -31,7 +31,7 @@ class Script(keras.callbacks.Callback):
         value, accuracy = self.rows[epoch]
         logs |= {self.key: value, "val_accuracy": accuracy}
         for variable in self.model.weights:
-            variable.assign(keras.ops.full_like(variable, epoch + 1))
+            variable.assign(keras.ops.full(variable.shape, epoch + 1.0))
 
 
 class Files(keras.callbacks.Callback):
@@ -264,7 +264,7 @@ def test_values_of_any_type_come_back(dtype):
     before = [keras.ops.convert_to_numpy(v).copy() for v in variables]
     stored = module.StoredWeights(variables)
     for variable in variables:
-        variable.assign(keras.ops.zeros_like(variable))
+        variable.assign(keras.ops.zeros(variable.shape, dtype))
     stored.restore()
     for value, variable in zip(before, variables, strict=True):
         now = keras.ops.convert_to_numpy(variable)
