@@ -29,7 +29,7 @@ from sklearn.datasets import load_digits
 import keras_calib as kc
 
 SEEDS = range(10)
-EPOCHS = 60
+EPOCHS = 40
 NOISE = 0.2
 
 
@@ -61,7 +61,7 @@ def network():
 def train(model, training, validation, folder):
     """Leave the best epoch by refinement; save that by `val_loss`."""
     model.compile(
-        keras.optimizers.Adam(1e-3),
+        keras.optimizers.Adam(3e-3),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )

@@ -179,9 +179,7 @@ def l2_bound(data, recalibrated):
     f = data.probabilities.astype("float64")
     direction = recalibrated - f
     norm = np.sqrt(np.einsum("nk,nk->n", direction, direction))
-    np.divide(
-        direction, norm[:, None], out=direction, where=norm[:, None] > 0
-    )
+    np.divide(direction, norm[:, None], out=direction, where=norm[:, None] > 0)
     if data.targets is None:
         hit = data.of_label(direction)
     else:

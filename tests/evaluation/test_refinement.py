@@ -70,7 +70,8 @@ def test_means_out_of_fold(form):
 
 
 def test_bias_of_a_temperature_on_its_own_rows():
-    # V / (2 J n), J the second derivative in 1 / T, V the variance of the first.
+    # V / (2 J n): J is the second derivative of the NLL in 1 / T, V the
+    # variance of the first derivatives of the rows.
     labels, z = generated_set()
     p = softmax(z / 1.97593901124)
     mean = (p * z).sum(axis=1)
