@@ -110,7 +110,7 @@ class CalibrationMonitor(PredictingCallback):
         self._measured = True
         logs.update({f"val_{name}": value for name, value in found.items()})
         if self.refinement:
-            read = read_predictions(*arrays, from_logits=self.from_logits)
+            read = read_predictions(labels, scores, weight, self.from_logits)
             fit = self.fit_temperature(read)
             logs["val_refinement_loss"] = float(fit.nll_after)
             logs["val_calibration_loss"] = float(fit.nll_before - fit.nll_after)

@@ -31,7 +31,7 @@ class Candidate:
     epoch: int
     value: float
     accuracy: float
-    weights: "StoredWeights | None" = None
+    weights: Any = None
 
 
 class StoredWeights:

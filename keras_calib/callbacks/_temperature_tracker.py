@@ -56,8 +56,9 @@ class TemperatureTracker(PredictingCallback):
             return
         found = self.fit_temperature(read)
         after = at_temperature(read, found.temperature)
+        confidence, correct = after.top_label
         error = expected_calibration_error(
-            *after.top_label, self.num_bins, weights=read.weight
+            confidence, correct, self.num_bins, weights=read.weight
         )
         logs["val_temperature"] = float(found.temperature)
         logs["val_calibrated_negative_log_likelihood"] = float(found.nll_after)

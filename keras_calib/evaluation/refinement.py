@@ -1,4 +1,4 @@
-"""Calibration and refinement: what recalibration takes off a loss, and not.
+"""Calibration and refinement: the parts of a loss, by recalibration.
 
 For a proper loss and recalibrations `g` of the predictions `f`
 
