@@ -28,8 +28,8 @@ class CalibrationMonitor(PredictingCallback):
     second pass: `val_refinement_loss`, the NLL after the temperature that fits
     this validation data best, as temperature scaling after training would
     leave it; `val_calibration_loss`, the NLL minus that; `val_temperature`.
-    The NLL of a network rises as soon as it is overconfident, often long
-    before it stops to learn. So refine, then calibrate:
+    The NLL of a network that becomes overconfident can rise while it still
+    learns to tell classes apart. So refine, then calibrate:
     `EarlyStopping("val_refinement_loss", mode="min")` or `RestoreCalibrated`
     after this callback, and `kc.calibrate` after training. The temperature is
     fitted to the data it is measured on, which makes `val_refinement_loss` too
