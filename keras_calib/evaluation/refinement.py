@@ -43,7 +43,7 @@ RANGES = {
 }
 
 
-def best_temperature(data, start=None, smoothing=0.0):
+def best_temperature(data, start=None):
     """The temperature with the least negative log-likelihood of predictions.
 
     Probabilities below the smallest normal float32 are taken for this number.
@@ -51,7 +51,6 @@ def best_temperature(data, start=None, smoothing=0.0):
     Args:
         data: `Predictions` with at least one row.
         start: see `fit_temperature`.
-        smoothing: see `fit_temperature`.
 
     Returns:
         `TemperatureFit`: `nll_after` is the refinement part, on the same rows.
@@ -63,9 +62,7 @@ def best_temperature(data, start=None, smoothing=0.0):
     """
     targets = data.labels if data.targets is None else data.targets
     rows = read_rows(_logits(data), targets, data.weight)
-    return fit_temperature(
-        rows.logits, rows.labels, rows.weight, smoothing, start
-    )
+    return fit_temperature(rows.logits, rows.labels, rows.weight, start=start)
 
 
 def at_temperature(data, temperature):
@@ -128,7 +125,11 @@ def out_of_fold(data, folds):
 
 def _recalibrated(data, others):
     """Values of the rows of `data`, recalibrated by `others`."""
-    after = at_temperature(data, _temperature_from(others))
+    # Without other rows there is nothing to recalibrate by.
+    temperature = 1.0
+    if len(others.labels):
+        temperature = best_temperature(others).temperature
+    after = at_temperature(data, temperature)
     confidence, correct = data.top_label
     confidence = confidence.astype("float64")
     rows = np.arange(len(confidence)), data.probabilities.argmax(axis=1)
@@ -199,18 +200,6 @@ def _part(data, keep) -> Predictions:
     return dataclasses.replace(
         data, **{k: v if v is None else v[keep] for k, v in values.items()}
     )
-
-
-def _temperature_from(data):
-    """The temperature for rows that are not in `data`."""
-    if not len(data.labels):
-        return 1.0
-    found = best_temperature(data)
-    if found.stop_reason == "all correct":
-        # The least temperature would cost a wrong row among the others
-        # hundreds of nats. Targets as Platt's: one pseudo-sample of any class.
-        found = best_temperature(data, smoothing=1 / (len(data.labels) + 1))
-    return found.temperature
 
 
 def _isotonic(confidence, correct, weight, at):

@@ -239,8 +239,8 @@ def test_lower_bounds_hold_where_the_truth_is_known():
 
 
 def test_an_error_among_samples_that_are_right_costs_no_hundreds_of_nats():
-    # Four folds of the five are right throughout: their least temperature
-    # would be 0.01, and cost the wrong row 400 nats.
+    # The four folds without the error are right throughout: the lowest
+    # temperature, 0.01, would cost the wrong row 400 nats.
     logits = np.tile([[4.0, 0.0, 0.0]], (40, 1))
     labels = np.zeros(40, int)
     labels[0] = 1
