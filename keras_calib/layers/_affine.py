@@ -132,7 +132,7 @@ class AffineCalibration(CalibrationLayer):
                 "least 2 samples. Received: 1. Use `TemperatureScaling`."
             )
         x = self._inputs(logits)
-        smoothing = getattr(objective, "smoothing", 0.0)
+        smoothing = objective.smoothing
         tempered = fit_temperature(logits, labels, weights, smoothing)
         start = self._scaled(num_classes, tempered.temperature)
         if tempered.stop_reason == "all correct":
@@ -174,7 +174,7 @@ class AffineCalibration(CalibrationLayer):
         """The average of ridge fits; temperature scaling is among them."""
         temperature = tempered.temperature
         data = x / x.dtype.type(temperature), labels, weights
-        smoothing = getattr(objective, "smoothing", 0.0)
+        smoothing = objective.smoothing
         bounds = -np.inf, np.inf
         if self._slopes_bounded:
             bounds = tuple(temperature * slope for slope in regression.SLOPES)

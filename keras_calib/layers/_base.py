@@ -308,7 +308,7 @@ def _at_least_two(scores):
 
 def check_objective(logits, objective):
     """Raise if a class that is ruled out has a positive target."""
-    if getattr(objective, "smoothing", 0) and np.isneginf(logits.min()):
+    if objective.smoothing and np.isneginf(logits.min()):
         raise ValueError(
             "Smoothed labels give every class a positive probability, also "
             "one that the network rules out: every loss is infinite. Received: "

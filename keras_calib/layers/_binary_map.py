@@ -50,7 +50,7 @@ class BinaryMap(ShrunkCalibration):
         # Around 0: added to a large logit, the digits would be lost.
         return ops.concatenate([-half, half], axis=-1)
 
-    def _solve(self, logits, labels, weights, objective):
+    def _solve(self, logits, labels, weights, objective, tempered):
         if labels.min() == labels.max():
             raise ValueError(
                 "A binary map needs calibration samples of both classes. "

@@ -13,7 +13,7 @@ from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import on_pairs
-from keras_calib.layers._temperature_scaling import TemperatureScaling
+from keras_calib.layers._temperature_scaling import solve_temperature
 from keras_calib.solvers.blocks import normalized_weights
 from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.mixture import fit_mixture
@@ -85,21 +85,20 @@ class EnsembleTemperatureScaling(CalibrationLayer):
     def solve(
         self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
     ) -> tuple[dict, dict]:
-        tempered, record = TemperatureScaling().solve(
+        temperature, record = solve_temperature(
             logits, labels, weights, objective
         )
-        temperature = np.exp(float(tempered["log_temperature"]))
         parts, weights = _parts(logits, labels, weights, objective, temperature)
         mixture = fit_mixture(parts, weights, getattr(objective, "gamma", 0.0))
         softmaxes = mixture[:2].sum()
         if softmaxes < LEAST_SOFTMAX:
             mixture[0] += LEAST_SOFTMAX - softmaxes
             mixture[2] = 1 - LEAST_SOFTMAX
-        record["temperature"] = float(temperature)
         record["mixture"] = mixture.tolist()
         if objective.is_plain_nll:
             record["nll_after"] = -float(weights @ np.log(parts @ mixture))
-        return {**tempered, "mixture": mixture}, record
+        found = {"log_temperature": np.log(temperature), "mixture": mixture}
+        return found, record
 
     def call(self, logits: Tensor) -> Tensor:
         return on_pairs(self._mix, logits)
@@ -125,7 +124,7 @@ def _parts(logits, labels, weights, objective, temperature):
     """
     n, num_classes = logits.shape
     weights = normalized_weights(weights, n)
-    smoothing = getattr(objective, "smoothing", 0.0)
+    smoothing = objective.smoothing
     parts = np.full((n, num_classes if smoothing else 1, 3), 1 / num_classes)
     for rows in row_blocks(n, num_classes):
         z, y = np.asarray(logits[rows], "float64"), labels[rows, None]

@@ -17,7 +17,7 @@ from keras_calib.layers._piecewise_linear import count_below
 from keras_calib.layers._piecewise_linear import table_size
 from keras_calib.layers._piecewise_linear import take_rows
 from keras_calib.layers._shrunk import check_shrinkage
-from keras_calib.layers._temperature_scaling import TemperatureScaling
+from keras_calib.layers._temperature_scaling import solve_temperature
 from keras_calib.solvers.gamma_bins import average_factors
 from keras_calib.solvers.isotonic import without_certainty
 
@@ -155,11 +155,11 @@ class HistogramBinning(CalibrationLayer):
         }
 
     def _solve_factors(self, logits, labels, weights, objective):
-        tempered, known = TemperatureScaling().solve(
+        temperature, known = solve_temperature(
             logits, labels, weights, objective
         )
         # As the layer computes, in float32.
-        temperature = np.exp(tempered["log_temperature"]).astype("float32")
+        temperature = np.float32(temperature)
         p = probabilities_seen(np.asarray(logits, "float32") / temperature)
         step = max(1, p.size >> 20)
         expected = p[::step] * weights[::step, None]

@@ -14,7 +14,6 @@ from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._piecewise_linear import count_below
 from keras_calib.layers._piecewise_linear import take_rows
-from keras_calib.layers._temperature_scaling import TemperatureScaling
 from keras_calib.solvers.blocks import objective_in_blocks
 from keras_calib.solvers.dense_network import DenseNetwork
 from keras_calib.solvers.dense_network import inverse_softplus
@@ -88,6 +87,7 @@ class IntraOrderPreserving(DenseStack):
         "shrinkage",
     )
     caution = 1.0
+    _starts_tempered = True
 
     def __init__(
         self,
@@ -139,16 +139,13 @@ class IntraOrderPreserving(DenseStack):
     def _network(self, num_classes):
         return DenseNetwork((num_classes, *self.hidden, num_classes))
 
-    def _solve(self, logits, labels, weights, objective):
-        tempered, known = TemperatureScaling().solve(
-            logits, labels, weights, objective
-        )
-        inverse_temperature = float(np.exp(-float(tempered["log_temperature"])))
+    def _solve(self, logits, labels, weights, objective, tempered):
+        temperature, known = tempered
         solve = self._solve_network
         if self.family == "diagonal":
             solve = self._solve_slopes
         found, record, value = solve(
-            logits, labels, weights, objective, inverse_temperature
+            logits, labels, weights, objective, 1 / temperature
         )
         record = {"family": self.family, **record}
         if objective.is_plain_nll:

@@ -102,7 +102,7 @@ class IsotonicCalibration(ShrunkCalibration):
         # The effective number grows slowly with the data; about this many.
         return 10 * (num_classes if self.per_class else 1)
 
-    def _solve(self, logits, labels, weights, objective):
+    def _solve(self, logits, labels, weights, objective, tempered):
         p = probabilities_seen(logits)
         targets = np.zeros(p.shape, "float32")
         targets[np.arange(len(labels)), labels] = 1

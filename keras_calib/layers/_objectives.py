@@ -27,6 +27,9 @@ class Objective:
             which class-wise loss scaling needs.
         of_confidence: whether it depends only on confidence and correctness
             of the predictions.
+        is_cross_entropy: whether it is the negative log-likelihood of the
+            labels, smoothed or not.
+        smoothing: the weight of the uniform distribution in the labels.
         settings: names of the arguments, which are attributes.
     """
 
@@ -34,6 +37,8 @@ class Objective:
     is_plain_nll = False
     per_sample = True
     of_confidence = False
+    is_cross_entropy = False
+    smoothing = 0.0
     settings: tuple[str, ...] = ()
 
     def losses(self, scores: Array, labels: Array) -> Array:
@@ -80,7 +85,7 @@ class NegativeLogLikelihoodObjective(Objective):
 
     name = "nll"
     is_plain_nll = True
-    smoothing = 0.0
+    is_cross_entropy = True
 
     def losses(self, scores: Array, labels: Array) -> Array:
         log_p, chosen = _log_probabilities(scores, labels)

@@ -14,7 +14,6 @@ from keras_calib.layers._dense_stack import network_weights
 from keras_calib.layers._dense_stack import standardized
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
-from keras_calib.layers._temperature_scaling import TemperatureScaling
 from keras_calib.solvers.blocks import normalized_weights
 from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.dense_network import DenseNetwork
@@ -85,6 +84,7 @@ class ParameterizedTemperatureScaling(DenseStack):
         "shrinkage",
     )
     _rounds = True
+    _starts_tempered = True
     caution = 1.0
 
     def __init__(
@@ -124,20 +124,18 @@ class ParameterizedTemperatureScaling(DenseStack):
         size = min(self.num_scores, num_classes)
         return DenseNetwork((size, *self.hidden, 1))
 
-    def _solve(self, logits, labels, weights, objective):
+    def _solve(self, logits, labels, weights, objective, tempered):
         if not objective.per_sample:
             raise ValueError(
                 "Every sample gets its own temperature, and so needs its own "
                 "loss. Received: a loss with a statistic of the whole batch."
             )
-        tempered, known = TemperatureScaling().solve(
-            logits, labels, weights, objective
-        )
-        u = -float(tempered["log_temperature"])
+        temperature, known = tempered
+        u = -np.log(temperature)
         network = self._network(logits.shape[1])
         x, statistics = standardized(self._largest(logits), weights)
         start = network.start(
-            self.seed, inverse_softplus(max(np.exp(-u) - LEAST, LEAST))
+            self.seed, inverse_softplus(max(temperature - LEAST, LEAST))
         )
         part = slice(None, None, 1 + len(labels) // MOST_SAMPLES)
         theta = self._train(

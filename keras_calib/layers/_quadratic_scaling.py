@@ -69,8 +69,10 @@ class QuadraticScaling(BinaryMap):
         bend = self.scaled_curvature * (x**2 + 2 * x * beyond)
         return self.intercept + self.slope * log_odds + bend
 
-    def _solve(self, logits, labels, weights, objective):
-        found, record = super()._solve(logits, labels, weights, objective)
+    def _solve(self, logits, labels, weights, objective, tempered):
+        found, record = super()._solve(
+            logits, labels, weights, objective, tempered
+        )
         logits = np.maximum(np.asarray(logits, "float64"), LOWEST)
         scale, *ends = _scale_and_ends(logits[:, 1] - logits[:, 0])
         found |= dict(zip(RANGE, (scale, *ends), strict=True))

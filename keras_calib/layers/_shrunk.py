@@ -16,7 +16,7 @@ from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import on_pairs
-from keras_calib.layers._temperature_scaling import TemperatureScaling
+from keras_calib.layers._temperature_scaling import solve_temperature
 from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.shrinkage import NUM_FOLDS
 from keras_calib.solvers.shrinkage import fold_of_rows
@@ -35,7 +35,8 @@ class ShrunkCalibration(CalibrationLayer):
     the map cannot be fitted to four of the folds, `c` is 0.
 
     A subclass creates its variables, at the identity (`_add_weights`), has the
-    map of two or more logits (`_transform`) and its fit (`_solve`).
+    map of two or more logits (`_transform`) and its fit (`_solve`, whose
+    `tempered` is what `solve_temperature` returned).
 
     Args:
         shrinkage: `"auto"`, or `None` for the map alone, `softmax(f(z))`.
@@ -43,6 +44,12 @@ class ShrunkCalibration(CalibrationLayer):
     """
 
     settings: tuple[str, ...] = ("shrinkage",)
+    # Whether `_solve` starts from temperature scaling; it is given `None` as
+    # `tempered` where neither this nor the mixture needs it.
+    _starts_tempered = False
+    # What `solve_temperature` returned for the data of the next `solve`, if
+    # it has been called; it can take most of the time.
+    _tempered: tuple[float, dict] | None = None
     # What the folds of the last fit showed; `None` where there were none.
     folds = None
     # Ids of groups that folds keep together, while a fit runs.
@@ -84,15 +91,19 @@ class ShrunkCalibration(CalibrationLayer):
         self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
     ) -> tuple[dict, dict]:
         data = logits, labels, weights
-        if self.shrinkage is None:
-            return self._solve(*data, objective)
+        tempered = self._tempered
+        if tempered is None and (
+            self.shrinkage is not None or self._starts_tempered
+        ):
+            tempered = solve_temperature(*data, objective)
+        if tempered is None or self.shrinkage is None:
+            return self._solve(*data, objective, tempered)
         with warnings.catch_warnings():
-            # Temperature scaling will warn; a fold does not concern the user.
+            # A fold does not concern the user.
             warnings.simplefilter("ignore")
-            found, record = self._solve(*data, objective)
+            found, record = self._solve(*data, objective, tempered)
             folds, reason = self._out_of_fold(*data, objective)
-        tempered, known = TemperatureScaling().solve(*data, objective)
-        temperature = float(np.exp(tempered["log_temperature"]))
+        temperature, known = tempered
         c, self.folds = 0.0, folds
         if folds is not None:
             c = folds.mixture_weight(weights, self.caution)
@@ -138,10 +149,10 @@ class ShrunkCalibration(CalibrationLayer):
                 share = weights[part]
                 share = share * (len(np.unique(sample[part])) / share.sum())
                 data = logits[part], labels[part], share, objective
+                twin._tempered = solve_temperature(*data)
                 twin._assign(twin.solve(*data)[0], logits.shape[1])
                 rich[rows] = twin.log_q_of_labels(logits, labels, rows)
-                tempered, _ = TemperatureScaling().solve(*data)
-                temperature = float(np.exp(tempered["log_temperature"]))
+                temperature, _ = twin._tempered
                 plain[rows] = tempered_log_q(logits, labels, rows, temperature)
         except (ArithmeticError, ValueError, np.linalg.LinAlgError):
             return None, "too few samples"

@@ -103,7 +103,7 @@ class SplineCalibration(ShrunkCalibration):
     def degrees_of_freedom(self, num_classes: int) -> int:
         return self.num_knots
 
-    def _solve(self, logits, labels, weights, objective):
+    def _solve(self, logits, labels, weights, objective, tempered):
         if len(labels) < self.num_knots:
             raise ValueError(
                 f"A spline with {self.num_knots} knots needs at least as many "

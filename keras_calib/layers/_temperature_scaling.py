@@ -1,6 +1,5 @@
 """Temperature scaling: one number that divides every logit."""
 
-import dataclasses
 import warnings
 from typing import Any
 
@@ -10,10 +9,8 @@ from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.layers._base import CalibrationLayer
-from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
-from keras_calib.solvers.temperature import fit_temperature
+from keras_calib.solvers.temperature_search import best_temperature
 from keras_calib.solvers.temperature_search import ends_at
-from keras_calib.solvers.temperature_search import search_temperature
 
 REASONS = {
     "all correct": (
@@ -113,39 +110,10 @@ class TemperatureScaling(CalibrationLayer):
     def solve(
         self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
     ) -> tuple[dict, dict]:
-        if not isinstance(objective, NegativeLogLikelihoodObjective):
-            temperature, value = search_temperature(
-                logits, labels, weights, objective
-            )
-            end = ends_at(temperature, objective)
-            if end is not None:
-                warnings.warn(
-                    f"The temperature was set to {temperature:.4g}: the "
-                    f"objective {objective.title!r} is smallest there, and "
-                    f"beyond {end:g} nothing was tried. Check the scale of the "
-                    "logits, and that labels and logits belong together; "
-                    "predictions that are all right, or no better than chance, "
-                    "have no best temperature.",
-                    stacklevel=4,
-                )
-            return {"log_temperature": np.log(temperature)}, {
-                "temperature": temperature,
-                "objective_value": value,
-                "stop_reason": None if end is None else "limit",
-            }
-        found = fit_temperature(logits, labels, weights, objective.smoothing)
-        if found.stop_reason is not None:
-            warnings.warn(
-                f"The temperature was set to {found.temperature:.4g}: "
-                f"{REASONS[found.stop_reason]}",
-                stacklevel=4,
-            )
-        record = dataclasses.asdict(found)
-        if objective.smoothing:
-            # The minimum is not an NLL.
-            record["objective_value"] = record.pop("nll_after")
-            del record["nll_before"]
-        return {"log_temperature": np.log(found.temperature)}, record
+        temperature, record = solve_temperature(
+            logits, labels, weights, objective
+        )
+        return {"log_temperature": np.log(temperature)}, record
 
     def call(self, logits: Tensor) -> Tensor:
         return logits / ops.exp(self.log_temperature)
@@ -156,3 +124,24 @@ class TemperatureScaling(CalibrationLayer):
             **super().get_config(),
             "temperature": self._initial_temperature,
         }
+
+
+def solve_temperature(logits, labels, weights, objective):
+    """`best_temperature`, with a warning where it stops at a bound."""
+    temperature, record = best_temperature(logits, labels, weights, objective)
+    reason = record["stop_reason"]
+    if reason is not None:
+        text = REASONS[reason]
+        if not objective.is_cross_entropy:
+            text = (
+                f"the objective {objective.title!r} is smallest there, and "
+                f"beyond {ends_at(temperature, objective):g} nothing was "
+                "tried. Check the scale of the logits, and that labels and "
+                "logits belong together; predictions that are all right, or "
+                "no better than chance, have no best temperature."
+            )
+        warnings.warn(
+            f"The temperature was set to {temperature:.4g}: {text}",
+            stacklevel=5,
+        )
+    return temperature, record

@@ -3,6 +3,7 @@
 import numpy as np
 
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.solvers.blocks import BLOCK
 from keras_calib.solvers.blocks import row_blocks
 
 # Nodes of the table, in `u = -log T`, on both sides of a middle.
@@ -29,15 +30,24 @@ class LossCurves:
         self.nodes = middle + np.linspace(-REACH, REACH, NODES)
         self.width = self.nodes[1] - self.nodes[0]
         self.values, self.slopes = np.empty((2, len(labels), NODES))
+        # As many nodes at once as one block holds: each call costs time.
+        count = max(1, BLOCK // logits.size)
+        blocks = [range(i, NODES)[:count] for i in range(0, NODES, count)]
         for rows in row_blocks(*logits.shape):
             z = np.asarray(logits[rows], "float64")
             z = np.maximum(z - z.max(axis=1, keepdims=True), LOWEST)
-            for j, beta in enumerate(np.exp(self.nodes)):
-                scores = beta * z
-                self.values[rows, j] = objective.losses(scores, labels[rows])
-                _, slope = objective.value_and_gradient(scores, labels[rows])
-                slope = np.einsum("ij,ij->i", slope, z)
-                self.slopes[rows, j] = len(z) * beta * slope
+            for nodes in blocks:
+                beta = np.exp(self.nodes[nodes])[:, None, None]
+                scores = (beta * z).reshape(-1, z.shape[1])
+                repeated = np.tile(labels[rows], len(nodes))
+                shape = len(nodes), len(z)
+                losses = objective.losses(scores, repeated)
+                self.values[rows, nodes] = losses.reshape(shape).T
+                _, slope = objective.value_and_gradient(scores, repeated)
+                # The gradient is that of the mean over all scores.
+                slope = len(repeated) * slope.reshape(*shape, -1)
+                slope = np.einsum("jik,ik->ij", slope, z)
+                self.slopes[rows, nodes] = slope * beta[:, 0, 0]
 
     def at(self, u):
         """Losses and their slopes at one `u` for every sample."""

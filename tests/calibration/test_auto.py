@@ -1,3 +1,5 @@
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -27,6 +29,13 @@ def generated(shift, num_samples=2000, seed=0):
     logits = rng.normal(size=(num_samples, 3)) * 2
     labels = (logits + rng.gumbel(size=logits.shape)).argmax(-1)
     return (2 * logits + shift).astype("float32"), labels
+
+
+@functools.cache
+def few():
+    """300 samples whose logits are shifted, and the choice for them."""
+    logits, labels = generated([1.0, 0.0, -1.0], 300)
+    return logits, labels, choose(read_rows(logits, labels), Options())
 
 
 def test_temperature_is_enough():
@@ -68,18 +77,19 @@ def scores(choice):
 
 
 def test_choice_is_deterministic():
-    rows = read_rows(*generated([1.0, 0.0, -1.0], 300))
-    assert scores(choose(rows, Options())) == scores(choose(rows, Options()))
+    logits, labels, found = few()
+    again = choose(read_rows(logits, labels), Options())
+    assert scores(again) == scores(found)
 
 
 def test_choice_with_weights_of_zero_is_that_without_these_samples():
-    logits, labels = generated([1.0, 0.0, -1.0], 300)
+    logits, labels, unweighted = few()
     weight = np.ones(300)
     weight[200:] = 0
     found = choose(read_rows(logits, labels, weight), Options())
     fewer = choose(read_rows(logits[:200], labels[:200]), Options())
     assert scores(found) == scores(fewer)
-    assert scores(found) != scores(choose(read_rows(logits, labels), Options()))
+    assert scores(found) != scores(unweighted)
 
 
 def test_choice_does_not_depend_on_the_scale_of_weights():
