@@ -20,7 +20,6 @@ from keras_calib.layers._loss_objective import resolve_objective
 from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
 from keras_calib.layers._objectives import Objective
 from keras_calib.layers._recorded import RecordedLayer
-from keras_calib.solvers.blocks import TENSOR_BLOCK
 from keras_calib.solvers.blocks import row_blocks
 
 # Smaller differences between recorded and computed NLL are float32 rounding.
@@ -243,7 +242,7 @@ class CalibrationLayer(RecordedLayer):
             likelihood.losses(
                 _at_least_two(as_array(self(logits[part]))), labels[part]
             )
-            for part in row_blocks(*logits.shape, TENSOR_BLOCK)
+            for part in row_blocks(*logits.shape)
         ]
         return float(np.average(np.concatenate(losses), weights=weights))
 
