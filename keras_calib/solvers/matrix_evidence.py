@@ -25,9 +25,9 @@ from keras_calib.solvers.evidence import mix
 from keras_calib.solvers.multinomial_regression import fit_objective
 from keras_calib.solvers.multinomial_regression import fit_regression
 from keras_calib.solvers.multinomial_regression import unit_of
+from keras_calib.solvers.preconditioners import inverse_of
 from keras_calib.solvers.regression_problems import BLOCKS
 from keras_calib.solvers.regression_problems import FullProblem
-from keras_calib.solvers.regression_problems import inverse_of
 
 # Scale of the half-normal prior over `t`.
 MATRIX_WIDTH = 0.25

@@ -3,7 +3,6 @@
 sum_i w_i (logsumexp(x_i W + b) - sum_k t_ik (x_i W + b)_k)
 """
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,8 @@ from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.blocks import sum_blocks
 from keras_calib.solvers.blocks import sum_groups
+from keras_calib.solvers.preconditioners import inverse_per_class
+from keras_calib.solvers.preconditioners import kronecker
 
 # Sums over more rows than this lose digits in float32.
 ROWS = 1024
@@ -338,66 +339,14 @@ class FullProblem(_Problem):
 
     def precondition(self, gradient):
         if self.inverse is None:
-            self.inverse = (
-                self._inverse_per_class()
-                if self.per_class
-                else self._kronecker()
-            )
+            make = inverse_per_class if self.per_class else kronecker
+            self.inverse = make(self, self.ridge + RIDGE / 2)
         return self._project(self.inverse(gradient))
 
     def with_ones(self, rows):
         """Inputs, and a one for the bias."""
         x = self.x[rows]
         return np.concatenate([x, np.ones_like(x[:, :1])], axis=1)
-
-    def _inverse_per_class(self):
-        """The Hessian of each class by itself, inverted."""
-        num_classes = self.q.shape[1]
-        d = num_classes + 1
-        inverses = np.empty((num_classes, d, d), "float32")
-        for k in range(num_classes):
-            q = self.q[:, k]
-            r = (q * (1 - q) * self.weights[:, 0]).astype("float32")
-            # Rows where the class has probability 0 or 1 add next to nothing.
-            used = np.flatnonzero(r > 1e-3 * r.mean())
-            step = max(1, len(used) // (8 * d))
-            used = used[::step]
-            part = self.with_ones(used).astype("float32", copy=False)
-            hessian = part.T @ (step * r[used, None] * part)
-            diagonal = np.einsum("ii->i", hessian)
-            diagonal += 1e-5 * diagonal + 2 * self.ridge[:, k] + RIDGE
-            inverses[k] = np.linalg.inv(hessian)
-        return functools.partial(_times_each, inverses)
-
-    def _kronecker(self):
-        """One matrix for all classes, times the variance of each class."""
-
-        def part(rows):
-            r = self.q[rows] * (1 - self.q[rows])
-            r *= self.weights[rows]
-            x = self.with_ones(rows)
-            total = r.sum(axis=1, keepdims=True)
-            gram = x.T @ (total.astype(x.dtype) * x)
-            scale = r.sum(axis=0, dtype=float)
-            return np.array([scale, gram.astype(float)], object)
-
-        scale, gram = sum_groups(part, self.slices)
-        values, vectors = np.linalg.eigh(gram / scale.sum())
-        values = np.maximum(values, 1e-6 * values[-1])
-        bottom = values[:, None] * scale + 2 * self.ridge.mean() + RIDGE
-        return lambda gradient: vectors @ ((vectors.T @ gradient) / bottom)
-
-
-def inverse_of(hessians):
-    """The inverses of a matrix per class, as a function of a gradient."""
-    for k, hessian in enumerate(hessians):
-        hessians[k] = np.linalg.inv(hessian)
-    return functools.partial(_times_each, hessians)
-
-
-def _times_each(inverses, gradient):
-    columns = gradient.T[..., None].astype("float32")
-    return np.matmul(inverses, columns)[..., 0].T.astype(float)
 
 
 def _softmax(scores):
