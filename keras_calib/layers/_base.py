@@ -20,6 +20,7 @@ from keras_calib.layers._loss_objective import resolve_objective
 from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
 from keras_calib.layers._objectives import Objective
 from keras_calib.layers._recorded import RecordedLayer
+from keras_calib.solvers.blocks import TENSOR_BLOCK
 from keras_calib.solvers.blocks import row_blocks
 
 # Smaller differences between recorded and computed NLL are float32 rounding.
