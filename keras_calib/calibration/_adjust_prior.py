@@ -161,13 +161,12 @@ def adjust_prior(
 
 def _network_of(model, from_logits, data):
     """`Network`, and the size of the class axis of its outputs."""
-    checks.check_ending(model, from_logits)
     if data is not None:
         example = _network.as_example(model, data.first_inputs())
-        _network.build_graph(model, example)
         network = _network.up_to_logits(model, from_logits, False, example)
         with states_kept(model):
             return network, network.model(example).shape[-1]
+    checks.check_ending(model, from_logits)
     has_graph = endings.has_graph(model)
     if has_graph and isinstance(model.layers[-1], keras.layers.Activation):
         # It is an activation only, so that nothing need be compared.
