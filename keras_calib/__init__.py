@@ -8,6 +8,7 @@ from keras_calib import metrics
 from keras_calib import models
 from keras_calib import plots
 from keras_calib._check import check
+from keras_calib.calibration import adjust_prior
 from keras_calib.calibration import calibrate
 from keras_calib.calibration import calibration_record
 from keras_calib.data.sample_index import add_sample_index
@@ -16,6 +17,7 @@ from keras_calib.version import __version__
 __all__ = [
     "__version__",
     "add_sample_index",
+    "adjust_prior",
     "calibrate",
     "calibration_record",
     "callbacks",

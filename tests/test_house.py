@@ -159,9 +159,11 @@ CALLABLES = dict(public_callables())
 # What stands before the keyword-only arguments, where it is no data.
 BY_POSITION = {
     "add_sample_index": {"x"},
+    "adjust_prior": {"model", "x", "sample_weight"},
     "calibrate": {"model", "x", "y", "sample_weight"},
     "calibration_record": {"model"},
     "check": {"model", "x", "y", "sample_weight"},
+    "calibration.adjust_prior": {"model", "x", "sample_weight"},
     "calibration.calibrate": {"model", "x", "y", "sample_weight"},
     "calibration.calibration_record": {"model"},
     "calibration.CalibratedModel": {"network", "head"},

@@ -1,7 +1,8 @@
 """A trained model and calibration data -> a calibrated model."""
 
+from keras_calib.calibration._adjust_prior import adjust_prior
 from keras_calib.calibration._calibrate import calibrate
 from keras_calib.calibration._calibrate import calibration_record
 from keras_calib.keras_graph.calibrated_model import CalibratedModel
 
-__all__ = ["CalibratedModel", "calibrate", "calibration_record"]
+__all__ = ["CalibratedModel", "adjust_prior", "calibrate", "calibration_record"]

@@ -22,6 +22,7 @@ from keras_calib.data.collect import collect
 from keras_calib.data.predict import states_kept
 from keras_calib.keras_private import flatten_layers
 from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._prior_correction import PriorCorrection
 from keras_calib.version import __version__
 
 
@@ -265,6 +266,8 @@ def calibration_record(model: keras.Model) -> dict[str, Any]:
         for layer in flatten_layers(model, include_self=False):
             if isinstance(layer, CalibrationLayer) and layer.record:
                 record = layer.record  # the last one is the outermost
+            if isinstance(layer, PriorCorrection) and layer.record:
+                record = {**(record or {}), "prior_correction": layer.record}
     if record is None:
         raise ValueError(
             f"The model {model.name!r} holds no calibration map. Pass what "

@@ -20,6 +20,7 @@ from keras_calib.calibration._held_out import adapt
 from keras_calib.calibration._held_out import losses_and_probabilities
 from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._no_calibration import NoCalibration
+from keras_calib.calibration._source_prior import source_prior
 from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.predictions import top_label
@@ -142,6 +143,7 @@ def fit(method, network, rows, options):
         "guard": None if worse else verdict.to_dict(),
         "fitted": fitted,
         **found,
+        **source_prior(layer, rows),
     }
     return layer, record, accuracy
 

@@ -150,12 +150,12 @@ def calibration_rows(network, samples, from_logits, fuse):
     if source == LOG_OF_PROBABILITIES:
         checks.check_probabilities(scores, fuse)
         checks.warn_no_softmax()
-        _take_logarithm(scores)
+        take_logarithm(scores)
     rows = checked_rows(scores, samples.labels, samples.weight, samples.group)
     return rows, source
 
 
-def _take_logarithm(scores):
+def take_logarithm(scores):
     """Overwrite probabilities by their logarithms."""
     layer = LogProbabilities()
     for part in row_blocks(*scores.shape, TENSOR_BLOCK):
@@ -188,23 +188,38 @@ def assemble(model, network, layer, output, fuse, num_units):
         name = f"{name}_{record['fingerprint']}"
         stages = []
     if output == "probabilities":
-        activation = keras.layers.Activation(
-            "sigmoid" if num_units == 1 else "softmax",
-            dtype="float32",
-            name=free_name(network.model, "probabilities"),
-        )
-        stages = [*stages, activation]
+        stages = [*stages, final_activation(network.model, num_units)]
+    calibrated = followed_by(model, network, stages, name)
+    if fuse:
+        calibrated._calibration_record = record
+    return calibrated
+
+
+def final_activation(model, num_units):
+    """The layer that turns logits into probabilities at the end of a model."""
+    return keras.layers.Activation(
+        "sigmoid" if num_units == 1 else "softmax",
+        dtype="float32",
+        name=free_name(model, "probabilities"),
+    )
+
+
+def followed_by(model, network, stages, name):
+    """A model of a network and further layers.
+
+    Args:
+        model: the user's model.
+        network: `Network` of it.
+        stages: list of layers.
+        name: name of the new model.
+    """
     if endings.has_graph(model):
         tensor = network.model.outputs[0]
         for stage in stages:
             tensor = stage(tensor)
-        calibrated = keras.Model(endings.inputs_of(model), tensor, name=name)
-    else:
-        top = keras.Sequential(stages, name="calibrated_head")
-        calibrated = CalibratedModel(model, top, name=name)
-    if fuse:
-        calibrated._calibration_record = record
-    return calibrated
+        return keras.Model(endings.inputs_of(model), tensor, name=name)
+    top = keras.Sequential(stages, name="calibrated_head")
+    return CalibratedModel(model, top, name=name)
 
 
 def compile_for_evaluate(model, output, samples, ignore_class):
@@ -216,13 +231,19 @@ def compile_for_evaluate(model, output, samples, ignore_class):
         samples: the `Samples` that it was calibrated on.
         ignore_class: `None`, or the label that is ignored.
     """
+    num_units = samples.scores.shape[-1]
+    compile_with(model, output, num_units, samples.one_hot, ignore_class)
+
+
+def compile_with(model, output, num_units, one_hot, ignore_class):
+    """`compile_for_evaluate` by the form of the labels."""
     from_logits = output == "logits"
     metrics = ["accuracy"]
-    if samples.scores.shape[-1] == 1:
+    if num_units == 1:
         if from_logits:
             metrics = [keras.metrics.BinaryAccuracy(threshold=0.0)]
         loss = keras.losses.BinaryCrossentropy(from_logits)
-    elif samples.one_hot:
+    elif one_hot:
         loss = keras.losses.CategoricalCrossentropy(from_logits)
     else:
         loss = keras.losses.SparseCategoricalCrossentropy(

@@ -8,6 +8,8 @@ from typing import Any
 # one that gives these, and "before softmax" or "before sigmoid" where an
 # activation was taken off.
 LOG_OF_PROBABILITIES = "log of probabilities"
+# Longer lists are printed in short.
+LONGEST = 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,8 +40,13 @@ class CalibrationRecord:
         ece_before: ECE of the model.
         ece_after: ECE with the fitted map, also if it was rejected.
         ece_num_bins: number of bins of equal width of both ECEs.
+        source_prior: mean prediction of each class on the calibration data,
+            with the map; `kc.adjust_prior` starts from it.
+        class_bias: largest difference between it and the frequency of a class
+            in the calibration data, in standard errors.
         fingerprint: hash of the inputs, which does not depend on their order.
         keras_calib_version: version of the library that wrote the record.
+        prior_correction: after `kc.adjust_prior` only: its own record.
         trials: for `method="auto"` only: for each candidate its held-out
             `nll`, `seconds`, `weight` and the `standard_error` of the
             difference to temperature scaling; or why it was `skipped`.
@@ -78,6 +85,8 @@ class CalibrationRecord:
     ece_before: float
     ece_after: float
     ece_num_bins: int
+    source_prior: list[float]
+    class_bias: float
     fingerprint: str
     keras_calib_version: str
     trials: dict[str, dict[str, Any]] | None = None
@@ -98,7 +107,17 @@ class PrintedRecord(dict):
     """A record that prints one key per line."""
 
     def __str__(self) -> str:
-        return pprint.pformat(dict(self), compact=True, sort_dicts=False)
+        shown = _shortened(dict(self))
+        return pprint.pformat(shown, compact=True, sort_dicts=False)
+
+
+def _shortened(value):
+    """Long lists, such as a number for each of many classes, by their ends."""
+    if isinstance(value, dict):
+        return {key: _shortened(each) for key, each in value.items()}
+    if isinstance(value, list) and len(value) > LONGEST:
+        return [*value[:3], "...", value[-1], f"{len(value)} in all"]
+    return value
 
 
 def summary(record):

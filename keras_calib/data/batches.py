@@ -70,19 +70,63 @@ def as_batches(x, y=None, sample_weight=None, *, batch_size=None, steps=None):
         source, total = _array_batches(x, y, sample_weight, batch_size or 32)
     else:
         _check_dataset(x, sample_weight, batch_size)
-        total = num_batches(x)
-        if steps is None and total == ENDLESS:
-            raise ValueError(
-                "The data is endless. Pass a finite part of it, such as "
-                "`dataset.take(n)`, or `steps=` to `kc.calibrate`."
-            )
-        if isinstance(x, keras.utils.PyDataset):
-            numbers = itertools.count() if total == ENDLESS else range(total)
-            x = map(x.__getitem__, numbers)
-        source = map(_unpack, x)
+        source, total = _dataset_batches(x, steps)
+        source = map(_unpack, source)
+    return _limited(source, total, steps)
+
+
+def as_input_batches(x, sample_weight=None, *, batch_size=None, steps=None):
+    """Iterate once over data without labels, or whose labels do not matter.
+
+    Args:
+        x: arrays, or a list or dict of them; otherwise a dataset, see
+            `as_batches`, of inputs, `(x,)`, `(x, y)` or `(x, y,
+            sample_weight)`.
+        sample_weight: weights for arrays, or `None`.
+        batch_size: for arrays; defaults to 32, as in Keras.
+        steps: number of batches to take; required for endless data.
+
+    Returns:
+        `Batches` of `(x, None, sample_weight)`.
+
+    Raises:
+        ValueError: see `as_batches`.
+    """
+    if _are_arrays(x):
+        (sample_weight,) = lists_as_arrays(sample_weight)
+        source, total = _array_batches(x, None, sample_weight, batch_size or 32)
+    else:
+        _check_dataset(x, sample_weight, batch_size)
+        source, total = _dataset_batches(x, steps)
+        source = map(_unpack_inputs, source)
+    return _limited(source, total, steps)
+
+
+def _are_arrays(x):
+    """Whether it is an array, or a list or dict of arrays, not of batches."""
+    if isinstance(x, list | tuple):
+        return not any(isinstance(part, list | tuple | dict) for part in x)
+    return isinstance(x, dict) or hasattr(x, "shape")
+
+
+def _limited(source, total, steps):
     if steps is not None:
         total = steps if total is None else min(steps, total)
     return Batches(itertools.islice(source, steps), total)
+
+
+def _dataset_batches(data, steps):
+    """The batches of a dataset, and their number."""
+    total = num_batches(data)
+    if steps is None and total == ENDLESS:
+        raise ValueError(
+            "The data is endless. Pass a finite part of it, such as "
+            "`dataset.take(n)`, or `steps=`."
+        )
+    if isinstance(data, keras.utils.PyDataset):
+        numbers = itertools.count() if total == ENDLESS else range(total)
+        data = map(data.__getitem__, numbers)
+    return data, total
 
 
 def num_batches(data):
@@ -193,6 +237,13 @@ def _unpack(batch):
             "batch."
         )
     return x, y, sample_weight
+
+
+def _unpack_inputs(batch):
+    if not isinstance(batch, list | tuple):
+        batch = (batch,)
+    x, _, weight = keras.utils.unpack_x_y_sample_weight(tuple(batch))
+    return x, None, weight
 
 
 def for_model(x):

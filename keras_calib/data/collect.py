@@ -75,13 +75,10 @@ def collect(
         ValueError: if there is no batch, no sample that counts, or a batch
             does not fit; see `as_samples`.
     """
-    bar = (
-        keras.utils.Progbar(data.total, unit_name="batch") if verbose else None
-    )
     labels, weights, samples, hashes = [], [], [], []
-    one_hot, step, num_samples = False, 0, 0
+    one_hot, num_samples = False, 0
     with _Store(SPILL if spill is None else spill) as store:
-        for step, (x, y, weight) in enumerate(data, start=1):
+        for x, y, weight in _shown(data, verbose):
             x = for_model(x)
             scores, mask = outputs_and_mask(network, x)
             if scores.ndim < 2:
@@ -99,15 +96,11 @@ def collect(
                 store.append(scores)
                 labels.append(y)
                 weights.append(np.ones(len(y)) if weight is None else weight)
-            if bar is not None:
-                bar.update(step)
-        if bar is not None:
-            bar.update(step, finalize=True)
         if not labels:
             raise ValueError(
                 "There is no calibration sample to fit to. Received: "
-                f"{step} batches without a sample that has a weight above 0 "
-                "and a label that counts."
+                f"{len(hashes)} batches without a sample that has a weight "
+                "above 0 and a label that counts."
             )
         yield Samples(
             store.rows(),
@@ -117,6 +110,59 @@ def collect(
             f"{int(np.concatenate(hashes).sum()):016x}",
             group_of_rows(np.concatenate(samples), num_samples, groups),
         )
+
+
+@contextlib.contextmanager
+def collect_outputs(network, data, verbose=0):
+    """Run a network once over data without labels.
+
+    Args:
+        network: a `keras.Model` with one output.
+        data: `Batches` of `(x, None, sample_weight)`.
+        verbose: 0 for silence, else a progress bar.
+
+    Yields:
+        scores: outputs of the rows that count, `(n, num_classes)`.
+        weight: `None`, or float64 with sum `n`, `(n,)`.
+        by_sample: whether each sample has one row, not one per pixel or token.
+
+    Raises:
+        ValueError: if no row counts; see `collect`.
+    """
+    weights, rank = [], 2
+    with _Store(SPILL) as store:
+        for x, _, weight in _shown(data, verbose):
+            scores, mask = outputs_and_mask(network, for_model(x))
+            if scores.ndim < 2:
+                raise ValueError(rules.no_class_axis(scores.shape))
+            rank = max(rank, scores.ndim)
+            labels = np.zeros(scores.shape[:-1], "int32")
+            scores, labels, weight, *_ = as_samples(
+                scores, labels, weight, None, mask
+            )
+            if len(labels):
+                store.append(scores)
+                ones = np.ones(len(labels))
+                weights.append(ones if weight is None else weight)
+        if not weights:
+            raise ValueError(
+                "There is no sample. Received: batches without a sample that "
+                "has a weight above 0."
+            )
+        weight = relative_weights(np.concatenate(weights))
+        yield store.rows(), weight, rank == 2
+
+
+def _shown(data, verbose):
+    """The batches, with a progress bar if `verbose`."""
+    if not verbose:
+        yield from data
+        return
+    bar, step = keras.utils.Progbar(data.total, unit_name="batch"), 0
+    for step, batch in enumerate(data, start=1):
+        yield batch
+        bar.update(step)
+    bar.update(step, finalize=True)
 
 
 def _hashes(x, length):

@@ -1,10 +1,13 @@
 """`calibration_errors`: all errors of a data set, with intervals."""
 
+import functools
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
 from keras_calib._typing import ArrayLike
+from keras_calib.evaluation.by_group import by_group
 from keras_calib.evaluation.floor import noise_floors
 from keras_calib.evaluation.named_errors import BINARY
 from keras_calib.evaluation.named_errors import METRICS
@@ -51,6 +54,8 @@ def calibration_errors(
     axis: int = -1,
     ignore_class: int | None = None,
     metrics: Collection[str] | None = None,
+    groups: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
     num_resamples: int | None = None,
     confidence_level: float = 0.95,
     interval: str = "percentile",
@@ -58,7 +63,7 @@ def calibration_errors(
     refinement: bool = False,
     seed: int = 0,
     verbose: int | str = "auto",
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Compute all calibration errors of a set of predictions, exactly.
 
     All backends use NumPy with float64. A key without a suffix is the value of
@@ -66,7 +71,8 @@ def calibration_errors(
     has the definitions.
 
     The bootstrap draws whole samples: with predictions of rank above 2, all
-    pixels of an image or tokens of a text are drawn together. Binned errors
+    pixels of an image or tokens of a text are drawn together, and `clusters`
+    draws all samples of a patient or document together. Binned errors
     have an upward bias, and resampling adds the bias again, so percentile
     intervals are too high. `interval="basic"` reflects the interval about the
     estimate, which removes this bias, and clips it to the range of the
@@ -85,6 +91,12 @@ def calibration_errors(
         ignore_class: rows with this label are ignored.
         metrics: names to compute, or `None` for all. Errors of each class
             need a sort per class.
+        groups: `None`, or ids for a table of errors by group, such as a site
+            or an age band. Broadcasts as `sample_weight`.
+        clusters: `None`, or ids of samples that depend on each other, such as
+            those of one patient: the bootstrap draws all or none of them, and
+            `kc.calibrate` would call them groups. Broadcasts as
+            `sample_weight`.
         num_resamples: `None`, or number of resamples, e.g. 1000.
         confidence_level: float, nominal coverage of the intervals.
         interval: `"percentile"` or `"basic"`.
@@ -105,7 +117,12 @@ def calibration_errors(
         and `auroc` is 0.5. `binary_calibration_error`, the error of the
         positive class, is computed for two classes only. With `floor=True`,
         `<name>_floor` is the mean of the floor of `<name>`, and 95 % of it lies
-        between `<name>_floor_low` and `<name>_floor_high`.
+        between `<name>_floor_low` and `<name>_floor_high`. With `groups`, the
+        key `groups` has a dict from each id to the errors of its rows, with
+        their number as `num_rows`; and `worst_group` a dict from each name to
+        the id where it is worst. Errors over bins are larger in small groups
+        also of calibrated models: with `floor=True` the group is taken whose
+        error is farthest above its floor.
 
         With `refinement=True`, five folds (of whole images or texts) are
         recalibrated by the temperature that fits the others best. The keys are
@@ -154,30 +171,54 @@ def calibration_errors(
     check_names(metrics)
     _check_intervals(num_resamples, confidence_level, interval)
     data = read_predictions(
-        labels, probabilities, sample_weight, from_logits, axis, ignore_class
+        labels,
+        probabilities,
+        sample_weight,
+        from_logits,
+        axis,
+        ignore_class,
+        groups=groups,
+        clusters=clusters,
     )
     wanted = [
         name
         for name in (METRICS if metrics is None else metrics)
         if name not in BINARY or data.num_classes == 2
     ]
-    resamples = Resamples(
-        data, num_resamples or 0, seed, 2 + data.num_classes, verbose
+    errors_of = functools.partial(
+        _errors,
+        wanted=wanted,
+        bins=(num_bins, threshold),
+        resampling=(num_resamples or 0, seed),
+        interval=(confidence_level, interval),
+        floor=floor,
+        refinement=refinement,
+        verbose=verbose,
     )
-    found = resamples.statistics(wanted, num_bins, threshold)
+    errors = errors_of(data)
+    if groups is not None:
+        errors |= by_group(data, wanted, errors_of)
+    return errors
+
+
+def _errors(
+    data, wanted, bins, resampling, interval, floor, refinement, verbose
+):
+    """The wanted errors of `Predictions`, with intervals and floors."""
+    passes = 2 + data.num_classes
+    resamples = Resamples(data, *resampling, passes, verbose)
+    found = resamples.statistics(wanted, *bins)
     limits = {name: statistic_range(name, data.num_classes) for name in wanted}
     if refinement:
         limits |= RANGES
-        found |= refinement_statistics(data, resamples.number, seed, verbose)
+        found |= refinement_statistics(data, *resampling, verbose)
     errors = {}
     for name, ends in limits.items():
         errors[name] = float(found[name][0])
-        if num_resamples:
-            errors[name] = _estimate(
-                found[name], confidence_level, interval, ends
-            )
+        if resamples.number:
+            errors[name] = _estimate(found[name], *interval, ends)
     if floor:
-        errors |= noise_floors(data, wanted, num_bins, seed)
+        errors |= noise_floors(data, wanted, bins[0], resamples.seed)
     return errors
 
 

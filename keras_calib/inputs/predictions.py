@@ -50,8 +50,10 @@ class Predictions:
         targets: soft labels, `(n, num_classes)`, or `None`.
         weight: `None` for ones, else `(n,)`, positive, with sum `n`.
         unit: the index on the first axis that each row came from, `(n,)`; an
-            image has many rows. `None` where each row is its own.
+            image has many rows; or the number of its cluster. `None` where
+            each row is its own.
         units: how many indices there are.
+        group: the id of the group of each row, `(n,)`, or `None`.
     """
 
     labels: np.ndarray
@@ -61,6 +63,20 @@ class Predictions:
     weight: np.ndarray | None
     unit: np.ndarray | None
     units: int
+    group: np.ndarray | None = None
+
+    def part(self, keep):
+        """The rows where `keep`, a boolean array, `(n,)`, is true."""
+        found = {
+            name: None if value is None else value[keep]
+            for name, value in vars(self).items()
+            if name in self.__dataclass_fields__ and name != "units"
+        }
+        units = len(found["labels"])
+        if found["unit"] is not None:
+            found["unit"], units = numbered(found["unit"])
+        weight = relative_weights(found.pop("weight"))
+        return Predictions(**found, weight=weight, units=units)
 
     @property
     def num_classes(self):
@@ -141,6 +157,8 @@ def read_predictions(
     ignore_class=None,
     mask=None,
     relative=True,
+    groups=None,
+    clusters=None,
 ):
     """Read arrays or tensors of any rank as `Predictions`.
 
@@ -154,6 +172,9 @@ def read_predictions(
         ignore_class: rows with this label do not count.
         mask: `None`, or false where a row does not count; as `sample_weight`.
         relative: bring weights to a sum of the number of rows that count.
+        groups: `None`, or ids for `group`; as `sample_weight`.
+        clusters: `None`, or ids that take the place of the first axis in
+            `unit`; as `sample_weight`.
 
     Raises:
         ValueError: for bad input, with what to do.
@@ -179,15 +200,25 @@ def read_predictions(
         weight = relative_weights(weight)
     elif weight is not None and (weight == 1).all():
         weight = None
+    unit, units = rows.unit, rows.units
+    if clusters is not None:
+        unit, units = numbered(rows.ids(clusters, "`clusters`"))
     return Predictions(
         rows.labels,
         probabilities,
         logits,
         targets,
         weight,
-        rows.unit,
-        rows.units,
+        unit,
+        units,
+        None if groups is None else rows.ids(groups, "`groups`"),
     )
+
+
+def numbered(ids):
+    """Ids as numbers from 0, and how many different ones there are."""
+    different, numbers = np.unique(ids, return_inverse=True)
+    return numbers.reshape(-1), len(different)
 
 
 def as_samples(
@@ -246,6 +277,8 @@ class _Read:
         weight: `None` or float64, `(n,)`.
         unit: see `Predictions`.
         units: see `Predictions`.
+        lead: shape of one value for each row, also those that do not count.
+        kept: indices of the rows that count; `None` for all.
     """
 
     scores: np.ndarray
@@ -254,6 +287,13 @@ class _Read:
     weight: np.ndarray | None
     unit: np.ndarray | None
     units: int
+    lead: tuple
+    kept: np.ndarray | None
+
+    def ids(self, values, name):
+        """Ids that broadcast from the left, of the rows that count."""
+        values = _per_row(values, self.lead, name)
+        return values if self.kept is None else values[self.kept]
 
 
 def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
@@ -291,20 +331,23 @@ def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
     if sample_weight is not None:
         weight = _per_row(sample_weight, lead).astype("float64")
         keep &= weight != 0
+    kept = None
     if not keep.all():
+        kept = np.flatnonzero(keep)
         scores, labels, targets, weight, unit = (
             part if part is None else part[keep]
             for part in (scores, labels, targets, weight, unit)
         )
         if unit is None:
-            unit = np.flatnonzero(keep)
+            unit = kept
     if weight is not None:
         rules.check_weights(weight)
     if targets is None:
         rules.check_ids(labels, layout.num_classes)
     else:
         rules.check_rows(targets)
-    return _Read(scores, labels.astype("int64"), targets, weight, unit, lead[0])
+    labels = labels.astype("int64")
+    return _Read(scores, labels, targets, weight, unit, lead[0], lead, kept)
 
 
 def _per_row(values, lead, what="Sample weights"):

@@ -32,6 +32,7 @@ from keras_calib.layers._parameterized_temperature_scaling import (
     ParameterizedTemperatureScaling,
 )
 from keras_calib.layers._platt_scaling import PlattScaling
+from keras_calib.layers._prior_correction import PriorCorrection
 from keras_calib.layers._quadratic_scaling import QuadraticScaling
 from keras_calib.layers._risk_threshold import RiskThreshold
 from keras_calib.layers._spline_calibration import SplineCalibration
@@ -62,6 +63,7 @@ __all__ = [
     "Objective",
     "ParameterizedTemperatureScaling",
     "PlattScaling",
+    "PriorCorrection",
     "QuadraticScaling",
     "RiskThreshold",
     "SoftBinnedECEObjective",

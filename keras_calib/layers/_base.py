@@ -243,7 +243,7 @@ class CalibrationLayer(RecordedLayer):
             likelihood.losses(
                 _at_least_two(as_array(self(logits[part]))), labels[part]
             )
-            for part in row_blocks(*logits.shape, TENSOR_BLOCK)
+            for part in row_blocks(*logits.shape)
         ]
         return float(np.average(np.concatenate(losses), weights=weights))
 

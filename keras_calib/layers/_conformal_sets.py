@@ -16,6 +16,8 @@ from keras_calib.layers._decision import DecisionLayer
 from keras_calib.layers._decision import classes
 
 METHODS = ("lac", "aps", "raps")
+# The largest prime whose square is below 2^31.
+PRIME = 46337
 # Temperatures that are tried, by the size of the sets that they give.
 TEMPERATURES = np.exp(np.linspace(np.log(0.25), np.log(4.0), 65))
 
@@ -39,7 +41,18 @@ class ConformalSets(DecisionLayer):
         RAPS   that of APS, plus penalty max(r - free_ranks, 0)
 
     LAC gives the smallest sets; APS and RAPS adapt their size to how hard a
-    sample is. A LAC set can be empty.
+    sample is. As they are here they include the class that crosses the
+    threshold, and cover more than they must. The papers' randomized scores
+    count a part of each class, with one u in [0, 1) for a sample,
+
+        APS    the sum of p over ranks 1 to r - 1, plus (1 - u) p_k
+
+    and give smaller sets with the coverage asked for. With `randomized=True`,
+    u is a hash of the logits of the sample: it looks random, and the answer
+    for a sample is always the same. The guarantee needs no more, because the
+    score stays a fixed function of the sample.
+
+    LAC sets and randomized sets can be empty.
 
     Args:
         method: `"lac"`, `"aps"` or `"raps"`.
@@ -51,7 +64,11 @@ class ConformalSets(DecisionLayer):
             temperature, and adapt less.
         penalty: float >= 0, for RAPS.
         free_ranks: int >= 0, ranks without a penalty, for RAPS.
-        seed: int, for the samples that `temperature="fit"` takes.
+        randomized: whether APS and RAPS scores are randomized.
+        allow_empty: whether a set may be empty. With `False` each set also
+            holds the predicted class, which can only raise the coverage.
+        seed: int, for the samples that `temperature="fit"` takes, and for the
+            hash of `randomized=True`.
         **kwargs: `name`, as in Keras.
 
     Call arguments:
@@ -87,6 +104,8 @@ class ConformalSets(DecisionLayer):
         "temperature",
         "penalty",
         "free_ranks",
+        "randomized",
+        "allow_empty",
         "seed",
     )
 
@@ -98,6 +117,8 @@ class ConformalSets(DecisionLayer):
         temperature: float | str = 1.0,
         penalty: float = 0.01,
         free_ranks: int = 5,
+        randomized: bool = False,
+        allow_empty: bool = True,
         seed: int = 0,
         **kwargs: Any,
     ) -> None:
@@ -123,11 +144,18 @@ class ConformalSets(DecisionLayer):
                 "`penalty` and `free_ranks` must be at least 0. Received: "
                 f"penalty={penalty}, free_ranks={free_ranks}."
             )
+        if randomized and method == "lac":
+            raise ValueError(
+                "`randomized=True` needs scores that are sums over classes. "
+                'Received: method="lac". Use "aps" or "raps".'
+            )
         self.method = method
         self.coverage = coverage
         self.temperature = temperature
         self.penalty = penalty
         self.free_ranks = free_ranks
+        self.randomized = randomized
+        self.allow_empty = allow_empty
         self.seed = seed
 
     def build(self, input_shape: tuple) -> None:
@@ -141,10 +169,14 @@ class ConformalSets(DecisionLayer):
         self.built = True
 
     def call(self, logits: Tensor) -> Tensor:
-        z = classes(logits) / self.used_temperature
-        return self._conformity(ops.log_softmax(z, axis=-1), ops) >= (
-            self.threshold
-        )
+        z = classes(logits)
+        log_p = ops.log_softmax(z / self.used_temperature, axis=-1)
+        u = self._uniform(z, ops)
+        sets = self._conformity(log_p, ops, u) >= self.threshold
+        if self.allow_empty:
+            return sets
+        top = ops.argmax(log_p, axis=-1)[..., None]
+        return ops.logical_or(sets, ops.arange(z.shape[-1]) == top)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (*input_shape[:-1], max(2, input_shape[-1]))
@@ -171,6 +203,8 @@ class ConformalSets(DecisionLayer):
                 stacklevel=3,
             )
         sizes = (conformity >= threshold).sum(axis=1)
+        if not self.allow_empty:
+            sizes = np.maximum(sizes, 1)
         return (
             {"threshold": threshold, "used_temperature": temperature},
             {
@@ -198,7 +232,38 @@ class ConformalSets(DecisionLayer):
 
     def _at(self, logits, temperature):
         log_p = arrays.log_softmax(logits / temperature)
-        return self._conformity(log_p, np)
+        return self._conformity(log_p, np, self._uniform(logits, np))
+
+    def _uniform(self, z, xp):
+        """One number in [0, 1) for each row, `(..., 1)`, by its content.
+
+            u = sum_k c_k floor(4096 (max z - z_k)) mod P / P
+
+        with whole numbers `c_k` drawn once; a second sum adds digits. P^2 is
+        below 2^31, so that int32 holds the products. `None` if scores are not
+        randomized.
+        """
+        if not self.randomized:
+            return None
+        num_classes = z.shape[-1]
+        coefficients = np.random.default_rng([self.seed, 1]).integers(
+            1, PRIME, (2, num_classes), "int32"
+        )
+        # Float32, as in the layer; far below the maximum nothing is seen.
+        below = xp.max(z, axis=-1, keepdims=True) - z
+        below = xp.minimum(below, 1000.0)
+        digits = (
+            ops.cast(4096 * below, "int32")
+            if xp is ops
+            else ((4096 * below.astype("float32")).astype("int32"))
+        )
+        digits, u = digits % PRIME, 0.0
+        for c in coefficients:
+            total = xp.sum(digits * c % PRIME, axis=-1, keepdims=True) % PRIME
+            if xp is ops:
+                total = ops.cast(total, "float32")
+            u = (u + total) / PRIME
+        return u
 
     def _smallest_sets(self, logits, labels):
         def size(temperature):
@@ -208,11 +273,11 @@ class ConformalSets(DecisionLayer):
 
         return float(min(TEMPERATURES, key=size))
 
-    def _conformity(self, log_p, xp):
+    def _conformity(self, log_p, xp, u=None):
         """Minus the score but for a constant: large for likely classes.
 
             LAC     log p_k
-            APS     the sum of p over ranks above r
+            APS     the sum of p over ranks above r, plus u p_k if randomized
             RAPS    that of APS, minus penalty max(r - free_ranks, 0)
 
         The sums of APS are those of the lower ranks: in float32, those of the
@@ -225,6 +290,8 @@ class ConformalSets(DecisionLayer):
         ascending = xp.flip(xp.take_along_axis(xp.exp(log_p), order, -1), -1)
         below = xp.flip(xp.cumsum(ascending, axis=-1) - ascending, -1)
         tail = xp.take_along_axis(below, rank, -1)
+        if u is not None:
+            tail = tail + u * xp.exp(log_p)
         if self.method == "aps":
             return tail
         above = xp.maximum(rank + 1 - self.free_ranks, 0)

@@ -89,6 +89,9 @@ class DirichletScaling(MatrixScaling):
         return super()._transform(ops.maximum(x, float(np.log(TINY))))
 
     def _inputs(self, logits):
+        return self._narrow(self._log_probabilities, logits)
+
+    def _log_probabilities(self, logits):
         x = AffineCalibration._inputs(self, logits)
         return np.maximum(x, np.log(TINY))
 

@@ -8,8 +8,13 @@ import numpy as np
 from keras_calib.layers._affine import AffineCalibration
 from keras_calib.layers._affine import check_regularization
 from keras_calib.layers._vector_scaling import VectorScaling
+from keras_calib.solvers.blocks import IN_CACHE
+from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.matrix_evidence import average_matrices
+from keras_calib.solvers.matrix_evidence import bytes_needed
 from keras_calib.solvers.matrix_evidence import minimize_matrix_around
+from keras_calib.solvers.memory import refuse_too_large
+from keras_calib.solvers.regression_problems import DIGITS
 from keras_calib.solvers.regression_problems import RIDGE
 from keras_calib.solvers.regression_problems import FullProblem
 
@@ -85,7 +90,25 @@ class MatrixScaling(AffineCalibration):
 
     def _inputs(self, logits):
         self._refuse_ruled_out(logits)
-        return super()._inputs(logits)
+        return self._narrow(super()._inputs, logits)
+
+    def _narrow(self, inputs, logits):
+        """Inputs, in float32 where the regression keeps no more digits."""
+        auto = self.regularization == "auto"
+        refuse_too_large(
+            bytes_needed(*logits.shape, around_temperature=auto),
+            f"The fit of {type(self).__name__} to {logits.shape[0]} x "
+            f"{logits.shape[1]} logits",
+            "Use fewer samples, or `VectorScaling`.",
+        )
+        if self.regularization == "auto" or logits.size < DIGITS:
+            return inputs(logits)
+        if self.normalize_logits is None and logits.dtype == "float32":
+            return logits
+        x = np.empty(logits.shape, "float32")
+        for rows in row_blocks(*logits.shape, IN_CACHE):
+            x[rows] = inputs(logits[rows])
+        return x
 
     def _scaled(self, num_classes, temperature):
         identity = np.eye(num_classes) / temperature

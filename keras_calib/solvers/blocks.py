@@ -8,6 +8,8 @@ import numpy as np
 
 # Elements of one block whose work arrays stay in a level-2 cache.
 IN_CACHE = 1 << 16
+# Threads that sum large results.
+GROUPS = 4
 # Elements of one block of float64 scores.
 BLOCK = 1 << 18
 # Elements of one block that Keras computes, where each call costs time.
@@ -34,6 +36,17 @@ def threads():
 def sum_blocks(function, blocks):
     """The sum of `function(block)` over blocks, computed in threads."""
     return sum(threads().map(function, blocks))
+
+
+def sum_groups(function, blocks):
+    """`sum_blocks` for large results, of which few exist at a time.
+
+    The groups do not depend on the machine, so that no result does.
+    """
+    groups = [blocks[start::GROUPS] for start in range(GROUPS)]
+    return sum_blocks(
+        lambda group: sum(map(function, group)), [g for g in groups if g]
+    )
 
 
 def normalized_weights(weights, count):

@@ -25,8 +25,9 @@ from keras_calib.solvers.evidence import mix
 from keras_calib.solvers.multinomial_regression import fit_objective
 from keras_calib.solvers.multinomial_regression import fit_regression
 from keras_calib.solvers.multinomial_regression import unit_of
+from keras_calib.solvers.preconditioners import inverse_of
+from keras_calib.solvers.regression_problems import BLOCKS
 from keras_calib.solvers.regression_problems import FullProblem
-from keras_calib.solvers.regression_problems import inverse_of
 
 # Scale of the half-normal prior over `t`.
 MATRIX_WIDTH = 0.25
@@ -88,6 +89,29 @@ def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
         iterations=diagonal.iterations + steps,
         matrix_width=float(posterior[:-1] @ WIDTHS),
     )
+
+
+def bytes_needed(num_samples, num_classes, *, around_temperature):
+    """An estimate of the memory of a fit beside its logits.
+
+    Inputs and probabilities are float32; around twenty float64 matrices are
+    those of parameters, penalty and conjugate gradients; and up to `BLOCKS`
+    classes, each class may have a matrix of its own.
+
+    Args:
+        num_samples: int.
+        num_classes: int.
+        around_temperature: whether for `average_matrices`, which keeps
+            float64 inputs, and two matrices of each class.
+    """
+    numbers, square = num_samples * num_classes, (num_classes + 1) ** 2
+    if around_temperature:
+        per_class = 2 if num_classes <= MAX_CLASSES else 0
+        found = 40 * numbers + (160 + 4 * per_class * num_classes) * square
+        # A row of the whole Hessian for each sample, twice.
+        return found + 16 * num_samples * square * (square < DENSE)
+    per_class = num_classes if num_classes <= BLOCKS else 0
+    return 12 * numbers + (160 + 4 * per_class) * square
 
 
 def minimize_matrix_around(x, labels, weights, objective, average):
@@ -185,6 +209,9 @@ class _MatrixDeviations(FullProblem):
             parameters, self.widths, float(log_evidence), found.iterations
         )
 
+    def renew(self):
+        """The Hessians of the last fit serve all steps of this one."""
+
     def _balance(self, away):
         away = away - self._shift(away)
         blind = self.ridge * self.blind
@@ -199,16 +226,17 @@ class _MatrixDeviations(FullProblem):
 
     def _hessians_of_classes(self):
         """The Hessian of each class by itself, of the summed loss."""
-        features = self.x.astype("float32", copy=False)
-        q = np.ascontiguousarray(self.q.T, dtype="float32")
-        r = q * (1 - q) * (self.n * self.weights[:, 0]).astype("float32")
-        hessians = []
-        for variance in r:
+        num_classes = self.q.shape[1]
+        d = num_classes + 1
+        hessians = np.empty((num_classes, d, d), "float32")
+        for k in range(num_classes):
+            q = self.q[:, k]
+            variance = (q * (1 - q) * self.n * self.weights[:, 0]).astype("f4")
             # All others together add less than a hundredth of a percent.
             used = np.flatnonzero(variance > 1e-4 * variance.mean())
-            part = features[used]
-            hessians.append(part.T @ (variance[used, None] * part))
-        return np.stack(hessians)
+            part = self.with_ones(used).astype("float32", copy=False)
+            hessians[k] = part.T @ (variance[used, None] * part)
+        return hessians
 
     def _inverse_of_classes(self):
         """The preconditioner, by the Hessians of the last fit."""
@@ -227,7 +255,7 @@ class _MatrixDeviations(FullProblem):
 
     def _log_det(self, strengths):
         """`log det(H + L)`, with the common scale in the first row."""
-        x, q = self.x.astype(float), self.q.astype(float)
+        x, q = self.with_ones(slice(None)).astype(float), self.q.astype(float)
         n, num_classes = q.shape
         w = self.n * self.weights.astype(float)
         slopes = (q[:, :, None] * x[:, None, :]).reshape(n, -1) * np.sqrt(w)

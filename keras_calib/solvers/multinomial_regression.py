@@ -15,8 +15,6 @@ from keras_calib.solvers.newton import conjugate_gradient_step
 from keras_calib.solvers.newton import newton
 from keras_calib.solvers.temperature import BOUNDS
 
-# Elements of the logits below which everything is float64.
-SMALL = 1 << 23
 # Slopes that a temperature within its bounds can have.
 SLOPES = 1 / BOUNDS[1], 1 / BOUNDS[0]
 
@@ -47,9 +45,10 @@ def fit_regression(problem, start, tolerance, labels=None):
     def find_step(_, gradient):
         if separated():
             return None
+        problem.renew()
         return conjugate_gradient_step(problem, gradient, tolerance)
 
-    rounding = np.finfo(problem.x.dtype).eps
+    rounding = np.finfo(problem.wide).eps
     found = newton(
         problem.evaluate,
         find_step,

@@ -3,19 +3,27 @@
 sum_i w_i (logsumexp(x_i W + b) - sum_k t_ik (x_i W + b)_k)
 """
 
+from typing import Any
+
 import numpy as np
 
 from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.blocks import sum_blocks
-from keras_calib.solvers.blocks import threads
+from keras_calib.solvers.blocks import sum_groups
+from keras_calib.solvers.preconditioners import inverse_per_class
+from keras_calib.solvers.preconditioners import kronecker
 
 # Sums over more rows than this lose digits in float32.
 ROWS = 1024
-# Elements from which directions are float32.
+# Elements from which a full problem keeps its inputs in float32.
 DIGITS = 1 << 17
-# Classes up to which each class has a preconditioner of its own.
+# Elements up to which it computes values in float64.
+SMALL = 1 << 23
+# Classes up to which each class may have a preconditioner of its own, and the
+# products in one step from which it has.
 BLOCKS = 200
+MANY = 45
 # Keeps directions without data where they start; too small to be visible.
 RIDGE = 1e-9
 
@@ -34,9 +42,14 @@ class _Problem:
         center: where the penalty is zero.
     """
 
+    # Dtypes of the weights, and of values: that of the inputs by default.
+    _weight_dtype: str | None = None
+    wide: Any = None
+
     def __init__(self, x, labels, weights, smoothing, *, free, ridge, center):
         self.x = x
-        self.weights = weights.astype(x.dtype)
+        self.wide = self.wide or x.dtype
+        self.weights = weights.astype(self._weight_dtype or x.dtype)
         self.free = free
         self.ridge = ridge
         self.center = center
@@ -67,6 +80,9 @@ class _Problem:
     def all_correct(self, labels):
         """Whether every label has a predicted probability above 0.5."""
         return bool((self.q[np.arange(len(labels)), labels] > 0.5).all())
+
+    def renew(self):
+        """Called before each Newton step."""
 
     def _gradient(self, sums, parameters):
         balance = self._balance(parameters - self.center)
@@ -203,24 +219,45 @@ class FullProblem(_Problem):
     directions only the penalty matters, and its optimum is explicit: they are
     taken out of the problem, and `settle` adds their best values. `free` is
     1.0 where a column moves, `(num_classes,)`. Other arguments: `_Problem`.
+
+    From `DIGITS` elements on, inputs and probabilities are kept in float32,
+    and blocks of rows are float64 while value and gradient are computed.
     """
 
+    _weight_dtype = "float64"
+
     def __init__(self, x, *data, **penalty):
-        self.slices = row_blocks(*x.shape, IN_CACHE)
-        x = np.concatenate([x, np.ones_like(x[:, :1])], axis=1)
+        n, num_classes = x.shape
+        # Blocks in cache, but not so small that sums of matrices cost most.
+        rows = max(IN_CACHE // (4 * num_classes), 2 * num_classes)
+        self.slices = row_blocks(n, 1, rows)
+        if x.size >= DIGITS:
+            x = x.astype("float32", copy=False)
+        self.wide = "float64" if x.size <= SMALL else x.dtype
         super().__init__(x, *data, **penalty)
+        # Directions need no more digits than the inputs have; the weights
+        # over their mean are near 1.
+        self.mean_weight = float(self.weights.mean())
+        relative = (self.weights / self.mean_weight)[:, None]
+        equal = np.ptp(relative) < 1e-12
+        self.relative = None if equal else relative.astype(x.dtype)
         self.weights = self.weights[:, None]
-        # Directions need fewer digits than values.
-        short = x.dtype if x.size < DIGITS else "float32"
-        self.short = x.astype(short, copy=False)
-        self.inverse = None
+        self.inverse, self.per_class, self.products = None, False, 0
 
     def _moments(self, labels, weights, smoothing):
         """`sum_i w_i (x_i, 1)' t_i`."""
-        n, num_classes = self.q.shape
-        targets = np.full(self.q.shape, smoothing / num_classes, self.x.dtype)
-        targets[np.arange(n), labels] += 1 - smoothing
-        return self._transposed(self.weights[:, None] * targets)
+        num_classes = self.q.shape[1]
+
+        def part(rows):
+            own = labels[rows]
+            targets = np.full(
+                (len(own), num_classes), smoothing / num_classes, self.wide
+            )
+            targets[np.arange(len(own)), own] += 1 - smoothing
+            targets *= weights[rows, None]
+            return self._backward(self._rows(rows), targets)
+
+        return sum_groups(part, self.slices)
 
     def settle(self, parameters):
         """Move along what changes no probability to the least penalty."""
@@ -238,79 +275,78 @@ class FullProblem(_Problem):
     def _project(self, gradient):
         return _centered(gradient, self.free)
 
+    def _rows(self, rows):
+        return self.x[rows].astype(self.wide, copy=False)
+
+    def _forward(self, x, parameters):
+        """`x W + b`, in the dtype of `x`."""
+        w, b = parameters[:-1], parameters[-1]
+        return x @ w.astype(x.dtype) + b.astype(x.dtype)
+
+    def _backward(self, x, gradient):
+        """The gradient in `(W, b)` of rows, float64."""
+        sums = gradient.sum(axis=0, keepdims=True)
+        return np.concatenate([x.T @ gradient, sums]).astype(float)
+
     def scores(self, parameters):
-        return self.x @ parameters.astype(self.x.dtype)
+        found = np.empty(self.q.shape, self.wide)
+        for rows in self.slices:
+            found[rows] = self._forward(self._rows(rows), parameters)
+        return found
 
     def _transposed(self, gradient):
-        return (self.x.T @ gradient).astype(float)
-
-    def _log_partition(self, parameters):
-        q = np.matmul(self.x, parameters.astype(self.x.dtype), out=self.q)
-        self.short_q = None
-        value = sum_blocks(
-            lambda rows: float(self.weights[rows, 0] @ _softmax(q[rows])),
+        return sum_groups(
+            lambda rows: self._backward(self._rows(rows), gradient[rows]),
             self.slices,
         )
-        return value, self._transposed(self.weights * q)
+
+    def _log_partition(self, parameters):
+        def part(rows):
+            x, weights = self._rows(rows), self.weights[rows]
+            q = self._forward(x, parameters)
+            value = float(weights[:, 0] @ _softmax(q))
+            self.q[rows] = q
+            q *= weights
+            return np.array([value, self._backward(x, q)], object)
+
+        return sum_groups(part, self.slices)
 
     def _curvature(self, direction):
-        if self.short_q is None:
-            self.short_q = self.q.astype(self.short.dtype, copy=False)
-            self.weighted = self.short_q * self.weights.astype(self.short.dtype)
-        a = self.short @ direction.astype(self.short.dtype)
+        def part(rows):
+            x, q = self.x[rows], self.q[rows]
+            a = self._forward(x, direction)
+            a -= np.einsum("ij,ij->i", a, q)[:, None]
+            a *= q
+            if self.relative is not None:
+                a *= self.relative[rows]
+            return self._backward(x, a)
 
-        def softmax_derivative(rows):
-            block, q = a[rows], self.short_q[rows]
-            mean = np.einsum("ij,ij->i", block, q)
-            block -= mean[:, None]
-            block *= self.weighted[rows]
+        return self.mean_weight * sum_groups(part, self.slices)
 
-        list(threads().map(softmax_derivative, self.slices))
-        return (self.short.T @ a).astype(float)
+    def product(self, direction):
+        self.products += 1
+        return super().product(direction)
+
+    def renew(self):
+        """A preconditioner for the point that was evaluated last.
+
+        One for all classes is cheap. If it needed many products, each class
+        gets one of its own.
+        """
+        few = self.q.shape[1] <= BLOCKS
+        self.per_class |= few and self.products > MANY
+        self.inverse, self.products = None, 0
 
     def precondition(self, gradient):
         if self.inverse is None:
-            few = self.q.shape[1] <= BLOCKS
-            inverse = self._inverse_per_class if few else self._kronecker
-            self.inverse = inverse()
+            make = inverse_per_class if self.per_class else kronecker
+            self.inverse = make(self, self.ridge + RIDGE / 2)
         return self._project(self.inverse(gradient))
 
-    def _inverse_per_class(self):
-        """The Hessian of each class by itself, inverted."""
-        d, num_classes = self.short.shape[1], self.q.shape[1]
-        hessians = np.empty((num_classes, d, d), "float32")
-        q = np.ascontiguousarray(self.q.T, dtype="float32")
-        r = q * (1 - q) * self.weights[:, 0].astype("float32")
-        for k in range(num_classes):
-            # Rows where the class has probability 0 or 1 add next to nothing.
-            used = np.flatnonzero(r[k] > 1e-3 * r[k].mean())
-            step = max(1, len(used) // (8 * d))
-            used = used[::step]
-            part = self.short[used]
-            hessians[k] = part.T @ (step * r[k, used, None] * part)
-        diagonal = np.einsum("kii->ki", hessians)
-        diagonal += 1e-5 * diagonal + 2 * self.ridge.T + RIDGE
-        return inverse_of(hessians)
-
-    def _kronecker(self):
-        """One matrix for all classes, times the variance of each class."""
-        r = self.q * (1 - self.q)
-        r *= self.weights
-        scale = r.sum(axis=0).astype(float)
-        rows = r.sum(axis=1, keepdims=True) / scale.sum()
-        gram = (self.x.T @ (rows * self.x)).astype(float)
-        values, vectors = np.linalg.eigh(gram)
-        values = np.maximum(values, 1e-6 * values[-1])
-        bottom = values[:, None] * scale + 2 * self.ridge.mean() + RIDGE
-        return lambda gradient: vectors @ ((vectors.T @ gradient) / bottom)
-
-
-def inverse_of(hessians):
-    """The inverses of a matrix per class, as a function of a gradient."""
-    inverses = np.linalg.inv(hessians)
-    return lambda gradient: np.matmul(
-        inverses, gradient.T[..., None].astype("float32")
-    )[..., 0].T.astype(float)
+    def with_ones(self, rows):
+        """Inputs, and a one for the bias."""
+        x = self.x[rows]
+        return np.concatenate([x, np.ones_like(x[:, :1])], axis=1)
 
 
 def _softmax(scores):

@@ -32,6 +32,8 @@ ALWAYS = {
     "ece_before",
     "ece_after",
     "ece_num_bins",
+    "source_prior",
+    "class_bias",
     "fingerprint",
     "keras_calib_version",
 }

@@ -7,6 +7,8 @@ import pytest
 import keras_calib as kc
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
+from tests.layers.generated import hashed
+from tests.layers.generated import softmax
 
 layers = kc.layers
 # Of logits: method and T; score at the threshold, coverage and mean size of
@@ -44,8 +46,130 @@ def test_sets_of_the_generated_set(method, temperature):
     assert sets.sum(axis=1).mean() == pytest.approx(size)
 
 
+# Method and T; score at the threshold, coverage, mean size, share of empty
+# sets, with given u.
+RANDOMIZED = {
+    ("aps", 1.0): (0.974958002139, 0.8945, 1.796, 0.01),
+    ("raps", 1.0): (0.993375355004, 0.893, 1.7565, 0.0005),
+    ("aps", 1.97593901124): (0.904013268147, 0.8995, 1.9335, 0.015),
+    ("raps", 1.97593901124): (0.940626849042, 0.9035, 1.8635, 0.0055),
+}
+
+
+def with_u(layer, u):
+    """The layer, where each row has the `u` of its place in the set."""
+    logits, _ = data_of_all()
+    place = {row.tobytes(): i for i, row in enumerate(logits)}
+
+    def uniform(z, xp):
+        rows = np.asarray(to_numpy(z), "float32")
+        found = u[[place[row.tobytes()] for row in rows]][:, None]
+        return found if xp is np else keras.ops.cast(found, "float32")
+
+    layer._uniform = uniform
+    return layer
+
+
+def data_of_all():
+    logits, labels = generated(2500)
+    return logits.astype("float32"), labels
+
+
+@pytest.mark.parametrize("method, temperature", RANDOMIZED)
+def test_randomized_sets_of_the_generated_set(method, temperature):
+    z, y = data_of_all()
+    layer = layers.ConformalSets(
+        method=method,
+        temperature=temperature,
+        penalty=0.1,
+        free_ranks=2,
+        randomized=True,
+    )
+    with_u(layer, hashed(2500, 5)).adapt(z[:500], y[:500])
+    score, coverage, size, empty = RANDOMIZED[method, temperature]
+    threshold = float(to_numpy(layer.threshold))
+    assert 1 - threshold == pytest.approx(score, abs=3e-6)
+    sets = to_numpy(layer(z[500:]))
+    assert sets[np.arange(2000), y[500:]].mean() == pytest.approx(coverage)
+    assert sets.sum(axis=1).mean() == pytest.approx(size)
+    assert (~sets.any(axis=1)).mean() == pytest.approx(empty)
+
+
+def test_a_set_that_must_not_be_empty_holds_the_prediction():
+    z, y = data_of_all()
+    found = {}
+    for allow_empty in (True, False):
+        layer = layers.ConformalSets(
+            method="aps", randomized=True, allow_empty=allow_empty
+        )
+        with_u(layer, hashed(2500, 5)).adapt(z[:500], y[:500])
+        found[allow_empty] = to_numpy(layer(z[500:]))
+    empty = ~found[True].any(axis=1)
+    assert empty.mean() == pytest.approx(0.01)
+    np.testing.assert_array_equal(found[True][~empty], found[False][~empty])
+    sets = found[False]
+    assert (sets[empty].argmax(axis=1) == z[500:][empty].argmax(axis=1)).all()
+    assert sets[np.arange(2000), y[500:]].mean() == pytest.approx(0.9045)
+    assert sets.sum(axis=1).mean() == pytest.approx(1.806)
+
+
+def test_temperature_of_the_smallest_randomized_sets():
+    z, y = data_of_all()
+    layer = layers.ConformalSets(method="aps", randomized=True)
+    with_u(layer, hashed(2500, 5))
+    found = layer._smallest_sets(z[:250], y[:250])
+    assert found == pytest.approx(0.297302, abs=1e-6)
+
+
+def test_u_is_uniform_and_the_same_every_time():
+    z, _ = data_of_all()
+    layer = layers.ConformalSets(method="aps", randomized=True)
+    u = layer._uniform(z, np)[:, 0]
+    # The Kolmogorov-Smirnov distance; 1.63 / sqrt(n) is its 1 % limit.
+    ranks = np.arange(2500) / 2500
+    assert np.abs(np.sort(u) - ranks).max() < 1.63 / 50
+    p = np.sort(softmax(z), axis=1)[:, -1]
+    assert abs(np.corrcoef(u, p)[0, 1]) < 4 / 50
+    assert abs(np.corrcoef(u[1:], u[:-1])[0, 1]) < 4 / 50
+    # As in the layer, where only a number at an edge may be rounded.
+    found = to_numpy(layer._uniform(keras.ops.convert_to_tensor(z), keras.ops))
+    assert (np.abs(found[:, 0] - u) < 1e-5).mean() > 0.99
+    other = layers.ConformalSets(method="aps", randomized=True, seed=1)
+    assert abs(np.corrcoef(other._uniform(z, np)[:, 0], u)[0, 1]) < 4 / 50
+
+
+@pytest.mark.parametrize("method", ["aps", "raps"])
+def test_coverage_of_randomized_sets_is_that_asked_for(method):
+    # Over 400 calibration sets of 99 samples: from 0.9 to 0.91.
+    rng = np.random.default_rng(0)
+    covered, sizes = [], {True: 0, False: 0}
+    for _ in range(400):
+        z = 2 * rng.normal(size=(299, 4))
+        y = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+        for randomized in (True, False):
+            layer = layers.ConformalSets(method=method, randomized=randomized)
+            weights, _ = layer.solve(z[:99], y[:99])
+            sets = layer._at(z[99:], 1.0) >= weights["threshold"]
+            sizes[randomized] += sets.sum()
+            if randomized:
+                covered.append(sets[np.arange(200), y[99:]].mean())
+    mean, error = np.mean(covered), np.sqrt((0.0009 + 0.00045) / 400)
+    assert 0.9 - 4 * error < mean < 0.91 + 4 * error
+    assert sizes[True] < 0.9 * sizes[False]
+
+
 def test_scores_by_hand():
     log_p = np.log([[0.15, 0.5, 0.05, 0.3]])
+    layer = layers.ConformalSets(method="aps", randomized=True)
+    np.testing.assert_allclose(
+        1 - layer._conformity(log_p, np, 0.4), [[0.89, 0.3, 0.98, 0.68]]
+    )
+    layer = layers.ConformalSets(
+        method="raps", penalty=0.1, free_ranks=1, randomized=True
+    )
+    np.testing.assert_allclose(
+        1 - layer._conformity(log_p, np, 0.4), [[1.09, 0.3, 1.28, 0.78]]
+    )
     aps = layers.ConformalSets(method="aps")._conformity(log_p, np)
     np.testing.assert_allclose(1 - aps, [[0.95, 0.5, 1.0, 0.8]])
     raps = layers.ConformalSets(method="raps", penalty=0.1, free_ranks=1)
@@ -207,6 +331,9 @@ def test_a_norm_that_ranks_better_is_taken():
 
 
 MAKE = {
+    "randomized": lambda: layers.ConformalSets(
+        method="aps", randomized=True, allow_empty=False
+    ),
     "sets": lambda: layers.ConformalSets(method="raps", coverage=0.8),
     "threshold": lambda: layers.RiskThreshold(target_risk=0.2),
 }
@@ -269,6 +396,7 @@ def test_what_voids_the_guarantee_is_refused(name):
         (lambda: layers.ConformalSets(temperature="best"), "temperature"),
         (lambda: layers.ConformalSets(temperature=0), "temperature"),
         (lambda: layers.ConformalSets(penalty=-1), "penalty"),
+        (lambda: layers.ConformalSets(randomized=True), '"lac"'),
         (lambda: layers.RiskThreshold(target_risk=0), "target_risk"),
         (lambda: layers.RiskThreshold(confidence=1), "confidence"),
         (lambda: layers.RiskThreshold(score="margin"), "score"),

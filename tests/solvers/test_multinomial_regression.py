@@ -122,7 +122,7 @@ def test_lbfgs():
 class Rounded:
     """`|p|^2 / 2`, whose value drifts up by what float32 rounds."""
 
-    x = np.zeros(1, "float32")
+    wide = "float32"
 
     def __init__(self):
         self.calls = 0
@@ -131,6 +131,9 @@ class Rounded:
         self.calls += 1
         value = 5.76 + (parameters**2).sum() / 2
         return value * (1 + 1e-9 * self.calls), parameters
+
+    def renew(self):
+        pass
 
     def product(self, direction):
         return direction

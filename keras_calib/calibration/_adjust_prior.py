@@ -1,0 +1,259 @@
+"""`kc.adjust_prior`: calibrated model + class frequencies -> new model."""
+
+import dataclasses
+import warnings
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_calib._typing import ArrayLike
+from keras_calib.calibration import _checks as checks
+from keras_calib.calibration import _network
+from keras_calib.calibration import _target_prior
+from keras_calib.calibration._calibrate import calibration_record
+from keras_calib.calibration._record import LOG_OF_PROBABILITIES
+from keras_calib.data.batches import as_input_batches
+from keras_calib.data.predict import states_kept
+from keras_calib.keras_graph import endings
+from keras_calib.keras_graph.calibrated_model import CalibratedModel
+from keras_calib.keras_graph.head import find_head
+from keras_calib.keras_graph.head import free_name
+from keras_calib.layers._log_probabilities import LogProbabilities
+from keras_calib.layers._prior_correction import PriorCorrection
+from keras_calib.layers._prior_correction import as_prior
+
+# A larger bias of a class is not chance, in standard errors.
+LARGEST_BIAS = 4
+
+
+def adjust_prior(
+    model: keras.Model,
+    x: Any = None,
+    sample_weight: ArrayLike | None = None,
+    *,
+    prior: ArrayLike | float | None = None,
+    source_prior: ArrayLike | float | None = None,
+    from_logits: bool | None = None,
+    batch_size: int | None = None,
+    steps: int | None = None,
+    verbose: str | int = "auto",
+) -> keras.Model:
+    """Correct a calibrated model for other class frequencies (label shift).
+
+    Under label shift the inputs of each class are distributed as before, and
+    the class frequencies move from a source prior s to a target prior q:
+
+        p'_k = p_k q_k / s_k / sum_l p_l q_l / s_l
+
+    The source prior is the mean prediction of the calibrated model on its
+    calibration data, which `kc.calibrate` records. The target prior is
+    `prior`, or is estimated from unlabeled target data `x` by maximum
+    likelihood (EM). It is estimated once and stored: the prediction for a
+    sample does not depend on its batch.
+
+    Calibrate with a map that has a bias for each class, such as
+    `method="bias_corrected_temperature"` or `"vector"`: a bias that is left is
+    taken for a shift. Decision layers (`ConformalSets`, `RiskThreshold`) must
+    be fitted again afterwards. Nothing here helps if the inputs of a class
+    change as well (covariate shift).
+
+    `model` is not changed, and the new model uses the same weights. A corrected
+    model can be corrected again, from the prior that it has now. Its file
+    needs `import keras_calib` before `keras.saving.load_model`.
+
+    Args:
+        model: a calibrated classifier: what `kc.calibrate` returned, also
+            after loading; or any other, with `source_prior`.
+        x: unlabeled target data: arrays, or a `tf.data.Dataset`, a
+            `keras.utils.PyDataset`, a torch `DataLoader` or an iterable of
+            `x`, `(x, y)` or `(x, y, sample_weight)`, where `y` is not used.
+            With `prior`, only the first batch is used, to see the outputs of
+            a model without a graph.
+        sample_weight: weights for arrays `x`.
+        prior: the target prior if it is known, probabilities `(num_classes,)`.
+            A class with the probability 0 is never predicted. For two classes
+            also a float, the probability of the second class.
+        source_prior: the source prior of a model that carries none (not from
+            `kc.calibrate`, or fused and saved), as `prior`.
+        from_logits: whether `model` returns logits. By default the end of the
+            model's graph decides.
+        batch_size: for arrays; defaults to 32.
+        steps: number of batches of a dataset to take.
+        verbose: `"auto"` or 1 for a progress bar and a line that says what
+            was found, 0 for silence.
+
+    Returns:
+        A `keras.Model` with outputs of the same kind, probabilities or logits,
+        compiled for `evaluate`. `kc.calibration_record` has, as
+        `"prior_correction"`, both priors, the number of rows and EM steps,
+        and for outputs of one row per sample a test of no shift:
+        `shift_statistic`, 2 n times the gain in log-likelihood, with its
+        `degrees_of_freedom` and `p_value` (chi-square).
+
+    Raises:
+        ValueError: for bad input; if neither `x` nor `prior` is given; if the
+            model carries no source prior. Nothing is changed then.
+
+    Warns:
+        UserWarning: if the map left a bias of classes (above 4 standard
+            errors on the calibration data); if the target data show no shift
+            (p-value above 0.05); if the source prior of a class is 0, which
+            then stays 0; if EM has not converged after 10,000 steps.
+
+    Example:
+        >>> import numpy as np, keras, keras_calib as kc
+        >>> model = keras.Sequential([keras.Input((2,)),
+        ...                           keras.layers.Dense(2, "softmax")])
+        >>> x = np.random.default_rng(0).normal(size=(100, 2))
+        >>> calibrated = kc.calibrate(
+        ...     model, x, np.arange(100) % 2,
+        ...     method="bias_corrected_temperature", verbose=0,
+        ... )
+        >>> corrected = kc.adjust_prior(calibrated, prior=[0.9, 0.1])
+        >>> bool(corrected.predict(x, verbose=0)[:, 0].mean() > 0.7)
+        True
+
+    Reference:
+        Saerens et al., "Adjusting the Outputs of a Classifier to New a Priori
+        Probabilities", Neural Computation 14, 2002. Alexandari et al.,
+        "Maximum Likelihood with Bias-Corrected Calibration is Hard-To-Beat at
+        Label Shift Adaptation", ICML 2020.
+    """
+    checks.check_model(model)
+    if prior is None and x is None:
+        raise ValueError(
+            "The target prior is unknown. Received: neither `x` nor `prior`. "
+            "Pass unlabeled target data, or the class frequencies."
+        )
+    source = _source(model, source_prior)
+    data = None
+    if x is not None:
+        data = as_input_batches(
+            x, sample_weight, batch_size=batch_size, steps=steps
+        )
+    with states_kept(model):
+        network, num_units = _network_of(model, from_logits, data)
+        if prior is None:
+            target, record, kind = _target_prior.estimate(
+                network, data, from_logits, source, verbose
+            )
+            network = dataclasses.replace(network, logits_source=kind)
+        else:
+            target = _vector(prior, "prior", len(source))
+            target, record = _target_prior.without_unseen(target, source), {}
+        layer = PriorCorrection(
+            source_prior=source,
+            target_prior=target,
+            record={
+                "source_prior": source.tolist(),
+                "target_prior": target.tolist(),
+                "estimated": prior is None,
+                **record,
+            },
+            name=free_name(network.model, "prior_correction"),
+        )
+        corrected = _assemble(model, network, layer, num_units)
+    if verbose:
+        print(_target_prior.summary(layer.record))
+    return corrected
+
+
+def _network_of(model, from_logits, data):
+    """`Network`, and the size of the class axis of its outputs."""
+    if data is not None:
+        example = _network.as_example(model, data.first_inputs())
+        network = _network.up_to_logits(model, from_logits, False, example)
+        with states_kept(model):
+            return network, network.model(example).shape[-1]
+    checks.check_ending(model, from_logits)
+    has_graph = endings.has_graph(model)
+    if has_graph and isinstance(model.layers[-1], keras.layers.Activation):
+        # It is an activation only, so that nothing need be compared.
+        head = find_head(model)
+        if head.activation:
+            network = keras.Model(head.inputs, head.tensor)
+            source = f"before {head.activation}"
+            found = _network.Network(network, head, source)
+            return found, head.tensor.shape[-1]
+    kind = endings.output_kind(model)
+    if from_logits is not None:
+        kind = "logits" if from_logits else "probabilities"
+    if kind is None or not (has_graph or isinstance(model, CalibratedModel)):
+        raise ValueError(
+            "The graph of the model does not show its outputs. Received: "
+            f"model {model.name!r} without data. Pass `x`, a few samples, and "
+            "`from_logits=`."
+        )
+    source = LOG_OF_PROBABILITIES if kind == "probabilities" else kind
+    if has_graph:
+        num_units = model.outputs[0].shape[-1]
+    else:
+        num_units = 1 if endings.final_activation(model) == "sigmoid" else 2
+    return _network.Network(model, None, source), num_units
+
+
+def _assemble(model, network, layer, num_units):
+    """The corrected model, compiled, with outputs as those of `model`."""
+    stages = [layer]
+    output = "probabilities"
+    if network.logits_source == LOG_OF_PROBABILITIES:
+        name = free_name(network.model, "log_probabilities")
+        stages = [LogProbabilities(name=name), layer]
+    elif network.logits_source == "logits":
+        output = "logits"
+    if output == "probabilities":
+        stages.append(_network.final_activation(network.model, num_units))
+    layer.build((None, len(layer.source_prior)))
+    name = f"{model.name}_adjusted"
+    corrected = _network.followed_by(model, network, stages, name)
+    loss = getattr(model, "loss", None)
+    _network.compile_with(
+        corrected,
+        output,
+        num_units,
+        isinstance(loss, keras.losses.CategoricalCrossentropy),
+        getattr(loss, "ignore_class", None),
+    )
+    return corrected
+
+
+def _source(model, given):
+    """The source prior of a model: the argument, or what its record has."""
+    if given is not None:
+        return _vector(given, "source_prior")
+    try:
+        record = calibration_record(model)
+    except ValueError:
+        record = {}
+    correction = record.get("prior_correction")
+    if correction is not None:
+        return np.array(correction["target_prior"])
+    if "source_prior" not in record:
+        raise ValueError(
+            "The model carries no source prior. Received: model "
+            f"{model.name!r}, which `kc.calibrate` did not return, or which "
+            "was saved after `fuse=True`. Pass `source_prior=`, the mean "
+            "prediction of the model on its calibration data."
+        )
+    # Pixels of an image are no independent samples, and the errors are not
+    # those of their number.
+    rank = len(getattr(model, "output_shape", None) or (None, None))
+    if record["class_bias"] > LARGEST_BIAS and rank == 2:
+        warnings.warn(
+            f"The map {record['method']!r} leaves a bias of classes: on the "
+            "calibration data mean prediction and frequency of a class differ "
+            f"by {record['class_bias']:.1f} standard errors, which looks like "
+            'a shift. Calibrate with `method="bias_corrected_temperature"` '
+            'or "vector" first.',
+            stacklevel=3,
+        )
+    return np.array(record["source_prior"])
+
+
+def _vector(prior, name, num_classes=None):
+    """A prior as probabilities of all classes; a float is the second of two."""
+    prior = np.asarray(prior, "float64")
+    if prior.ndim == 0 and num_classes in (None, 2):
+        prior = np.array([1 - prior, prior])
+    return as_prior(prior, name, num_classes)

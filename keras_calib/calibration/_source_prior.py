@@ -1,0 +1,42 @@
+"""The class frequencies that a calibrated model assumes, for label shift."""
+
+import numpy as np
+
+from keras_calib.calibration._held_out import losses_and_probabilities
+from keras_calib.inputs.arrays import as_array
+from keras_calib.solvers.blocks import TENSOR_BLOCK
+from keras_calib.solvers.blocks import normalized_weights
+from keras_calib.solvers.blocks import row_blocks
+
+
+def source_prior(layer, rows):
+    """The mean prediction on the calibration data, and how far it is off.
+
+        s_k = mean_i p_ik
+        bias = max_k |mean_i (p_ik - [y_i = k])| / e_k
+        e_k  = sqrt(sum_i w_i^2 p_ik (1 - p_ik))
+
+    The second is in standard errors; `w_i` are the weights of the mean.
+
+    Args:
+        layer: the fitted map.
+        rows: `CalibrationRows`.
+
+    Returns:
+        dict with the keys `source_prior` and `class_bias` of the record.
+    """
+    num_classes = max(2, rows.logits.shape[-1])
+    weights = normalized_weights(rows.weight, len(rows.labels))
+    mean, variance = np.zeros((2, num_classes))
+    for part in row_blocks(*rows.logits.shape, TENSOR_BLOCK):
+        logits = as_array(layer(rows.logits[part])).astype("float64")
+        _, p = losses_and_probabilities(logits, rows.labels[part])
+        mean += weights[part] @ p
+        variance += weights[part] ** 2 @ (p * (1 - p))
+    frequency = np.bincount(rows.labels, weights, num_classes)
+    away = np.abs(mean - frequency)
+    error = np.sqrt(np.maximum(variance, 1 / len(rows.labels) ** 2))
+    return {
+        "source_prior": (mean / mean.sum()).tolist(),
+        "class_bias": float((away / error).max()),
+    }

@@ -1,0 +1,44 @@
+"""Errors of each group of the samples, and which group is worst."""
+
+import numpy as np
+
+# Larger is better; for all others, but those without a direction, worse.
+BETTER = {"accuracy", "auroc"}
+NO_DIRECTION = {"mean_confidence", "mean_entropy"}
+# These may be negative, and are worse the farther from 0.
+SIGNED = {"confidence_gap", "debiased_calibration_error_l1"}
+
+
+def by_group(data, names, errors_of):
+    """Errors by group.
+
+    Args:
+        data: `Predictions` with groups.
+        names: the errors that are compared.
+        errors_of: function of `Predictions` that returns a dict of errors.
+
+    Returns:
+        dict with two keys. `groups`: dict from group to its errors, with the
+        number of its rows as `num_rows`. `worst_group`: dict from the name of
+        an error to the group where it is worst.
+    """
+    table = {}
+    for group in np.unique(data.group).tolist():
+        part = data.part(data.group == group)
+        table[group] = {"num_rows": len(part.labels), **errors_of(part)}
+    worst = {
+        name: max(table, key=lambda group: _badness(name, table[group]))
+        for name in names
+        if table and name not in NO_DIRECTION
+    }
+    return {"groups": table, "worst_group": worst}
+
+
+def _badness(name, errors):
+    """How bad a value is; an error with a noise floor counts above it."""
+    value = float(errors[name])
+    if name in BETTER:
+        return -value
+    if name in SIGNED:
+        return abs(value)
+    return value - errors.get(f"{name}_floor", 0.0)

@@ -1,0 +1,69 @@
+"""Approximate inverses of the Hessian of a regression with a full matrix.
+
+Each is a function of a gradient, `(num_classes + 1, num_classes)`.
+"""
+
+import functools
+
+import numpy as np
+
+from keras_calib.solvers.blocks import sum_groups
+
+
+def inverse_per_class(problem, ridge):
+    """The Hessian of each class by itself, inverted.
+
+    Args:
+        problem: `FullProblem`.
+        ridge: the strength of its penalty, above 0.
+    """
+    num_classes = problem.q.shape[1]
+    d = num_classes + 1
+    inverses = np.empty((num_classes, d, d), "float32")
+    for k in range(num_classes):
+        q = problem.q[:, k]
+        r = (q * (1 - q) * problem.weights[:, 0]).astype("float32")
+        # Rows where the class has probability 0 or 1 add next to nothing.
+        used = np.flatnonzero(r > 1e-3 * r.mean())
+        step = max(1, len(used) // (8 * d))
+        used = used[::step]
+        part = problem.with_ones(used).astype("float32", copy=False)
+        hessian = part.T @ (step * r[used, None] * part)
+        diagonal = np.einsum("ii->i", hessian)
+        diagonal += 1e-5 * diagonal + 2 * ridge[:, k]
+        inverses[k] = np.linalg.inv(hessian)
+    return functools.partial(_times_each, inverses)
+
+
+def kronecker(problem, ridge):
+    """One matrix for all classes, times the variance of each class.
+
+    Args: see `inverse_per_class`.
+    """
+
+    def part(rows):
+        r = problem.q[rows] * (1 - problem.q[rows])
+        r *= problem.weights[rows]
+        x = problem.with_ones(rows)
+        total = r.sum(axis=1, keepdims=True)
+        gram = x.T @ (total.astype(x.dtype) * x)
+        scale = r.sum(axis=0, dtype=float)
+        return np.array([scale, gram.astype(float)], object)
+
+    scale, gram = sum_groups(part, problem.slices)
+    values, vectors = np.linalg.eigh(gram / scale.sum())
+    values = np.maximum(values, 1e-6 * values[-1])
+    bottom = values[:, None] * scale + 2 * ridge.mean()
+    return lambda gradient: vectors @ ((vectors.T @ gradient) / bottom)
+
+
+def inverse_of(hessians):
+    """The inverses of a matrix per class, as a function of a gradient."""
+    for k, hessian in enumerate(hessians):
+        hessians[k] = np.linalg.inv(hessian)
+    return functools.partial(_times_each, hessians)
+
+
+def _times_each(inverses, gradient):
+    columns = gradient.T[..., None].astype("float32")
+    return np.matmul(inverses, columns)[..., 0].T.astype(float)

@@ -1,0 +1,120 @@
+"""`calibration_errors` by group, and resamples of whole clusters."""
+
+import json
+
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from tests.metrics.oracles import random_predictions
+
+errors = kc.metrics.calibration_errors
+NAMES = ("expected_calibration_error", "brier_score", "accuracy")
+
+
+def test_table_has_the_errors_of_the_rows_of_each_group():
+    labels, p = random_predictions(300, 4)
+    weights = 1.0 + np.arange(300) % 3
+    groups = np.array(["a", "b", "c"])[np.arange(300) // 7 % 3]
+    found = errors(labels, p, weights, groups=groups, floor=True)
+    whole = errors(labels, p, weights, floor=True)
+    assert {name: found[name] for name in whole} == whole
+    assert list(found["groups"]) == ["a", "b", "c"]
+    for name, table in found["groups"].items():
+        rows = groups == name
+        assert table.pop("num_rows") == rows.sum()
+        expected = errors(labels[rows], p[rows], weights[rows], floor=True)
+        assert table == pytest.approx(expected, abs=1e-12)
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_rows_that_do_not_count_are_in_no_group():
+    labels, p = random_predictions(40, 3)
+    labels[:4], weights = 255, np.ones(40)
+    weights[4:8] = 0
+    groups = np.arange(40) // 4
+    found = errors(labels, p, weights, groups=groups, ignore_class=255)
+    assert list(found["groups"]) == list(range(2, 10))
+    assert all(t["num_rows"] == 4 for t in found["groups"].values())
+
+
+def test_groups_of_images_and_of_pixels():
+    labels, p = random_predictions(24, 4)
+    flat = np.arange(24) // 12
+    expected = errors(labels, p, groups=flat, metrics=NAMES)
+    images = labels.reshape(2, 3, 4), p.reshape(2, 3, 4, 4)
+    assert errors(*images, groups=[0, 1], metrics=NAMES) == expected
+    pixels = flat.reshape(2, 3, 4)
+    assert errors(*images, groups=pixels, metrics=NAMES) == expected
+
+
+def test_worst_group_by_name():
+    # Of 200 samples each with confidence 0.9: right 90 %, 60 % and 100 %.
+    right = [180, 120, 200]
+    correct = np.concatenate([np.arange(200) < count for count in right])
+    p = np.tile([0.9, 0.1], (600, 1))
+    found = errors(1 - correct, p, groups=np.repeat([1, 2, 3], 200))
+    worst = found["worst_group"]
+    assert worst["expected_calibration_error"] == 2
+    assert worst["accuracy"] == 2
+    assert worst["confidence_gap"] == 2
+    assert worst["underconfidence_error"] == 3
+    assert "mean_confidence" not in worst
+    ece = {
+        k: t["expected_calibration_error"] for k, t in found["groups"].items()
+    }
+    assert ece == pytest.approx({1: 0.0, 2: 0.3, 3: 0.1})
+
+
+def test_worst_group_is_not_the_smallest_one_by_chance():
+    # One group of ten samples is calibrated, 2,000 others are off by 0.1.
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.7, 1.0, 2010)
+    gap = np.where(np.arange(2010) < 10, 0.0, 0.1)
+    labels = (rng.random(2010) > confidence - gap).astype(int)
+    p = np.stack([confidence, 1 - confidence], axis=1)
+    groups = np.where(np.arange(2010) < 10, "small", "large")
+    name = "expected_calibration_error"
+    found = errors(labels, p, groups=groups, metrics=[name])
+    assert found["worst_group"][name] == "small"
+    found = errors(labels, p, groups=groups, metrics=[name], floor=True)
+    assert found["worst_group"][name] == "large"
+
+
+def test_clusters_are_drawn_together():
+    # Every sample five times: the interval is that of the samples once.
+    labels, p = random_predictions(200, 3)
+    options = {"num_resamples": 200, "metrics": NAMES, "verbose": 0}
+    once = errors(labels, p, **options)
+    copies = np.repeat(labels, 5), np.repeat(p, 5, axis=0)
+    ids = np.repeat(np.array([f"patient {i:03d}" for i in range(200)]), 5)
+    found = errors(*copies, clusters=ids, **options)
+    alone = errors(*copies, **options)
+    for name in NAMES:
+        assert found[name] == pytest.approx(once[name], abs=1e-12)
+        assert found[name].low == pytest.approx(once[name].low, abs=1e-9)
+        assert found[name].high == pytest.approx(once[name].high, abs=1e-9)
+        width = once[name].high - once[name].low
+        assert alone[name].high - alone[name].low < 0.6 * width
+
+
+def test_clusters_within_groups():
+    labels, p = random_predictions(120, 3)
+    groups, clusters = np.arange(120) // 60, np.arange(120) // 4
+    options = {"num_resamples": 50, "metrics": NAMES, "verbose": 0}
+    found = errors(labels, p, groups=groups, clusters=clusters, **options)
+    rows = groups == 1
+    expected = errors(labels[rows], p[rows], clusters=clusters[rows], **options)
+    for name in NAMES:
+        value = found["groups"][1][name]
+        assert value == pytest.approx(expected[name], abs=1e-12)
+        assert (value.low, value.high) == pytest.approx(
+            (expected[name].low, expected[name].high), abs=1e-12
+        )
+
+
+@pytest.mark.parametrize("name", ["groups", "clusters"])
+def test_ids_of_another_length_are_refused(name):
+    labels, p = random_predictions(20, 3)
+    with pytest.raises(ValueError, match=f"`{name}`"):
+        errors(labels, p, **{name: np.arange(19)})

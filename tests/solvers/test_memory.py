@@ -1,0 +1,70 @@
+"""A fit that does not fit in memory is refused before memory is taken."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from keras_calib.solvers import memory
+from keras_calib.solvers.matrix_evidence import bytes_needed
+from tests.layers.generated import generated
+
+
+def test_available_memory_is_a_number():
+    available = memory.available_bytes()
+    assert available is None or 0 < available < 1 << 50
+
+
+@pytest.mark.parametrize("method", ["MatrixScaling", "DirichletScaling"])
+def test_too_large_a_fit_is_refused_with_the_estimate(method, monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 1 << 20)
+    logits, labels = generated(3000, 50)
+    layer = (
+        getattr(kc.layers, method)(regularization=None)
+        if (method == "MatrixScaling")
+        else kc.layers.DirichletScaling(regularization="l2")
+    )
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"needs about 0\.00\d+ GiB"):
+        layer.adapt(logits.astype("float32"), labels)
+    assert not layer.built
+    tracemalloc.stop()
+    monkeypatch.setattr(memory, "available_bytes", lambda: None)
+    layer.adapt(logits[:200, :5], labels[:200] % 5)
+
+
+@pytest.mark.filterwarnings("ignore:.*have no calibration sample")
+@pytest.mark.parametrize("regularization", ["structured", "auto"])
+def test_the_estimate_is_near_the_peak(regularization):
+    num_classes = 20 if regularization == "auto" else 100
+    logits, labels = generated(1400, num_classes)
+    logits = logits.astype("float32")
+    layer = kc.layers.MatrixScaling(regularization=regularization)
+    layer.build(logits.shape)
+    tracemalloc.start()
+    layer.adapt(logits, labels)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    needed = bytes_needed(
+        *logits.shape, around_temperature=regularization == "auto"
+    )
+    # Blocks of rows, of a size that does not depend on the data.
+    assert peak < needed + 3e6
+    assert needed < 4 * peak
+
+
+def test_matrix_keeps_four_times_the_logits():
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(5000, 100)).astype("float32")
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    layer = kc.layers.MatrixScaling(
+        regularization="structured", normalize_logits="log_softmax"
+    )
+    layer.build(logits.shape)
+    tracemalloc.start()
+    layer.adapt(logits, labels)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # Beside the logits themselves; 3 and what threads do at the same time.
+    assert peak < 3.4 * logits.nbytes
