@@ -75,48 +75,94 @@ def collect(
         ValueError: if there is no batch, no sample that counts, or a batch
             does not fit; see `as_samples`.
     """
-    bar = (
-        keras.utils.Progbar(data.total, unit_name="batch") if verbose else None
-    )
     labels, weights, samples, hashes = [], [], [], []
-    one_hot, step, num_samples = False, 0, 0
+    one_hot, num_samples = False, 0
     with _Store(SPILL if spill is None else spill) as store:
-        for step, (x, y, weight) in enumerate(data, start=1):
-            x = for_model(x)
-            scores, mask = outputs_and_mask(network, x)
-            if scores.ndim < 2:
-                raise ValueError(rules.no_class_axis(scores.shape))
-            y = as_array(y)
-            hashes.append(_hashes(x, len(y)))
-            one_hot = scores.ndim == y.ndim and y.shape[-1] > 1
-            scores, y, weight, unit, units = as_samples(
-                scores, y, weight, ignore_class, mask
-            )
-            unit = np.arange(units) if unit is None else unit
-            samples.append(num_samples + unit)
-            num_samples += units
-            if len(y):
-                store.append(scores)
-                labels.append(y)
-                weights.append(np.ones(len(y)) if weight is None else weight)
-            if bar is not None:
-                bar.update(step)
-        if bar is not None:
-            bar.update(step, finalize=True)
+        for part in outputs_by_batch(network, data, ignore_class, verbose):
+            samples.append(num_samples + part.unit)
+            num_samples += len(part.hashes)
+            hashes.append(part.hashes)
+            one_hot = part.one_hot
+            if len(part.labels):
+                store.append(part.scores)
+                labels.append(part.labels)
+                weights.append(part.weight)
         if not labels:
             raise ValueError(
                 "There is no calibration sample to fit to. Received: "
-                f"{step} batches without a sample that has a weight above 0 "
-                "and a label that counts."
+                f"{len(hashes)} batches without a sample that has a weight "
+                "above 0 and a label that counts."
             )
         yield Samples(
             store.rows(),
             join_labels(labels, store.width),
             relative_weights(np.concatenate(weights)),
             one_hot,
-            f"{int(np.concatenate(hashes).sum()):016x}",
+            fingerprint_of(hashes),
             group_of_rows(np.concatenate(samples), num_samples, groups),
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchOutputs:
+    """`Samples` of one batch; it may have none.
+
+    Attributes:
+        scores: outputs, float32 or float64, `(n, num_classes)`.
+        labels: int32 class ids, `(n,)`; or soft labels, `(n, num_classes)`.
+        weight: float64, `(n,)`, as it was passed in; ones without weights.
+        unit: the entry of the batch that each row came from, `(n,)`.
+        one_hot: whether the labels were passed in as one-hot rows.
+        hashes: a hash of each input, uint64, `(batch,)`.
+    """
+
+    scores: np.ndarray
+    labels: np.ndarray
+    weight: np.ndarray
+    unit: np.ndarray
+    one_hot: bool
+    hashes: np.ndarray
+    group = None
+
+
+def outputs_by_batch(network, data, ignore_class=None, verbose=0):
+    """Run a network once over batches; see `collect`.
+
+    Yields:
+        `BatchOutputs`.
+
+    Raises:
+        ValueError: if a batch does not fit; see `as_samples`.
+    """
+    bar = (
+        keras.utils.Progbar(data.total, unit_name="batch") if verbose else None
+    )
+    step = 0
+    for step, (x, y, weight) in enumerate(data, start=1):
+        x = for_model(x)
+        scores, mask = outputs_and_mask(network, x)
+        if scores.ndim < 2:
+            raise ValueError(rules.no_class_axis(scores.shape))
+        y = as_array(y)
+        hashes = _hashes(x, len(y))
+        one_hot = scores.ndim == y.ndim and y.shape[-1] > 1
+        scores, y, weight, unit, units = as_samples(
+            scores, y, weight, ignore_class, mask
+        )
+        if unit is None:
+            unit = np.arange(units)
+        if weight is None:
+            weight = np.ones(len(y))
+        yield BatchOutputs(scores, y, weight, unit, one_hot, hashes)
+        if bar is not None:
+            bar.update(step)
+    if bar is not None:
+        bar.update(step, finalize=True)
+
+
+def fingerprint_of(hashes):
+    """The hashes of all samples as one, whatever their order."""
+    return f"{int(np.concatenate(hashes).sum()):016x}"
 
 
 def _hashes(x, length):
