@@ -14,6 +14,8 @@ from keras_calib.calibration._choose import choose
 from keras_calib.calibration._choose import mixture_of
 from keras_calib.calibration._fit import Options
 from keras_calib.calibration._fit import fit
+from keras_calib.calibration._local import calibrate_locally
+from keras_calib.calibration._methods import is_local
 from keras_calib.calibration._record import CalibrationRecord
 from keras_calib.calibration._record import PrintedRecord
 from keras_calib.calibration._stream import calibrate_in_stream
@@ -95,7 +97,11 @@ def calibrate(
             `"ensemble_temperature"`, `"parameterized_temperature"`,
             `"vector"`, `"matrix"`, `"dirichlet"`, `"order_preserving"`,
             `"structured_matrix"`, `"spline"`, `"isotonic"`, `"histogram"`,
-            `"beta"`, `"platt"`, `"quadratic"`; or `"auto"`, which tries
+            `"beta"`, `"platt"`, `"quadratic"`; or `"local_temperature"`, for
+            a model of images that gives scores per pixel, see
+            `LocalTemperatureScaling`: images and logits above 1 GiB go to
+            files, and temperature scaling is kept unless held-out images show
+            a lower NLL, in place of the guard; or `"auto"`, which tries
             several and leaving the model as it is, from cheap to costly, and
             takes the one that wins most often on left-out samples that are
             redrawn (Bayesian bootstrap). Some are not tried with more than
@@ -191,8 +197,10 @@ def calibrate(
         preserve_accuracy=preserve_accuracy,
         seed=seed,
     )
-    if stream:
-        return calibrate_in_stream(model, source, method, options, settings)
+    if stream or is_local(method):
+        checks.refuse_groups(groups, stream)
+        by_batch = calibrate_in_stream if stream else calibrate_locally
+        return by_batch(model, source, method, options, settings)
     data = source.open()
     inputs = data.first_inputs()
 

@@ -19,6 +19,9 @@ from keras_calib.keras_graph.fuse import fuse as fuse_into
 from keras_calib.keras_graph.head import Head
 from keras_calib.keras_graph.head import find_head
 from keras_calib.keras_graph.head import free_name
+from keras_calib.layers._local_temperature_scaling import (
+    LocalTemperatureScaling,
+)
 from keras_calib.layers._log_probabilities import LogProbabilities
 from keras_calib.solvers.blocks import TENSOR_BLOCK
 from keras_calib.solvers.blocks import row_blocks
@@ -227,7 +230,8 @@ def assemble(model, network, layer, output, fuse, num_units):
     if endings.has_graph(model):
         tensor = network.model.outputs[0]
         for stage in stages:
-            tensor = stage(tensor)
+            local = isinstance(stage, LocalTemperatureScaling)
+            tensor = stage([model.inputs[0], tensor] if local else tensor)
         calibrated = keras.Model(endings.inputs_of(model), tensor, name=name)
     else:
         top = keras.Sequential(stages, name="calibrated_head")

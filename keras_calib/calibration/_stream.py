@@ -1,28 +1,18 @@
 """`kc.calibrate(stream=True)`: the network runs for every pass of the fit."""
 
-import functools
-
 import numpy as np
 
 from keras_calib.calibration import _checks as checks
 from keras_calib.calibration import _network
-from keras_calib.calibration._fit import NUM_BINS
+from keras_calib.calibration._block_errors import before_and_after_in_blocks
 from keras_calib.calibration._fit import restore
 from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._record import CalibrationRecord
 from keras_calib.data.collect import fingerprint_of
 from keras_calib.data.collect import outputs_by_batch
 from keras_calib.data.predict import states_kept
-from keras_calib.inputs.arrays import LOWEST
-from keras_calib.inputs.arrays import two_classes
 from keras_calib.keras_graph.head import free_name
 from keras_calib.layers._temperature_scaling import TemperatureScaling
-from keras_calib.ops.bin_errors import Bins
-from keras_calib.ops.bin_errors import calibration_error
-from keras_calib.ops.binning import bin_index
-from keras_calib.solvers.blocks import IN_CACHE
-from keras_calib.solvers.blocks import row_blocks
-from keras_calib.solvers.blocks import sum_blocks
 from keras_calib.version import __version__
 
 
@@ -89,9 +79,9 @@ def _adapt(layer, method, rows):
     try:
         layer.adapt_to_checked_blocks(rows)
         checks.warn_if_few(layer, rows.num_samples, max(2, rows.num_units))
-        found = _before_and_after(layer.temperature, rows)
+        found = _found(layer, rows)
     except BaseException:
-        restore(layer, old, rows.num_units)
+        restore(layer, old, (None, rows.num_units))
         raise
     noise, accuracy = found.pop("ece_noise"), found.pop("accuracy")
     checks.warn_if_ece_rose(layer, found, noise)
@@ -176,57 +166,14 @@ class _Rows:
         self.num_samples, self.fingerprint = num_samples, fingerprint
 
 
+def _found(layer, rows):
+    beta = 1 / layer.temperature
+    return before_and_after_in_blocks((*block, beta) for block in rows())
+
+
 def _refuse_soft(labels):
     if labels.ndim > 1:
         raise ValueError(
             "`stream=True` needs one class per sample. Received: soft labels. "
             "Pass class ids, or leave out `stream`."
         )
-
-
-def _before_and_after(temperature, read):
-    """What `before_and_after` finds, from sums over blocks in one pass."""
-    sums = np.zeros((2, 5, NUM_BINS))
-    for logits, labels, weights in read():
-        if logits.shape[1] == 1:
-            logits = two_classes(logits)
-        block = logits, labels, weights, 1 / temperature
-        blocks = row_blocks(*logits.shape, IN_CACHE)
-        sums += sum_blocks(functools.partial(_sums, *block), blocks)
-    found = {"ece_num_bins": NUM_BINS}
-    for moment, part in zip(("before", "after"), sums, strict=True):
-        weight, residual, loss, hits, variance = part
-        total = weight.sum()
-        found[f"nll_{moment}"] = float(loss.sum() / total)
-        bins = Bins(weight, residual, xp=np)
-        found[f"ece_{moment}"] = float(calibration_error(bins))
-        # A temperature changes no prediction; the noise is that after it.
-        found["accuracy"] = float(hits.sum() / total)
-        noise = np.sqrt(2 / np.pi) * np.sqrt(variance).sum() / total
-        found["ece_noise"] = float(noise)
-    return found
-
-
-def _sums(logits, labels, weights, beta, rows):
-    """Sums over rows in each bin, at 1 and at `beta`, `(2, 5, NUM_BINS)`."""
-    z, labels, w = logits[rows], labels[rows], weights[rows]
-    each, predicted = np.arange(len(z)), z.argmax(axis=1)
-    d = z - z[each, predicted][:, None]
-    np.maximum(d, LOWEST, out=d)  # minus infinity is a probability of 0
-    gap, correct = d[each, labels].astype("float64"), predicted == labels
-    sums = []
-    for scale in (1.0, beta):
-        e = np.multiply(d, d.dtype.type(scale))
-        total = np.exp(e, out=e).sum(axis=1)
-        index = bin_index(1 / total, NUM_BINS)
-        total = total.astype("float64")
-        confidence = 1 / total
-        values = (
-            w,
-            w * (confidence - correct),
-            w * (np.log(total) - scale * gap),
-            w * correct,
-            w**2 * confidence * (1 - confidence),
-        )
-        sums.append([np.bincount(index, each, NUM_BINS) for each in values])
-    return np.array(sums)

@@ -77,7 +77,7 @@ def collect(
     """
     labels, weights, samples, hashes = [], [], [], []
     one_hot, num_samples = False, 0
-    with _Store(SPILL if spill is None else spill) as store:
+    with Store(SPILL if spill is None else spill) as store:
         for part in outputs_by_batch(network, data, ignore_class, verbose):
             samples.append(num_samples + part.unit)
             num_samples += len(part.hashes)
@@ -134,17 +134,8 @@ def outputs_by_batch(network, data, ignore_class=None, verbose=0):
     Raises:
         ValueError: if a batch does not fit; see `as_samples`.
     """
-    bar = (
-        keras.utils.Progbar(data.total, unit_name="batch") if verbose else None
-    )
-    step = 0
-    for step, (x, y, weight) in enumerate(data, start=1):
-        x = for_model(x)
-        scores, mask = outputs_and_mask(network, x)
-        if scores.ndim < 2:
-            raise ValueError(rules.no_class_axis(scores.shape))
-        y = as_array(y)
-        hashes = _hashes(x, len(y))
+    for x, scores, mask, y, weight in run_by_batch(network, data, verbose):
+        hashes = hashes_of(x, len(y))
         one_hot = scores.ndim == y.ndim and y.shape[-1] > 1
         scores, y, weight, unit, units = as_samples(
             scores, y, weight, ignore_class, mask
@@ -154,6 +145,29 @@ def outputs_by_batch(network, data, ignore_class=None, verbose=0):
         if weight is None:
             weight = np.ones(len(y))
         yield BatchOutputs(scores, y, weight, unit, one_hot, hashes)
+
+
+def run_by_batch(network, data, verbose=0):
+    """Run a network once over batches.
+
+    Args:
+        network: a `keras.Model` with one output.
+        data: `Batches`.
+        verbose: 0 for silence, else a progress bar.
+
+    Yields:
+        `(x, scores, mask, y, sample_weight)`; see `outputs_and_mask`.
+    """
+    bar = (
+        keras.utils.Progbar(data.total, unit_name="batch") if verbose else None
+    )
+    step = 0
+    for step, (x, y, weight) in enumerate(data, start=1):
+        x = for_model(x)
+        scores, mask = outputs_and_mask(network, x)
+        if scores.ndim < 2:
+            raise ValueError(rules.no_class_axis(scores.shape))
+        yield x, scores, mask, as_array(y), weight
         if bar is not None:
             bar.update(step)
     if bar is not None:
@@ -165,7 +179,7 @@ def fingerprint_of(hashes):
     return f"{int(np.concatenate(hashes).sum()):016x}"
 
 
-def _hashes(x, length):
+def hashes_of(x, length):
     """A hash of each sample, uint64; their sum does not depend on the order."""
     leaves = [as_array(leaf) for leaf in keras.tree.flatten(x)]
     leaves = [leaf for leaf in leaves if leaf.ndim and len(leaf) == length]
@@ -178,7 +192,7 @@ def _hashes(x, length):
     return hashes
 
 
-class _Store(contextlib.AbstractContextManager):
+class Store(contextlib.AbstractContextManager):
     """Blocks of rows, in memory up to a limit and in a file above it."""
 
     def __init__(self, limit):

@@ -217,6 +217,41 @@ def as_samples(
     return rows.scores, labels, rows.weight, rows.unit, rows.units
 
 
+def as_maps(logits, labels, sample_weight=None, ignore_class=None, mask=None):
+    """Read calibration data of images, where pixels keep their places.
+
+    Args:
+        logits: `(batch, height, width, num_classes)`; values are not checked.
+        labels: see `as_samples`; of one class each.
+        sample_weight: see `as_samples`.
+        ignore_class: see `as_samples`.
+        mask: see `as_samples`.
+
+    Returns:
+        logits: float32 or float64, shape as they came.
+        labels: int32, `(batch, height, width)`, 0 where a pixel does not count.
+        weight: float32, `(batch, height, width)`, 0 where it does not count.
+
+    Raises:
+        ValueError: for bad input.
+    """
+    rows = _read(labels, logits, sample_weight, -1, ignore_class, mask)
+    if rows.targets is not None and not is_one_hot(rows.targets):
+        raise ValueError(
+            "A map of images needs one class per pixel. Received: soft labels. "
+            "Pass class ids."
+        )
+    logits = as_array(logits)
+    if logits.dtype not in ("float32", "float64"):
+        logits = logits.astype("float32")
+    ids = np.zeros(len(rows.keep), "int32")
+    weight = np.zeros(len(rows.keep), "float32")
+    ids[rows.keep] = rows.labels
+    weight[rows.keep] = 1.0 if rows.weight is None else rows.weight
+    lead = logits.shape[:-1]
+    return logits, ids.reshape(lead), weight.reshape(lead)
+
+
 def relative_weights(weight):
     """Weights times the factor that makes their sum their number.
 
@@ -246,6 +281,7 @@ class _Read:
         weight: `None` or float64, `(n,)`.
         unit: see `Predictions`.
         units: see `Predictions`.
+        keep: which of all rows count, bool, `(all rows,)`.
     """
 
     scores: np.ndarray
@@ -254,6 +290,7 @@ class _Read:
     weight: np.ndarray | None
     unit: np.ndarray | None
     units: int
+    keep: np.ndarray
 
 
 def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
@@ -304,7 +341,8 @@ def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
         rules.check_ids(labels, layout.num_classes)
     else:
         rules.check_rows(targets)
-    return _Read(scores, labels.astype("int64"), targets, weight, unit, lead[0])
+    labels = labels.astype("int64")
+    return _Read(scores, labels, targets, weight, unit, lead[0], keep)
 
 
 def _per_row(values, lead, what="Sample weights"):

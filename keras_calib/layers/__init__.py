@@ -19,6 +19,9 @@ from keras_calib.layers._ensemble_temperature_scaling import (
 from keras_calib.layers._histogram_binning import HistogramBinning
 from keras_calib.layers._intra_order_preserving import IntraOrderPreserving
 from keras_calib.layers._isotonic_calibration import IsotonicCalibration
+from keras_calib.layers._local_temperature_scaling import (
+    LocalTemperatureScaling,
+)
 from keras_calib.layers._log_probabilities import LogProbabilities
 from keras_calib.layers._loss_objective import LossObjective
 from keras_calib.layers._matrix_scaling import MatrixScaling
@@ -55,6 +58,7 @@ __all__ = [
     "IntraOrderPreserving",
     "IsotonicCalibration",
     "LabelSmoothingObjective",
+    "LocalTemperatureScaling",
     "LogProbabilities",
     "LossObjective",
     "MatrixScaling",

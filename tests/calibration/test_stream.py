@@ -137,6 +137,7 @@ def test_a_layer_keeps_its_state_when_the_data_changes():
         ({"method": "vector"}, "fits a temperature"),
         ({"method": "auto"}, "fits a temperature"),
         ({"objective": "ece"}, "minimizes the NLL"),
+        ({"groups": np.arange(300)}, "by `groups`"),
         ({"class_loss_scaling": "normal"}, "minimizes the NLL"),
     ],
 )
