@@ -25,6 +25,7 @@ from keras_calib.layers._local_temperature_scaling import (
 from keras_calib.layers._log_probabilities import LogProbabilities
 from keras_calib.layers._loss_objective import LossObjective
 from keras_calib.layers._matrix_scaling import MatrixScaling
+from keras_calib.layers._meta_cal import MetaCal
 from keras_calib.layers._objectives import ExpectedCalibrationErrorObjective
 from keras_calib.layers._objectives import FocalObjective
 from keras_calib.layers._objectives import LabelSmoothingObjective
@@ -62,6 +63,7 @@ __all__ = [
     "LogProbabilities",
     "LossObjective",
     "MatrixScaling",
+    "MetaCal",
     "NegativeLogLikelihoodObjective",
     "Objective",
     "ParameterizedTemperatureScaling",

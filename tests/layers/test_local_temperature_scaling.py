@@ -132,7 +132,7 @@ def nll(logits, labels):
 
 
 def test_the_fit_finds_where_the_network_is_overconfident():
-    x, logits, labels = images(30, size=8)
+    x, logits, labels = images(60, size=8)
     layer = small().adapt([x, logits], labels)
     record = layer.record
     assert record["kept"] == "local"
@@ -140,14 +140,14 @@ def test_the_fit_finds_where_the_network_is_overconfident():
     assert record["temperature"] == pytest.approx(plain.temperature, rel=1e-5)
     assert record["nll_after"] < plain.nll_after - 0.02
     assert record["held_out_nll"] < record["held_out_nll_temperature"] - 0.02
-    assert record["num_images"] == 30
-    assert record["num_held_out_images"] == 6
+    assert record["num_images"] == 60
+    assert record["num_held_out_images"] == 12
     # What the record says is what the layer does.
     assert nll(layer([x, logits]), labels) == pytest.approx(
         record["nll_after"], abs=1e-5
     )
     # On images that it never saw, too.
-    x, logits, labels = images(seed=1, size=8)
+    x, logits, labels = images(60, seed=1, size=8)
     found = to_numpy(layer([x, logits]))
     tempered = logits / plain.temperature
     assert nll(found, labels) < nll(tempered, labels) - 0.02
