@@ -208,7 +208,7 @@ def _assemble(model, network, layer, num_units):
     name = f"{model.name}_adjusted"
     corrected = _network.followed_by(model, network, stages, name)
     loss = getattr(model, "loss", None)
-    _network.compile_with(
+    _network.compile_for_evaluate(
         corrected,
         output,
         num_units,

@@ -14,12 +14,13 @@ from keras_calib.calibration._choose import choose
 from keras_calib.calibration._choose import mixture_of
 from keras_calib.calibration._fit import Options
 from keras_calib.calibration._fit import fit
+from keras_calib.calibration._local import calibrate_locally
+from keras_calib.calibration._methods import is_local
 from keras_calib.calibration._record import CalibrationRecord
 from keras_calib.calibration._record import PrintedRecord
-from keras_calib.calibration._record import summary
-from keras_calib.data.batches import as_batches
+from keras_calib.calibration._stream import calibrate_in_stream
+from keras_calib.data.batches import Source
 from keras_calib.data.collect import collect
-from keras_calib.data.predict import states_kept
 from keras_calib.keras_private import flatten_layers
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._prior_correction import PriorCorrection
@@ -41,6 +42,7 @@ def calibrate(
     ignore_class: int | None = None,
     batch_size: int | None = None,
     steps: int | None = None,
+    stream: bool = False,
     groups: ArrayLike | None = None,
     guard: bool = True,
     max_seconds: float | None = None,
@@ -75,7 +77,8 @@ def calibrate(
     The error is the NLL after a fit by likelihood and the ECE after a fit by
     calibration error. After any other fit both must have increased.
 
-    Logits above 1 GiB go to a temporary file while they are needed.
+    Logits above 1 GiB go to a temporary file while they are needed. Where a
+    file does not hold them, either, `stream=True` keeps none: see below.
 
     The file of the new model needs `import keras_calib` before
     `keras.saving.load_model`, except with `fuse=True`.
@@ -95,7 +98,11 @@ def calibrate(
             `"ensemble_temperature"`, `"parameterized_temperature"`,
             `"vector"`, `"matrix"`, `"dirichlet"`, `"order_preserving"`,
             `"structured_matrix"`, `"spline"`, `"isotonic"`, `"histogram"`,
-            `"beta"`, `"platt"`, `"quadratic"`; or `"auto"`, which tries
+            `"beta"`, `"platt"`, `"quadratic"`; or `"local_temperature"`, for
+            a model of images that gives scores per pixel, see
+            `LocalTemperatureScaling`: images and logits above 1 GiB go to
+            files, and temperature scaling is kept unless held-out images show
+            a lower NLL, in place of the guard; or `"auto"`, which tries
             several and leaving the model as it is, from cheap to costly, and
             takes the one that wins most often on left-out samples that are
             redrawn (Bayesian bootstrap). Some are not tried with more than
@@ -117,6 +124,15 @@ def calibrate(
         ignore_class: samples with this label are ignored.
         batch_size: for arrays; defaults to 32.
         steps: number of batches of a dataset to take.
+        stream: whether to keep no logits at all, and run the model again for
+            every step of the fit, about four times, with the memory of one
+            batch: for token scores `(batch, time, vocabulary)` or pixels. Only
+            for `method="temperature"` with `objective="nll"`, and without the
+            guard; the temperature is that of the ordinary fit. `x` must give
+            the same samples whenever it is read: arrays, a dataset, or a
+            function that returns a new generator of batches. This is not
+            chosen by itself, because a model usually takes longer to run than
+            a file to read.
         groups: ids of groups of samples that are alike (patient, document),
             one per sample, in the order of the data. Folds and standard errors
             keep groups together. By default the elements of one sample, such
@@ -170,41 +186,64 @@ def calibrate(
     """
     checks.check_arguments(model, method, objective, fuse, output)
     checks.check_choice(method, mixture, fuse, preserve_accuracy, max_seconds)
-    data = as_batches(x, y, sample_weight, batch_size=batch_size, steps=steps)
-    example = _network.as_example(model, data.first_inputs())
-    with states_kept(model):
-        network = _network.up_to_logits(model, from_logits, fuse, example)
-        checks.check_name(method, network.model)
+    source = Source(x, y, sample_weight, batch_size, steps)
+    settings = _network.Settings(
+        fuse, output, from_logits, ignore_class, verbose
+    )
+    options = Options(
+        objective=objective,
+        class_loss_scaling=class_loss_scaling,
+        affine=fuse,
+        unguarded=None if guard else "guard=False",
+        preserve_accuracy=preserve_accuracy,
+        seed=seed,
+    )
+    if stream or is_local(method):
+        checks.refuse_groups(groups, stream)
+        by_batch = calibrate_in_stream if stream else calibrate_locally
+        return by_batch(model, source, method, options, settings)
+    data = source.open()
+    inputs = data.first_inputs()
+
+    def fit_one(network):
         with collect(
             network.model, data, ignore_class, verbose, groups=groups
         ) as samples:
-            checks.refuse_the_same_data(model, samples.fingerprint)
-            rows, logits_source = _network.calibration_rows(
-                network, samples, from_logits, fuse
+            return _fit_to_samples(
+                model,
+                network,
+                samples,
+                from_logits,
+                method,
+                mixture,
+                options,
+                max_seconds,
             )
-            options = Options(
-                objective=objective,
-                class_loss_scaling=class_loss_scaling,
-                affine=fuse,
-                unguarded=None if guard else "guard=False",
-                preserve_accuracy=preserve_accuracy,
-                deadline=_deadline(max_seconds),
-                seed=seed,
-            )
-            layer, record, accuracy = _fit(
-                method, mixture, network.model, rows, options
-            )
-            checks.warn_if_trained_on(model, accuracy, len(samples.labels))
-        layer.record = _whole_record(record, logits_source, samples)
-        calibrated = _network.assemble(
-            model, network, layer, output, fuse, samples.scores.shape[-1]
-        )
-        # Called once, so that it is built, and can be saved and exported.
-        calibrated(example)
-    _network.compile_for_evaluate(calibrated, output, samples, ignore_class)
-    if verbose:
-        print(summary(layer.record))
-    return calibrated
+
+    return _network.calibrated_by(fit_one, model, inputs, method, settings)
+
+
+def _fit_to_samples(
+    model, network, samples, from_logits, method, mixture, options, max_seconds
+):
+    """Fit a map to all logits.
+
+    Returns:
+        layer: the map.
+        record: see `calibration_record`.
+        facts: `Facts`.
+    """
+    checks.refuse_the_same_data(model, samples.fingerprint)
+    rows, logits_source = _network.calibration_rows(
+        network, samples, from_logits, options.affine
+    )
+    options = dataclasses.replace(options, deadline=_deadline(max_seconds))
+    layer, record, accuracy = _fit(
+        method, mixture, network.model, rows, options
+    )
+    checks.warn_if_trained_on(model, accuracy, len(samples.labels))
+    facts = _network.Facts(samples.scores.shape[-1], samples.one_hot)
+    return layer, _whole_record(record, logits_source, samples), facts
 
 
 def _whole_record(record, logits_source, samples):

@@ -140,6 +140,16 @@ def check_name(method, network):
         )
 
 
+def refuse_groups(groups, stream):
+    """Refuse groups where nothing is split by them."""
+    if groups is not None:
+        what = "`stream=True`" if stream else '`method="local_temperature"`'
+        raise ValueError(
+            f"{what} splits nothing by `groups`. Received: groups of type "
+            f"{type(groups).__name__}. Leave them out."
+        )
+
+
 def refuse_the_same_data(model, fingerprint):
     """Refuse data that the model was already calibrated on.
 

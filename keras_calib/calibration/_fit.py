@@ -110,13 +110,13 @@ def fit(method, network, rows, options):
         else:
             verdict = _judge(layer, rows, options, taken)
     except BaseException:
-        _restore(layer, old, num_units)
+        restore(layer, old, (None, num_units))
         raise
     name = method if isinstance(method, str) else type(layer).__name__
     fitted = dict(layer.record or {})
     if worse or verdict.returned != MAP:
         warn_of_rejection(layer, found, verdict)
-        _restore(layer, old, num_units)
+        restore(layer, old, (None, num_units))
         layer = NoCalibration(name=free_name(network, "no_calibration"))
     if verdict.returned == TEMPERATURE:
         name = "temperature"
@@ -196,11 +196,11 @@ def _is_likelihood(objective):
     return objective.is_plain_nll
 
 
-def _restore(layer, old, num_units):
+def restore(layer, old, input_shape):
     weights, record = old
     if weights is None and layer.built:
         fresh = type(layer).from_config(layer.get_config())
-        fresh.build((None, num_units))
+        fresh.build(input_shape)
         weights = fresh.get_weights()
     if weights is not None:
         layer.set_weights(weights)

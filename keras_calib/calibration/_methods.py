@@ -27,6 +27,9 @@ METHODS = {
 ARGUMENTS = {"structured_matrix": {"regularization": "structured"}}
 
 
+# A map of images and logits, which `"auto"` does not try.
+LOCAL = "local_temperature"
+
 # Arguments with which a map is affine, where it is not by default.
 AFFINE = {
     "vector": {"normalize_logits": "mean"},
@@ -36,11 +39,16 @@ AFFINE = {
 }
 
 
+def is_local(method):
+    """Whether a method is fitted to images and logits."""
+    return method == LOCAL or isinstance(method, layers.LocalTemperatureScaling)
+
+
 def as_map(method, name=None, *, affine=False):
     """A layer for a method's name; a layer is returned as it is.
 
     Args:
-        method: one of `METHODS`, or a layer.
+        method: one of `METHODS`, `LOCAL`, or a layer.
         name: name of a new layer; the method's by default.
         affine: whether the new layer should be affine in the logits.
 
@@ -51,8 +59,10 @@ def as_map(method, name=None, *, affine=False):
         return method
     if method == "no_calibration":
         return NoCalibration(name=name or method)
+    if method == LOCAL:
+        return layers.LocalTemperatureScaling(name=name or LOCAL)
     if not isinstance(method, str) or method not in METHODS:
-        names = ", ".join(f'"{name}"' for name in METHODS)
+        names = ", ".join(f'"{name}"' for name in (*METHODS, LOCAL))
         raise ValueError(
             f'`method` must be "auto", a layer of `kc.layers`, or one of '
             f"{names}. Received: method={method!r}."

@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_calib.calibration import _checks as checks
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
+from keras_calib.calibration._record import summary
 from keras_calib.data.predict import stateful_layers
 from keras_calib.data.predict import states_kept
 from keras_calib.inputs import arrays
@@ -18,6 +19,9 @@ from keras_calib.keras_graph.fuse import fuse as fuse_into
 from keras_calib.keras_graph.head import Head
 from keras_calib.keras_graph.head import find_head
 from keras_calib.keras_graph.head import free_name
+from keras_calib.layers._local_temperature_scaling import (
+    LocalTemperatureScaling,
+)
 from keras_calib.layers._log_probabilities import LogProbabilities
 from keras_calib.solvers.blocks import TENSOR_BLOCK
 from keras_calib.solvers.blocks import row_blocks
@@ -127,7 +131,7 @@ def _computes_the_same(model, network, activation, example):
     return bool(np.nan_to_num(difference).max(initial=0) <= tolerance)
 
 
-def calibration_rows(network, samples, from_logits, fuse):
+def calibration_rows(network, samples, from_logits, fuse, *, warn=True):
     """What a map is fitted to, and where the logits come from.
 
     Args:
@@ -135,6 +139,7 @@ def calibration_rows(network, samples, from_logits, fuse):
         samples: `Samples` of it; their scores may be overwritten.
         from_logits: argument of `calibrate`, for messages.
         fuse: argument of `calibrate`.
+        warn: whether to warn where the logits were not found.
 
     Returns:
         rows: `CalibrationRows`.
@@ -149,10 +154,38 @@ def calibration_rows(network, samples, from_logits, fuse):
         checks.refuse_probabilities(scores, from_logits)
     if source == LOG_OF_PROBABILITIES:
         checks.check_probabilities(scores, fuse)
-        checks.warn_no_softmax()
+        if warn:
+            checks.warn_no_softmax()
         take_logarithm(scores)
     rows = checked_rows(scores, samples.labels, samples.weight, samples.group)
     return rows, source
+
+
+def blocks_of_rows(network, batches, from_logits, fuse):
+    """`calibration_rows` of one batch after the other.
+
+    The first batch decides what unknown outputs are, the others must agree.
+
+    Args:
+        network: `Network`.
+        batches: iterable of `BatchOutputs`; their scores may be overwritten.
+        from_logits: argument of `calibrate`, for messages.
+        fuse: argument of `calibrate`.
+
+    Yields:
+        rows: `CalibrationRows`; weights are those of the batch, as they came.
+        logits_source: see `CalibrationRecord`.
+    """
+    first = True
+    for batch in batches:
+        if not len(batch.labels):
+            continue
+        rows, source = calibration_rows(
+            network, batch, from_logits, fuse, warn=first
+        )
+        network = dataclasses.replace(network, logits_source=source)
+        first = False
+        yield dataclasses.replace(rows, weight=batch.weight), source
 
 
 def take_logarithm(scores):
@@ -216,27 +249,23 @@ def followed_by(model, network, stages, name):
     if endings.has_graph(model):
         tensor = network.model.outputs[0]
         for stage in stages:
-            tensor = stage(tensor)
+            local = isinstance(stage, LocalTemperatureScaling)
+            tensor = stage([model.inputs[0], tensor] if local else tensor)
         return keras.Model(endings.inputs_of(model), tensor, name=name)
     top = keras.Sequential(stages, name="calibrated_head")
     return CalibratedModel(model, top, name=name)
 
 
-def compile_for_evaluate(model, output, samples, ignore_class):
+def compile_for_evaluate(model, output, num_units, one_hot, ignore_class):
     """Compile with losses of Keras, so that `evaluate` works.
 
     Args:
         model: the calibrated model.
         output: `"probabilities"` or `"logits"`.
-        samples: the `Samples` that it was calibrated on.
+        num_units: size of the class axis of the outputs.
+        one_hot: whether labels are one-hot rows.
         ignore_class: `None`, or the label that is ignored.
     """
-    num_units = samples.scores.shape[-1]
-    compile_with(model, output, num_units, samples.one_hot, ignore_class)
-
-
-def compile_with(model, output, num_units, one_hot, ignore_class):
-    """`compile_for_evaluate` by the form of the labels."""
     from_logits = output == "logits"
     metrics = ["accuracy"]
     if num_units == 1:
@@ -253,3 +282,65 @@ def compile_with(model, output, num_units, one_hot, ignore_class):
             metrics = []  # Keras' accuracy would count the ignored label
     # An optimizer without slots, so that a saved file loads without a warning.
     model.compile("sgd", loss=loss, metrics=metrics)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Arguments of `kc.calibrate` about the model; see there."""
+
+    fuse: bool
+    output: str
+    from_logits: bool | None
+    ignore_class: int | None
+    verbose: str | int
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What `calibrated_by` needs to know of the data.
+
+    Attributes:
+        num_units: size of the class axis of the outputs.
+        one_hot: whether labels are one-hot rows.
+    """
+
+    num_units: int
+    one_hot: bool
+
+
+def calibrated_by(fit, model, inputs, method, settings):
+    """A calibrated model, from a fit that runs the network.
+
+    Args:
+        fit: function of a `Network` that returns the fitted map, its record
+            and `Facts`.
+        model: the user's model.
+        inputs: the inputs of the first batch.
+        method: a name, or a layer.
+        settings: `Settings`.
+
+    Returns:
+        A `keras.Model`, compiled.
+    """
+    fuse, output = settings.fuse, settings.output
+    example = as_example(model, inputs)
+    with states_kept(model):
+        network = up_to_logits(model, settings.from_logits, fuse, example)
+        checks.check_name(method, network.model)
+        layer, record, facts = fit(network)
+        layer.record = record
+        calibrated = assemble(
+            model, network, layer, output, fuse, facts.num_units
+        )
+        # Called once, so that it is built, and can be saved and exported.
+        calibrated(example)
+    compile_for_evaluate(
+        calibrated,
+        output,
+        facts.num_units,
+        facts.one_hot,
+        settings.ignore_class,
+    )
+    if settings.verbose:
+        print(summary(layer.record))
+    return calibrated

@@ -63,6 +63,12 @@ class CalibrationRecord:
             - `mixture_weight`: that of the map beside temperature scaling,
               with `shrinkage="auto"`; `mixture_weights`: of each map, with
               `mixture=True`, and `maps`: what each map's fit found;
+            - `kept`, `reason`, `num_images`, `num_held_out_images`, `epochs`,
+              `best_epoch`, `held_out_nll`, `held_out_nll_temperature`,
+              `standard_error`: of `"local_temperature"`, see
+              `LocalTemperatureScaling`;
+            - `num_passes`: how often the fit read the data, with
+              `stream=True`; once more for the errors;
             - `stop_reason`, `iterations`, `largest_gradient`,
               `objective_value`: how the solver ended;
             - `absent_classes`, `num_absent_classes`: classes without a sample;

@@ -129,6 +129,49 @@ def _dataset_batches(data, steps):
     return data, total
 
 
+@dataclasses.dataclass
+class Source:
+    """Data that `as_batches` can open again and again.
+
+    Attributes:
+        x: see `as_batches`; or a function without arguments that returns an
+            iterable of batches.
+        y, sample_weight, batch_size, steps: see `as_batches`.
+    """
+
+    x: Any
+    y: Any = None
+    sample_weight: Any = None
+    batch_size: int | None = None
+    steps: int | None = None
+
+    def refuse_iterators(self):
+        """Raise for a generator, which can be read once."""
+        if self.y is None and isinstance(self.x, Iterator):
+            raise ValueError(
+                "The data is read several times, and a generator can be read "
+                f"once. Received: x of type {type(self.x).__name__}. Pass the "
+                "function that returns it, a dataset, or arrays."
+            )
+
+    def open(self, *, call=False):
+        """`Batches` from the start.
+
+        Args:
+            call: whether `x` may be a function.
+        """
+        x = self.x
+        if call and self.y is None and not hasattr(x, "__iter__"):
+            x = x() if callable(x) else x
+        return as_batches(
+            x,
+            self.y,
+            self.sample_weight,
+            batch_size=self.batch_size,
+            steps=self.steps,
+        )
+
+
 def num_batches(data):
     """Number of batches of a dataset; `ENDLESS`, or `None` if unknown."""
     if isinstance(data, keras.utils.PyDataset):
@@ -218,7 +261,10 @@ def _check_dataset(data, sample_weight, batch_size):
     ):
         remedy = ""
         if callable(data):
-            remedy = " Call it, if it makes a generator: pass `data()`."
+            remedy = (
+                " Call it, if it makes a generator: pass `data()`; or, to "
+                "`kc.calibrate`, `stream=True`."
+            )
         raise ValueError(
             "Data must be arrays `x` and `y`, or a dataset, generator or list "
             "of `(x, y)` or `(x, y, sample_weight)`. Received: x of type "

@@ -77,25 +77,16 @@ def collect(
     """
     labels, weights, samples, hashes = [], [], [], []
     one_hot, num_samples = False, 0
-    with _Store(SPILL if spill is None else spill) as store:
-        for x, y, weight in _shown(data, verbose):
-            x = for_model(x)
-            scores, mask = outputs_and_mask(network, x)
-            if scores.ndim < 2:
-                raise ValueError(rules.no_class_axis(scores.shape))
-            y = as_array(y)
-            hashes.append(_hashes(x, len(y)))
-            one_hot = scores.ndim == y.ndim and y.shape[-1] > 1
-            scores, y, weight, unit, units = as_samples(
-                scores, y, weight, ignore_class, mask
-            )
-            unit = np.arange(units) if unit is None else unit
-            samples.append(num_samples + unit)
-            num_samples += units
-            if len(y):
-                store.append(scores)
-                labels.append(y)
-                weights.append(np.ones(len(y)) if weight is None else weight)
+    with Store(SPILL if spill is None else spill) as store:
+        for part in outputs_by_batch(network, data, ignore_class, verbose):
+            samples.append(num_samples + part.unit)
+            num_samples += len(part.hashes)
+            hashes.append(part.hashes)
+            one_hot = part.one_hot
+            if len(part.labels):
+                store.append(part.scores)
+                labels.append(part.labels)
+                weights.append(part.weight)
         if not labels:
             raise ValueError(
                 "There is no calibration sample to fit to. Received: "
@@ -107,7 +98,7 @@ def collect(
             join_labels(labels, store.width),
             relative_weights(np.concatenate(weights)),
             one_hot,
-            f"{int(np.concatenate(hashes).sum()):016x}",
+            fingerprint_of(hashes),
             group_of_rows(np.concatenate(samples), num_samples, groups),
         )
 
@@ -130,11 +121,8 @@ def collect_outputs(network, data, verbose=0):
         ValueError: if no row counts; see `collect`.
     """
     weights, rank = [], 2
-    with _Store(SPILL) as store:
-        for x, _, weight in _shown(data, verbose):
-            scores, mask = outputs_and_mask(network, for_model(x))
-            if scores.ndim < 2:
-                raise ValueError(rules.no_class_axis(scores.shape))
+    with Store(SPILL) as store:
+        for _, scores, mask, _, weight in run_by_batch(network, data, verbose):
             rank = max(rank, scores.ndim)
             labels = np.zeros(scores.shape[:-1], "int32")
             scores, labels, weight, *_ = as_samples(
@@ -153,19 +141,83 @@ def collect_outputs(network, data, verbose=0):
         yield store.rows(), weight, rank == 2
 
 
-def _shown(data, verbose):
-    """The batches, with a progress bar if `verbose`."""
-    if not verbose:
-        yield from data
-        return
-    bar, step = keras.utils.Progbar(data.total, unit_name="batch"), 0
-    for step, batch in enumerate(data, start=1):
-        yield batch
-        bar.update(step)
-    bar.update(step, finalize=True)
+@dataclasses.dataclass(frozen=True)
+class BatchOutputs:
+    """`Samples` of one batch; it may have none.
+
+    Attributes:
+        scores: outputs, float32 or float64, `(n, num_classes)`.
+        labels: int32 class ids, `(n,)`; or soft labels, `(n, num_classes)`.
+        weight: float64, `(n,)`, as it was passed in; ones without weights.
+        unit: the entry of the batch that each row came from, `(n,)`.
+        one_hot: whether the labels were passed in as one-hot rows.
+        hashes: a hash of each input, uint64, `(batch,)`.
+    """
+
+    scores: np.ndarray
+    labels: np.ndarray
+    weight: np.ndarray
+    unit: np.ndarray
+    one_hot: bool
+    hashes: np.ndarray
+    group = None
 
 
-def _hashes(x, length):
+def outputs_by_batch(network, data, ignore_class=None, verbose=0):
+    """Run a network once over batches; see `collect`.
+
+    Yields:
+        `BatchOutputs`.
+
+    Raises:
+        ValueError: if a batch does not fit; see `as_samples`.
+    """
+    for x, scores, mask, y, weight in run_by_batch(network, data, verbose):
+        hashes = hashes_of(x, len(y))
+        one_hot = scores.ndim == y.ndim and y.shape[-1] > 1
+        scores, y, weight, unit, units = as_samples(
+            scores, y, weight, ignore_class, mask
+        )
+        if unit is None:
+            unit = np.arange(units)
+        if weight is None:
+            weight = np.ones(len(y))
+        yield BatchOutputs(scores, y, weight, unit, one_hot, hashes)
+
+
+def run_by_batch(network, data, verbose=0):
+    """Run a network once over batches.
+
+    Args:
+        network: a `keras.Model` with one output.
+        data: `Batches`.
+        verbose: 0 for silence, else a progress bar.
+
+    Yields:
+        `(x, scores, mask, y, sample_weight)`; see `outputs_and_mask`.
+    """
+    bar = (
+        keras.utils.Progbar(data.total, unit_name="batch") if verbose else None
+    )
+    step = 0
+    for step, (x, y, weight) in enumerate(data, start=1):
+        x = for_model(x)
+        scores, mask = outputs_and_mask(network, x)
+        if scores.ndim < 2:
+            raise ValueError(rules.no_class_axis(scores.shape))
+        yield x, scores, mask, None if y is None else as_array(y), weight
+        if bar is not None:
+            bar.update(step)
+    if bar is not None:
+        bar.update(step, finalize=True)
+
+
+def fingerprint_of(hashes):
+    """The hashes of all samples as one, whatever their order."""
+    return f"{int(np.concatenate(hashes).sum()):016x}"
+
+
+def hashes_of(x, length):
     """A hash of each sample, uint64; their sum does not depend on the order."""
     leaves = [as_array(leaf) for leaf in keras.tree.flatten(x)]
     leaves = [leaf for leaf in leaves if leaf.ndim and len(leaf) == length]
@@ -178,7 +230,7 @@ def _hashes(x, length):
     return hashes
 
 
-class _Store(contextlib.AbstractContextManager):
+class Store(contextlib.AbstractContextManager):
     """Blocks of rows, in memory up to a limit and in a file above it."""
 
     def __init__(self, limit):

@@ -248,6 +248,41 @@ def as_samples(
     return rows.scores, labels, rows.weight, rows.unit, rows.units
 
 
+def as_maps(logits, labels, sample_weight=None, ignore_class=None, mask=None):
+    """Read calibration data of images, where pixels keep their places.
+
+    Args:
+        logits: `(batch, height, width, num_classes)`; values are not checked.
+        labels: see `as_samples`; of one class each.
+        sample_weight: see `as_samples`.
+        ignore_class: see `as_samples`.
+        mask: see `as_samples`.
+
+    Returns:
+        logits: float32 or float64, shape as they came.
+        labels: int32, `(batch, height, width)`, 0 where a pixel does not count.
+        weight: float32, `(batch, height, width)`, 0 where it does not count.
+
+    Raises:
+        ValueError: for bad input.
+    """
+    rows = _read(labels, logits, sample_weight, -1, ignore_class, mask)
+    if rows.targets is not None and not is_one_hot(rows.targets):
+        raise ValueError(
+            "A map of images needs one class per pixel. Received: soft labels. "
+            "Pass class ids."
+        )
+    logits = as_array(logits)
+    if logits.dtype not in ("float32", "float64"):
+        logits = logits.astype("float32")
+    ids = np.zeros(len(rows.keep), "int32")
+    weight = np.zeros(len(rows.keep), "float32")
+    ids[rows.keep] = rows.labels
+    weight[rows.keep] = 1.0 if rows.weight is None else rows.weight
+    lead = logits.shape[:-1]
+    return logits, ids.reshape(lead), weight.reshape(lead)
+
+
 def relative_weights(weight):
     """Weights times the factor that makes their sum their number.
 
@@ -278,7 +313,7 @@ class _Read:
         unit: see `Predictions`.
         units: see `Predictions`.
         lead: shape of one value for each row, also those that do not count.
-        kept: indices of the rows that count; `None` for all.
+        keep: which of all rows count, bool, `(all rows,)`.
     """
 
     scores: np.ndarray
@@ -288,12 +323,11 @@ class _Read:
     unit: np.ndarray | None
     units: int
     lead: tuple
-    kept: np.ndarray | None
+    keep: np.ndarray
 
     def ids(self, values, name):
         """Ids that broadcast from the left, of the rows that count."""
-        values = _per_row(values, self.lead, name)
-        return values if self.kept is None else values[self.kept]
+        return _per_row(values, self.lead, name)[self.keep]
 
 
 def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
@@ -331,15 +365,13 @@ def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
     if sample_weight is not None:
         weight = _per_row(sample_weight, lead).astype("float64")
         keep &= weight != 0
-    kept = None
     if not keep.all():
-        kept = np.flatnonzero(keep)
         scores, labels, targets, weight, unit = (
             part if part is None else part[keep]
             for part in (scores, labels, targets, weight, unit)
         )
         if unit is None:
-            unit = kept
+            unit = np.flatnonzero(keep)
     if weight is not None:
         rules.check_weights(weight)
     if targets is None:
@@ -347,7 +379,7 @@ def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
     else:
         rules.check_rows(targets)
     labels = labels.astype("int64")
-    return _Read(scores, labels, targets, weight, unit, lead[0], lead, kept)
+    return _Read(scores, labels, targets, weight, unit, lead[0], lead, keep)
 
 
 def _per_row(values, lead, what="Sample weights"):

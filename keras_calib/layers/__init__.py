@@ -19,9 +19,13 @@ from keras_calib.layers._ensemble_temperature_scaling import (
 from keras_calib.layers._histogram_binning import HistogramBinning
 from keras_calib.layers._intra_order_preserving import IntraOrderPreserving
 from keras_calib.layers._isotonic_calibration import IsotonicCalibration
+from keras_calib.layers._local_temperature_scaling import (
+    LocalTemperatureScaling,
+)
 from keras_calib.layers._log_probabilities import LogProbabilities
 from keras_calib.layers._loss_objective import LossObjective
 from keras_calib.layers._matrix_scaling import MatrixScaling
+from keras_calib.layers._meta_cal import MetaCal
 from keras_calib.layers._objectives import ExpectedCalibrationErrorObjective
 from keras_calib.layers._objectives import FocalObjective
 from keras_calib.layers._objectives import LabelSmoothingObjective
@@ -56,9 +60,11 @@ __all__ = [
     "IntraOrderPreserving",
     "IsotonicCalibration",
     "LabelSmoothingObjective",
+    "LocalTemperatureScaling",
     "LogProbabilities",
     "LossObjective",
     "MatrixScaling",
+    "MetaCal",
     "NegativeLogLikelihoodObjective",
     "Objective",
     "ParameterizedTemperatureScaling",

@@ -133,7 +133,7 @@ class RiskThreshold(DecisionLayer):
         if self.score == "logit_norm":
             used, exponent = self._choose_exponent(logits, wrong)
         score = self._score(logits[used], exponent)
-        threshold, record = self._threshold(score, wrong[used])
+        threshold, record = self.find_threshold(score, wrong[used])
         if threshold == math.inf:
             needed = _least_samples(self.target_risk, 1 - self.confidence)
             warnings.warn(
@@ -148,8 +148,17 @@ class RiskThreshold(DecisionLayer):
             {"exponent": exponent, **record},
         )
 
-    def _threshold(self, score, wrong):
-        """The threshold, and what the record contains of it."""
+    def find_threshold(self, score: Any, wrong: Any) -> tuple:
+        """The threshold on any score, and what the record contains of it.
+
+        Args:
+            score: float, `(n,)`; samples above the threshold are accepted.
+            wrong: bool, `(n,)`, whether a prediction is wrong.
+
+        Returns:
+            threshold: float, infinite if no threshold passes.
+            record: dict of JSON values.
+        """
         n, delta = len(score), 1 - self.confidence
         order = np.argsort(-score, kind="stable")
         score, errors = score[order], np.cumsum(wrong[order])

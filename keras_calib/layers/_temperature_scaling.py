@@ -1,16 +1,23 @@
 """Temperature scaling: one number that divides every logit."""
 
+import dataclasses
 import warnings
+from collections.abc import Callable
 from typing import Any
+from typing import Self
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arrays import two_classes
+from keras_calib.inputs.calibration_rows import checked_rows
+from keras_calib.inputs.predictions import as_samples
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.solvers.temperature_search import best_temperature
 from keras_calib.solvers.temperature_search import ends_at
+from keras_calib.solvers.temperature_stream import fit_temperature_in_stream
 
 REASONS = {
     "all correct": (
@@ -115,6 +122,91 @@ class TemperatureScaling(CalibrationLayer):
         )
         return {"log_temperature": np.log(temperature)}, record
 
+    def adapt_to_blocks(
+        self, read: Callable, *, ignore_class: int | None = None
+    ) -> Self:
+        """`adapt` to logits that no memory holds, such as those of tokens.
+
+        The result is that of `adapt` by NLL. Every step of the fit reads all
+        blocks again, three or four times as a rule, and keeps none.
+
+        Args:
+            read: function without arguments that returns an iterable of blocks
+                `(logits, labels)` or `(logits, labels, sample_weight)`, see
+                `adapt`; the same samples at every call. Weights of all blocks
+                are on one scale.
+            ignore_class: samples with this label are ignored.
+
+        Returns:
+            The layer itself.
+
+        Raises:
+            ValueError: for invalid input, soft labels, or if there is no
+                sample; the layer is then unchanged.
+
+        Example:
+            >>> import numpy as np, keras_calib as kc
+            >>> def read():
+            ...     rng = np.random.default_rng(0)
+            ...     for _ in range(8):
+            ...         z = 2 * rng.normal(size=(4, 16, 1000))
+            ...         yield z, (z / 2 + rng.gumbel(size=z.shape)).argmax(-1)
+            >>> layer = kc.layers.TemperatureScaling().adapt_to_blocks(read)
+            >>> bool(1.8 < layer.temperature < 2.2)
+            True
+        """
+
+        def checked():
+            for block in read():
+                yield _checked(block, ignore_class)
+
+        return self.adapt_to_checked_blocks(checked)
+
+    def adapt_to_checked_blocks(self, read: Callable) -> Self:
+        """`adapt_to_blocks` to `(logits, labels, weights)` that were read.
+
+        Args:
+            read: see `adapt_to_blocks`; rows as in `CalibrationRows`.
+
+        Returns:
+            The layer itself.
+
+        Raises:
+            ValueError: if there is no sample; the layer is then unchanged.
+        """
+        counts: list[int] = []
+
+        def blocks():
+            counts.clear()
+            for logits, labels, weights in read():
+                counts.append(len(labels))
+                if logits.shape[1] == 1:
+                    logits = two_classes(logits)
+                if len(labels):
+                    yield logits, labels, weights
+            if not sum(counts):
+                raise ValueError(
+                    "There is no calibration sample to fit to. Received: "
+                    f"{len(counts)} blocks without a sample that has a weight "
+                    "above 0 and a label that counts. `read` must return a new "
+                    "iterator at every call."
+                )
+
+        found, num_passes = fit_temperature_in_stream(blocks)
+        if found.stop_reason is not None:
+            reason = REASONS[found.stop_reason]
+            _warn(found.temperature, reason, stacklevel=4)
+        self._assign({"log_temperature": np.log(found.temperature)}, 1)
+        self.record = {
+            "num_samples": sum(counts),
+            "objective": "nll",
+            "objective_arguments": {},
+            "class_loss_scaling": None,
+            **dataclasses.asdict(found),
+            "num_passes": num_passes,
+        }
+        return self
+
     def call(self, logits: Tensor) -> Tensor:
         return logits / ops.exp(self.log_temperature)
 
@@ -140,8 +232,27 @@ def solve_temperature(logits, labels, weights, objective):
                 "logits belong together; predictions that are all right, or "
                 "no better than chance, have no best temperature."
             )
-        warnings.warn(
-            f"The temperature was set to {temperature:.4g}: {text}",
-            stacklevel=5,
-        )
+        _warn(temperature, text, stacklevel=6)
     return temperature, record
+
+
+def _warn(temperature, text, stacklevel):
+    warnings.warn(
+        f"The temperature was set to {temperature:.4g}: {text}",
+        stacklevel=stacklevel,
+    )
+
+
+def _checked(block, ignore_class):
+    """A block's rows that count, and their weights as they came."""
+    logits, labels, weights, *_ = as_samples(*block, ignore_class=ignore_class)
+    if labels.ndim > 1:
+        raise ValueError(
+            "A fit in blocks needs one class per sample. Received: soft "
+            "labels. Pass class ids, or all samples to `adapt`."
+        )
+    if weights is None:
+        weights = np.ones(len(labels))
+    if len(labels):
+        logits = checked_rows(logits, labels).logits
+    return logits, labels, weights

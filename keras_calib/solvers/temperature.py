@@ -20,6 +20,8 @@ from keras_calib.solvers.blocks import threads
 
 # A temperature outside is returned as the bound, with a stop reason.
 BOUNDS = (0.01, 100.0)
+# The same as `log beta`.
+LOW, HIGH = -np.log(BOUNDS[1]), -np.log(BOUNDS[0])
 # Elements of the logits of a subsample that the first iterations use.
 SUBSAMPLE = 1 << 20
 
@@ -73,31 +75,47 @@ def fit_temperature(logits, labels, weights=None, smoothing=0.0, start=None):
         Guo et al., "On Calibration of Modern Neural Networks", ICML 2017,
         Section 4.2.
     """
-    whole = _Likelihood(logits, labels, weights, smoothing)
-    known = whole.derivatives(0.0)
-    nll = known[0]
-    low, high = -np.log(BOUNDS[1]), -np.log(BOUNDS[0])
-    if whole.spread == 0.0:
-        return TemperatureFit(1.0, nll, nll, "constant")
-    if whole.shortfall == 0.0:
-        count = float(len(logits) if weights is None else np.sum(weights))
-        likely = _WithPrior(whole, count)
-        u, _ = _newton(likely, 0.0, None, low, high, tolerance=1e-6)
-        return _stopped(whole, u, nll, "all correct")
-    if whole.excess >= 0.0:
-        return _stopped(whole, low, nll, "chance")
-    u = 0.0
-    step = logits.size // SUBSAMPLE
-    if start is not None:
-        u, known = float(-np.log(start)), None
-    elif step > 1:
+    whole = Likelihood(logits, labels, weights, smoothing)
+
+    def first():
+        if start is not None:
+            return float(-np.log(start))
+        step = logits.size // SUBSAMPLE
+        if step <= 1:
+            return 0.0
         part = None if weights is None else weights[::step]
-        sample = _Likelihood(logits[::step], labels[::step], part, smoothing)
-        u, _ = _newton(sample, 0.0, None, low, high, tolerance=1e-3)
-        known = None
-    tolerance = 1e-4 if logits.dtype == np.float32 else 1e-6
-    u, after = _newton(whole, u, known, low, high, tolerance)
-    reason = "limit" if u in (low, high) else None
+        sample = Likelihood(logits[::step], labels[::step], part, smoothing)
+        return _newton(sample, 0.0, None, LOW, HIGH, tolerance=1e-3)[0]
+
+    return minimize(whole, first, 1e-4 if logits.dtype == np.float32 else 1e-6)
+
+
+def minimize(likelihood, start, tolerance):
+    """Minimize a likelihood from `log beta = start()`, or find no minimum.
+
+    Args:
+        likelihood: `Likelihood`, or what has its `derivatives` and, after the
+            first pass, its other attributes.
+        start: function without arguments, called after the first pass.
+        tolerance: the largest step that is taken without another pass.
+
+    Returns:
+        `TemperatureFit`.
+    """
+    known = likelihood.derivatives(0.0)
+    nll = known[0]
+    if likelihood.spread == 0.0:
+        return TemperatureFit(1.0, nll, nll, "constant")
+    if likelihood.shortfall == 0.0:
+        likely = _WithPrior(likelihood, likelihood.count)
+        u, _ = _newton(likely, 0.0, None, LOW, HIGH, tolerance=1e-6)
+        return _stopped(likelihood, u, nll, "all correct")
+    if likelihood.excess >= 0.0:
+        return _stopped(likelihood, LOW, nll, "chance")
+    first = start()
+    known = known if first == 0.0 else None
+    u, after = _newton(likelihood, first, known, LOW, HIGH, tolerance)
+    reason = "limit" if u in (LOW, HIGH) else None
     return TemperatureFit(float(np.exp(-u)), nll, after, reason)
 
 
@@ -145,10 +163,11 @@ class _WithPrior:
         return nll + u**2 / (2 * n), slope + u / n, curvature + 1 / n
 
 
-class _Likelihood:
+class Likelihood:
     """Passes over the logits; the first pass keeps two numbers per row.
 
     Attributes:
+        count: sum of the weights.
         shortfall: `mean(max_k z_k - z_y)`; 0 if every prediction is right.
         excess: `mean(mean_k z_k - z_y)`; >= 0 if no better than chance.
         spread: the largest `max_k z_k - min_k z_k`.
@@ -161,6 +180,7 @@ class _Likelihood:
         n = len(logits)
         self.logits = logits
         self.weights = normalized_weights(weights, n)
+        self.count = float(n if weights is None else np.sum(weights))
         self.largest = np.empty(n, logits.dtype)
         self.label_gap = np.empty(n)
         self.mean_gap = np.empty(n)

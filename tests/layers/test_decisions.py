@@ -285,7 +285,7 @@ def test_the_risk_is_kept_in_nine_of_ten_calibrations():
     for _ in range(1000):
         c = rng.random(500)
         wrong = rng.random(500) < (1 - c) / 2
-        threshold, _ = layer._threshold(c, wrong)
+        threshold, _ = layer.find_threshold(c, wrong)
         bad += (1 - threshold) / 4 > 0.1 and threshold < 1
         coverage += max(1 - threshold, 0.0)
     # 0.037 and 0.157 in 2,000 repetitions.

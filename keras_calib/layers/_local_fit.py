@@ -1,0 +1,237 @@
+"""The fit of local temperature scaling: Adam on batches of images."""
+
+import dataclasses
+
+import keras
+import numpy as np
+
+from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.arrays import log_softmax
+from keras_calib.inputs.arrays import two_classes
+from keras_calib.layers._decision import classes
+from keras_calib.layers._temperature_scaling import TemperatureScaling
+
+# Part of the images that decides the epoch, and whether the map is kept.
+HELD_OUT = 0.2
+LEAST_HELD_OUT, LEAST_IMAGES = 2, 5
+# Standard errors by which the held-out NLL must be lower; as `"auto"` has it.
+NUM_ERRORS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Maps:
+    """Calibration data of images of one size; arrays or memory maps.
+
+    Attributes:
+        images: `(n, height, width, channels)`.
+        logits: `(n, height, width, num_classes)`.
+        labels: int class ids, `(n, height, width)`.
+        weight: float >= 0, `(n, height, width)`; 0 where no pixel counts.
+    """
+
+    images: np.ndarray
+    logits: np.ndarray
+    labels: np.ndarray
+    weight: np.ndarray
+
+    def __len__(self):
+        return len(self.images)
+
+    def batch(self, index):
+        """Some of the images, in memory, with logits that are finite."""
+        # Such a class gets a probability and a gradient of 0, and no NaN.
+        logits = np.maximum(np.asarray(self.logits[index]), LOWEST)
+        images = np.asarray(self.images[index]).astype("float32")
+        return (
+            [images, logits.astype("float32")],
+            np.asarray(self.labels[index]),
+            np.asarray(self.weight[index]).astype("float32"),
+        )
+
+    def rows(self):
+        """The pixels that count, `(logits, labels, weights)` by image."""
+        for i in range(len(self)):
+            keep = np.asarray(self.weight[i]) > 0
+            if keep.any():
+                weight = np.asarray(self.weight[i])[keep].astype("float64")
+                yield self.logits[i][keep], self.labels[i][keep], weight
+
+
+def fit_local(layer, maps):
+    """Fit a layer that nobody uses otherwise, and is not built.
+
+    Args:
+        layer: `LocalTemperatureScaling`.
+        maps: `Maps`.
+
+    Returns:
+        weights: dict from weight name to NumPy array.
+        record: dict of JSON values. `kept` is `"local"` or `"temperature"`,
+            `reason` says why; `temperature` is that of temperature scaling.
+
+    Raises:
+        ValueError: if no pixel counts.
+    """
+    base = TemperatureScaling().adapt_to_checked_blocks(maps.rows)
+    layer.build([maps.images.shape, maps.logits.shape])
+    scale, mean, deviation = _scales(maps)
+    layer.log_temperature.assign(np.log(base.temperature))
+    layer.logit_scale.assign(scale)
+    layer.image_mean.assign(mean)
+    layer.image_scale.assign(deviation)
+    start = _weights(layer)
+    counts = np.array([np.asarray(w).any() for w in maps.weight])
+    used = np.random.default_rng(layer.seed).permutation(np.flatnonzero(counts))
+    record = {
+        **base.record,
+        "num_images": len(used),
+        "num_held_out_images": 0,
+        "epochs": 0,
+    }
+    del record["num_passes"]
+    if len(used) < LEAST_IMAGES:
+        reason = f"fewer than {LEAST_IMAGES} images"
+        return start, {**record, "kept": "temperature", "reason": reason}
+    weights, found, reason = _train(layer, maps, used, record["nll_after"])
+    record.update(found)
+    if reason is not None:
+        return start, {**record, "kept": "temperature", "reason": reason}
+    return weights, {**record, "kept": "local", "reason": "lower held-out NLL"}
+
+
+def _train(layer, maps, used, plain_nll):
+    """Train on some images, and compare with temperature scaling on others.
+
+    Args:
+        layer: `LocalTemperatureScaling`, built, with the scales set.
+        maps: `Maps`.
+        used: indices of the images that count, in random order.
+        plain_nll: NLL of temperature scaling on all of them.
+
+    Returns:
+        weights: of the epoch with the lowest held-out NLL.
+        found: what the record contains of it.
+        reason: `None`, or why temperature scaling is better.
+    """
+    num_held_out = max(LEAST_HELD_OUT, round(HELD_OUT * len(used)))
+    held_out, fitted = np.sort(used[:num_held_out]), used[num_held_out:]
+    model = _trainer(layer, maps)
+    rng = np.random.default_rng(layer.seed + 1)
+    # A mean over the pixels that count; Keras divides by all pixels.
+    total = sum(float(np.sum(w, dtype="float64")) for w in maps.weight)
+    relative = np.float32(maps.weight.size / total)
+    plain = _losses(layer, model, maps, held_out)
+    best = start = _nll(plain)
+    weights, best_epoch, kept = _weights(layer), 0, plain
+    epoch = 0
+    while epoch < layer.epochs and epoch - best_epoch < layer.patience:
+        epoch += 1
+        for index in _batches(rng.permutation(fitted), layer.batch_size):
+            inputs, labels, weight = maps.batch(index)
+            model.train_on_batch(inputs, labels, relative * weight)
+        losses = _losses(layer, model, maps, held_out)
+        nll = _nll(losses)
+        if not np.isfinite(nll):
+            break
+        if nll < best:
+            best, best_epoch, kept = nll, epoch, losses
+            weights = _weights(layer)
+    error = _standard_error(kept[0] - plain[0], plain[1])
+    found = {
+        "num_held_out_images": len(held_out),
+        "epochs": epoch,
+        "best_epoch": best_epoch,
+        "held_out_nll_temperature": start,
+        "held_out_nll": best,
+        "standard_error": error,
+    }
+    if not start - best > NUM_ERRORS * error:
+        return weights, found, "held-out images do not show a lower NLL"
+    for name, value in weights.items():
+        getattr(layer, name).assign(value)
+    found["nll_after"] = _nll(_losses(layer, model, maps, np.sort(used)))
+    if not found["nll_after"] < plain_nll:
+        found["nll_after"] = plain_nll
+        return weights, found, "the NLL of all images is not lower"
+    return weights, found, None
+
+
+def _nll(losses):
+    """The mean over pixels, from what `_losses` returned."""
+    return float(losses[0].sum() / losses[1].sum())
+
+
+def _trainer(layer, maps):
+    """A model of `[images, logits]` that trains the layer."""
+    inputs = [
+        keras.Input(maps.images.shape[1:], name="images"),
+        keras.Input(maps.logits.shape[1:], name="logits"),
+    ]
+    model = keras.Model(inputs, classes(layer(inputs)))
+    model.compile(
+        keras.optimizers.Adam(layer.learning_rate),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    return model
+
+
+def _losses(layer, model, maps, index):
+    """Sums of loss and of weight over the pixels of each image, `(2, n)`."""
+    sums = []
+    for part in _batches(index, layer.batch_size):
+        inputs, labels, weight = maps.batch(part)
+        z = as_array(model.predict_on_batch(inputs))
+        log_p = log_softmax(z)
+        loss = -np.take_along_axis(log_p, labels[..., None], axis=-1)[..., 0]
+        weight = weight.astype("float64")
+        # A pixel that does not count may have an infinite loss.
+        loss = np.where(weight > 0, loss, 0.0)
+        pixels = (1, 2)
+        sums.append([(weight * loss).sum(pixels), weight.sum(pixels)])
+    return np.concatenate(sums, axis=1)[:, : len(index)]
+
+
+def _batches(index, size):
+    """Batches of one size, so that nothing compiles twice.
+
+    The last one is filled up with the first images.
+    """
+    size = min(size, len(index))
+    count = -(-len(index) // size)
+    return np.resize(index, count * size).reshape(count, size)
+
+
+def _standard_error(difference, weight):
+    """Of a weighted mean over pixels, with images as units."""
+    mean = difference.sum() / weight.sum()
+    deviation = difference - mean * weight
+    n = len(weight)
+    variance = n / (n - 1) * (deviation**2).sum()
+    return float(np.sqrt(variance) / weight.sum())
+
+
+def _scales(maps):
+    """Size of the logits; mean and deviation of each channel of the images."""
+    total, square = 0.0, 0.0
+    channels = np.zeros((3, maps.images.shape[-1]))
+    for z, _, _ in maps.rows():
+        z = two_classes(z) if z.shape[1] == 1 else z
+        z = np.where(z > LOWEST, z, np.nan).astype("float64")
+        z = z - np.nanmean(z, axis=1, keepdims=True)
+        total += np.isfinite(z).sum()
+        square += np.nansum(z**2)
+    for image in maps.images:
+        x = np.asarray(image).astype("float64").reshape(-1, channels.shape[1])
+        channels += [np.full(x.shape[1], len(x)), x.sum(0), (x**2).sum(0)]
+    mean = channels[1] / channels[0]
+    deviation = np.sqrt(np.maximum(channels[2] / channels[0] - mean**2, 0))
+    scale = np.sqrt(square / total)
+    return scale or 1.0, mean, np.where(deviation > 0, deviation, 1.0)
+
+
+def _weights(layer):
+    return {
+        variable.name: np.array(as_array(variable.value))
+        for variable in layer.variables
+    }
