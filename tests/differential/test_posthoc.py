@@ -34,6 +34,7 @@ ELSEWHERE = {
     "DecisionLayer": "a base class",
     "ConformalSets": "no map: tests/layers/test_decisions.py",
     "RiskThreshold": "no map: tests/layers/test_decisions.py",
+    "PriorCorrection": "not fitted: tests/calibration/test_adjust_prior.py",
     "LogProbabilities": "not fitted: what calibrate puts before a map",
     "ClassLossScaling": "an argument of `adapt`",
     "Objective": "the base class of the objectives",
