@@ -110,7 +110,9 @@ def adjust_prior(
         ...     model, x, np.arange(100) % 2,
         ...     method="bias_corrected_temperature", verbose=0,
         ... )
-        >>> corrected = kc.adjust_prior(calibrated, prior=[0.9, 0.1])
+        >>> corrected = kc.adjust_prior(
+        ...     calibrated, prior=[0.9, 0.1], verbose=0
+        ... )
         >>> bool(corrected.predict(x, verbose=0)[:, 0].mean() > 0.7)
         True
 

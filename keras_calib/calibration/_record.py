@@ -41,7 +41,8 @@ class CalibrationRecord:
         ece_after: ECE with the fitted map, also if it was rejected.
         ece_num_bins: number of bins of equal width of both ECEs.
         source_prior: mean prediction of each class on the calibration data,
-            with the map; `kc.adjust_prior` starts from it.
+            with the map; `kc.adjust_prior` starts from it. Not with
+            `stream=True` or a map of images.
         class_bias: largest difference between it and the frequency of a class
             in the calibration data, in standard errors.
         fingerprint: hash of the inputs, which does not depend on their order.
@@ -91,20 +92,21 @@ class CalibrationRecord:
     ece_before: float
     ece_after: float
     ece_num_bins: int
-    source_prior: list[float]
-    class_bias: float
     fingerprint: str
     keras_calib_version: str
+    source_prior: list[float] | None = None
+    class_bias: float | None = None
     trials: dict[str, dict[str, Any]] | None = None
     fitted: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """All keys on one level; `trials` only if there are any."""
+        """All keys on one level, without optional ones that are `None`."""
         # Not `asdict`, which would copy the lists in `fitted`.
         known = dict(vars(self))
         fitted = known.pop("fitted")
-        if self.trials is None:
-            del known["trials"]
+        for name in ("trials", "source_prior", "class_bias"):
+            if known[name] is None:
+                del known[name]
         # Both have `nll_after`: the one here is that of the model's outputs.
         return {**fitted, **known}
 

@@ -289,13 +289,13 @@ def test_a_start_saves_passes_and_changes_nothing(dtype, monkeypatch):
     labels, logits = generated_set()
     logits = logits.astype(dtype)
     calls = []
-    derivatives = solver._Likelihood.derivatives
+    derivatives = solver.Likelihood.derivatives
 
     def counted(self, u):
         calls.append(u)
         return derivatives(self, u)
 
-    monkeypatch.setattr(solver._Likelihood, "derivatives", counted)
+    monkeypatch.setattr(solver.Likelihood, "derivatives", counted)
     cold = solver.fit_temperature(logits, labels)
     from_one = len(calls)
     calls.clear()
