@@ -62,7 +62,9 @@ class QuadraticScaling(BinaryMap):
         return np.stack([log_odds, np.ones_like(x), x**2], axis=1)
 
     def transform(self, log_odds: Tensor) -> Tensor:
-        inside = ops.clip(log_odds, self.lowest, self.highest)
+        # JAX's compiled `clip` takes no variables.
+        low, high = map(ops.convert_to_tensor, (self.lowest, self.highest))
+        inside = ops.clip(log_odds, low, high)
         x, beyond = inside / self.scale, (log_odds - inside) / self.scale
         # A class that is ruled out stays so, whichever way the tangent falls.
         beyond = ops.where(ops.abs(log_odds) < RULED_OUT, beyond, 0.0)
