@@ -37,6 +37,8 @@ NUM_FOLDS = 5
 NUM_DRAWS = 200
 # More calibration samples do not change which map is best.
 MAX_SAMPLES = 20_000
+# Weights that differ by less are equal.
+TIE = 0.01
 # Weights below are left out of a mixture.
 LEAST_WEIGHT = 0.01
 # With more classes, a fit of these takes too long.
@@ -70,7 +72,9 @@ class Choice:
 
     @property
     def best(self):
-        return next(iter(self.weights))
+        """The first, so the cheapest, of those with the largest weight."""
+        most = max(self.weights.values()) - TIE
+        return next(n for n in self.trials if self.weights.get(n, 0) >= most)
 
 
 def choose(rows, options):
