@@ -131,6 +131,10 @@ def _shortened(value):
 def summary(record):
     """One line: the map, and ECE and NLL before and after."""
     name = record["method"].replace("_", " ")
+    if "mixture_weights" in record:
+        weights = record["mixture_weights"].items()
+        parts = [f"{part.replace('_', ' ')} {w:.2f}" for part, w in weights]
+        name = f"mixture of {', '.join(parts)}"
     if "temperature" in record:
         name = f"{name} {record['temperature']:.3g}"
     if record["rejected"]:
