@@ -7,6 +7,7 @@ import functools
 
 import numpy as np
 
+from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.blocks import sum_groups
 
 
@@ -51,7 +52,9 @@ def kronecker(problem, ridge):
         return np.array([scale, gram.astype(float)], object)
 
     scale, gram = sum_groups(part, problem.slices)
-    values, vectors = np.linalg.eigh(gram / scale.sum())
+    # Where all probabilities are 0 or 1, there is no curvature.
+    gram = gram / max(scale.sum(), TINY64)
+    values, vectors = np.linalg.eigh(gram)
     values = np.maximum(values, 1e-6 * values[-1])
     bottom = values[:, None] * scale + 2 * ridge.mean()
     return lambda gradient: vectors @ ((vectors.T @ gradient) / bottom)
