@@ -16,6 +16,7 @@ from keras_calib.calibration._fit import Options
 from keras_calib.calibration._fit import fit
 from keras_calib.calibration._local import calibrate_locally
 from keras_calib.calibration._methods import is_local
+from keras_calib.calibration._one_output import one_output
 from keras_calib.calibration._record import CalibrationRecord
 from keras_calib.calibration._record import PrintedRecord
 from keras_calib.calibration._stream import calibrate_in_stream
@@ -38,6 +39,7 @@ def calibrate(
     class_loss_scaling: Any = None,
     fuse: bool = False,
     output: str = "probabilities",
+    output_name: str | None = None,
     from_logits: bool | None = None,
     ignore_class: int | None = None,
     batch_size: int | None = None,
@@ -116,6 +118,10 @@ def calibrate(
             needs Keras only. Such a file carries no record; the model's name
             ends in the fingerprint of the calibration data.
         output: `"probabilities"` or `"logits"`, what the new model returns.
+        output_name: which of several outputs is calibrated: its key, where
+            `model` returns a dict, else its name in `model.output_names`. The
+            others stay as they are. Labels and weights are those of this
+            output, or a dict (or list) of those of all outputs.
         from_logits: whether `model` returns logits. By default the end of the
             model's graph decides. If that is unknown (subclassed models,
             custom layers, `Lambda`, recurrent layers), rows that are
@@ -186,9 +192,12 @@ def calibrate(
     """
     checks.check_arguments(model, method, objective, fuse, output)
     checks.check_choice(method, mixture, fuse, preserve_accuracy, max_seconds)
-    source = Source(x, y, sample_weight, batch_size, steps)
+    place = one_output(model, output_name)
+    model = place.alone() if place else model
+    part_of = place.part_of if place else None
+    source = Source(x, y, sample_weight, batch_size, steps, part_of)
     settings = _network.Settings(
-        fuse, output, from_logits, ignore_class, verbose
+        fuse, output, from_logits, ignore_class, verbose, place
     )
     options = Options(
         objective=objective,
@@ -209,16 +218,8 @@ def calibrate(
         with collect(
             network.model, data, ignore_class, verbose, groups=groups
         ) as samples:
-            return _fit_to_samples(
-                model,
-                network,
-                samples,
-                from_logits,
-                method,
-                mixture,
-                options,
-                max_seconds,
-            )
+            how = from_logits, method, mixture, options, max_seconds
+            return _fit_to_samples(model, network, samples, *how)
 
     return _network.calibrated_by(fit_one, model, inputs, method, settings)
 

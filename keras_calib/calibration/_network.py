@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_calib.calibration import _checks as checks
+from keras_calib.calibration._one_output import OneOutput
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.calibration._record import summary
 from keras_calib.data.predict import stateful_layers
@@ -256,7 +257,9 @@ def followed_by(model, network, stages, name):
     return CalibratedModel(model, top, name=name)
 
 
-def compile_for_evaluate(model, output, num_units, one_hot, ignore_class):
+def compile_for_evaluate(
+    model, output, num_units, one_hot, ignore_class, place=None
+):
     """Compile with losses of Keras, so that `evaluate` works.
 
     Args:
@@ -265,6 +268,7 @@ def compile_for_evaluate(model, output, num_units, one_hot, ignore_class):
         num_units: size of the class axis of the outputs.
         one_hot: whether labels are one-hot rows.
         ignore_class: `None`, or the label that is ignored.
+        place: `OneOutput`, if the model has others, too.
     """
     from_logits = output == "logits"
     metrics = ["accuracy"]
@@ -280,6 +284,8 @@ def compile_for_evaluate(model, output, num_units, one_hot, ignore_class):
         )
         if ignore_class is not None:
             metrics = []  # Keras' accuracy would count the ignored label
+    if place is not None:
+        loss, metrics = place.only_here(loss), place.only_here(metrics)
     # An optimizer without slots, so that a saved file loads without a warning.
     model.compile("sgd", loss=loss, metrics=metrics)
 
@@ -293,6 +299,7 @@ class Settings:
     from_logits: bool | None
     ignore_class: int | None
     verbose: str | int
+    place: OneOutput | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -332,6 +339,8 @@ def calibrated_by(fit, model, inputs, method, settings):
         calibrated = assemble(
             model, network, layer, output, fuse, facts.num_units
         )
+        if settings.place is not None:
+            calibrated = settings.place.with_others(calibrated)
         # Called once, so that it is built, and can be saved and exported.
         calibrated(example)
     compile_for_evaluate(
@@ -340,6 +349,7 @@ def calibrated_by(fit, model, inputs, method, settings):
         facts.num_units,
         facts.one_hot,
         settings.ignore_class,
+        settings.place,
     )
     if settings.verbose:
         print(summary(layer.record))

@@ -6,6 +6,7 @@ A batch is `(x, y, sample_weight)`.
 import dataclasses
 import itertools
 import sys
+from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 
@@ -137,6 +138,8 @@ class Source:
         x: see `as_batches`; or a function without arguments that returns an
             iterable of batches.
         y, sample_weight, batch_size, steps: see `as_batches`.
+        part_of: `None`, or a function that picks the labels, and the weights,
+            of one output.
     """
 
     x: Any
@@ -144,6 +147,7 @@ class Source:
     sample_weight: Any = None
     batch_size: int | None = None
     steps: int | None = None
+    part_of: Callable | None = None
 
     def refuse_iterators(self):
         """Raise for a generator, which can be read once."""
@@ -163,13 +167,20 @@ class Source:
         x = self.x
         if call and self.y is None and not hasattr(x, "__iter__"):
             x = x() if callable(x) else x
-        return as_batches(
+        part_of = self.part_of or (lambda values: values)
+        batches = as_batches(
             x,
-            self.y,
-            self.sample_weight,
+            part_of(self.y),
+            part_of(self.sample_weight),
             batch_size=self.batch_size,
             steps=self.steps,
         )
+        if self.part_of is not None:
+            batches.source = (
+                (x, part_of(y), part_of(weight))
+                for x, y, weight in batches.source
+            )
+        return batches
 
 
 def num_batches(data):

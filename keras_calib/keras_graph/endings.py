@@ -197,7 +197,8 @@ def check_one_output(model: keras.Model, name: str | None = None) -> None:
     raise ValueError(
         "A model needs one output, the class scores as a tensor. Received: "
         f"{name or f'model {model.name!r}'} with {received}. Pass "
-        f"`keras.Model(model.inputs, model.{place})`."
+        f"`keras.Model(model.inputs, model.{place})`; `kc.calibrate` takes "
+        "`output_name=`."
     )
 
 

@@ -28,12 +28,15 @@ MAPS = {
     "IsotonicCalibration": {},
     "HistogramBinning": {"num_bins": 5},
 }
-BINARY = {"PlattScaling": {}, "BetaCalibration": {}}
+BINARY = {"PlattScaling": {}, "BetaCalibration": {}, "QuadraticScaling": {}}
 ELSEWHERE = {
     "CalibrationLayer": "the base class",
     "DecisionLayer": "a base class",
     "ConformalSets": "no map: tests/layers/test_decisions.py",
     "RiskThreshold": "no map: tests/layers/test_decisions.py",
+    "CalibrationMixture": "several maps: tests/layers",
+    "LocalTemperatureScaling": "takes images: tests/layers",
+    "MetaCal": "two outputs: tests/layers",
     "PriorCorrection": "not fitted: tests/calibration/test_adjust_prior.py",
     "LogProbabilities": "not fitted: what calibrate puts before a map",
     "ClassLossScaling": "an argument of `adapt`",
@@ -98,6 +101,11 @@ def test_temperature(case):
     assert record["nll_after"] == pytest.approx(after, rel=1e-4)
 
 
+def groups_of(case):
+    """The sample that each row that counts came from."""
+    return case.rows().place // (np.prod(case.lead) // case.lead[0])
+
+
 def fits(name, case):
     classes = max(2, case.num_units)
     return classes == 2 or name not in BINARY
@@ -146,7 +154,9 @@ def test_only_the_rows_that_count_are_fitted(name, case):
     rows = case.rows()
     z = rows.z[:, 1:] if case.one_unit else rows.z
     weight = 3.0 * rows.w if case.weight is not None else None
-    wanted = fitted(name, z.astype("float32"), rows.y, weight)
+    wanted = fitted(
+        name, z.astype("float32"), rows.y, weight, groups=groups_of(case)
+    )
     found = fitted(
         name, logits_of(case), case.labels, case.weight, **ignored(case)
     )
@@ -289,6 +299,7 @@ def test_calibrate(case, head):
         case.labels,
         case.weight,
         batch_size=max(1, case.lead[0] // 2),
+        guard=False,
         verbose=0,
         **ignored(case),
     )
@@ -313,7 +324,12 @@ def test_calibrate(case, head):
 def test_evaluate_of_a_calibrated_model_sees_the_mask(case):
     case = BY_NAME[case]
     calibrated = kc.calibrate(
-        case.network(), case.inputs(), case.labels, case.weight, verbose=0
+        case.network(),
+        case.inputs(),
+        case.labels,
+        case.weight,
+        guard=False,
+        verbose=0,
     )
     rows = case.rows()
     calibrated.compile(
@@ -350,6 +366,7 @@ def test_calibrate_by_other_maps_sees_what_adapt_sees(method):
         case.labels,
         case.weight,
         method=method,
+        guard=False,
         verbose=0,
     )
     layer = {
@@ -359,7 +376,7 @@ def test_calibrate_by_other_maps_sees_what_adapt_sees(method):
     }[method]()
     z = rows.z[:, 1:] if case.one_unit else rows.z
     z = z.astype("float32")
-    layer.adapt(z, rows.y, rows.w)
+    layer.adapt(z, rows.y, rows.w, groups=groups_of(case))
     record = kc.calibration_record(calibrated)
     wanted = to_numpy(layer(z))
     if record["rejected"]:

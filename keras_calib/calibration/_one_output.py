@@ -1,0 +1,95 @@
+"""One of several outputs of a model: taken out, and put back calibrated."""
+
+import dataclasses
+from typing import Any
+
+import keras
+
+from keras_calib.keras_graph import endings
+from keras_calib.keras_graph.head import free_name
+from keras_calib.keras_private import flatten_layers
+
+
+@dataclasses.dataclass(frozen=True)
+class OneOutput:
+    """An output of a model with several.
+
+    Attributes:
+        model: the user's model.
+        key: the key of the output, in a model that returns a dict; else its
+            number.
+    """
+
+    model: keras.Model
+    key: str | int
+
+    def alone(self):
+        """The model with this output only; it shares all layers."""
+        tensor = self.model.output[self.key]
+        inputs = endings.inputs_of(self.model)
+        return keras.Model(inputs, tensor, name=self.model.name)
+
+    def with_others(self, calibrated):
+        """The model with the output of a calibrated one in this place."""
+        # Other outputs may have been calibrated before.
+        known = flatten_layers(self.model)
+        for layer in flatten_layers(calibrated, include_self=False):
+            if not any(layer is each for each in known):
+                layer.name = free_name(self.model, layer.name)
+        outputs = self._replaced(self.model.output, calibrated.output)
+        inputs = endings.inputs_of(self.model)
+        return keras.Model(inputs, outputs, name=calibrated.name)
+
+    def only_here(self, value):
+        """A structure like the outputs, with a value in this place."""
+        empty = keras.tree.map_structure(lambda _: None, self.model.output)
+        return self._replaced(empty, value)
+
+    def part_of(self, values):
+        """Labels or weights of this output, from those of all or of it."""
+        if isinstance(values, dict) and self.key in values:
+            return values[self.key]
+        if isinstance(self.key, int) and isinstance(values, list | tuple):
+            if len(values) == len(self.model.outputs):
+                return values[self.key]
+        return values
+
+    def _replaced(self, outputs, value):
+        if isinstance(outputs, dict):
+            return {**outputs, self.key: value}
+        outputs = list(outputs)
+        outputs[self.key] = value
+        return outputs
+
+
+def one_output(model: Any, name: str | None) -> OneOutput | None:
+    """An output by its key or, in a list, by Keras' name of it.
+
+    Returns:
+        `OneOutput`, or `None` without a name.
+
+    Raises:
+        ValueError: if the model has no such output, or no graph that shows it.
+    """
+    if name is None:
+        return None
+    if not endings.has_graph(model):
+        raise ValueError(
+            "`output_name` needs a Functional model, whose outputs have names. "
+            f"Received: {type(model).__name__}."
+        )
+    outputs = model.output
+    if isinstance(outputs, dict):
+        keys = {key: key for key in outputs}
+    elif isinstance(outputs, list | tuple):
+        keys = {each: i for i, each in enumerate(model.output_names)}
+    else:
+        raise ValueError(
+            "The model has one output: leave out `output_name`. Received: "
+            f"output_name={name!r}."
+        )
+    if name not in keys:
+        raise ValueError(
+            f"`output_name` must be one of {[*keys]}. Received: {name!r}."
+        )
+    return OneOutput(model, keys[name])

@@ -1,0 +1,122 @@
+"""`output_name=`: one of several outputs is calibrated, the others stay."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from tests.calibration.networks import KERNEL
+from tests.calibration.networks import X
+from tests.calibration.networks import Y
+
+OTHER = np.arange(len(Y)) % 2
+KINDS = {
+    "dict": lambda a, b: {"kind": a, "size": b},
+    "list": lambda a, b: [a, b],
+}
+
+
+def two_outputs(kind):
+    inputs = keras.Input((8,))
+    kinds = keras.layers.Dense(3, "softmax", use_bias=False, name="kind")
+    sizes = keras.layers.Dense(1, "sigmoid", name="size")
+    model = keras.Model(inputs, KINDS[kind](kinds(inputs), sizes(inputs)))
+    kinds.set_weights([3 * KERNEL])
+    return model
+
+
+def alone(model, name):
+    """A model with this output and nothing else."""
+    return keras.Model(model.inputs, model.get_layer(name).output)
+
+
+def outputs_of(kind, model):
+    found = model.predict(X, verbose=0)
+    return (found["kind"], found["size"]) if kind == "dict" else tuple(found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_output_is_calibrated_and_the_others_stay(kind, tmp_path):
+    model = two_outputs(kind)
+    calibrated = kc.calibrate(model, X, Y, output_name="kind", verbose=0)
+    expected = kc.calibrate(alone(model, "kind"), X, Y, verbose=0)
+    kinds, sizes = outputs_of(kind, calibrated)
+    np.testing.assert_allclose(kinds, expected.predict(X, verbose=0), atol=1e-6)
+    np.testing.assert_array_equal(sizes, outputs_of(kind, model)[1])
+    assert np.abs(kinds - outputs_of(kind, model)[0]).max() > 0.05
+    record = kc.calibration_record(calibrated)
+    assert record == kc.calibration_record(expected)
+    calibrated.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    np.testing.assert_array_equal(outputs_of(kind, again)[0], kinds)
+    assert kc.calibration_record(again) == record
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_of_all_outputs(kind):
+    model = two_outputs(kind)
+    y = KINDS[kind](Y, OTHER)
+    weight = np.linspace(0, 2, len(Y))
+    expected = kc.calibrate(model, X, Y, weight, output_name="kind", verbose=0)
+    weights = KINDS[kind](weight, np.ones(len(Y)))
+    found = kc.calibrate(model, X, y, weights, output_name="kind", verbose=0)
+    assert kc.calibration_record(found) == kc.calibration_record(expected)
+    batches = [
+        (
+            X[part],
+            KINDS[kind](Y[part], OTHER[part]),
+            KINDS[kind](weight[part], None),
+        )
+        for part in (slice(0, 100), slice(100, None))
+    ]
+    found = kc.calibrate(model, batches, output_name="kind", verbose=0)
+    record = kc.calibration_record(found)
+    assert record["temperature"] == pytest.approx(
+        kc.calibration_record(expected)["temperature"], rel=1e-5
+    )
+    # Compiled for this output alone.
+    values = found.evaluate(X, y, verbose=0, return_dict=True)
+    p = outputs_of(kind, found)[0][np.arange(len(Y)), Y]
+    assert values["loss"] == pytest.approx(-np.log(p).mean(), rel=1e-4)
+
+
+def test_one_output_after_the_other():
+    model = two_outputs("dict")
+    data = X, {"kind": Y, "size": OTHER}
+    first = kc.calibrate(model, *data, output_name="kind", verbose=0)
+    both = kc.calibrate(
+        first, *data, output_name="size", guard=False, verbose=0
+    )
+    alone_ = kc.calibrate(
+        alone(model, "size"), X, OTHER, guard=False, verbose=0
+    )
+    found = both.predict(X, verbose=0)
+    np.testing.assert_allclose(
+        found["kind"], first.predict(X, verbose=0)["kind"], atol=1e-6
+    )
+    np.testing.assert_allclose(
+        found["size"], alone_.predict(X, verbose=0), atol=1e-6
+    )
+
+
+def test_fused():
+    model = two_outputs("dict")
+    plain = kc.calibrate(model, X, Y, output_name="kind", verbose=0)
+    fused = kc.calibrate(model, X, Y, output_name="kind", fuse=True, verbose=0)
+    assert len(fused.layers) < len(plain.layers)
+    np.testing.assert_allclose(
+        fused.predict(X, verbose=0)["kind"],
+        plain.predict(X, verbose=0)["kind"],
+        atol=1e-6,
+    )
+
+
+def test_names_that_are_none():
+    with pytest.raises(ValueError, match=r"\['kind', 'size'\].*'color'"):
+        kc.calibrate(two_outputs("dict"), X, Y, output_name="color")
+    with pytest.raises(ValueError, match="leave out `output_name`"):
+        kc.calibrate(
+            alone(two_outputs("dict"), "kind"), X, Y, output_name="kind"
+        )
+    with pytest.raises(ValueError, match="output_name"):
+        kc.calibrate(two_outputs("dict"), X, Y)
