@@ -45,6 +45,7 @@ ELSEWHERE = {
     "CorrectnessHistory": "what SampleHistoryModel keeps: test_models.py",
     "DataPruning": "what SampleHistoryModel keeps: test_models.py",
     "EmpiricalTargets": "what SampleHistoryModel keeps: test_models.py",
+    "RestoreCalibrated": "reads logs: tests/callbacks",
 }
 
 
