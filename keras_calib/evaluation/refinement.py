@@ -24,7 +24,6 @@ import numpy as np
 from keras_calib.evaluation.replicates import Resamples
 from keras_calib.inputs import arrays
 from keras_calib.inputs.calibration_rows import read_rows
-from keras_calib.inputs.predictions import Predictions
 from keras_calib.solvers.isotonic import isotonic_regression
 from keras_calib.solvers.temperature import fit_temperature
 
@@ -117,7 +116,7 @@ def out_of_fold(data, folds):
     found = {name: np.zeros(len(folds)) for name in RANGES}
     for fold in np.unique(folds):
         held = folds == fold
-        values = _recalibrated(_part(data, held), _part(data, ~held))
+        values = _recalibrated(data.part(held), data.part(~held))
         for name in RANGES:
             found[name][held] = values[name]
     return found
@@ -192,14 +191,6 @@ def _logits(data):
     if data.logits is not None:
         return data.logits
     return np.log(np.maximum(data.probabilities, arrays.TINY))
-
-
-def _part(data, keep) -> Predictions:
-    names = ("labels", "probabilities", "logits", "targets", "weight", "unit")
-    values = {name: getattr(data, name) for name in names}
-    return dataclasses.replace(
-        data, **{k: v if v is None else v[keep] for k, v in values.items()}
-    )
 
 
 def _isotonic(confidence, correct, weight, at):

@@ -92,7 +92,7 @@ def test_measured_bias_of_a_temperature_from_few_rows(n):
     for start in range(0, 20_000, n):
         rows = np.zeros(20_000, bool)
         rows[start : start + n] = True
-        found = refinement.best_temperature(refinement._part(data, rows))
+        found = refinement.best_temperature(data.part(rows))
         inside.append(found.nll_after)
         after = refinement.at_temperature(data, found.temperature)
         everywhere.append(after.negative_log_likelihood().mean())
@@ -323,7 +323,7 @@ def test_probmetrics_agrees_on_the_l2_bound():
     f = softmax(logits)
     g = np.empty_like(f)
     for k in range(5):
-        rest = refinement._part(data, folds != k)
+        rest = data.part(folds != k)
         found = refinement.best_temperature(rest)
         g[folds == k] = softmax(logits[folds == k] / found.temperature)
     f_x, recalibrated = (
