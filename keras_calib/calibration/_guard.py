@@ -25,6 +25,7 @@ import numpy as np
 from keras_calib.calibration._held_out import folds
 from keras_calib.calibration._held_out import groups_from_zero
 from keras_calib.calibration._held_out import held_out_losses
+from keras_calib.calibration._held_out import held_out_tempered
 from keras_calib.calibration._held_out import losses_of_folds
 from keras_calib.calibration._held_out import losses_of_model
 from keras_calib.calibration._held_out import subsample
@@ -99,7 +100,8 @@ def judge(layer, rows, *, seconds=np.inf, taken=0.0):
             part = rows
             found, plain = map(mean, mixed)
         else:
-            plain = mean(held_out_losses(TemperatureScaling(), part, fold))
+            start = (layer.record or {}).get("temperature", 1.0)
+            plain = mean(held_out_tempered(part, fold, start))
         if by_evidence:
             # The average contains temperature scaling.
             gain = layer.record["log_evidence"] / rows.num_samples

@@ -11,7 +11,9 @@ import numpy as np
 from keras_calib.inputs.arrays import log_softmax
 from keras_calib.inputs.arrays import two_classes
 from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._shrunk import tempered_log_q
 from keras_calib.solvers.blocks import row_blocks
+from keras_calib.solvers.temperature import fit_temperature
 
 
 def folds(rows, num_folds, seed=0):
@@ -59,6 +61,31 @@ def held_out_losses(layer, rows, fold, **options):
             adapt(twin, rows.part(inside), **options)
         losses[outside] = -twin.log_q_of_labels(
             rows.logits, rows.labels, outside
+        )
+    return losses
+
+
+def held_out_tempered(rows, fold, start):
+    """`held_out_losses` of temperature scaling, in few passes.
+
+    Args:
+        rows: `CalibrationRows`.
+        fold: from `folds`.
+        start: the temperature of all rows, from which each fit starts.
+    """
+    logits = rows.logits
+    if logits.shape[1] == 1:
+        logits = two_classes(logits)
+    losses = np.empty(len(rows.labels))
+    for number in range(fold.max() + 1):
+        inside = fold != number
+        weights = None if rows.weight is None else rows.weight[inside]
+        found = fit_temperature(
+            logits[inside], rows.labels[inside], weights, start=start
+        )
+        outside = np.flatnonzero(~inside)
+        losses[outside] = -tempered_log_q(
+            logits, rows.labels, outside, found.temperature
         )
     return losses
 
