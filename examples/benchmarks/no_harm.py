@@ -148,9 +148,18 @@ def newsgroups(folder):
     yield "newsgroups-20", (4 * scores).astype("float32"), labels
 
 
+def protocol_s(folder):
+    """Networks of `examples/papers/run.py S`, on the test images."""
+    here = pathlib.Path(__file__).parents[1] / "results" / "logits"
+    for file in sorted(here.glob("S-*.npz")):
+        with np.load(file) as arrays:
+            logits = arrays["test_logits"].astype("float32")
+            yield file.stem, logits, arrays["test_labels"].astype("int32")
+
+
 SETS = {
     "development": (predictions,),
-    "test": (residual_networks, tables, newsgroups),
+    "test": (residual_networks, tables, newsgroups, protocol_s),
 }
 
 
