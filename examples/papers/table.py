@@ -35,6 +35,8 @@ def main(arguments=None):
     print(trained(arguments.table, rows))
     print()
     print(against_baseline(arguments.table, rows))
+    print()
+    print(after_maps(arguments.table, rows))
 
 
 def made_by(rows):
@@ -134,6 +136,21 @@ def against_baseline(table, rows):
                 p_value(after),
             ]
         )
+    return markdown(header, lines)
+
+
+def after_maps(table, rows):
+    """NLL on test images after every map, fitted to calibration images."""
+    names = next(iter(rows.values()))["maps"]
+    header = ["NLL after", "TemperatureScaling", *names]
+    lines = []
+    for name, found in of_method(table, rows):
+        plain = [row["test_scaled"]["nll"] for row in found]
+        lines.append([name, cell(plain, digits=3)])
+        for each in names:
+            values = [row["maps"][each].get("nll") for row in found]
+            known = None not in values
+            lines[-1].append(cell(values, digits=3) if known else "-")
     return markdown(header, lines)
 
 
