@@ -32,6 +32,7 @@ from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._methods import is_affine
 from keras_calib.keras_graph.head import free_name
 from keras_calib.layers import CalibrationMixture
+from keras_calib.layers._shrunk import ShrunkCalibration
 
 NUM_FOLDS = 5
 NUM_DRAWS = 200
@@ -212,12 +213,11 @@ def _losses(name, rows, fold, options):
         return losses_of_model(rows)
     layer = as_map(name, affine=options.affine)
     scaling = options.class_loss_scaling
-    if scaling is not None or getattr(layer, "shrinkage", None) is None:
-        return held_out_losses(layer, rows, fold, class_loss_scaling=scaling)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        adapt(layer, rows)
-    found = losses_of_folds(layer, rows)
-    if found is None:
-        raise ValueError("It cannot be fitted to four of five folds.")
-    return found[0]
+    if scaling is None and isinstance(layer, ShrunkCalibration):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            adapt(layer, rows)
+        found = losses_of_folds(layer, rows)
+        if found is not None:
+            return found[0]
+    return held_out_losses(layer, rows, fold, class_loss_scaling=scaling)
