@@ -20,6 +20,7 @@ ROOMS = {
 COMPARED = {"calibrate", "calibration_record", "add_sample_index"}
 ELSEWHERE = {
     "__version__": "a string",
+    "adjust_prior": "by its own oracle: tests/calibration/test_adjust_prior.py",
     "check": "says in words what is wrong: tests/test_check.py",
     "datasets": "reads files: tests/datasets",
     "plots": "reliability_diagram: by its callback, and tests/plots",
