@@ -25,6 +25,7 @@ from keras_calib.data.collect import collect
 from keras_calib.keras_private import flatten_layers
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._prior_correction import PriorCorrection
+from keras_calib.layers._shrunk import ShrunkCalibration
 from keras_calib.version import __version__
 
 
@@ -242,6 +243,8 @@ def _fit_to_samples(
     layer, record, accuracy = _fit(
         method, mixture, network.model, rows, options
     )
+    if isinstance(layer, ShrunkCalibration):
+        layer.folds = None  # arrays of the size of the data
     checks.warn_if_trained_on(model, accuracy, len(samples.labels))
     facts = _network.Facts(samples.scores.shape[-1], samples.one_hot)
     return layer, _whole_record(record, logits_source, samples), facts

@@ -192,6 +192,18 @@ def test_mixtures_use_the_folds_of_their_fit(monkeypatch):
     plain = -layer.folds.plain.mean()
     assert found.held_out_nll["temperature_scaling"] == pytest.approx(plain)
     assert layer.folds.rich.shape == (200,)
+    # The model does not carry them along.
+    kept = LAYERS.SplineCalibration()
+    kc.calibrate(
+        identity(4),
+        logits,
+        labels,
+        method=kept,
+        from_logits=True,
+        guard=False,
+        verbose=0,
+    )
+    assert kept.folds is None
 
 
 def test_groups_stay_together():
