@@ -124,6 +124,22 @@ def check_choice(method, mixture, fuse, preserve_accuracy, max_seconds):
             )
 
 
+def refuse_other_losses(subject, options, remedy=""):
+    """Refuse what a fit by likelihood alone cannot minimize.
+
+    Args:
+        subject: what minimizes the NLL, for the message.
+        options: `Options`.
+        remedy: what else the caller can do.
+    """
+    if options.objective != "nll" or options.class_loss_scaling is not None:
+        raise ValueError(
+            f"{subject} minimizes the NLL. Received: objective="
+            f"{options.objective!r}, class_loss_scaling="
+            f"{options.class_loss_scaling!r}. Leave them out{remedy}."
+        )
+
+
 def check_name(method, network):
     """Refuse a layer that is used elsewhere, or has the name of another."""
     if not isinstance(method, CalibrationLayer):

@@ -44,12 +44,7 @@ def calibrate_locally(model, source, method, options, settings):
         ValueError: as `kc.calibrate`; or if model or data are not of images.
             Nothing is changed then.
     """
-    if options.objective != "nll" or options.class_loss_scaling is not None:
-        raise ValueError(
-            "Local temperature scaling minimizes the NLL. Received: objective="
-            f"{options.objective!r}, class_loss_scaling="
-            f"{options.class_loss_scaling!r}. Leave them out."
-        )
+    checks.refuse_other_losses("Local temperature scaling", options)
     data = source.open()
     inputs = data.first_inputs()
 

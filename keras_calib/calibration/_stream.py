@@ -57,13 +57,9 @@ def _check_arguments(layer, method, options):
             f'method={method!r}. Use `method="temperature"`, or leave out '
             "`stream`: logits above 1 GiB then go to a temporary file."
         )
-    if options.objective != "nll" or options.class_loss_scaling is not None:
-        raise ValueError(
-            "`stream=True` minimizes the NLL. Received: objective="
-            f"{options.objective!r}, class_loss_scaling="
-            f"{options.class_loss_scaling!r}. Leave them out, or leave out "
-            "`stream`."
-        )
+    checks.refuse_other_losses(
+        "`stream=True`", options, ", or leave out `stream`"
+    )
 
 
 def _adapt(layer, method, rows):
