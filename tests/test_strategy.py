@@ -55,7 +55,7 @@ def found(strategy):
         x, y, batch_size=16, epochs=2, verbose=0, validation_data=(x, y),
         callbacks=monitors,
     ).history
-    calibrated = kc.calibrate(model, x, y, verbose=0)
+    calibrated = kc.calibrate(model, x, y, guard=False, verbose=0)
     (scaling,) = (
         layer for layer in calibrated.layers
         if isinstance(layer, kc.layers.TemperatureScaling)
