@@ -17,7 +17,9 @@ RESNETS = {
 }
 
 
-def build(name, num_classes=10, *, side=32, width=None, inputs=None):
+def build(
+    name, num_classes=10, *, side=32, width=None, inputs=None, dropout=0.0
+):
     """A residual network by name.
 
     Args:
@@ -26,6 +28,8 @@ def build(name, num_classes=10, *, side=32, width=None, inputs=None):
         side: int, height and width of the images.
         width: channels of the first stage; the published number by default.
         inputs: a preprocessing layer that the images pass first, or `None`.
+        dropout: float, probability that a feature is dropped before the last
+            layer.
 
     Returns:
         A Functional model from `(batch, side, side, 3)` to logits.
@@ -42,6 +46,8 @@ def build(name, num_classes=10, *, side=32, width=None, inputs=None):
             x = residual(x, channels * 2**stage, stride, bottleneck)
     # Pooling and logits stay in float32 under a mixed policy.
     x = layers.GlobalAveragePooling2D(dtype="float32")(x)
+    if dropout:
+        x = layers.Dropout(dropout, dtype="float32")(x)
     return keras.Model(images, layers.Dense(num_classes, dtype="float32")(x))
 
 

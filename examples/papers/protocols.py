@@ -92,6 +92,17 @@ CE = {"class": "SparseCategoricalCrossentropy"}
 FL1 = {"class": "FocalLoss", "gamma": 1.0}
 FL3 = {"class": "FocalLoss", "gamma": 3.0}
 BRIER = {"class": "BrierLoss"}
+SB_ECE = {"weight": 0.1, "temperature": 0.01}
+
+
+def by(procedure, loss=CE, **arguments):
+    """A procedure of `procedures` with a loss and its own settings."""
+    return {"train": procedure, "loss": loss, **arguments}
+
+
+def interleaved(loss):
+    """A tenth of the training images is left to the penalty."""
+    return by("interleaved", loss, penalty_split=0.1)
 
 
 def of(name, **arguments):
@@ -108,10 +119,8 @@ METHODS = {
     "ACLS": single(of("ACLS", margin=6.0)),
     "MDCA": single(of("MDCA")),
     "FL+MDCA": single(of("MDCA", primary=FL1)),
-    "SB-ECE": single(of("SoftBinnedECE", weight=0.1, temperature=0.01)),
-    "FL+SB-ECE": single(
-        of("SoftBinnedECE", weight=0.1, temperature=0.01, primary=FL1)
-    ),
+    "SB-ECE": single(of("SoftBinnedECE", **SB_ECE)),
+    "FL+SB-ECE": single(of("SoftBinnedECE", primary=FL1, **SB_ECE)),
     "MMCE": single(of("MMCE")),
     "DML": mutual("MutualLearning"),
     "Diff-DML": mutual("DiffDML"),
@@ -132,12 +141,27 @@ METHODS = {
     "AvUC": single(of("AvUC")),
     "AvUC-GS": single(of("AvUC", stop_gradient=True)),
     "S-AvUC": single(of("SoftAvUC")),
-    "Brier+SB-ECE": single(
-        of("SoftBinnedECE", weight=0.1, temperature=0.01, primary=BRIER)
-    ),
+    "Brier+SB-ECE": single(of("SoftBinnedECE", primary=BRIER, **SB_ECE)),
     "DML-2": mutual("MutualLearning", 2),
     "Diff-DML-2": mutual("DiffDML", 2),
     "ensemble of 3": {"train": "ensemble", "members": 3, "loss": CE},
+    # What is not a loss alone: see `procedures`.
+    "SB-ECE, interleaved": interleaved(of("SoftBinnedECE", **SB_ECE)),
+    "FL+SB-ECE, interleaved": interleaved(
+        of("SoftBinnedECE", primary=FL1, **SB_ECE)
+    ),
+    "Brier+SB-ECE, interleaved": interleaved(
+        of("SoftBinnedECE", primary=BRIER, **SB_ECE)
+    ),
+    "CRL": by("ranked", of("CRL")),
+    "CRL, fraction": by("ranked", of("CRL", normalization="fraction")),
+    "AdaFocal": by("adaptive_focal", of("AdaFocalLoss")),
+    "FL, pruned (DTDP)": by("pruned", FL1, fraction=0.1, every=5),
+    "CaPE": by("observed_frequencies"),
+    "MC dropout": single(CE, dropout=0.2, num_masks=20),
+    "CutMix": by("cut_mixed"),
+    "AugMix": by("aug_mixed"),
+    "SAM": by("sharpness_aware", radius=0.05),
 }
 
 # Which rows a table has, those that decide most first: method, seeds.
@@ -154,7 +178,7 @@ TABLES = {
             *("Diff-DML, labels 10 %", "Diff-DML, labels 20 %"),
         )
     },
-    "miniature": {"CE": 1, "ACLS": 1, "Diff-DML": 1, "ensemble of 3": 1},
+    "miniature": {name: 1 for name in METHODS},
 }
 TABLES["G100"] = TABLES["G30"]
 TABLES["G200"] = TABLES["G30"]

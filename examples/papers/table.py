@@ -13,6 +13,7 @@ import math
 import pathlib
 import sys
 
+import claims
 import numpy as np
 import protocols
 import run
@@ -37,6 +38,8 @@ def main(arguments=None):
     print(against_baseline(arguments.table, rows))
     print()
     print(after_maps(arguments.table, rows))
+    print()
+    print(beside_the_papers(arguments.table, rows))
 
 
 def made_by(rows):
@@ -66,9 +69,13 @@ def cell(values, scale=1.0, digits=2):
     values = scale * np.asarray(values, "float64")
     text = f"{values.mean():.{digits}f}"
     if len(values) > 1:
-        error = values.std(ddof=1) / math.sqrt(len(values))
-        text += f" ± {error:.{digits}f}"
+        text += f" ± {standard_error(values):.{digits}f}"
     return text
+
+
+def standard_error(values):
+    """Of the mean over seeds."""
+    return values.std(ddof=1) / math.sqrt(len(values))
 
 
 def markdown(header, lines):
@@ -106,33 +113,39 @@ def trained(table, rows):
     return markdown(header, lines)
 
 
-def against_baseline(table, rows):
-    """Differences from cross-entropy, seed by seed."""
+def paired(table, rows):
+    """Each method with its rows beside cross-entropy's of the same seeds."""
     base = {
         row["seed"]: row for row in rows.values() if row["method"] == BASELINE
     }
-    header = ["method - CE", "pairs", "accuracy, points", "ECE, points"]
-    header += ["NLL", "NLL after TS", "p (ECE)", "p (NLL after TS)"]
-    lines = []
     for name, found in of_method(table, rows):
         pairs = [(row, base.get(row["seed"])) for row in found]
         pairs = [pair for pair in pairs if pair[1] is not None]
-        if name == BASELINE or not pairs:
-            continue
+        if name != BASELINE and pairs:
+            yield name, pairs
 
-        def differences(key, part="test", pairs=pairs):
-            return np.array([a[part][key] - b[part][key] for a, b in pairs])
 
-        after = differences("nll", "test_scaled")
+def difference(pairs, key, part="test"):
+    return np.array([a[part][key] - b[part][key] for a, b in pairs])
+
+
+def against_baseline(table, rows):
+    """Differences from cross-entropy, seed by seed."""
+    header = ["method - CE", "pairs", "accuracy, points", "ECE, points"]
+    header += ["NLL", "NLL after TS", "p (ECE)", "p (NLL after TS)"]
+    lines = []
+    for name, pairs in paired(table, rows):
+        ece = difference(pairs, "ece")
+        after = difference(pairs, "nll", "test_scaled")
         lines.append(
             [
                 name,
                 str(len(pairs)),
-                cell(differences("accuracy"), 100),
-                cell(differences("ece"), 100),
-                cell(differences("nll"), digits=3),
+                cell(difference(pairs, "accuracy"), 100),
+                cell(ece, 100),
+                cell(difference(pairs, "nll"), digits=3),
                 cell(after, digits=3),
-                p_value(differences("ece")),
+                p_value(ece),
                 p_value(after),
             ]
         )
@@ -152,6 +165,42 @@ def after_maps(table, rows):
             known = None not in values
             lines[-1].append(cell(values, digits=3) if known else "-")
     return markdown(header, lines)
+
+
+def beside_the_papers(table, rows):
+    """Claims and what is seen here: differences from cross-entropy, points.
+
+    The papers train large networks to the end; protocol S trains a small one
+    on few images. Only directions can be compared.
+    """
+    header = ["method - CE", "published in", "accuracy there", "ECE there"]
+    header += ["accuracy here", "ECE here", "ECE goes"]
+    lines = []
+    for name, pairs in paired(table, rows):
+        here = difference(pairs, "ece")
+        for published, (accuracy, ece) in claims.of_method(name):
+            there = ece - published.baseline[1]
+            note = f" ({published.ece})" if published.ece else ""
+            lines.append(
+                [
+                    name,
+                    published.source,
+                    f"{accuracy - published.baseline[0]:+.2f}",
+                    f"{there:+.2f}{note}",
+                    cell(difference(pairs, "accuracy"), 100),
+                    cell(here, 100),
+                    verdict(there, here),
+                ]
+            )
+    return markdown(header, lines)
+
+
+def verdict(there, here):
+    """Whether the error goes the way that it went in the paper."""
+    if len(here) > 1 and abs(here.mean()) < 2 * standard_error(here):
+        return "not told apart from 0 here"
+    direction = "the same way" if there * here.mean() > 0 else "the other way"
+    return direction if len(here) > 1 else f"{direction}, one seed"
 
 
 def p_value(differences):

@@ -130,7 +130,8 @@ class Resumable(keras.callbacks.Callback):
 
     Args:
         path: file of the checkpoint; it is replaced, never half written.
-        batches: the `Batches` that this run trains on.
+        batches: the `Batches` that this run trains on; without them it is
+            only watched, and a run that is stopped begins again.
         deadline: `time.time()` after which no epoch may begin, or `None`.
     """
 
@@ -140,12 +141,20 @@ class Resumable(keras.callbacks.Callback):
         self.seconds, self.saved, self.stopped = [], time.time(), False
 
     def on_epoch_begin(self, epoch, logs=None):
-        self.begin, self.batches.epoch = time.time(), epoch
-        self.batches.on_epoch_begin()
+        self.begin = time.time()
+        if self.batches is not None:
+            self.batches.epoch = epoch
+            self.batches.on_epoch_begin()
 
     def on_epoch_end(self, epoch, logs=None):
         now = time.time()
         self.seconds.append(now - self.begin)
+        if self.batches is not None:
+            self.save_or_stop(epoch, now)
+        shown = {key: round(float(value), 4) for key, value in logs.items()}
+        print(f"epoch {epoch + 1} {self.seconds[-1]:.1f} s {shown}", flush=True)
+
+    def save_or_stop(self, epoch, now):
         last = epoch + 1 == self.params["epochs"]
         typical = min(self.seconds[1:], default=0)  # the first one compiles
         late = self.deadline is not None and now + 2 * typical > self.deadline
@@ -154,8 +163,14 @@ class Resumable(keras.callbacks.Callback):
             save_weights(self.model, self.path)
             self.saved = now
         self.model.stop_training = self.stopped
-        shown = {key: round(float(value), 4) for key, value in logs.items()}
-        print(f"epoch {epoch + 1} {self.seconds[-1]:.1f} s {shown}", flush=True)
+
+    def restore(self, model):
+        """Load what an earlier run saved; the number of epochs it had."""
+        model.optimizer.build(model.trainable_variables)
+        if self.path.exists():
+            model.load_weights(self.path)
+        steps = int(ops.convert_to_numpy(model.optimizer.iterations))
+        return steps // len(self.batches)
 
 
 def save_weights(model, path):

@@ -13,6 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import networks
 import numpy as np
+import procedures
 import protocols
 import training
 
@@ -61,7 +62,13 @@ def probe(method):
     for scale in (0.5, 2.0, 8.0):
         logits = scale * generator.normal(size=(32, 10)).astype("float32")
         labels = generator.integers(0, 10, 32).astype("int32")
-        values.append(float(loss(labels, logits)))
+        if isinstance(loss, kc.losses.CRL):
+            # Its history is a model's, so the function is called instead.
+            correctness = generator.random(32).astype("float32")
+            value = kc.losses.crl(labels, logits, correctness)
+        else:
+            value = loss(labels, logits)
+        values.append(float(value))
     return values
 
 
@@ -177,68 +184,93 @@ def results(path):
     }
 
 
+@dataclasses.dataclass
+class Task:
+    """What a procedure is given.
+
+    Attributes:
+        spec: the method, from `protocols.METHODS`.
+        protocol: `protocols.Protocol`.
+        data: from `load`.
+        seed: int.
+        primary: the network that is trained and measured.
+    """
+
+    spec: dict
+    protocol: protocols.Protocol
+    data: dict
+    seed: int
+    primary: keras.Model = None
+
+    def network(self, name):
+        """A new network of the protocol's kind."""
+        augment = training.Augment(self.protocol.shift, self.seed)
+        return networks.build(
+            name,
+            int(self.data["test"][1].max()) + 1,
+            width=self.protocol.width,
+            inputs=augment,
+            dropout=self.spec.get("dropout", 0.0),
+        )
+
+    def loss(self):
+        return build_loss(self.spec["loss"])
+
+    def optimizer(self, rate):
+        return training.CoupledSGD(
+            rate,
+            momentum=0.9,
+            nesterov=True,
+            coupled_decay=self.protocol.weight_decay,
+        )
+
+    def schedule(self, steps):
+        """Linear warm-up, then cosine decay to 0."""
+        rate = self.protocol.learning_rate
+        warmup = round(self.protocol.warmup * steps)
+        return keras.optimizers.schedules.CosineDecay(
+            0.0 if warmup else rate,
+            steps - warmup,
+            warmup_target=rate if warmup else None,
+            warmup_steps=warmup,
+        )
+
+
 def train(spec, protocol, data, seed, path, deadline):
     """One network, with its peers where it has some, to logits of all parts."""
     state = pathlib.Path(f"{path}.weights.h5")
     keras.utils.set_random_seed(seed)
-    batches = training.Batches(*data["train"], protocol.batch_size, seed)
-    classes = int(data["test"][1].max()) + 1
-
-    def network(name, index):
-        augment = training.Augment(protocol.shift, seed)
-        return networks.build(
-            name, classes, width=protocol.width, inputs=augment
-        )
-
-    primary = network(protocol.network, 0)
-    steps = len(batches) * protocol.epochs
-    warmup = round(protocol.warmup * steps)
-    rate = keras.optimizers.schedules.CosineDecay(
-        0.0 if warmup else protocol.learning_rate,
-        steps - warmup,
-        warmup_target=protocol.learning_rate if warmup else None,
-        warmup_steps=warmup,
-    )
-    model, options = primary, {}
-    if spec["train"] == "mutual":
-        # The pair shifts and mirrors once: its networks see the same images.
-        peers = [
-            network(protocol.auxiliary, 1 + i)
-            for i in range(spec["auxiliaries"])
-        ]
-        pair = getattr(kc.models, spec["model"])
-        model = pair(primary, peers, **spec["arguments"])
-        if spec["model"] == "DiffDML":
-            options["auxiliary_optimizer"] = sgd(
-                protocol.auxiliary_rate, protocol
-            )
-    optimizer = sgd(rate, protocol)
+    task = Task(spec, protocol, data, seed)
+    task.primary = task.network(protocol.network)
+    procedure = procedures.PROCEDURES[spec["train"]](task)
+    model = procedure.model
     model.compile(
-        optimizer, build_loss(spec["loss"]), metrics=["accuracy"], **options
+        task.optimizer(task.schedule(procedure.steps)),
+        procedure.loss or task.loss(),
+        **{"metrics": ["accuracy"], **procedure.compile},
     )
-    model.optimizer.build(model.trainable_variables)
-    if state.exists():
-        model.load_weights(state)
-    first = int(keras.ops.convert_to_numpy(model.optimizer.iterations))
-    first //= len(batches)
-    resumable = training.Resumable(state, batches, deadline)
+    watch = training.Resumable(state, procedure.batches, deadline)
+    first = 0
+    if procedure.batches is not None:
+        first = watch.restore(model)
     if first < protocol.epochs:
         model.fit(
-            batches,
+            *procedure.data,
             epochs=protocol.epochs,
             initial_epoch=first,
-            shuffle=False,
             verbose=0,
-            callbacks=[resumable],
+            callbacks=[*procedure.callbacks, watch],
+            **procedure.fit,
         )
-    if resumable.stopped:
+    if watch.stopped:
         return None
+    masks = spec.get("num_masks")
     logits = {
-        part: primary.predict(data[part][0], batch_size=1000, verbose=0)
+        part: procedures.predict(task.primary, data[part][0], masks, seed)
         for part in ("validation", "calibration", "test")
     }
     logits = {part: value.astype("float64") for part, value in logits.items()}
-    extra = {"epoch_seconds": float(np.median(resumable.seconds[1:] or [0]))}
+    extra = {"epoch_seconds": float(np.median(watch.seconds[1:] or [0]))}
     if spec["train"] == "mutual":
         x, y = data["validation"]
         extra["auxiliary_accuracy"] = [
@@ -247,15 +279,6 @@ def train(spec, protocol, data, seed, path, deadline):
         ]
     state.unlink(missing_ok=True)
     return logits, extra
-
-
-def sgd(rate, protocol):
-    return training.CoupledSGD(
-        rate,
-        momentum=0.9,
-        nesterov=True,
-        coupled_decay=protocol.weight_decay,
-    )
 
 
 def softmax(logits):

@@ -1,11 +1,15 @@
 """The driver of the papers' tables: stopped anywhere, it loses nothing."""
 
+import dataclasses
 import os
 import pathlib
 import sys
 
+import keras
 import numpy as np
 import pytest
+
+from tests.helpers import to_numpy
 
 FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "papers"
 needs_data = pytest.mark.skipif(
@@ -48,3 +52,81 @@ def test_stopped_and_resumed_run_equals_the_uninterrupted_one(
         np.testing.assert_allclose(
             a["test_logits"], b["test_logits"], rtol=0.02, atol=0.01
         )
+
+
+PROCEDURES = {
+    "single": "ACLS",
+    "mutual": "Diff-DML",
+    "interleaved": "SB-ECE, interleaved",
+    "ranked": "CRL",
+    "adaptive_focal": "AdaFocal",
+    "pruned": "FL, pruned (DTDP)",
+    "observed_frequencies": "CaPE",
+    "dropout": "MC dropout",
+    "cut_mixed": "CutMix",
+    "aug_mixed": "AugMix",
+    "sharpness_aware": "SAM",
+}
+
+
+def small_network(name, classes, *, inputs, dropout, **kwargs):
+    """What `networks.build` gives, but one layer."""
+    images = keras.Input((32, 32, 3), dtype="uint8")
+    x = keras.layers.AveragePooling2D(8)(inputs(images))
+    x = keras.layers.Flatten()(x)
+    if dropout:
+        x = keras.layers.Dropout(dropout)(x)
+    return keras.Model(images, keras.layers.Dense(classes)(x))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=[pytest.mark.slow] if name == "aug_mixed" else []
+        )
+        for name in PROCEDURES
+    ],
+)
+def test_each_procedure_ends_with_its_schedule(
+    work, name, tmp_path, monkeypatch
+):
+    if name == "sharpness_aware" and keras.backend.backend() != "tensorflow":
+        pytest.skip("written for TensorFlow")
+    rng = np.random.default_rng(0)
+
+    def images(count):
+        y = np.arange(count) % 10
+        x = (
+            rng.integers(0, 128, (count, 32, 32, 3))
+            + 12 * y[:, None, None, None]
+        )
+        return x.astype("uint8"), y
+
+    spec = work.protocols.METHODS[PROCEDURES[name]]
+    protocol = dataclasses.replace(
+        work.protocols.PROTOCOLS["miniature"], batch_size=32, epochs=6
+    )
+    data = {part: images(40) for part in ("validation", "calibration", "test")}
+    data["train"] = images(170)
+    monkeypatch.setattr(work.networks, "build", small_network)
+    built = []
+
+    def remember(task, make=work.procedures.PROCEDURES[spec["train"]]):
+        built.append(make(task))
+        return built[0]
+
+    monkeypatch.setitem(work.procedures.PROCEDURES, spec["train"], remember)
+    path = tmp_path / "row"
+    logits, _ = work.train(spec, protocol, data, 0, path, None)
+    (found,) = built
+    optimizer = found.model.optimizer
+    assert int(to_numpy(optimizer.iterations)) == found.steps
+    assert float(to_numpy(optimizer.learning_rate)) < 1e-6
+    for part, value in logits.items():
+        assert value.shape == (len(data[part][1]), 10)
+        assert np.isfinite(value).all()
+    x, y = data["train"]
+    p = work.softmax(work.procedures.predict(found.model, x, None, 0))
+    # Something was learned: better than the best constant.
+    assert -np.log(p[np.arange(len(y)), y]).mean() < np.log(10)
