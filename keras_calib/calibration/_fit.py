@@ -234,7 +234,7 @@ def before_and_after(layer, rows):
             confidence, correct, NUM_BINS, weights=weight
         )
         if moment == "after":
-            found["ece_noise"] = _noise(confidence, weight)
+            found["ece_noise"] = _noise(confidence, rows.full_weight)
     # `correct` is now that of the network without the map.
     found["accuracy"] = float(np.average(correct, weights=weight))
     found["num_changed"] = int((predicted[0] != predicted[1]).sum())
@@ -244,8 +244,6 @@ def before_and_after(layer, rows):
 def _noise(confidence, weights):
     """`sqrt(2 / pi) sum_b sqrt(V_b) / W`, see `evaluation.floor`."""
     confidence = confidence.astype("float64")
-    if weights is None:
-        weights = np.ones(len(confidence))
     variance = weights**2 * confidence * (1 - confidence)
     index = bin_index(confidence, NUM_BINS)
     deviation = np.sqrt(np.bincount(index, variance, NUM_BINS)).sum()

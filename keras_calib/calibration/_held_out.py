@@ -13,6 +13,8 @@ from keras_calib.inputs.arrays import two_classes
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._shrunk import tempered_log_q
 from keras_calib.solvers.blocks import row_blocks
+from keras_calib.solvers.folds import numbered
+from keras_calib.solvers.folds import random_folds
 from keras_calib.solvers.temperature import fit_temperature
 
 
@@ -28,11 +30,9 @@ def folds(rows, num_folds, seed=0):
         int, `(n,)`; or `None` if there are fewer groups than folds.
     """
     unit = groups_from_zero(rows)
-    num_units = int(unit.max()) + 1
-    if num_units < num_folds:
+    if unit.max() + 1 < num_folds:
         return None
-    fold = np.arange(num_units) % num_folds
-    return np.random.default_rng(seed).permutation(fold)[unit]
+    return random_folds(unit, num_folds, seed)
 
 
 def held_out_losses(layer, rows, fold, **options):
@@ -113,10 +113,7 @@ def losses_of_folds(layer, rows):
     found = getattr(layer, "folds", None)
     if found is None:
         return None
-    weight = rows.weight
-    if weight is None:
-        weight = np.ones(len(rows.labels))
-    return -found.mixed(weight, layer.caution), -found.plain
+    return -found.mixed(rows.full_weight, layer.caution), -found.plain
 
 
 def losses_of_model(rows):
@@ -149,9 +146,7 @@ def standard_error(difference, rows):
     Returns:
         float.
     """
-    weight = rows.weight
-    if weight is None:
-        weight = np.ones(len(difference))
+    weight = rows.full_weight
     weight = weight / weight.sum()
     deviation = weight * (difference - weight @ difference)
     sums = np.bincount(groups_from_zero(rows), deviation)
@@ -160,9 +155,7 @@ def standard_error(difference, rows):
 
 def groups_from_zero(rows):
     """The group of each row, from 0 on; without groups the row itself."""
-    if rows.group is None:
-        return np.arange(len(rows.labels))
-    return np.unique(rows.group, return_inverse=True)[1]
+    return numbered(rows.group, len(rows.labels))
 
 
 def subsample(rows, largest, seed=0):

@@ -24,6 +24,8 @@ import numpy as np
 from keras_calib.evaluation.replicates import Resamples
 from keras_calib.inputs import arrays
 from keras_calib.inputs.calibration_rows import read_rows
+from keras_calib.solvers.folds import numbered
+from keras_calib.solvers.folds import random_folds
 from keras_calib.solvers.isotonic import isotonic_regression
 from keras_calib.solvers.temperature import fit_temperature
 
@@ -92,14 +94,8 @@ def folds_of(data, seed, num_folds=NUM_FOLDS):
 
     Only rows that count enter, so those of weight 0 change nothing.
     """
-    unit, count = np.arange(len(data.labels)), len(data.labels)
-    if data.unit is not None:
-        present, unit = np.unique(data.unit, return_inverse=True)
-        count = len(present)
-    folds = np.empty(count, int)
-    order = np.random.default_rng(seed).permutation(count)
-    folds[order] = np.arange(count) % num_folds
-    return folds[unit]
+    unit = numbered(data.unit, len(data.labels))
+    return random_folds(unit, num_folds, seed)
 
 
 def out_of_fold(data, folds):

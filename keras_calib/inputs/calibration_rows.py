@@ -32,6 +32,13 @@ class CalibrationRows:
     num_samples: int
     group: np.ndarray | None = None
 
+    @property
+    def full_weight(self):
+        """`weight`, of ones where there is none."""
+        if self.weight is None:
+            return np.ones(len(self.labels))
+        return self.weight
+
     def part(self, keep):
         """Some of the rows, by a boolean array or sorted indices, `(n,)`.
 

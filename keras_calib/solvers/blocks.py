@@ -35,6 +35,8 @@ def threads():
 
 def sum_blocks(function, blocks):
     """The sum of `function(block)` over blocks, computed in threads."""
+    if len(blocks) == 1:  # a thread would cost more than it saves
+        return function(blocks[0])
     return sum(threads().map(function, blocks))
 
 

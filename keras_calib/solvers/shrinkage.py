@@ -10,6 +10,9 @@ is that of labels that the map was not fitted to.
 
 import numpy as np
 
+from keras_calib.solvers.folds import numbered
+from keras_calib.solvers.folds import random_folds
+
 NUM_FOLDS = 5
 # Prior probability of temperature scaling, c = 0.
 PLAIN = 0.5
@@ -73,8 +76,5 @@ def fold_of_rows(logits, weights, group=None):
     if weights.sum() < len(weights) - 0.5:
         first = np.append(True, (logits[1:] != logits[:-1]).any(axis=1))
         sample = np.cumsum(first) - 1
-    unit = sample
-    if group is not None:
-        unit = np.unique(group, return_inverse=True)[1]
-    fold = np.arange(unit.max() + 1) % NUM_FOLDS
-    return np.random.default_rng(0).permutation(fold)[unit], sample
+    unit = sample if group is None else numbered(group, len(group))
+    return random_folds(unit, NUM_FOLDS), sample

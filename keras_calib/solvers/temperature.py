@@ -204,6 +204,8 @@ class Likelihood:
             self.mean_gap[rows] = np.maximum(mean - largest, LOWEST)
             return float((largest - z.min(axis=1)).max())
 
+        if len(self.blocks) == 1:
+            return scan(self.blocks[0])
         return max(threads().map(scan, self.blocks))
 
     def derivatives(self, u):

@@ -1,0 +1,34 @@
+"""Random folds of samples, or of groups of them."""
+
+import numpy as np
+
+
+def numbered(group, count):
+    """The group of each row, from 0 on; without groups the row itself.
+
+    Args:
+        group: `None`, or ids of groups, `(count,)`.
+        count: int, the number of rows.
+
+    Returns:
+        int, `(count,)`.
+    """
+    if group is None:
+        return np.arange(count)
+    return np.unique(group, return_inverse=True)[1]
+
+
+def random_folds(unit, num_folds, seed=0):
+    """The fold of each row: of equal numbers of units, at random.
+
+    Args:
+        unit: from `numbered`; rows of one unit share a fold.
+        num_folds: int; there are fewer folds where there are fewer units.
+        seed: int, with the same result in every call.
+
+    Returns:
+        int, `(n,)`, below `num_folds`.
+    """
+    count = int(unit.max()) + 1 if len(unit) else 0
+    fold = np.arange(count) % num_folds
+    return np.random.default_rng(seed).permutation(fold)[unit]
