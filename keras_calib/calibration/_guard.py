@@ -101,7 +101,8 @@ def judge(layer, rows, *, seconds=np.inf, taken=0.0):
             found, plain = map(mean, mixed)
         else:
             start = (layer.record or {}).get("temperature", 1.0)
-            plain = mean(held_out_tempered(part, fold, start))
+            plain, rich = held_out_tempered(part, fold, start, layer)
+            plain = mean(plain)
         if by_evidence:
             # The average contains temperature scaling.
             gain = layer.record["log_evidence"] / rows.num_samples
@@ -109,7 +110,9 @@ def judge(layer, rows, *, seconds=np.inf, taken=0.0):
         elif type(layer) is TemperatureScaling:
             found = plain
         elif mixed is None:
-            found = mean(held_out_losses(layer, part, fold))
+            if rich is None:
+                rich = held_out_losses(layer, part, fold)
+            found = mean(rich)
     except (ArithmeticError, TypeError, ValueError) as error:
         return Verdict(skipped=f"{type(error).__name__}: {error}")
     model = mean(losses_of_model(part))

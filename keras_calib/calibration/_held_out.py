@@ -4,6 +4,7 @@ Rows of a group (the pixels of an image, the visits of a patient) are in one
 fold, and count as one in a standard error: they are alike.
 """
 
+import dataclasses
 import warnings
 
 import numpy as np
@@ -11,7 +12,9 @@ import numpy as np
 from keras_calib.inputs.arrays import log_softmax
 from keras_calib.inputs.arrays import two_classes
 from keras_calib.layers._base import CalibrationLayer
-from keras_calib.layers._shrunk import tempered_log_q
+from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
+from keras_calib.layers._tempered import TemperedCalibration
+from keras_calib.layers._tempered import tempered_log_q
 from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.folds import numbered
 from keras_calib.solvers.folds import random_folds
@@ -65,29 +68,48 @@ def held_out_losses(layer, rows, fold, **options):
     return losses
 
 
-def held_out_tempered(rows, fold, start):
+def held_out_tempered(rows, fold, start, layer=None):
     """`held_out_losses` of temperature scaling, in few passes.
 
     Args:
         rows: `CalibrationRows`.
         fold: from `folds`.
         start: the temperature of all rows, from which each fit starts.
+        layer: `None`, or a map, which stays as it is.
+
+    Returns:
+        plain: of temperature scaling.
+        rich: of the map, fitted by likelihood from the same temperatures;
+            `None` if its fit does not start from temperature scaling.
     """
-    logits = rows.logits
-    if logits.shape[1] == 1:
-        logits = two_classes(logits)
-    losses = np.empty(len(rows.labels))
+    if rows.logits.shape[1] == 1:
+        rows = dataclasses.replace(rows, logits=two_classes(rows.logits))
+    objective = NegativeLogLikelihoodObjective()
+    plain, rich = np.empty((2, len(rows.labels)))
+    if not _starts_tempered(layer):
+        layer = rich = None
     for number in range(fold.max() + 1):
-        inside = fold != number
-        weights = None if rows.weight is None else rows.weight[inside]
-        found = fit_temperature(
-            logits[inside], rows.labels[inside], weights, start=start
-        )
-        outside = np.flatnonzero(~inside)
-        losses[outside] = -tempered_log_q(
-            logits, rows.labels, outside, found.temperature
-        )
-    return losses
+        part = rows.part(fold != number)
+        data = part.logits, part.labels, part.full_weight
+        found = fit_temperature(*data, start=start)
+        outside = np.flatnonzero(fold == number)
+        rest = rows.logits, rows.labels, outside
+        plain[outside] = -tempered_log_q(*rest, found.temperature)
+        if layer is not None:
+            tempered = found.temperature, dataclasses.asdict(found)
+            with warnings.catch_warnings():
+                # Warnings about one fold do not concern the user.
+                warnings.simplefilter("ignore")
+                weights, _ = layer._solve(*data, objective, tempered)
+            rich[outside] = -layer.log_q_with(weights, *rest)
+    return plain, rich
+
+
+def _starts_tempered(layer):
+    # A user's subclass may compute otherwise.
+    if not isinstance(layer, TemperedCalibration) or layer.has_folds:
+        return False
+    return type(layer).__module__.startswith("keras_calib.")
 
 
 def adapt(layer, rows, *, objective="nll", class_loss_scaling=None):

@@ -4,7 +4,6 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.layers._binary_map import BinaryMap
@@ -77,9 +76,7 @@ class BetaCalibration(BinaryMap):
             return np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
         return np.eye(3)[:, : len(self.parameters)]
 
-    def transform(self, log_odds: Tensor) -> Tensor:
-        return (
-            self.b * ops.softplus(log_odds)
-            - self.a * ops.softplus(-log_odds)
-            + self.c
-        )
+    def transform(self, log_odds: Tensor, w: Any, xp: Any) -> Tensor:
+        # log(1 + exp(x)), as NumPy has it, too.
+        plus, minus = (xp.logaddexp(x, 0.0) for x in (log_odds, -log_odds))
+        return w.b * plus - w.a * minus + w.c

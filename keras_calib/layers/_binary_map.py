@@ -1,7 +1,6 @@
 """Base of the maps of two classes: logistic regressions on the log-odds."""
 
 import numpy as np
-from keras import ops
 
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.layers._shrunk import ShrunkCalibration
@@ -14,8 +13,8 @@ class BinaryMap(ShrunkCalibration):
     """Base of maps of one number, the log-odds of the second class.
 
     The map is a logistic regression. A subclass has `features(log_odds)`,
-    `(n, number of parameters)`, and `transform(log_odds)`, the map of a tensor
-    of any shape.
+    `(n, number of parameters)`, and `transform(log_odds, w, xp)`, the map of a
+    tensor or array of any shape; see `TemperedCalibration._map`.
     """
 
     shift_invariant = True
@@ -43,12 +42,12 @@ class BinaryMap(ShrunkCalibration):
         for name, value in self.identity.items():
             self._add(name, value)
 
-    def _transform(self, logits):
+    def _transform(self, logits, w, xp):
         # Infinity minus infinity is not a number.
-        logits = ops.maximum(logits, LOWEST)
-        half = self.transform(logits[..., 1:] - logits[..., :1]) / 2
+        logits = xp.maximum(logits, LOWEST)
+        half = self.transform(logits[..., 1:] - logits[..., :1], w, xp) / 2
         # Around 0: added to a large logit, the digits would be lost.
-        return ops.concatenate([-half, half], axis=-1)
+        return xp.concatenate([-half, half], axis=-1)
 
     def _solve(self, logits, labels, weights, objective, tempered):
         if labels.min() == labels.max():

@@ -1,7 +1,6 @@
 """A calibration layer with a small dense network on standardized scores."""
 
 import numpy as np
-from keras import ops
 
 from keras_calib.layers._shrunk import ShrunkCalibration
 from keras_calib.solvers.dense_network import mean_and_deviation
@@ -26,15 +25,15 @@ class DenseStack(ShrunkCalibration):
         for name, value in start.items():
             self._add(name, value)
 
-    def _network_output(self, scores):
+    def _network_output(self, scores, w, xp):
         """The network applied to scores, `(..., size)`."""
-        x = (ops.clip(scores, -LIMIT, LIMIT) - self.mean) / self.deviation
+        x = (xp.clip(scores, -LIMIT, LIMIT) - w.mean) / w.deviation
         last = len(self.hidden)
         for number in range(last + 1):
-            x = ops.matmul(x, getattr(self, f"kernel_{number}"))
-            x = x + getattr(self, f"bias_{number}")
+            x = xp.matmul(x, getattr(w, f"kernel_{number}"))
+            x = x + getattr(w, f"bias_{number}")
             if number < last:
-                x = ops.relu(x)
+                x = xp.maximum(x, 0.0)
         return x
 
 

@@ -1,19 +1,15 @@
 """Ensemble temperature scaling: a mixture of three softmaxes."""
 
-from typing import Any
-
 import keras
 import numpy as np
 from keras import ops
 
-from keras_calib._typing import Tensor
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arrays import TINY
-from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
-from keras_calib.layers._logit_ops import on_pairs
-from keras_calib.layers._temperature_scaling import solve_temperature
+from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
+from keras_calib.layers._tempered import TemperedCalibration
 from keras_calib.solvers.blocks import normalized_weights
 from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.mixture import fit_mixture
@@ -24,7 +20,7 @@ LEAST_SOFTMAX = 1e-6
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
-class EnsembleTemperatureScaling(CalibrationLayer):
+class EnsembleTemperatureScaling(TemperedCalibration):
     """Mix the tempered, the plain and the uniform distribution (ETS).
 
         q = w1 softmax(z / T) + w2 softmax(z) + w3 / num_classes
@@ -82,13 +78,12 @@ class EnsembleTemperatureScaling(CalibrationLayer):
     def degrees_of_freedom(self, num_classes: int) -> int:
         return 3
 
-    def solve(
-        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
-    ) -> tuple[dict, dict]:
-        temperature, record = solve_temperature(
-            logits, labels, weights, objective
+    def _solve(self, logits, labels, weights, objective, tempered):
+        temperature, record = tempered[0], dict(tempered[1])
+        parts, weights = _log_parts(
+            logits, labels, weights, objective, temperature
         )
-        parts, weights = _parts(logits, labels, weights, objective, temperature)
+        parts = np.exp(parts)
         mixture = fit_mixture(parts, weights, getattr(objective, "gamma", 0.0))
         softmaxes = mixture[:2].sum()
         if softmaxes < LEAST_SOFTMAX:
@@ -100,39 +95,54 @@ class EnsembleTemperatureScaling(CalibrationLayer):
         found = {"log_temperature": np.log(temperature), "mixture": mixture}
         return found, record
 
-    def call(self, logits: Tensor) -> Tensor:
-        return on_pairs(self._mix, logits)
+    def log_q_with(self, found, logits, labels, rows, formula=None):
+        # The labels alone: all classes would take three times as long.
+        self._check_finite(found)
+        temperature = np.exp(found["log_temperature"])
+        log_p, _ = _log_parts(
+            logits[rows],
+            labels[rows],
+            None,
+            NegativeLogLikelihoodObjective(),
+            temperature,
+        )
+        w1, w2, w3 = found["mixture"]
+        mixed = np.logaddexp(
+            log_p[:, 0] + np.log(max(w1, TINY)),
+            log_p[:, 1] + np.log(max(w2, TINY)),
+        )
+        return np.logaddexp(mixed, log_p[:, 2] + np.log(w3)) if w3 else mixed
 
-    def _mix(self, logits):
-        log_w = ops.log(ops.maximum(self.mixture, TINY))
-        tempered = logits / ops.exp(self.log_temperature)
+    def _map(self, logits, w, xp):
+        log_w = xp.log(xp.maximum(w.mixture, TINY))
+        tempered = logits / xp.exp(w.log_temperature)
         uniform = log_w[2] - np.log(logits.shape[-1])
-        mixed = ops.logaddexp(
-            log_w[0] + log_softmax(tempered), log_w[1] + log_softmax(logits)
+        mixed = xp.logaddexp(
+            log_w[0] + log_softmax(tempered, xp),
+            log_w[1] + log_softmax(logits, xp),
         )
         # With weight 0, not even the floor of its logarithm is added.
-        mixed = ops.where(
-            self.mixture[2] > 0, ops.logaddexp(mixed, uniform), mixed
-        )
-        return keep_prediction(logits, mixed)
+        mixed = xp.where(w.mixture[2] > 0, xp.logaddexp(mixed, uniform), mixed)
+        return keep_prediction(logits, mixed, xp)
 
 
-def _parts(logits, labels, weights, objective, temperature):
-    """Probabilities of the labels in each part, `(rows, 3)`, and row weights.
+def _log_parts(logits, labels, weights, objective, temperature):
+    """Log-probabilities of labels in each part, `(rows, 3)`, and row weights.
 
     With smoothed labels, every class of a sample has a row.
     """
     n, num_classes = logits.shape
     weights = normalized_weights(weights, n)
     smoothing = objective.smoothing
-    parts = np.full((n, num_classes if smoothing else 1, 3), 1 / num_classes)
+    size = num_classes if smoothing else 1
+    parts = np.full((n, size, 3), -np.log(num_classes))
     for rows in row_blocks(n, num_classes):
         z, y = np.asarray(logits[rows], "float64"), labels[rows, None]
         for column, scale in enumerate((1 / temperature, 1.0)):
-            p = np.exp(arrays.log_softmax(z * scale))
+            log_p = arrays.log_softmax(z * scale)
             if not smoothing:
-                p = np.take_along_axis(p, y, axis=1)
-            parts[rows, :, column] = p
+                log_p = np.take_along_axis(log_p, y, axis=1)
+            parts[rows, :, column] = log_p
     if smoothing:
         targets = np.full((n, num_classes), smoothing / num_classes)
         targets[np.arange(n), labels] += 1 - smoothing

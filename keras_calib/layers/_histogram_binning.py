@@ -4,12 +4,9 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_calib._typing import Tensor
-from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._logit_ops import log_softmax
-from keras_calib.layers._logit_ops import on_pairs
 from keras_calib.layers._logit_ops import probabilities
 from keras_calib.layers._logit_ops import probabilities_seen
 from keras_calib.layers._piecewise_linear import UNUSED
@@ -18,12 +15,13 @@ from keras_calib.layers._piecewise_linear import table_size
 from keras_calib.layers._piecewise_linear import take_rows
 from keras_calib.layers._shrunk import check_shrinkage
 from keras_calib.layers._temperature_scaling import solve_temperature
+from keras_calib.layers._tempered import TemperedCalibration
 from keras_calib.solvers.gamma_bins import average_factors
 from keras_calib.solvers.isotonic import without_certainty
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
-class HistogramBinning(CalibrationLayer):
+class HistogramBinning(TemperedCalibration):
     """Correct each probability by how often its class occurs in its bin.
 
     By default, probabilities after temperature scaling are multiplied by a
@@ -125,8 +123,14 @@ class HistogramBinning(CalibrationLayer):
     def solve(
         self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
     ) -> tuple[dict, dict]:
+        data, tempered = (logits, labels, weights, objective), None
         if self.shrinkage is not None:
-            return self._solve_factors(logits, labels, weights, objective)
+            tempered = solve_temperature(*data)
+        return self._solve(*data, tempered)
+
+    def _solve(self, logits, labels, weights, objective, tempered):
+        if self.shrinkage is not None:
+            return self._solve_factors(logits, labels, weights, tempered)
         p = probabilities_seen(logits)
         num_classes, size = p.shape[1], table_size(self.num_bins)
         edges = np.full((num_classes, size), UNUSED, "float32")
@@ -154,10 +158,8 @@ class HistogramBinning(CalibrationLayer):
             "num_absent_classes": int(num_classes - binned.sum()),
         }
 
-    def _solve_factors(self, logits, labels, weights, objective):
-        temperature, known = solve_temperature(
-            logits, labels, weights, objective
-        )
+    def _solve_factors(self, logits, labels, weights, tempered):
+        temperature, known = tempered
         # As the layer computes, in float32.
         temperature = np.float32(temperature)
         p = probabilities_seen(np.asarray(logits, "float32") / temperature)
@@ -189,25 +191,25 @@ class HistogramBinning(CalibrationLayer):
             "nll_after": known["nll_after"],
         }
 
-    def call(self, logits: Tensor) -> Tensor:
+    def _map(self, logits, w, xp):
         if self.shrinkage is not None:
-            return on_pairs(self._multiply, logits)
-        return on_pairs(self._replace, logits)
+            return self._multiply(logits, w, xp)
+        return self._replace(logits, w, xp)
 
-    def _multiply(self, logits):
-        log_p = log_softmax(logits / self.temperature)
-        p = probabilities(logits / self.temperature)
-        bin_index = count_below(self.edges, p)
-        return log_softmax(log_p + take_rows(self.log_factors, bin_index))
+    def _multiply(self, logits, w, xp):
+        log_p = log_softmax(logits / w.temperature, xp)
+        p = probabilities(logits / w.temperature, xp)
+        bin_index = count_below(w.edges, p, xp)
+        return log_softmax(log_p + take_rows(w.log_factors, bin_index, xp), xp)
 
-    def _replace(self, logits):
-        log_p = log_softmax(logits)
-        bin_index = count_below(self.edges, probabilities(logits))
-        q = take_rows(self.values, bin_index)
-        log_q = ops.log(ops.where(q > 0, q, 1.0))
+    def _replace(self, logits, w, xp):
+        log_p = log_softmax(logits, xp)
+        bin_index = count_below(w.edges, probabilities(logits, xp), xp)
+        q = take_rows(w.values, bin_index, xp)
+        log_q = xp.log(xp.where(q > 0, q, 1.0))
         # NaN is in no bin and stays NaN.
-        replaced = ops.logical_and(self.binned > 0, log_p <= 0)
-        return log_softmax(ops.where(replaced, log_q, log_p))
+        replaced = xp.logical_and(w.binned > 0, log_p <= 0)
+        return log_softmax(xp.where(replaced, log_q, log_p), xp)
 
 
 def histogram(scores, events, weights, num_bins, equal_mass=False):

@@ -212,42 +212,43 @@ class IntraOrderPreserving(DenseStack):
         value = found.value - ridge @ theta**2 / 2
         return {**statistics, **network_weights(network, theta)}, {}, value
 
-    def _transform(self, logits):
+    def _transform(self, logits, w, xp):
         family = {
             "diagonal": self._diagonal,
             "order_invariant": self._order_invariant,
         }
-        return keep_prediction(logits, family[self.family](logits))
+        return keep_prediction(logits, family[self.family](logits, w, xp), xp)
 
-    def _diagonal(self, logits):
+    def _diagonal(self, logits, w, xp):
         """`f(t) = f(e_m) + s_m (t - e_m)` of `t = log p`, with `f(0) = 0`.
 
         `e_m` is the right end of the segment of t, `s_m` its slope.
         """
-        log_p = log_softmax(logits)
+        log_p = log_softmax(logits, xp)
         # Height of the function at the right end of each segment.
-        ends = ops.concatenate([self.knots, ops.zeros((1, 1))], axis=1)
-        rises = self.slopes[:, 1:] * (ends[:, 1:] - ends[:, :-1])
-        heights = ops.flip(ops.cumsum(ops.flip(rises, axis=1), axis=1), axis=1)
-        heights = ops.concatenate([-heights, ops.zeros((1, 1))], axis=1)
-        segment = count_below(self.knots, log_p)
-        slope = take_rows(self.slopes, segment)
-        return take_rows(heights, segment) + slope * (
-            log_p - take_rows(ends, segment)
+        zero = xp.zeros((1, 1), "float32")
+        ends = xp.concatenate([w.knots, zero], axis=1)
+        rises = w.slopes[:, 1:] * (ends[:, 1:] - ends[:, :-1])
+        heights = xp.flip(xp.cumsum(xp.flip(rises, axis=1), axis=1), axis=1)
+        heights = xp.concatenate([-heights, zero], axis=1)
+        segment = count_below(w.knots, log_p, xp)
+        slope = take_rows(w.slopes, segment, xp)
+        return take_rows(heights, segment, xp) + slope * (
+            log_p - take_rows(ends, segment, xp)
         )
 
-    def _order_invariant(self, logits):
-        log_p = log_softmax(logits)
-        order = ops.argsort(-log_p, axis=-1)
-        sorted_log_p = ops.take_along_axis(log_p, order, axis=-1)
+    def _order_invariant(self, logits, w, xp):
+        log_p = log_softmax(logits, xp)
+        order = xp.argsort(-log_p, axis=-1)
+        sorted_log_p = xp.take_along_axis(log_p, order, axis=-1)
         stretched = order_preserving(
-            sorted_log_p, self._network_output(sorted_log_p)
+            sorted_log_p, self._network_output(sorted_log_p, w, xp), xp
         )
-        back = ops.argsort(order, axis=-1)
-        return ops.take_along_axis(stretched, back, axis=-1)
+        back = xp.argsort(order, axis=-1)
+        return xp.take_along_axis(stretched, back, axis=-1)
 
 
-def order_preserving(scores, stretch):
+def order_preserving(scores, stretch, xp=ops):
     """Stretch the gaps between sorted scores by `softplus(stretch)`.
 
     The largest score becomes 0; equal scores stay equal.
@@ -257,8 +258,10 @@ def order_preserving(scores, stretch):
         stretch: `(..., num_classes)`; the second entry is for the gap above
             the smallest score, the last for the gap below the largest. The
             first is not used.
+        xp: `keras.ops` for tensors, `numpy` for arrays.
     """
     gaps = scores[..., :-1] - scores[..., 1:]
-    stretch = ops.flip(stretch[..., 1:], axis=-1)
-    falls = ops.cumsum(gaps * ops.softplus(stretch), axis=-1)
-    return ops.concatenate([ops.zeros_like(scores[..., :1]), -falls], axis=-1)
+    # log(1 + exp(x)), as NumPy has it, too.
+    stretch = xp.logaddexp(xp.flip(stretch[..., 1:], axis=-1), 0.0)
+    falls = xp.cumsum(gaps * stretch, axis=-1)
+    return xp.concatenate([xp.zeros_like(scores[..., :1]), -falls], axis=-1)

@@ -4,7 +4,6 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_calib.inputs.arrays import TINY
 from keras_calib.layers._logit_ops import keep_prediction
@@ -130,10 +129,10 @@ class IsotonicCalibration(ShrunkCalibration):
         knots = np.stack([blocks.first, blocks.last], axis=1).reshape(-1)
         return *padded(knots, np.repeat(level, 2), size), len(level)
 
-    def _transform(self, logits):
-        p = probabilities(logits)
-        q = interpolate(self.knots, self.heights, p)
-        log_q = log_softmax(ops.log(ops.maximum(q, TINY)))
+    def _transform(self, logits, w, xp):
+        p = probabilities(logits, xp)
+        q = interpolate(w.knots, w.heights, p, xp)
+        log_q = log_softmax(xp.log(xp.maximum(q, TINY)), xp)
         if self.per_class:
             return log_q
-        return keep_prediction(logits, log_q)
+        return keep_prediction(logits, log_q, xp)

@@ -1,4 +1,7 @@
-"""Operations on logits that several calibration layers use."""
+"""Operations on logits that several calibration layers use.
+
+`xp` is `keras.ops` for tensors, `numpy` for arrays.
+"""
 
 import numpy as np
 from keras import ops
@@ -25,20 +28,22 @@ def on_pairs(call, logits):
     return pair[..., 1:] - pair[..., :1]
 
 
-def log_softmax(logits):
+def log_softmax(logits, xp=ops):
     """`log softmax`, finite for any finite logits and for minus infinity."""
-    logits = logits - ops.max(logits, axis=-1, keepdims=True)
-    logits = ops.maximum(logits, LOWEST)
-    return logits - ops.log(ops.sum(ops.exp(logits), axis=-1, keepdims=True))
+    logits = logits - xp.max(logits, axis=-1, keepdims=True)
+    logits = xp.maximum(logits, LOWEST)
+    return logits - xp.log(xp.sum(xp.exp(logits), axis=-1, keepdims=True))
 
 
-def probabilities(logits):
+def probabilities(logits, xp=ops):
     """`softmax`; probabilities below the smallest normal float32 are 0.
 
     Some devices flush such numbers to 0, others do not.
     """
-    p = ops.exp(log_softmax(logits))
-    return ops.where(p < TINY, 0.0, p)
+    if xp is np:
+        return probabilities_seen(logits)
+    p = xp.exp(log_softmax(logits))
+    return xp.where(p < TINY, 0.0, p)
 
 
 def probabilities_seen(logits):
@@ -62,18 +67,18 @@ def probabilities_seen(logits):
     return np.where(p < np.float32(TINY), np.float32(0), p)
 
 
-def keep_prediction(logits, calibrated):
+def keep_prediction(logits, calibrated, xp=ops):
     """Raise the score of the predicted class above all others.
 
     Rounding can map two different scores to the same number. Classes that tie
     for the prediction before, tie after.
     """
-    chosen = logits >= ops.max(logits, axis=-1, keepdims=True)
-    others = ops.max(
-        ops.where(chosen, LOWEST, calibrated), axis=-1, keepdims=True
+    chosen = logits >= xp.max(logits, axis=-1, keepdims=True)
+    others = xp.max(
+        xp.where(chosen, LOWEST, calibrated), axis=-1, keepdims=True
     )
-    largest = ops.max(
-        ops.where(chosen, calibrated, LOWEST), axis=-1, keepdims=True
+    largest = xp.max(
+        xp.where(chosen, calibrated, LOWEST), axis=-1, keepdims=True
     )
-    above = others + STEP * ops.maximum(ops.abs(others), 1e-6)
-    return ops.where(chosen, ops.maximum(largest, above), calibrated)
+    above = others + STEP * xp.maximum(xp.abs(others), 1e-6)
+    return xp.where(chosen, xp.maximum(largest, above), calibrated)

@@ -210,8 +210,16 @@ class ParameterizedTemperatureScaling(DenseStack):
         if self.normalize_logits is not None:
             scores = log_softmax(scores)
         largest, _ = ops.top_k(scores, self.mean.shape[0], sorted=True)
-        return ops.softplus(self._network_output(largest)) + LEAST
+        return self._temperatures(largest, self, ops)
 
-    def _transform(self, logits):
-        temperature = self.temperatures(logits)
-        return keep_prediction(logits, logits / temperature)
+    def _temperatures(self, largest, w, xp):
+        # log(1 + exp(x)), as NumPy has it, too.
+        return xp.logaddexp(self._network_output(largest, w, xp), 0.0) + LEAST
+
+    def _transform(self, logits, w, xp):
+        if xp is np:
+            largest = self._largest(logits).astype("float32")
+            temperature = self._temperatures(largest, w, xp)
+        else:
+            temperature = self.temperatures(logits)
+        return keep_prediction(logits, logits / temperature, xp)

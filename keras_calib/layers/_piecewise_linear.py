@@ -7,53 +7,57 @@ from keras import ops
 UNUSED = 2.0
 
 
-def count_below(knots, values):
+def count_below(knots, values, xp=ops):
     """How many knots of each value's row lie strictly below it.
 
     Args:
         knots: ascending, `(rows, 2**m - 1)`; `rows` is 1, or one for each
             entry of the last axis of `values`.
         values: `(..., rows)`, or `(..., anything)` for one row.
+        xp: `keras.ops` or `numpy`.
 
     Returns:
-        int32, the shape of `values`.
+        int32 (NumPy: int64), the shape of `values`.
     """
     rows, size = knots.shape
-    flat = ops.reshape(knots, (-1,))
-    offset = ops.cast(np.arange(rows) * size, "int32")
-    count = ops.zeros_like(values, dtype="int32")
+    if xp is np and rows == 1:
+        return np.searchsorted(knots[0], values)
+    flat = xp.reshape(knots, (-1,))
+    offset = xp.array(np.arange(rows) * size, "int32")
+    count = xp.zeros_like(values, dtype="int32")
     step = (size + 1) // 2
     while step:
-        below = ops.take(flat, offset + count + (step - 1)) < values
-        count = ops.where(below, count + step, count)
+        below = xp.take(flat, offset + count + (step - 1)) < values
+        count = xp.where(below, count + step, count)
         step //= 2
     return count
 
 
-def take_rows(table, index):
+def take_rows(table, index, xp=ops):
     """`table[row, index[..., row]]`; one row of the table serves all."""
     rows, size = table.shape
-    offset = ops.cast(np.arange(rows) * size, "int32")
-    return ops.take(ops.reshape(table, (-1,)), offset + index)
+    offset = xp.array(np.arange(rows) * size, "int32")
+    return xp.take(xp.reshape(table, (-1,)), offset + index)
 
 
-def interpolate(knots, heights, values):
+def interpolate(knots, heights, values, xp=ops):
     """Straight lines between `(knots, heights)`, constant outside.
 
     Args:
         knots: ascending, `(rows, 2**m - 1)`; see `count_below`.
         heights: the shape of `knots`.
         values: `(..., rows)`.
+        xp: `keras.ops` or `numpy`.
     """
-    upper = count_below(knots, values)
-    lower = ops.maximum(upper - 1, 0)
-    upper = ops.minimum(upper, knots.shape[1] - 1)
-    x0, x1 = take_rows(knots, lower), take_rows(knots, upper)
-    y0, y1 = take_rows(heights, lower), take_rows(heights, upper)
+    upper = count_below(knots, values, xp)
+    lower = xp.maximum(upper - 1, 0)
+    upper = xp.minimum(upper, knots.shape[1] - 1)
+    x0, x1 = take_rows(knots, lower, xp), take_rows(knots, upper, xp)
+    y0, y1 = take_rows(heights, lower, xp), take_rows(heights, upper, xp)
     width = x1 - x0
-    part = (values - x0) / ops.where(width > 0, width, 1.0)
+    part = (values - x0) / xp.where(width > 0, width, 1.0)
     # `values` enters the result, so that NaN stays NaN.
-    return y0 + (y1 - y0) * ops.clip(part, 0.0, 1.0)
+    return y0 + (y1 - y0) * xp.clip(part, 0.0, 1.0)
 
 
 def table_size(count):

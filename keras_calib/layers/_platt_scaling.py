@@ -75,5 +75,5 @@ class PlattScaling(BinaryMap):
     def features(self, log_odds: np.ndarray) -> np.ndarray:
         return np.stack([log_odds, np.ones_like(log_odds)], axis=1)
 
-    def transform(self, log_odds: Tensor) -> Tensor:
-        return self.slope * log_odds + self.intercept
+    def transform(self, log_odds: Tensor, w: Any, xp: Any) -> Tensor:
+        return w.slope * log_odds + w.intercept

@@ -1,10 +1,10 @@
 """Quadratic scaling: a parabola of the log-odds of two classes."""
 
 import warnings
+from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arrays import LOWEST
@@ -61,15 +61,13 @@ class QuadraticScaling(BinaryMap):
         x = np.clip(log_odds, *ends) / scale
         return np.stack([log_odds, np.ones_like(x), x**2], axis=1)
 
-    def transform(self, log_odds: Tensor) -> Tensor:
-        # JAX's compiled `clip` takes no variables.
-        low, high = map(ops.convert_to_tensor, (self.lowest, self.highest))
-        inside = ops.clip(log_odds, low, high)
-        x, beyond = inside / self.scale, (log_odds - inside) / self.scale
+    def transform(self, log_odds: Tensor, w: Any, xp: Any) -> Tensor:
+        inside = xp.minimum(xp.maximum(log_odds, w.lowest), w.highest)
+        x, beyond = inside / w.scale, (log_odds - inside) / w.scale
         # A class that is ruled out stays so, whichever way the tangent falls.
-        beyond = ops.where(ops.abs(log_odds) < RULED_OUT, beyond, 0.0)
-        bend = self.scaled_curvature * (x**2 + 2 * x * beyond)
-        return self.intercept + self.slope * log_odds + bend
+        beyond = xp.where(xp.abs(log_odds) < RULED_OUT, beyond, 0.0)
+        bend = w.scaled_curvature * (x**2 + 2 * x * beyond)
+        return w.intercept + w.slope * log_odds + bend
 
     def _solve(self, logits, labels, weights, objective, tempered):
         found, record = super()._solve(

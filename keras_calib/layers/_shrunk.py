@@ -9,22 +9,21 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
-from keras_calib.inputs import arrays
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.calibration_rows import CalibrationRows
-from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
-from keras_calib.layers._logit_ops import on_pairs
 from keras_calib.layers._temperature_scaling import solve_temperature
-from keras_calib.solvers.blocks import row_blocks
+from keras_calib.layers._tempered import TemperedCalibration
+from keras_calib.layers._tempered import tempered_log_q
 from keras_calib.solvers.shrinkage import NUM_FOLDS
 from keras_calib.solvers.shrinkage import fold_of_rows
 from keras_calib.solvers.shrinkage import log_mixture
 from keras_calib.solvers.shrinkage import mixture_weight
+from keras_calib.solvers.shrinkage import ratio_by_fold
 
 
-class ShrunkCalibration(CalibrationLayer):
+class ShrunkCalibration(TemperedCalibration):
     """Base of maps `f` that few samples leave near temperature scaling.
 
         q = (1 - c) softmax(z / T) + c softmax(f(z))
@@ -35,8 +34,8 @@ class ShrunkCalibration(CalibrationLayer):
     the map cannot be fitted to four of the folds, `c` is 0.
 
     A subclass creates its variables, at the identity (`_add_weights`), has the
-    map of two or more logits (`_transform`) and its fit (`_solve`, whose
-    `tempered` is what `solve_temperature` returned).
+    map of two or more logits (`_transform`, with the arguments of `_map`) and
+    its fit (`_solve`; both are those of the map alone).
 
     Args:
         shrinkage: `"auto"`, or `None` for the map alone, `softmax(f(z))`.
@@ -47,9 +46,6 @@ class ShrunkCalibration(CalibrationLayer):
     # Whether `_solve` starts from temperature scaling; it is given `None` as
     # `tempered` where neither this nor the mixture needs it.
     _starts_tempered = False
-    # What `solve_temperature` returned for the data of the next `solve`, if
-    # it has been called; it can take most of the time.
-    _tempered: tuple[float, dict] | None = None
     # What the folds of the last fit showed; `None` where there were none.
     folds = None
     # Ids of groups that folds keep together, while a fit runs.
@@ -71,38 +67,43 @@ class ShrunkCalibration(CalibrationLayer):
             self._add("mixture", 0.0, trainable=False)
         self.built = True
 
-    def call(self, logits: Tensor) -> Tensor:
-        transform = self._transform if self.shrinkage is None else self._mixed
-        return on_pairs(transform, logits)
+    @property
+    def has_folds(self):
+        return self.shrinkage is not None
 
-    def _mixed(self, logits):
+    def _transform(self, logits, w, xp):
+        raise NotImplementedError
+
+    def _map(self, logits, w, xp):
+        formula = self._transform if self.shrinkage is None else self._mixed
+        return formula(logits, w, xp)
+
+    def _mixed(self, logits, w, xp):
         """`log((1 - c) softmax(z / T) + c softmax(f(z)))`."""
-        c = ops.convert_to_tensor(self.mixture)
-        rich = log_softmax(self._transform(logits)) + ops.where(
-            c > 0, ops.log(ops.where(c > 0, c, 1.0)), LOWEST
+        c = ops.convert_to_tensor(w.mixture) if xp is ops else w.mixture
+        rich = log_softmax(self._transform(logits, w, xp), xp) + xp.where(
+            c > 0, xp.log(xp.where(c > 0, c, 1.0)), LOWEST
         )
-        plain = log_softmax(logits / self.temperature) + ops.log1p(-c)
-        log_q = ops.logaddexp(plain, rich)
+        plain = log_softmax(logits / w.temperature, xp) + xp.log1p(-c)
+        log_q = xp.logaddexp(plain, rich)
         if self.preserves_accuracy:
-            return keep_prediction(logits, log_q)
+            return keep_prediction(logits, log_q, xp)
         return log_q
 
     def solve(
         self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
     ) -> tuple[dict, dict]:
         data = logits, labels, weights
-        tempered = self._tempered
-        if tempered is None and (
-            self.shrinkage is not None or self._starts_tempered
-        ):
+        tempered: Any = None
+        if self.shrinkage is not None or self._starts_tempered:
             tempered = solve_temperature(*data, objective)
-        if tempered is None or self.shrinkage is None:
+        if self.shrinkage is None:
             return self._solve(*data, objective, tempered)
         with warnings.catch_warnings():
             # A fold does not concern the user.
             warnings.simplefilter("ignore")
             found, record = self._solve(*data, objective, tempered)
-            folds, reason = self._out_of_fold(*data, objective)
+            folds, reason = self._out_of_fold(*data, objective, tempered[0])
         temperature, known = tempered
         c, self.folds = 0.0, folds
         if folds is not None:
@@ -114,24 +115,20 @@ class ShrunkCalibration(CalibrationLayer):
             "stop_reason": known["stop_reason"] or reason,
         }
         if objective.is_plain_nll:
-            twin = self._twin()
-            twin._assign(found, logits.shape[1])
             rows = np.arange(len(labels))
             log_q = log_mixture(
                 tempered_log_q(*data[:2], rows, temperature),
-                twin.log_q_of_labels(*data[:2], rows),
+                self.log_q_with(found, *data[:2], rows, self._transform),
                 c,
             )
             record["nll_before"] = known["nll_before"]
             record["nll_after"] = -float(np.average(log_q, weights=weights))
         return {**found, "temperature": temperature, "mixture": c}, record
 
-    def _twin(self):
-        """The map alone, because this layer stays until the fit ends."""
-        return type(self).from_config({**self.get_config(), "shrinkage": None})
-
-    def _out_of_fold(self, logits, labels, weights, objective):
+    def _out_of_fold(self, logits, labels, weights, objective, temperature):
         """Fit temperature scaling and the map without each fold.
+
+        These fits start from the temperature of all rows.
 
         Returns:
             folds: `Folds`, or `None`.
@@ -142,18 +139,19 @@ class ShrunkCalibration(CalibrationLayer):
         if num_folds < (NUM_FOLDS if self._groups is None else 2):
             return None, "too few samples"
         plain, rich = np.empty((2, len(labels)))
-        twin = self._twin()
         try:
             for number in range(num_folds):
                 rows, part = np.flatnonzero(fold == number), fold != number
                 share = weights[part]
-                share = share * (len(np.unique(sample[part])) / share.sum())
+                count = np.count_nonzero(np.bincount(sample[part]))
+                share = share * (count / share.sum())
                 data = logits[part], labels[part], share, objective
-                twin._tempered = solve_temperature(*data)
-                twin._assign(twin.solve(*data)[0], logits.shape[1])
-                rich[rows] = twin.log_q_of_labels(logits, labels, rows)
-                temperature, _ = twin._tempered
-                plain[rows] = tempered_log_q(logits, labels, rows, temperature)
+                tempered = solve_temperature(*data, start=temperature)
+                found, _ = self._solve(*data, tempered)
+                rich[rows] = self.log_q_with(
+                    found, logits, labels, rows, self._transform
+                )
+                plain[rows] = tempered_log_q(logits, labels, rows, tempered[0])
         except (ArithmeticError, ValueError, np.linalg.LinAlgError):
             return None, "too few samples"
         return Folds(fold, plain, rich), None
@@ -181,27 +179,21 @@ class Folds:
     rich: np.ndarray
 
     def mixture_weight(self, weights, caution):
-        return mixture_weight(self.plain, self.rich, weights, caution)
+        return mixture_weight(self._ratios(weights).sum(axis=0), caution)
+
+    def _ratios(self, weights):
+        return ratio_by_fold(self.plain, self.rich, weights, self.fold)
 
     def mixed(self, weights, caution):
         """Of the mixture, whose weight each time comes from other folds."""
         log_q = np.empty(len(self.fold))
-        for number in range(self.fold.max() + 1):
-            rest, rows = self.fold != number, self.fold == number
-            c = mixture_weight(
-                self.plain[rest], self.rich[rest], weights[rest], caution
-            )
+        ratios = self._ratios(weights)
+        for number in range(len(ratios)):
+            rows = self.fold == number
+            others = np.delete(ratios, number, axis=0).sum(axis=0)
+            c = mixture_weight(others, caution)
             log_q[rows] = log_mixture(self.plain[rows], self.rich[rows], c)
         return log_q
-
-
-def tempered_log_q(logits, labels, rows, temperature):
-    """Log-probabilities of the labels of some rows by temperature scaling."""
-    log_p = np.empty(len(rows))
-    for block in row_blocks(len(rows), logits.shape[1]):
-        z, y = logits[rows[block]] / temperature, labels[rows[block]]
-        log_p[block] = arrays.log_softmax(z, "float64")[np.arange(len(y)), y]
-    return log_p
 
 
 def check_shrinkage(shrinkage):

@@ -4,7 +4,6 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import TINY
@@ -132,20 +131,20 @@ class SplineCalibration(ShrunkCalibration):
         }
         return found, {"num_knots": self.num_knots, "margin": margin}
 
-    def _transform(self, logits):
-        index = ops.argmax(logits, axis=-1)
-        predicted = ops.one_hot(index, logits.shape[-1], dtype="bool")
-        p = probabilities(logits)
-        confidence = ops.max(p, axis=-1, keepdims=True)
+    def _transform(self, logits, w, xp):
+        index = xp.expand_dims(xp.argmax(logits, axis=-1), -1)
+        predicted = xp.equal(index, xp.arange(logits.shape[-1]))
+        p = probabilities(logits, xp)
+        confidence = xp.max(p, axis=-1, keepdims=True)
         # 1 - confidence would lose all digits near 1.
-        rest = ops.sum(ops.where(predicted, 0.0, p), axis=-1, keepdims=True)
-        added = interpolate(self.points, self.corrections, confidence)
-        rest = ops.maximum(rest - added, self.margin)
-        rest = ops.minimum(rest, 1 - self.margin)
-        others = log_softmax(ops.where(predicted, LOWEST, logits))
-        log_q = ops.where(
+        rest = xp.sum(xp.where(predicted, 0.0, p), axis=-1, keepdims=True)
+        added = interpolate(w.points, w.corrections, confidence, xp)
+        rest = xp.maximum(rest - added, w.margin)
+        rest = xp.minimum(rest, 1 - w.margin)
+        others = log_softmax(xp.where(predicted, LOWEST, logits), xp)
+        log_q = xp.where(
             predicted,
-            ops.log1p(-rest),
-            others + ops.log(ops.maximum(rest, TINY)),
+            xp.log1p(-rest),
+            others + xp.log(xp.maximum(rest, TINY)),
         )
-        return keep_prediction(logits, log_softmax(log_q))
+        return keep_prediction(logits, log_softmax(log_q, xp), xp)

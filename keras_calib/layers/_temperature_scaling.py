@@ -218,9 +218,11 @@ class TemperatureScaling(CalibrationLayer):
         }
 
 
-def solve_temperature(logits, labels, weights, objective):
+def solve_temperature(logits, labels, weights, objective, start=None):
     """`best_temperature`, with a warning where it stops at a bound."""
-    temperature, record = best_temperature(logits, labels, weights, objective)
+    temperature, record = best_temperature(
+        logits, labels, weights, objective, start
+    )
     reason = record["stop_reason"]
     if reason is not None:
         text = REASONS[reason]

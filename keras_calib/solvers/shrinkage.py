@@ -22,26 +22,45 @@ CELLS = 50
 LARGEST_RATIO = 700.0
 
 
-def mixture_weight(plain, rich, weights, caution):
-    """The posterior mean of the mixture weight `c`.
+EDGES = np.linspace(0.0, 1.0, CELLS + 1)
+CENTERS = (EDGES[1:] + EDGES[:-1]) / 2
+
+
+def ratio_by_fold(plain, rich, weights, fold):
+    """Log-likelihood of mixtures, minus that of temperature scaling.
+
+        sum_n w_n log(1 - c + c exp(rich_n - plain_n)),    n in the fold
 
     Args:
         plain: log-probabilities of the labels by temperature scaling, `(n,)`.
         rich: the same by the map.
         weights: `(n,)`, with the number of samples as their sum.
+        fold: int, `(n,)`.
+
+    Returns:
+        float64, `(number of folds, CELLS)`, for `c` in the center of each cell.
+    """
+    ratio = np.clip(rich - plain, -LARGEST_RATIO, LARGEST_RATIO)
+    gain = np.expm1(ratio)
+    curves = [np.bincount(fold, weights * np.log1p(c * gain)) for c in CENTERS]
+    return np.stack(curves, axis=1)
+
+
+def mixture_weight(curve, caution):
+    """The posterior mean of the mixture weight `c`.
+
+    Args:
+        curve: log-likelihood in each cell of `c`, `(CELLS,)`: the sum of
+            `ratio_by_fold` over folds.
         caution: float >= 1, the second parameter of the prior Beta(1, .).
 
     Returns:
         float in `[0, 1]`.
     """
-    edges = np.linspace(0.0, 1.0, CELLS + 1)
-    centers = (edges[1:] + edges[:-1]) / 2
-    prior = -np.diff((1 - edges) ** caution) * (1 - PLAIN)
-    ratio = np.clip(rich - plain, -LARGEST_RATIO, LARGEST_RATIO)
-    curve = [weights @ log_mixture(0.0, ratio, c) for c in centers]
+    prior = -np.diff((1 - EDGES) ** caution) * (1 - PLAIN)
     posterior = np.append(np.log(PLAIN), np.log(prior) + curve)
     posterior = np.exp(posterior - posterior.max())
-    return float(posterior[1:] @ centers / posterior.sum())
+    return float(posterior[1:] @ CENTERS / posterior.sum())
 
 
 def log_mixture(plain, rich, c):

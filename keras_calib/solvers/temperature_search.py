@@ -26,7 +26,7 @@ CONFIDENCE_RANGE, FULL_RANGE = (0.1, 10.0), (0.01, 100.0)
 RANGES = {True: CONFIDENCE_RANGE, False: FULL_RANGE}
 
 
-def best_temperature(logits, labels, weights, objective):
+def best_temperature(logits, labels, weights, objective, start=None):
     """The temperature that minimizes any objective.
 
     Newton's method for a cross-entropy, otherwise a search.
@@ -36,6 +36,8 @@ def best_temperature(logits, labels, weights, objective):
         labels: int class ids, `(n,)`.
         weights: sample weights, `(n,)`.
         objective: `Objective`.
+        start: `None`, or a temperature near that of the least cross-entropy;
+            other objectives do without it.
 
     Returns:
         temperature: float.
@@ -52,7 +54,7 @@ def best_temperature(logits, labels, weights, objective):
             "objective_value": value,
             "stop_reason": "limit" if ends_at(temperature, objective) else None,
         }
-    found = fit_temperature(logits, labels, weights, objective.smoothing)
+    found = fit_temperature(logits, labels, weights, objective.smoothing, start)
     record = dataclasses.asdict(found)
     if objective.smoothing:
         # The minimum is not an NLL.

@@ -168,8 +168,8 @@ def test_a_map_that_fails_in_a_fold_is_temperature_scaling():
 class Failing(layers.IsotonicCalibration):
     """A map whose fit ends in NaN, except with every sample."""
 
-    def solve(self, logits, *arguments):
-        found, record = super().solve(logits, *arguments)
+    def _solve(self, logits, *arguments):
+        found, record = super()._solve(logits, *arguments)
         if len(logits) < 100:
             found["heights"] = np.full_like(found["heights"], np.nan)
         return found, record

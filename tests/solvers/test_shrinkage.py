@@ -1,5 +1,7 @@
 """The weight of a mixture with temperature scaling, and its folds."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,13 @@ from keras_calib.solvers.shrinkage import NUM_FOLDS
 from keras_calib.solvers.shrinkage import fold_of_rows
 from keras_calib.solvers.shrinkage import log_mixture
 from keras_calib.solvers.shrinkage import mixture_weight
+from keras_calib.solvers.shrinkage import ratio_by_fold
+
+
+def weight_of(plain, rich, weights, caution):
+    fold = np.arange(len(plain)) % NUM_FOLDS
+    curve = ratio_by_fold(plain, rich, weights, fold).sum(axis=0)
+    return mixture_weight(curve, caution)
 
 
 def likelihoods(count, gain):
@@ -28,7 +37,7 @@ def test_weight_is_the_posterior_mean(gain, caution):
     density = caution * (1 - c[:, 0]) ** (caution - 1) / 2
     mass = step * density * likelihood
     expected = (mass @ c[:, 0]) / (0.5 + mass.sum())
-    found = mixture_weight(plain, rich, weights, caution)
+    found = weight_of(plain, rich, weights, caution)
     assert found == pytest.approx(expected, abs=2e-3)
 
 
@@ -36,20 +45,32 @@ def test_weight_without_evidence_is_that_of_the_prior():
     plain, _, weights = likelihoods(80, 0.0)
     for caution in (1.0, 4.0):
         prior = 1 / (1 + caution) / 2
-        found = mixture_weight(plain, plain, weights, caution)
+        found = weight_of(plain, plain, weights, caution)
         assert found == pytest.approx(prior, abs=1e-3)
 
 
 def test_labels_that_a_map_rules_out_leave_temperature_scaling():
     plain, rich, weights = likelihoods(80, 0.1)
-    assert mixture_weight(plain, rich, weights, 1.0) > 0.3
+    assert weight_of(plain, rich, weights, 1.0) > 0.3
     rich[:10] = -1e30
-    found = mixture_weight(plain, rich, weights, 1.0)
+    found = weight_of(plain, rich, weights, 1.0)
     assert 0 < found < 0.2
     # What both rule out decides nothing.
     plain[:10] = -1e30
-    rest = mixture_weight(plain[10:], rich[10:], weights[10:], 1.0)
-    assert mixture_weight(plain, rich, weights, 1.0) == pytest.approx(rest)
+    rest = weight_of(plain[10:], rich[10:], weights[10:], 1.0)
+    assert weight_of(plain, rich, weights, 1.0) == pytest.approx(rest)
+
+
+def test_ratios_of_each_fold_by_definition():
+    plain, rich, weights = likelihoods(80, 0.5)
+    fold = np.arange(80) % 3
+    found = ratio_by_fold(plain, rich, weights, fold)
+    for number, c in itertools.product(range(3), (0, 20, 49)):
+        rows = fold == number
+        share = (c + 0.5) / 50
+        mixed = log_mixture(plain[rows], rich[rows], share)
+        expected = weights[rows] @ (mixed - plain[rows])
+        assert found[number, c] == pytest.approx(expected)
 
 
 def test_log_mixture():
