@@ -101,7 +101,7 @@ def held_out_tempered(rows, fold, start, layer=None):
                 # Warnings about one fold do not concern the user.
                 warnings.simplefilter("ignore")
                 weights, _ = layer._solve(*data, objective, tempered)
-            rich[outside] = -layer.log_q_with(weights, *rest)
+            rich[outside] = -layer._log_q_with(weights, *rest)
     return plain, rich
 
 

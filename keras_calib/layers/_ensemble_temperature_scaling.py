@@ -95,7 +95,7 @@ class EnsembleTemperatureScaling(TemperedCalibration):
         found = {"log_temperature": np.log(temperature), "mixture": mixture}
         return found, record
 
-    def log_q_with(self, found, logits, labels, rows, formula=None):
+    def _log_q_with(self, found, logits, labels, rows, formula=None):
         # The labels alone: all classes would take three times as long.
         self._check_finite(found)
         temperature = np.exp(found["log_temperature"])

@@ -118,7 +118,7 @@ class ShrunkCalibration(TemperedCalibration):
             rows = np.arange(len(labels))
             log_q = log_mixture(
                 tempered_log_q(*data[:2], rows, temperature),
-                self.log_q_with(found, *data[:2], rows, self._transform),
+                self._log_q_with(found, *data[:2], rows, self._transform),
                 c,
             )
             record["nll_before"] = known["nll_before"]
@@ -148,7 +148,7 @@ class ShrunkCalibration(TemperedCalibration):
                 data = logits[part], labels[part], share, objective
                 tempered = solve_temperature(*data, start=temperature)
                 found, _ = self._solve(*data, tempered)
-                rich[rows] = self.log_q_with(
+                rich[rows] = self._log_q_with(
                     found, logits, labels, rows, self._transform
                 )
                 plain[rows] = tempered_log_q(logits, labels, rows, tempered[0])

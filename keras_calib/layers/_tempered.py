@@ -51,7 +51,7 @@ class TemperedCalibration(CalibrationLayer):
     def call(self, logits: Tensor) -> Tensor:
         return on_pairs(lambda z: self._map(z, self, ops), logits)
 
-    def log_q_with(self, found, logits, labels, rows, formula=None):
+    def _log_q_with(self, found, logits, labels, rows, formula=None):
         """Log-probabilities of the labels of some rows, in NumPy.
 
         Args:

@@ -31,7 +31,7 @@ def test_numpy_agrees_with_the_layer(name):
     layer = MAPS[name]().adapt(logits, labels)
     rows = np.arange(0, len(labels), 3)
     np.testing.assert_allclose(
-        layer.log_q_with(weights(layer), logits, labels, rows),
+        layer._log_q_with(weights(layer), logits, labels, rows),
         log_q(layer, logits)[rows, labels[rows]],
         atol=2e-5,
     )
@@ -44,7 +44,7 @@ def test_a_weight_that_is_no_number_is_refused(name):
     found, last = weights(layer), layer.weights[-1].name
     found[last] = np.full_like(found[last], np.nan)
     with pytest.raises(ValueError, match="not a finite number"):
-        layer.log_q_with(found, logits, labels, np.arange(3))
+        layer._log_q_with(found, logits, labels, np.arange(3))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_large_and_ruled_out_logits(name):
     rows = np.arange(3)
     for labels in ([1, 2, 0], [0, 1, 2]):
         np.testing.assert_allclose(
-            layer.log_q_with(weights(layer), logits, np.array(labels), rows),
+            layer._log_q_with(weights(layer), logits, np.array(labels), rows),
             log_q(layer, logits)[rows, labels],
             rtol=1e-5,
             atol=2e-5,
