@@ -36,6 +36,10 @@ import numpy as np
 
 import keras_calib as kc
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from maps import ANY_CLASSES
+from maps import TWO_CLASSES
+
 SIZES = (50, 100, 200, 500, 1000, 2000, 5000)
 DRAWS = 5
 # (first n, most that the NLL may rise), from the largest n down.
@@ -43,23 +47,7 @@ AGAINST_TEMPERATURE = ((200, 0.002), (50, 0.01))
 AGAINST_MODEL = ((200, 0.004), (50, 0.015))
 BRIER = ((200, 0.001),)
 SHRINKING = {"regularization", "shrinkage"}
-BINARY = ("BetaCalibration", "PlattScaling")
-MAPS = (
-    "TemperatureScaling",
-    "EnsembleTemperatureScaling",
-    "BiasCorrectedTemperatureScaling",
-    "ClassTemperatureScaling",
-    "VectorScaling",
-    "MatrixScaling",
-    "DirichletScaling",
-    "IntraOrderPreserving",
-    "SplineCalibration",
-    "IsotonicCalibration",
-    "IsotonicCalibration per class",
-    "HistogramBinning",
-    "ParameterizedTemperatureScaling",
-    *BINARY,
-)
+MAPS = ("TemperatureScaling", *ANY_CLASSES, *TWO_CLASSES)
 # What `kc.calibrate` returns: temperature scaling or the model as it came; the
 # best of several maps; their mixture.
 CHOSEN = {
@@ -265,7 +253,7 @@ def work(arguments, half, num_classes):
     for n in (n for n in SIZES if n <= half):
         for draw in range(DRAWS if n < half else 1):
             for name in names:
-                if name not in BINARY or num_classes == 2:
+                if name not in TWO_CLASSES or num_classes == 2:
                     yield n, draw, name
 
 
@@ -331,7 +319,11 @@ def print_ranks(rows):
     """Duels and ranks over the cells that most contestants have."""
     cells = collections.defaultdict(dict)
     for row in rows:
-        if row["map"] != "none" and "nll" in row and row["map"] not in BINARY:
+        if (
+            row["map"] != "none"
+            and "nll" in row
+            and row["map"] not in TWO_CLASSES
+        ):
             cells[row["file"], row["n"], row["draw"]][row["map"]] = row
     names = set.intersection(*(set(cell) for cell in cells.values()))
     names = [name for name in (*MAPS, *CHOSEN, *PEERS) if name in names]

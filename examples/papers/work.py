@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import platform
+import sys
 import time
 import warnings
 
@@ -18,6 +19,9 @@ import protocols
 import training
 
 import keras_calib as kc
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from maps import ANY_CLASSES
 
 
 def settings(table, method):
@@ -302,7 +306,7 @@ def measure_maps(logits, labels):
     names = {"nll", "brier", "ece"}
     wanted = [name for name, short in SHOWN.items() if short in names]
     found = {}
-    for name in MAPS:
+    for name in (name for name in ANY_CLASSES if " " not in name):
         layer = getattr(kc.layers, name)()
         try:
             with warnings.catch_warnings():
@@ -322,22 +326,6 @@ def measure_maps(logits, labels):
             "accuracy": float(accuracy),
         }
     return found
-
-
-# Maps of any number of classes.
-MAPS = (
-    "BiasCorrectedTemperatureScaling",
-    "ClassTemperatureScaling",
-    "EnsembleTemperatureScaling",
-    "ParameterizedTemperatureScaling",
-    "VectorScaling",
-    "MatrixScaling",
-    "DirichletScaling",
-    "IntraOrderPreserving",
-    "SplineCalibration",
-    "IsotonicCalibration",
-    "HistogramBinning",
-)
 
 
 def measure(logits, labels):
