@@ -159,6 +159,66 @@ def test_three_folds_by_hand():
     assert found.held_out_nll["map"] == pytest.approx(expected, rel=1e-5)
 
 
+class OfTheUser(LAYERS.EnsembleTemperatureScaling):
+    """Computes otherwise than the map that it comes from."""
+
+    def call(self, logits):
+        return super().call(logits) / 2.0
+
+
+# Maps that start from temperature scaling, and one that only looks so.
+TEMPERED = {
+    "ensemble": LAYERS.EnsembleTemperatureScaling,
+    "of the user": OfTheUser,
+    "factors": LAYERS.HistogramBinning,
+    "histogram": PLAIN["histogram"],
+    "diagonal": lambda: LAYERS.IntraOrderPreserving(shrinkage=None),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", TEMPERED)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_map_of_three_folds_by_hand(name, weighted):
+    logits, labels = sampled(90, scale=3.0, num_classes=3)
+    weight = np.arange(1, 91) % 4 + 1.0 if weighted else None
+    layer = TEMPERED[name]().adapt(logits, labels, weight)
+    found = judge(layer, read_rows(logits, labels, weight))
+    fold = np.random.default_rng(0).permutation(np.arange(90) % 3)
+    losses = np.empty(90)
+    for number in range(3):
+        inside, outside = fold != number, fold == number
+        twin = TEMPERED[name]().adapt(
+            logits[inside],
+            labels[inside],
+            None if weight is None else weight[inside],
+        )
+        p = softmaxed(keras.ops.convert_to_numpy(twin(logits[outside])))
+        losses[outside] = -np.log(p[np.arange(len(p)), labels[outside]])
+    expected = np.average(losses, weights=weight)
+    assert found.by == "folds"
+    assert found.held_out_nll["map"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_guard_fits_without_layers(monkeypatch):
+    # They would take longer than the fits.
+    logits, labels = sampled(200, scale=2.0, num_classes=4)
+    rows = read_rows(logits, labels)
+    layer = LAYERS.EnsembleTemperatureScaling().adapt(logits, labels)
+    spline = LAYERS.SplineCalibration()
+    spline.build((None, 4))
+
+    def forbidden(*arguments, **options):
+        raise AssertionError
+
+    monkeypatch.setattr(keras.layers.Layer, "__init__", forbidden)
+    monkeypatch.setattr(keras.layers.Layer, "__call__", forbidden)
+    assert judge(layer, rows).by == "folds"
+    # Nor does the fit of a mixture need any.
+    spline.adapt(logits, labels)
+    assert judge(spline, rows).by == "folds"
+
+
 def test_evidence_judges_averages_of_ridge_fits():
     logits, labels = sampled(300, scale=2.0, num_classes=4)
     shifted = logits + np.array([2.0, 0, 0, -2.0], "float32")
