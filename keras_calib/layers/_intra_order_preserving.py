@@ -47,8 +47,8 @@ class IntraOrderPreserving(DenseStack):
         hidden: ints, widths of the network's hidden layers.
         penalty: float >= 0; draws the fit toward temperature scaling, as a
             normal prior of variance `1 / penalty` does: on the differences of
-            neighboring slopes (10 by default), or on the network's kernels
-            (300 by default).
+            neighboring slopes, or on the network's kernels and the differences
+            between its last biases, each of which stretches a gap.
         iterations: int, the maximum number of steps.
         seed: int, for the start of the network.
         shrinkage: `"auto"` for a mixture with temperature scaling, which few
@@ -95,7 +95,7 @@ class IntraOrderPreserving(DenseStack):
         family: str = "diagonal",
         num_segments: int = 16,
         hidden: tuple[int, ...] = (16, 16),
-        penalty: float | None = None,
+        penalty: float = 10.0,
         iterations: int = 100,
         seed: int = 0,
         shrinkage: str | None = "auto",
@@ -111,8 +111,6 @@ class IntraOrderPreserving(DenseStack):
                 "`num_segments` must be a power of 2, at least 2. "
                 f"Received: num_segments={num_segments}."
             )
-        if penalty is None:
-            penalty = 10.0 if family == "diagonal" else 300.0
         super().__init__(shrinkage=shrinkage, **kwargs)
         self.family = family
         self.num_segments = num_segments
@@ -176,7 +174,7 @@ class IntraOrderPreserving(DenseStack):
         self, logits, labels, weights, objective, inverse_temperature
     ):
         network = self._network(logits.shape[1])
-        ridge = self.penalty / weights.sum() * network.is_kernel
+        strength = self.penalty / weights.sum()
         log_p = arrays.log_softmax(logits, "float64")
         order = np.argsort(-log_p, axis=1, kind="stable")
         sorted_log_p = np.take_along_axis(log_p, order, axis=1)
@@ -201,15 +199,17 @@ class IntraOrderPreserving(DenseStack):
             back = np.concatenate(pieces)[:, :0:-1]
             back = -np.cumsum(back, axis=1) * gaps[:, ::-1]
             back = np.pad(back, ((0, 0), (1, 0))) * arrays.sigmoid(out)
+            part = _drawn_to_zero(network, theta)
             return (
-                value + float(ridge @ theta**2) / 2,
-                network.backward(theta, inputs, back) + ridge * theta,
+                value + strength * float(part @ part) / 2,
+                network.backward(theta, inputs, back) + strength * part,
             )
 
         start = network.start(self.seed, inverse_softplus(inverse_temperature))
         found = lbfgs(function, start, max_iterations=self.iterations)
         theta = found.parameters
-        value = found.value - ridge @ theta**2 / 2
+        part = _drawn_to_zero(network, theta)
+        value = found.value - strength * float(part @ part) / 2
         return {**statistics, **network_weights(network, theta)}, {}, value
 
     def _transform(self, logits, w, xp):
@@ -246,6 +246,17 @@ class IntraOrderPreserving(DenseStack):
         )
         back = xp.argsort(order, axis=-1)
         return xp.take_along_axis(stretched, back, axis=-1)
+
+
+def _drawn_to_zero(network, theta):
+    """What the penalty squares: kernels, and biases of gaps minus their mean.
+
+    A bias stretches one gap, and few samples tell anything of the lowest gaps.
+    """
+    part = theta * network.is_kernel
+    gaps = slice(1 - network.shapes[-1][1], None)
+    part[gaps] = theta[gaps] - theta[gaps].mean()
+    return part
 
 
 def order_preserving(scores, stretch, xp=ops):

@@ -95,6 +95,22 @@ def test_a_large_penalty_is_temperature_scaling():
     assert layer.record["nll_after"] == pytest.approx(0.692067035915, abs=1e-6)
 
 
+def test_a_large_penalty_on_the_network_is_temperature_scaling():
+    # Also on the biases: each of them stretches a gap by its own.
+    logits, labels = generated()
+    found = []
+    for penalty in (1e6, 10.0):
+        layer = kc.layers.IntraOrderPreserving(
+            family="order_invariant",
+            hidden=(4,),
+            penalty=penalty,
+            shrinkage=None,
+        ).adapt(logits, labels)
+        found.append(layer.record["nll_after"])
+    assert found[0] == pytest.approx(0.692067035915, abs=1e-5)
+    assert found[1] < found[0] - 1e-4
+
+
 @pytest.mark.parametrize("family", ["diagonal", "order_invariant"])
 def test_all_classes_keep_their_order(family):
     logits, labels = generated()
