@@ -1,8 +1,7 @@
 """`kc.calibrate`: trained model + calibration data -> calibrated model."""
 
 import dataclasses
-import math
-import time
+import functools
 from typing import Any
 
 import keras
@@ -16,6 +15,7 @@ from keras_calib.calibration._fit import Options
 from keras_calib.calibration._fit import fit
 from keras_calib.calibration._local import calibrate_locally
 from keras_calib.calibration._methods import is_local
+from keras_calib.calibration._multi_label import calibrate_labels
 from keras_calib.calibration._one_output import one_output
 from keras_calib.calibration._record import CalibrationRecord
 from keras_calib.calibration._record import PrintedRecord
@@ -24,9 +24,13 @@ from keras_calib.data.batches import Source
 from keras_calib.data.collect import collect
 from keras_calib.keras_private import flatten_layers
 from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._multi_label_scaling import MultiLabelScaling
 from keras_calib.layers._prior_correction import PriorCorrection
 from keras_calib.layers._shrunk import ShrunkCalibration
 from keras_calib.version import __version__
+
+# Layers that carry the record of `calibrate`.
+MAPS = (CalibrationLayer, MultiLabelScaling)
 
 
 def calibrate(
@@ -41,6 +45,7 @@ def calibrate(
     fuse: bool = False,
     output: str = "probabilities",
     output_name: str | None = None,
+    multi_label: bool = False,
     from_logits: bool | None = None,
     ignore_class: int | None = None,
     batch_size: int | None = None,
@@ -198,7 +203,7 @@ def calibrate(
     part_of = place.part_of if place else None
     source = Source(x, y, sample_weight, batch_size, steps, part_of)
     settings = _network.Settings(
-        fuse, output, from_logits, ignore_class, verbose, place
+        fuse, output, from_logits, ignore_class, verbose, place, multi_label
     )
     options = Options(
         objective=objective,
@@ -206,12 +211,12 @@ def calibrate(
         affine=fuse,
         unguarded=None if guard else "guard=False",
         preserve_accuracy=preserve_accuracy,
+        max_seconds=max_seconds,
         seed=seed,
     )
-    if stream or is_local(method):
-        checks.refuse_groups(groups, stream)
-        by_batch = calibrate_in_stream if stream else calibrate_locally
-        return by_batch(model, source, method, options, settings)
+    way = _other_way(method, stream, multi_label, groups)
+    if way is not None:
+        return way(model, source, method, options, settings)
     data = source.open()
     inputs = data.first_inputs()
 
@@ -219,14 +224,25 @@ def calibrate(
         with collect(
             network.model, data, ignore_class, verbose, groups=groups
         ) as samples:
-            how = from_logits, method, mixture, options, max_seconds
+            how = from_logits, method, mixture, options
             return _fit_to_samples(model, network, samples, *how)
 
     return _network.calibrated_by(fit_one, model, inputs, method, settings)
 
 
+def _other_way(method, stream, multi_label, groups):
+    """What calibrates a model that is not fitted to rows of class scores."""
+    if multi_label:
+        checks.refuse_stream(stream)
+        return functools.partial(calibrate_labels, groups=groups)
+    if stream or is_local(method):
+        checks.refuse_groups(groups, stream)
+        return calibrate_in_stream if stream else calibrate_locally
+    return None
+
+
 def _fit_to_samples(
-    model, network, samples, from_logits, method, mixture, options, max_seconds
+    model, network, samples, from_logits, method, mixture, options
 ):
     """Fit a map to all logits.
 
@@ -239,7 +255,7 @@ def _fit_to_samples(
     rows, logits_source = _network.calibration_rows(
         network, samples, from_logits, options.affine
     )
-    options = dataclasses.replace(options, deadline=_deadline(max_seconds))
+    options = options.started()
     layer, record, accuracy = _fit(
         method, mixture, network.model, rows, options
     )
@@ -257,11 +273,6 @@ def _whole_record(record, logits_source, samples):
         fingerprint=samples.fingerprint,
         keras_calib_version=__version__,
     ).to_dict()
-
-
-def _deadline(max_seconds):
-    seconds = math.inf if max_seconds is None else max_seconds
-    return time.perf_counter() + seconds
 
 
 def _fit(method, mixture, network, rows, options):
@@ -307,7 +318,7 @@ def calibration_record(model: keras.Model) -> dict[str, Any]:
     record = getattr(model, "_calibration_record", None)
     if record is None:
         for layer in flatten_layers(model, include_self=False):
-            if isinstance(layer, CalibrationLayer) and layer.record:
+            if isinstance(layer, MAPS) and layer.record:
                 record = layer.record  # the last one is the outermost
             if isinstance(layer, PriorCorrection) and layer.record:
                 record = {**(record or {}), "prior_correction": layer.record}
