@@ -359,10 +359,10 @@ def _check(rule, scores, hint):
 def warn_no_softmax(model):
     """Warn that a map is fitted to the logarithm of probabilities.
 
-    Not for a model that is known to give them without logits of its own, such
-    as an average of networks.
+    A model that says of itself that it gives probabilities, an average of
+    networks, has no other logits.
     """
-    if endings.output_kind(model) == "probabilities":
+    if getattr(model, "output_kind", None) == "probabilities":
         return
     warnings.warn(
         "No final softmax was found in the model's graph: the map is fitted to "

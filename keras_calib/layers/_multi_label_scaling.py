@@ -215,10 +215,10 @@ class MultiLabelScaling(RecordedLayer):
                 records.append(_untouched(rows))
                 continue
             with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
+                warnings.simplefilter("always", UserWarning)
                 single, record = fit(k, rows)
             for each in caught:
-                said.setdefault(_kind(each), []).append((k, each))
+                said.setdefault(_kind(each), {}).setdefault(k, each)
             for name, value in _weights_of(single).items():
                 weights[name][k] = value
             records.append(record)
@@ -331,10 +331,12 @@ def _warn(said, left, num_labels):
             stacklevel=4,
         )
     for warned in said.values():
-        names = _named([k for k, _ in warned])
-        k, first = warned[0]
+        (k, first), names = next(iter(warned.items())), _named([*warned])
         detail = f"{names}, here label {k}" if len(warned) > 1 else names
-        warnings.warn(f"{detail}: {first.message}", first.category, stacklevel=4)
+        text = f"{detail}: {first.message}"
+        if not issubclass(first.category, UserWarning):  # of other libraries
+            text = str(first.message)
+        warnings.warn(text, first.category, stacklevel=4)
 
 
 def _named(numbers):
