@@ -17,6 +17,9 @@ from keras_calib.calibration._local import calibrate_locally
 from keras_calib.calibration._methods import is_local
 from keras_calib.calibration._multi_label import calibrate_labels
 from keras_calib.calibration._one_output import one_output
+from keras_calib.calibration._preprocessed import preprocess
+from keras_calib.calibration._preprocessed import raw_arrays
+from keras_calib.calibration._preprocessed import taken_apart
 from keras_calib.calibration._record import CalibrationRecord
 from keras_calib.calibration._record import PrintedRecord
 from keras_calib.calibration._stream import calibrate_in_stream
@@ -196,14 +199,29 @@ def calibrate(
     Reference:
         Guo et al., "On Calibration of Modern Neural Networks", ICML 2017.
     """
+    model, preprocessor = taken_apart(model)
     checks.check_arguments(model, method, objective, fuse, output)
     checks.check_choice(method, mixture, fuse, preserve_accuracy, max_seconds)
     place = one_output(model, output_name)
     model = place.alone() if place else model
-    part_of = place.part_of if place else None
-    source = Source(x, y, sample_weight, batch_size, steps, part_of)
+    source = Source(
+        raw_arrays(x) if preprocessor else x,
+        y,
+        sample_weight,
+        batch_size,
+        steps,
+        place and place.part_of,
+        preprocess(preprocessor) if preprocessor else None,
+    )
     settings = _network.Settings(
-        fuse, output, from_logits, ignore_class, verbose, place, multi_label
+        fuse,
+        output,
+        from_logits,
+        ignore_class,
+        verbose,
+        place,
+        multi_label,
+        preprocessor,
     )
     options = Options(
         objective=objective,
@@ -214,31 +232,40 @@ def calibrate(
         max_seconds=max_seconds,
         seed=seed,
     )
-    way = _other_way(method, stream, multi_label, groups)
-    if way is not None:
-        return way(model, source, method, options, settings)
-    data = source.open()
-    inputs = data.first_inputs()
-
-    def fit_one(network):
-        with collect(
-            network.model, data, ignore_class, verbose, groups=groups
-        ) as samples:
-            how = from_logits, method, mixture, options
-            return _fit_to_samples(model, network, samples, *how)
-
-    return _network.calibrated_by(fit_one, model, inputs, method, settings)
+    way = _way(method, stream, multi_label, mixture, groups)
+    return way(model, source, method, options, settings)
 
 
-def _other_way(method, stream, multi_label, groups):
-    """What calibrates a model that is not fitted to rows of class scores."""
+def _way(method, stream, multi_label, mixture, groups):
+    """The function that calibrates such a model, by such a method."""
     if multi_label:
         checks.refuse_stream(stream)
         return functools.partial(calibrate_labels, groups=groups)
     if stream or is_local(method):
         checks.refuse_groups(groups, stream)
         return calibrate_in_stream if stream else calibrate_locally
-    return None
+    return functools.partial(_calibrate_rows, mixture=mixture, groups=groups)
+
+
+def _calibrate_rows(
+    model, source, method, options, settings, *, mixture, groups
+):
+    """`calibrate` of class scores that are kept: the usual way."""
+    data = source.open()
+    inputs = data.first_inputs()
+
+    def fit_one(network):
+        with collect(
+            network.model,
+            data,
+            settings.ignore_class,
+            settings.verbose,
+            groups=groups,
+        ) as samples:
+            how = settings.from_logits, method, mixture, options
+            return _fit_to_samples(model, network, samples, *how)
+
+    return _network.calibrated_by(fit_one, model, inputs, method, settings)
 
 
 def _fit_to_samples(

@@ -37,10 +37,10 @@ def check_model(model):
         )
     if getattr(model, "preprocessor", None) is not None:
         raise ValueError(
-            "The model preprocesses its inputs in `predict`, and a calibrated "
-            "model would not. Map the data through `model.preprocessor`, set "
-            "`model.preprocessor = None`, and calibrate then. Received: "
-            f"preprocessor={model.preprocessor}."
+            "The model has a preprocessor, and is no Functional task of "
+            "KerasHub, for which `kc.calibrate` knows how to use it. Map the "
+            "data through `model.preprocessor`, and set `model.preprocessor = "
+            f"None` before. Received: preprocessor={model.preprocessor}."
         )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_calib.calibration import _checks as checks
 from keras_calib.calibration._one_output import OneOutput
+from keras_calib.calibration._preprocessed import PreprocessedModel
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.calibration._record import summary
 from keras_calib.data.predict import stateful_layers
@@ -232,6 +233,15 @@ def assemble(model, network, layer, settings, num_units):
     return calibrated
 
 
+def _preprocessed(model, preprocessor):
+    """The model, with `predict` of raw inputs."""
+    whole = PreprocessedModel(model, preprocessor, name=model.name)
+    record = getattr(model, "_calibration_record", None)
+    if record is not None:
+        whole._calibration_record = record
+    return whole
+
+
 def final_activation(model, num_units):
     """The layer that turns logits into probabilities at the end of a model."""
     return keras.layers.Activation(
@@ -312,6 +322,7 @@ class Settings:
     verbose: str | int
     place: OneOutput | None = None
     multi_label: bool = False
+    preprocessor: keras.layers.Layer | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -355,6 +366,8 @@ def calibrated_by(fit, model, inputs, method, settings):
         )
         if settings.place is not None:
             calibrated = settings.place.with_others(calibrated)
+        if settings.preprocessor is not None:
+            calibrated = _preprocessed(calibrated, settings.preprocessor)
         # Called once, so that it is built, and can be saved and exported.
         calibrated(example)
     compile_for_evaluate(
