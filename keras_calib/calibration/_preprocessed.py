@@ -22,8 +22,10 @@ class PreprocessedModel(CompositeModel):
 
     `kc.calibrate` returns one for a task of KerasHub that has a preprocessor.
     `predict` and `evaluate`, also `on_batch`, preprocess their inputs; a call
-    `model(x)` and `export` take preprocessed ones, as in KerasHub. Its file
-    needs `import keras_hub` and `import keras_calib`.
+    `model(x)` and `export` take preprocessed ones, as in KerasHub. Batches are
+    preprocessed by the backend, as in `predict_on_batch` of KerasHub, whose
+    `predict` may resize images by tf.data with pixels rounded otherwise. The
+    file needs `import keras_hub` and `import keras_calib`.
 
     Args:
         model: a `keras.Model` of preprocessed inputs.
