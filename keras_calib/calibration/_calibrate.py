@@ -97,7 +97,10 @@ def calibrate(
     Args:
         model: a built Functional, Sequential or subclassed classifier with one
             output of shape `(..., num_classes)`, or `(..., 1)` for one sigmoid
-            unit.
+            unit; or an average of networks (`kc.models.DeepEnsemble`,
+            `MonteCarloDropout`). For a task of KerasHub with a preprocessor
+            `x` is raw, as in its `predict`, and so are the inputs of the new
+            model's `predict` and `evaluate`; see `PreprocessedModel`.
         x: inputs, if `y` is given; otherwise a `tf.data.Dataset`, a
             `keras.utils.PyDataset`, a torch `DataLoader` or an iterable of
             `(x, y)` or `(x, y, sample_weight)`. The network must not have been
@@ -131,6 +134,16 @@ def calibrate(
             `model` returns a dict, else its name in `model.output_names`. The
             others stay as they are. Labels and weights are those of this
             output, or a dict (or list) of those of all outputs.
+        multi_label: whether the units are sigmoids of labels that do not
+            exclude each other, or their logits. `y` has 0 or 1 for each,
+            `(..., num_labels)`, and weights may be of this shape, too. Each
+            label is a problem of its own: it gets its own temperature, or
+            Platt map with `method="platt"` (or a `PlattScaling`), and the guard
+            judges it alone; labels without a positive or without a negative
+            sample stay as they are, with a warning. `ignore_class=-1` leaves
+            out unknown labels, but not in the new model's `evaluate`. Other
+            maps and objectives, and `stream`, are refused. See
+            `MultiLabelScaling`.
         from_logits: whether `model` returns logits. By default the end of the
             model's graph decides. If that is unknown (subclassed models,
             custom layers, `Lambda`, recurrent layers), rows that are
@@ -173,10 +186,11 @@ def calibrate(
         returns what was fitted.
 
     Raises:
-        ValueError: for bad input; if the model has several sigmoid units
-            (multi-label) or several outputs; if its outputs contradict
-            `from_logits`, or could be either; if the model has already been
-            calibrated on these very samples. Nothing is changed then.
+        ValueError: for bad input; if the model has several sigmoid units and
+            `multi_label` is not set, or several outputs and no `output_name`;
+            if its outputs contradict `from_logits`, or could be either; if the
+            model has already been calibrated on these very samples. Nothing
+            is changed then.
 
     Warns:
         UserWarning: if there are fewer than ten calibration samples per
@@ -204,14 +218,8 @@ def calibrate(
     checks.check_choice(method, mixture, fuse, preserve_accuracy, max_seconds)
     place = one_output(model, output_name)
     model = place.alone() if place else model
-    source = Source(
-        raw_arrays(x) if preprocessor else x,
-        y,
-        sample_weight,
-        batch_size,
-        steps,
-        place and place.part_of,
-        preprocess(preprocessor) if preprocessor else None,
+    source = _source(
+        x, y, sample_weight, batch_size, steps, place, preprocessor
     )
     settings = _network.Settings(
         fuse,
@@ -236,11 +244,25 @@ def calibrate(
     return way(model, source, method, options, settings)
 
 
+def _source(x, y, sample_weight, batch_size, steps, place, preprocessor):
+    """The calibration data, of one output, and preprocessed."""
+    if preprocessor is not None:
+        x = raw_arrays(x)
+    return Source(
+        x,
+        y,
+        sample_weight,
+        batch_size,
+        steps,
+        part_of=place.part_of if place else None,
+        preprocess=preprocess(preprocessor) if preprocessor else None,
+    )
+
+
 def _way(method, stream, multi_label, mixture, groups):
     """The function that calibrates such a model, by such a method."""
     if multi_label:
-        checks.refuse_stream(stream)
-        return functools.partial(calibrate_labels, groups=groups)
+        return functools.partial(calibrate_labels, groups=groups, stream=stream)
     if stream or is_local(method):
         checks.refuse_groups(groups, stream)
         return calibrate_in_stream if stream else calibrate_locally

@@ -181,16 +181,6 @@ def refuse_groups(groups, stream):
         )
 
 
-def refuse_stream(stream):
-    """Refuse to fit several labels without keeping their logits."""
-    if stream:
-        raise ValueError(
-            "`stream=True` fits one temperature, and `multi_label=True` one "
-            "per label. Received: both. Leave out `stream`: logits above 1 GiB "
-            "go to a temporary file."
-        )
-
-
 def refuse_the_same_data(model, fingerprint):
     """Refuse data that the model was already calibrated on.
 

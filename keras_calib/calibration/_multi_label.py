@@ -31,7 +31,7 @@ ERRORS = ("nll_before", "nll_after", "ece_before", "ece_after")
 
 
 def calibrate_labels(
-    model, source, method, options, settings, *, groups=None
+    model, source, method, options, settings, *, groups=None, stream=False
 ):
     """`kc.calibrate` of a multi-label model; see there.
 
@@ -42,6 +42,7 @@ def calibrate_labels(
         options: `Options`.
         settings: `Settings`.
         groups: see `kc.calibrate`.
+        stream: see `kc.calibrate`; refused.
 
     Returns:
         The calibrated model.
@@ -50,7 +51,7 @@ def calibrate_labels(
         ValueError: as `kc.calibrate`; for another map or objective. Nothing is
             changed then.
     """
-    _check_arguments(method, options)
+    _check_arguments(method, options, stream)
     data = source.open()
     inputs = data.first_inputs()
 
@@ -62,7 +63,13 @@ def calibrate_labels(
     return _network.calibrated_by(fit_all, model, inputs, method, settings)
 
 
-def _check_arguments(method, options):
+def _check_arguments(method, options, stream):
+    if stream:
+        raise ValueError(
+            "`stream=True` fits one temperature, and `multi_label=True` one "
+            "per label. Received: both. Leave out `stream`: logits above 1 GiB "
+            "go to a temporary file."
+        )
     if method not in ("temperature", "platt") and type(method) not in (
         TemperatureScaling,
         PlattScaling,

@@ -361,9 +361,7 @@ def calibrated_by(fit, model, inputs, method, settings):
         checks.check_name(method, network.model)
         layer, record, facts = fit(network)
         layer.record = record
-        calibrated = assemble(
-            model, network, layer, settings, facts.num_units
-        )
+        calibrated = assemble(model, network, layer, settings, facts.num_units)
         if settings.place is not None:
             calibrated = settings.place.with_others(calibrated)
         if settings.preprocessor is not None:

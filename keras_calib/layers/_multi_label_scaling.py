@@ -39,9 +39,10 @@ class MultiLabelScaling(RecordedLayer):
         (1 - c) sigmoid(z / T) + c sigmoid(slope * z + intercept)
 
     where `c`, between 0 and 1, is small for few samples; `shrinkage=None` sets
-    it to 1, which is Platt scaling. Every label is fitted as `TemperatureScaling`
-    or `PlattScaling` would be, with Platt's targets of this label. A label
-    without a positive or without a negative sample stays as it is.
+    it to 1, which is Platt scaling. Every label is fitted as
+    `TemperatureScaling` or `PlattScaling` would be, with Platt's targets of
+    this label. A label without a positive or without a negative sample stays
+    as it is.
 
     `kc.calibrate(..., multi_label=True)` fits this layer to a model, and keeps
     a label as it is also where the map is worse on left-out samples.
@@ -173,7 +174,7 @@ class MultiLabelScaling(RecordedLayer):
                 sample; and as the map of a label warns, with its number.
         """
         data = read_labels(logits, labels, sample_weight, ignore_class)
-        units = len(labels)
+        units = len(as_array(labels))
         unit = np.repeat(np.arange(units), len(data.labels) // max(1, units))
         group = group_of_rows(unit, units, groups)
 
@@ -206,7 +207,8 @@ class MultiLabelScaling(RecordedLayer):
             name: np.full(data.num_labels, value)
             for name, value in IDENTITY.items()
         }
-        records, counts, said, left = [], [], {}, []
+        records, counts, left = [], [], []
+        said: dict[str, dict] = {}
         for k in range(data.num_labels):
             rows = data.of_label(k, group)
             counts.append(_counts(rows))

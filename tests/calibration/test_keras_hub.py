@@ -146,7 +146,7 @@ def test_every_kind_of_data():
 
 
 def test_multi_label_task():
-    task, raw, logits, _ = task_and_labels("text", "sigmoid")
+    task, raw, *_ = task_and_labels("text", "sigmoid")
     p = task.predict(raw, verbose=0)
     z = np.log(p) - np.log1p(-p)
     y = (z / 2 + RNG.logistic(size=z.shape) > 0).astype("int32")

@@ -219,7 +219,11 @@ def test_pixels_and_batches():
     )
     model.set_weights([np.eye(5)])
     x, y = X.reshape(50, 10, 5), Y.reshape(50, 10, 5)
-    data = [(x[:20, :4], y[:20, :4]), (x[:20, 4:], y[:20, 4:]), (x[20:], y[20:])]
+    data = [
+        (x[:20, :4], y[:20, :4]),
+        (x[:20, 4:], y[:20, 4:]),
+        (x[20:], y[20:]),
+    ]
     calibrated = kc.calibrate(model, data, multi_label=True, verbose=0)
     np.testing.assert_allclose(
         temperatures(calibrated), TEMPERATURES, rtol=1e-4
