@@ -231,6 +231,27 @@ def test_pixels_and_batches():
     assert kc.calibration_record(calibrated)["num_samples"] == 500
 
 
+def test_masked_tokens_do_not_count():
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32"),
+            keras.layers.Embedding(501, 5, mask_zero=True),
+            keras.layers.Activation("sigmoid"),
+        ]
+    )
+    model.layers[0].set_weights([np.concatenate([np.ones((1, 5)), X])])
+    tokens = np.zeros((50, 12), "int32")
+    tokens[:, :10] = np.arange(1, 501).reshape(50, 10)
+    y = np.zeros((50, 12, 5), "int32")
+    y[:, :10] = Y.reshape(50, 10, 5)
+    calibrated = kc.calibrate(model, tokens, y, multi_label=True, verbose=0)
+    np.testing.assert_allclose(
+        temperatures(calibrated), TEMPERATURES, rtol=1e-4
+    )
+    loss, _ = calibrated.evaluate(tokens, y, batch_size=50, verbose=0)
+    assert loss == pytest.approx(NLL, rel=1e-4)
+
+
 def test_fused():
     fused = calibrated_by(network(), fuse=True)
     assert len(fused.layers) == 3
