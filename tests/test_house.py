@@ -167,6 +167,7 @@ BY_POSITION = {
     "calibration.calibrate": {"model", "x", "y", "sample_weight"},
     "calibration.calibration_record": {"model"},
     "calibration.CalibratedModel": {"network", "head"},
+    "calibration.PreprocessedModel": {"model", "preprocessor"},
     "callbacks.AdaFocalSchedule": {"validation_data"},
     "callbacks.CalibrationMonitor": {"validation_data"},
     "callbacks.ReliabilityDiagram": {"path_or_log_dir"},

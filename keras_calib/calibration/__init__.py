@@ -3,6 +3,13 @@
 from keras_calib.calibration._adjust_prior import adjust_prior
 from keras_calib.calibration._calibrate import calibrate
 from keras_calib.calibration._calibrate import calibration_record
+from keras_calib.calibration._preprocessed import PreprocessedModel
 from keras_calib.keras_graph.calibrated_model import CalibratedModel
 
-__all__ = ["CalibratedModel", "adjust_prior", "calibrate", "calibration_record"]
+__all__ = [
+    "CalibratedModel",
+    "PreprocessedModel",
+    "adjust_prior",
+    "calibrate",
+    "calibration_record",
+]

@@ -1,8 +1,7 @@
 """`kc.calibrate`: trained model + calibration data -> calibrated model."""
 
 import dataclasses
-import math
-import time
+import functools
 from typing import Any
 
 import keras
@@ -16,7 +15,11 @@ from keras_calib.calibration._fit import Options
 from keras_calib.calibration._fit import fit
 from keras_calib.calibration._local import calibrate_locally
 from keras_calib.calibration._methods import is_local
+from keras_calib.calibration._multi_label import calibrate_labels
 from keras_calib.calibration._one_output import one_output
+from keras_calib.calibration._preprocessed import preprocess
+from keras_calib.calibration._preprocessed import raw_arrays
+from keras_calib.calibration._preprocessed import taken_apart
 from keras_calib.calibration._record import CalibrationRecord
 from keras_calib.calibration._record import PrintedRecord
 from keras_calib.calibration._stream import calibrate_in_stream
@@ -24,9 +27,13 @@ from keras_calib.data.batches import Source
 from keras_calib.data.collect import collect
 from keras_calib.keras_private import flatten_layers
 from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._multi_label_scaling import MultiLabelScaling
 from keras_calib.layers._prior_correction import PriorCorrection
 from keras_calib.layers._shrunk import ShrunkCalibration
 from keras_calib.version import __version__
+
+# Layers that carry the record of `calibrate`.
+MAPS = (CalibrationLayer, MultiLabelScaling)
 
 
 def calibrate(
@@ -41,6 +48,7 @@ def calibrate(
     fuse: bool = False,
     output: str = "probabilities",
     output_name: str | None = None,
+    multi_label: bool = False,
     from_logits: bool | None = None,
     ignore_class: int | None = None,
     batch_size: int | None = None,
@@ -89,7 +97,10 @@ def calibrate(
     Args:
         model: a built Functional, Sequential or subclassed classifier with one
             output of shape `(..., num_classes)`, or `(..., 1)` for one sigmoid
-            unit.
+            unit; or an average of networks (`kc.models.DeepEnsemble`,
+            `MonteCarloDropout`). For a task of KerasHub with a preprocessor
+            `x` is raw, as in its `predict`, and so are the inputs of the new
+            model's `predict` and `evaluate`; see `PreprocessedModel`.
         x: inputs, if `y` is given; otherwise a `tf.data.Dataset`, a
             `keras.utils.PyDataset`, a torch `DataLoader` or an iterable of
             `(x, y)` or `(x, y, sample_weight)`. The network must not have been
@@ -123,6 +134,16 @@ def calibrate(
             `model` returns a dict, else its name in `model.output_names`. The
             others stay as they are. Labels and weights are those of this
             output, or a dict (or list) of those of all outputs.
+        multi_label: whether the units are sigmoids of labels that do not
+            exclude each other, or their logits. `y` has 0 or 1 for each,
+            `(..., num_labels)`, and weights may be of this shape, too. Each
+            label is a problem of its own: it gets its own temperature, or
+            Platt map with `method="platt"` (or a `PlattScaling`), and the guard
+            judges it alone; labels without a positive or without a negative
+            sample stay as they are, with a warning. `ignore_class=-1` leaves
+            out unknown labels, but not in the new model's `evaluate`. Other
+            maps and objectives, and `stream`, are refused. See
+            `MultiLabelScaling`.
         from_logits: whether `model` returns logits. By default the end of the
             model's graph decides. If that is unknown (subclassed models,
             custom layers, `Lambda`, recurrent layers), rows that are
@@ -165,10 +186,11 @@ def calibrate(
         returns what was fitted.
 
     Raises:
-        ValueError: for bad input; if the model has several sigmoid units
-            (multi-label) or several outputs; if its outputs contradict
-            `from_logits`, or could be either; if the model has already been
-            calibrated on these very samples. Nothing is changed then.
+        ValueError: for bad input; if the model has several sigmoid units and
+            `multi_label` is not set, or several outputs and no `output_name`;
+            if its outputs contradict `from_logits`, or could be either; if the
+            model has already been calibrated on these very samples. Nothing
+            is changed then.
 
     Warns:
         UserWarning: if there are fewer than ten calibration samples per
@@ -191,14 +213,23 @@ def calibrate(
     Reference:
         Guo et al., "On Calibration of Modern Neural Networks", ICML 2017.
     """
+    model, preprocessor = taken_apart(model)
     checks.check_arguments(model, method, objective, fuse, output)
     checks.check_choice(method, mixture, fuse, preserve_accuracy, max_seconds)
     place = one_output(model, output_name)
     model = place.alone() if place else model
-    part_of = place.part_of if place else None
-    source = Source(x, y, sample_weight, batch_size, steps, part_of)
+    source = _source(
+        x, y, sample_weight, batch_size, steps, place, preprocessor
+    )
     settings = _network.Settings(
-        fuse, output, from_logits, ignore_class, verbose, place
+        fuse,
+        output,
+        from_logits,
+        ignore_class,
+        verbose,
+        place,
+        multi_label,
+        preprocessor,
     )
     options = Options(
         objective=objective,
@@ -206,27 +237,61 @@ def calibrate(
         affine=fuse,
         unguarded=None if guard else "guard=False",
         preserve_accuracy=preserve_accuracy,
+        max_seconds=max_seconds,
         seed=seed,
     )
+    way = _way(method, stream, multi_label, mixture, groups)
+    return way(model, source, method, options, settings)
+
+
+def _source(x, y, sample_weight, batch_size, steps, place, preprocessor):
+    """The calibration data, of one output, and preprocessed."""
+    if preprocessor is not None:
+        x = raw_arrays(x)
+    return Source(
+        x,
+        y,
+        sample_weight,
+        batch_size,
+        steps,
+        part_of=place.part_of if place else None,
+        preprocess=preprocess(preprocessor) if preprocessor else None,
+    )
+
+
+def _way(method, stream, multi_label, mixture, groups):
+    """The function that calibrates such a model, by such a method."""
+    if multi_label:
+        return functools.partial(calibrate_labels, groups=groups, stream=stream)
     if stream or is_local(method):
         checks.refuse_groups(groups, stream)
-        by_batch = calibrate_in_stream if stream else calibrate_locally
-        return by_batch(model, source, method, options, settings)
+        return calibrate_in_stream if stream else calibrate_locally
+    return functools.partial(_calibrate_rows, mixture=mixture, groups=groups)
+
+
+def _calibrate_rows(
+    model, source, method, options, settings, *, mixture, groups
+):
+    """`calibrate` of class scores that are kept: the usual way."""
     data = source.open()
     inputs = data.first_inputs()
 
     def fit_one(network):
         with collect(
-            network.model, data, ignore_class, verbose, groups=groups
+            network.model,
+            data,
+            settings.ignore_class,
+            settings.verbose,
+            groups=groups,
         ) as samples:
-            how = from_logits, method, mixture, options, max_seconds
+            how = settings.from_logits, method, mixture, options
             return _fit_to_samples(model, network, samples, *how)
 
     return _network.calibrated_by(fit_one, model, inputs, method, settings)
 
 
 def _fit_to_samples(
-    model, network, samples, from_logits, method, mixture, options, max_seconds
+    model, network, samples, from_logits, method, mixture, options
 ):
     """Fit a map to all logits.
 
@@ -239,7 +304,7 @@ def _fit_to_samples(
     rows, logits_source = _network.calibration_rows(
         network, samples, from_logits, options.affine
     )
-    options = dataclasses.replace(options, deadline=_deadline(max_seconds))
+    options = options.started()
     layer, record, accuracy = _fit(
         method, mixture, network.model, rows, options
     )
@@ -257,11 +322,6 @@ def _whole_record(record, logits_source, samples):
         fingerprint=samples.fingerprint,
         keras_calib_version=__version__,
     ).to_dict()
-
-
-def _deadline(max_seconds):
-    seconds = math.inf if max_seconds is None else max_seconds
-    return time.perf_counter() + seconds
 
 
 def _fit(method, mixture, network, rows, options):
@@ -307,7 +367,7 @@ def calibration_record(model: keras.Model) -> dict[str, Any]:
     record = getattr(model, "_calibration_record", None)
     if record is None:
         for layer in flatten_layers(model, include_self=False):
-            if isinstance(layer, CalibrationLayer) and layer.record:
+            if isinstance(layer, MAPS) and layer.record:
                 record = layer.record  # the last one is the outermost
             if isinstance(layer, PriorCorrection) and layer.record:
                 record = {**(record or {}), "prior_correction": layer.record}

@@ -37,14 +37,14 @@ def check_model(model):
         )
     if getattr(model, "preprocessor", None) is not None:
         raise ValueError(
-            "The model preprocesses its inputs in `predict`, and a calibrated "
-            "model would not. Map the data through `model.preprocessor`, set "
-            "`model.preprocessor = None`, and calibrate then. Received: "
-            f"preprocessor={model.preprocessor}."
+            "The model has a preprocessor, and is no Functional task of "
+            "KerasHub, for which `kc.calibrate` knows how to use it. Map the "
+            "data through `model.preprocessor`, and set `model.preprocessor = "
+            f"None` before. Received: preprocessor={model.preprocessor}."
         )
 
 
-def check_ending(model, from_logits):
+def check_ending(model, from_logits, multi_label=False):
     """Refuse a graph that cannot be read, or that contradicts the caller."""
     if not endings.has_graph(model):
         return
@@ -52,7 +52,10 @@ def check_ending(model, from_logits):
     shape = tuple(model.outputs[0].shape)
     if len(shape) < 2:
         raise ValueError(rules.no_class_axis(shape))
-    endings.refuse_several_sigmoids(model)
+    if multi_label:
+        _check_multi_label(model, shape)
+    else:
+        endings.refuse_several_sigmoids(model)
     if endings.output_kind(model) != "probabilities":
         return
     if shape[-1] == 1 and find_head(model).activation == "softmax":
@@ -66,6 +69,18 @@ def check_ending(model, from_logits):
             "`from_logits=True` says that the model gives logits, and its "
             "graph ends in a softmax or sigmoid. Received: model "
             f"{model.name!r}. Leave out `from_logits`."
+        )
+
+
+def _check_multi_label(model, shape):
+    """Refuse a graph that ends in anything but several sigmoids or logits."""
+    softmax = endings.final_activation(model) == "softmax"
+    if softmax or shape[-1] == 1:
+        end = "ends in a softmax" if softmax else "has one unit"
+        raise ValueError(
+            "`multi_label=True` is for several sigmoid units, or their logits. "
+            f"Received: model {model.name!r}, which {end}. Leave out "
+            "`multi_label`."
         )
 
 
@@ -319,7 +334,7 @@ def check_probabilities(scores, fuse):
             "`fuse=True` needs the logits, and the model gives probabilities "
             "without a final softmax in its graph. Leave out `fuse`."
         )
-    hint = "Several sigmoid units are multi-label: calibrate one at a time."
+    hint = "Several sigmoid units are multi-label: pass `multi_label=True`."
     inside = scores.min() >= 0 and scores.max() <= 1 + rules.OUTSIDE
     _check(rules.check_probabilities, scores, hint if inside else "")
 
@@ -331,8 +346,14 @@ def _check(rule, scores, hint):
         raise ValueError(f"{error} {hint}".rstrip()) from None
 
 
-def warn_no_softmax():
-    """Warn that a map is fitted to the logarithm of probabilities."""
+def warn_no_softmax(model):
+    """Warn that a map is fitted to the logarithm of probabilities.
+
+    A model that says of itself that it gives probabilities, an average of
+    networks, has no other logits.
+    """
+    if getattr(model, "output_kind", None) == "probabilities":
+        return
     warnings.warn(
         "No final softmax was found in the model's graph: the map is fitted to "
         "the logarithm of its probabilities.",
@@ -358,7 +379,7 @@ def source_by_values(scores):
             "and no value is negative, but the rows do not sum to 1. Received: "
             f"rows that sum to {sums.min():.6g} up to {sums.max():.6g}. Pass "
             "`from_logits=True` if these are logits. Several sigmoid units are "
-            "multi-label: calibrate one label at a time."
+            "multi-label: pass `multi_label=True`."
         )
     if scores.shape[-1] == 1:
         raise ValueError(

@@ -53,6 +53,7 @@ class Options:
         unguarded: why the map is not compared on held-out samples; `None` if
             it is.
         preserve_accuracy: see `calibrate`.
+        max_seconds: see `calibrate`.
         deadline: `time.perf_counter()` when the time is over.
         seed: int, for folds.
     """
@@ -62,8 +63,16 @@ class Options:
     affine: bool = False
     unguarded: str | None = None
     preserve_accuracy: bool | None = None
+    max_seconds: float | None = None
     deadline: float = np.inf
     seed: int = 0
+
+    def started(self):
+        """The same, with the deadline that is `max_seconds` from now."""
+        if self.max_seconds is None:
+            return self
+        deadline = time.perf_counter() + self.max_seconds
+        return dataclasses.replace(self, deadline=deadline)
 
     def seconds_left(self):
         return self.deadline - time.perf_counter()

@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_calib.calibration import _checks as checks
 from keras_calib.calibration._one_output import OneOutput
+from keras_calib.calibration._preprocessed import PreprocessedModel
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.calibration._record import summary
 from keras_calib.data.predict import stateful_layers
@@ -64,7 +65,7 @@ def _build_graph(model, example):
         model(example)
 
 
-def up_to_logits(model, from_logits, fuse, example):
+def up_to_logits(model, from_logits, fuse, example, multi_label=False):
     """Find the part of a model that returns logits.
 
     Args:
@@ -72,6 +73,7 @@ def up_to_logits(model, from_logits, fuse, example):
         from_logits: `None`, or whether its outputs are logits.
         fuse: whether the layer that computes the logits must be copied.
         example: inputs on which the part is compared with the model.
+        multi_label: see `calibrate`.
 
     Returns:
         `Network`.
@@ -81,7 +83,7 @@ def up_to_logits(model, from_logits, fuse, example):
             end cannot be read, or contradicts `from_logits`.
     """
     _build_graph(model, example)
-    checks.check_ending(model, from_logits)
+    checks.check_ending(model, from_logits, multi_label)
     if endings.has_graph(model):
         head = find_head(model)
         twin = fuse and (head.activation or from_logits is not False)
@@ -156,7 +158,7 @@ def calibration_rows(network, samples, from_logits, fuse, *, warn=True):
     if source == LOG_OF_PROBABILITIES:
         checks.check_probabilities(scores, fuse)
         if warn:
-            checks.warn_no_softmax()
+            checks.warn_no_softmax(network.model)
         take_logarithm(scores)
     rows = checked_rows(scores, samples.labels, samples.weight, samples.group)
     return rows, source
@@ -189,44 +191,55 @@ def blocks_of_rows(network, batches, from_logits, fuse):
         yield dataclasses.replace(rows, weight=batch.weight), source
 
 
-def take_logarithm(scores):
-    """Overwrite probabilities by their logarithms."""
-    layer = LogProbabilities()
+def take_logarithm(scores, multi_label=False):
+    """Overwrite probabilities by their logarithms, or by log-odds."""
+    layer = LogProbabilities(multi_label=multi_label)
     for part in row_blocks(*scores.shape, TENSOR_BLOCK):
         scores[part] = as_array(layer(scores[part]))
 
 
-def assemble(model, network, layer, output, fuse, num_units):
+def assemble(model, network, layer, settings, num_units):
     """The calibrated model: network, map, and the final activation.
 
     Args:
         model: the user's model.
         network: `Network` that was run.
         layer: the fitted map, with its record.
-        output: `"probabilities"` or `"logits"`.
-        fuse: whether the map goes into the weights of the last layer.
+        settings: `Settings`.
         num_units: size of the class axis of the outputs.
 
     Returns:
         A `keras.Model`.
     """
+    multi_label = settings.multi_label
     record = layer.record
     name = f"{model.name}_calibrated"
     stages = [layer]
     if record["logits_source"] == LOG_OF_PROBABILITIES:
         name_of_log = free_name(network.model, "log_probabilities")
-        stages = [LogProbabilities(name=name_of_log), layer]
-    if fuse:
+        log = LogProbabilities(multi_label=multi_label, name=name_of_log)
+        stages = [log, layer]
+    if settings.fuse:
         fuse_into(network.head.layer, layer.as_affine(max(2, num_units)))
         # Plain Keras files carry no record: see `refuse_the_same_data`.
         name = f"{name}_{record['fingerprint']}"
         stages = []
-    if output == "probabilities":
-        stages = [*stages, final_activation(network.model, num_units)]
+    if settings.output == "probabilities":
+        one_by_one = 1 if multi_label else num_units
+        stages = [*stages, final_activation(network.model, one_by_one)]
     calibrated = followed_by(model, network, stages, name)
-    if fuse:
+    if settings.fuse:
         calibrated._calibration_record = record
     return calibrated
+
+
+def _preprocessed(model, preprocessor):
+    """The model, with `predict` of raw inputs."""
+    whole = PreprocessedModel(model, preprocessor, name=model.name)
+    record = getattr(model, "_calibration_record", None)
+    if record is not None:
+        whole._calibration_record = record
+    return whole
 
 
 def final_activation(model, num_units):
@@ -258,7 +271,13 @@ def followed_by(model, network, stages, name):
 
 
 def compile_for_evaluate(
-    model, output, num_units, one_hot, ignore_class, place=None
+    model,
+    output,
+    num_units,
+    one_hot,
+    ignore_class,
+    place=None,
+    multi_label=False,
 ):
     """Compile with losses of Keras, so that `evaluate` works.
 
@@ -269,12 +288,14 @@ def compile_for_evaluate(
         one_hot: whether labels are one-hot rows.
         ignore_class: `None`, or the label that is ignored.
         place: `OneOutput`, if the model has others, too.
+        multi_label: see `calibrate`.
     """
     from_logits = output == "logits"
     metrics = ["accuracy"]
-    if num_units == 1:
-        if from_logits:
-            metrics = [keras.metrics.BinaryAccuracy(threshold=0.0)]
+    if num_units == 1 or multi_label:
+        if from_logits or multi_label:
+            threshold = 0.0 if from_logits else 0.5
+            metrics = [keras.metrics.BinaryAccuracy(threshold=threshold)]
         loss = keras.losses.BinaryCrossentropy(from_logits)
     elif one_hot:
         loss = keras.losses.CategoricalCrossentropy(from_logits)
@@ -300,6 +321,8 @@ class Settings:
     ignore_class: int | None
     verbose: str | int
     place: OneOutput | None = None
+    multi_label: bool = False
+    preprocessor: keras.layers.Layer | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -332,15 +355,17 @@ def calibrated_by(fit, model, inputs, method, settings):
     fuse, output = settings.fuse, settings.output
     example = as_example(model, inputs)
     with states_kept(model):
-        network = up_to_logits(model, settings.from_logits, fuse, example)
+        network = up_to_logits(
+            model, settings.from_logits, fuse, example, settings.multi_label
+        )
         checks.check_name(method, network.model)
         layer, record, facts = fit(network)
         layer.record = record
-        calibrated = assemble(
-            model, network, layer, output, fuse, facts.num_units
-        )
+        calibrated = assemble(model, network, layer, settings, facts.num_units)
         if settings.place is not None:
             calibrated = settings.place.with_others(calibrated)
+        if settings.preprocessor is not None:
+            calibrated = _preprocessed(calibrated, settings.preprocessor)
         # Called once, so that it is built, and can be saved and exported.
         calibrated(example)
     compile_for_evaluate(
@@ -350,6 +375,7 @@ def calibrated_by(fit, model, inputs, method, settings):
         facts.one_hot,
         settings.ignore_class,
         settings.place,
+        settings.multi_label,
     )
     if settings.verbose:
         print(summary(layer.record))

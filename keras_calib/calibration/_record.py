@@ -25,18 +25,22 @@ class CalibrationRecord:
         objective_arguments: the settings of the objective.
         class_loss_scaling: `None`, or the normalization of the class losses.
         num_samples: number of samples with a weight above 0 and a valid label.
-        num_classes: number of classes; 2 for one sigmoid unit.
+        num_classes: number of classes; 2 for one sigmoid unit; with
+            `multi_label=True` the number of labels.
         rejected: whether the fitted map made the model worse, so that the new
             model predicts what the old one predicts.
         guard: what was found on samples left out of the fit: `returned`
             (`"map"`, `"temperature_scaling"` or `"no_calibration"`),
             `held_out_nll` of each of the three, and whether folds or evidence
             judged the map (`by`); or why nothing was compared (`skipped`);
-            `None` if the calibration data alone rejected the map.
+            `None` if the calibration data alone rejected the map. With
+            `multi_label=True` a list of these, `by_label`.
         logits_source: `"logits"`, `"before softmax"`, `"before sigmoid"` or
             `"log of probabilities"`.
         nll_before: NLL of the model.
-        nll_after: NLL with the fitted map, also if it was rejected.
+        nll_after: NLL with the fitted map, also if it was rejected; with
+            `multi_label=True` that of the new model. There NLL and ECE are
+            means over labels, weighted by their numbers of samples.
         ece_before: ECE of the model.
         ece_after: ECE with the fitted map, also if it was rejected.
         ece_num_bins: number of bins of equal width of both ECEs.
@@ -68,6 +72,9 @@ class CalibrationRecord:
               `best_epoch`, `held_out_nll`, `held_out_nll_temperature`,
               `standard_error`: of `"local_temperature"`, see
               `LocalTemperatureScaling`;
+            - `num_labels`, `num_positive`, `num_negative`,
+              `nll_before_by_label` and so on, with `multi_label=True`; other
+              numbers are then lists, too;
             - `num_passes`: how often the fit read the data, with
               `stream=True`; once more for the errors;
             - `stop_reason`, `iterations`, `largest_gradient`,
@@ -135,8 +142,12 @@ def summary(record):
         weights = record["mixture_weights"].items()
         parts = [f"{part.replace('_', ' ')} {w:.2f}" for part, w in weights]
         name = f"mixture of {', '.join(parts)}"
-    if "temperature" in record:
-        name = f"{name} {record['temperature']:.3g}"
+    temperature = record.get("temperature")
+    if isinstance(temperature, list):
+        low, high = min(temperature), max(temperature)
+        name = f"{name} {low:.3g} to {high:.3g} for {len(temperature)} labels"
+    elif temperature is not None:
+        name = f"{name} {temperature:.3g}"
     if record["rejected"]:
         name = f"{name}, rejected"
     errors = ", ".join(

@@ -140,6 +140,7 @@ class Source:
         y, sample_weight, batch_size, steps: see `as_batches`.
         part_of: `None`, or a function that picks the labels, and the weights,
             of one output.
+        preprocess: `None`, or a function of a batch that returns a batch.
     """
 
     x: Any
@@ -148,6 +149,7 @@ class Source:
     batch_size: int | None = None
     steps: int | None = None
     part_of: Callable | None = None
+    preprocess: Callable | None = None
 
     def refuse_iterators(self):
         """Raise for a generator, which can be read once."""
@@ -175,6 +177,8 @@ class Source:
             batch_size=self.batch_size,
             steps=self.steps,
         )
+        if self.preprocess is not None:
+            batches.source = itertools.starmap(self.preprocess, batches.source)
         if self.part_of is not None:
             batches.source = (
                 (x, part_of(y), part_of(weight))

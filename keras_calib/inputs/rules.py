@@ -258,7 +258,8 @@ def check_rows(targets):
         raise ValueError(
             "One-hot or soft labels must be rows that sum to one. Received: "
             f"{targets[row]} in row {row}. For labels that do not exclude "
-            "each other, use `MultilabelCalibrationError`."
+            "each other use `MultilabelCalibrationError`; `kc.calibrate` takes "
+            "`multi_label=True`."
         )
 
 

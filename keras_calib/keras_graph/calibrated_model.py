@@ -32,5 +32,12 @@ class CalibratedModel(CompositeModel):
         # Its layers do; a Sequential would warn that the mask is lost.
         head.supports_masking = True
 
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        # The network's optimizer is of no use here, and Keras would warn where
+        # it was never used.
+        config["network"].pop("compile_config", None)
+        return config
+
     def call(self, inputs: Any, training: bool = False) -> Tensor:
         return self.head(self.network(inputs, training=training))

@@ -164,9 +164,8 @@ def refuse_several_sigmoids(model: keras.Model) -> None:
             "Several sigmoid units are a multi-label model: their "
             "probabilities do not exclude each other, and no softmax "
             f"describes them. Received: model {model.name!r} with {num_units} "
-            "sigmoid units. Give it a softmax, or calibrate one label at a "
-            "time: `keras.Model(model.input, model.output[..., i:i + 1])` with "
-            "`y[..., i]`."
+            "sigmoid units. `kc.calibrate` takes `multi_label=True`; or give "
+            "it a softmax."
         )
 
 

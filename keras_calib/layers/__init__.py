@@ -26,6 +26,7 @@ from keras_calib.layers._log_probabilities import LogProbabilities
 from keras_calib.layers._loss_objective import LossObjective
 from keras_calib.layers._matrix_scaling import MatrixScaling
 from keras_calib.layers._meta_cal import MetaCal
+from keras_calib.layers._multi_label_scaling import MultiLabelScaling
 from keras_calib.layers._objectives import ExpectedCalibrationErrorObjective
 from keras_calib.layers._objectives import FocalObjective
 from keras_calib.layers._objectives import LabelSmoothingObjective
@@ -65,6 +66,7 @@ __all__ = [
     "LossObjective",
     "MatrixScaling",
     "MetaCal",
+    "MultiLabelScaling",
     "NegativeLogLikelihoodObjective",
     "Objective",
     "ParameterizedTemperatureScaling",

@@ -17,6 +17,8 @@ class LogProbabilities(keras.layers.Layer):
     sigmoid unit becomes its log-odds.
 
     Args:
+        multi_label: whether each of several units is a sigmoid, and becomes its
+            log-odds.
         **kwargs: `name`, `dtype`, as in Keras.
 
     Example:
@@ -29,16 +31,23 @@ class LogProbabilities(keras.layers.Layer):
     # The output is logits.
     ends_in = "linear"
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, *, multi_label: bool = False, **kwargs: Any) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
+        self.multi_label = multi_label
         self.supports_masking = True
 
     def call(self, probabilities: Tensor) -> Tensor:
         logits = ops.log(ops.maximum(probabilities, TINY))
-        if probabilities.shape[-1] == 1:
+        if self.multi_label or probabilities.shape[-1] == 1:
             logits -= ops.log(ops.maximum(1.0 - probabilities, TINY))
         return logits
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
+
+    def get_config(self) -> dict:
+        config = super().get_config()
+        if self.multi_label:
+            config["multi_label"] = True
+        return config

@@ -1,0 +1,201 @@
+"""`kc.calibrate(multi_label=True)`: several sigmoid units, a map for each."""
+
+import contextlib
+import dataclasses
+
+import numpy as np
+
+from keras_calib.calibration import _checks as checks
+from keras_calib.calibration import _network
+from keras_calib.calibration._fit import NUM_BINS
+from keras_calib.calibration._fit import fit
+from keras_calib.calibration._guard import MODEL
+from keras_calib.calibration._record import LOG_OF_PROBABILITIES
+from keras_calib.calibration._record import CalibrationRecord
+from keras_calib.data.collect import SPILL
+from keras_calib.data.collect import Store
+from keras_calib.data.collect import fingerprint_of
+from keras_calib.data.collect import hashes_of
+from keras_calib.data.collect import run_by_batch
+from keras_calib.inputs.calibration_rows import group_of_rows
+from keras_calib.inputs.label_arrays import LabelArrays
+from keras_calib.inputs.label_arrays import read_labels
+from keras_calib.keras_graph.head import free_name
+from keras_calib.layers._multi_label_scaling import MultiLabelScaling
+from keras_calib.layers._platt_scaling import PlattScaling
+from keras_calib.layers._temperature_scaling import TemperatureScaling
+from keras_calib.solvers.blocks import row_blocks
+from keras_calib.version import __version__
+
+ERRORS = ("nll_before", "nll_after", "ece_before", "ece_after")
+
+
+def calibrate_labels(
+    model, source, method, options, settings, *, groups=None, stream=False
+):
+    """`kc.calibrate` of a multi-label model; see there.
+
+    Args:
+        model: the user's model.
+        source: `Source`, which is read once.
+        method: see `kc.calibrate`.
+        options: `Options`.
+        settings: `Settings`.
+        groups: see `kc.calibrate`.
+        stream: see `kc.calibrate`; refused.
+
+    Returns:
+        The calibrated model.
+
+    Raises:
+        ValueError: as `kc.calibrate`; for another map or objective. Nothing is
+            changed then.
+    """
+    _check_arguments(method, options, stream)
+    data = source.open()
+    inputs = data.first_inputs()
+
+    def fit_all(network):
+        with _collect(network, data, settings, groups) as samples:
+            checks.refuse_the_same_data(model, samples.fingerprint)
+            return _fit_to_labels(network, samples, method, options, settings)
+
+    return _network.calibrated_by(fit_all, model, inputs, method, settings)
+
+
+def _check_arguments(method, options, stream):
+    if stream:
+        raise ValueError(
+            "`stream=True` fits one temperature, and `multi_label=True` one "
+            "per label. Received: both. Leave out `stream`: logits above 1 GiB "
+            "go to a temporary file."
+        )
+    if method not in ("temperature", "platt") and type(method) not in (
+        TemperatureScaling,
+        PlattScaling,
+    ):
+        raise ValueError(
+            "`multi_label=True` fits a temperature or a Platt map to each "
+            f'label. Received: method={method!r}. Use "temperature", "platt", '
+            "or a `PlattScaling` with settings of yours."
+        )
+    checks.refuse_other_losses("`multi_label=True`", options)
+
+
+def _fit_to_labels(network, samples, method, options, settings):
+    """Fit a map to each label; see `_calibrate._fit_to_samples`."""
+    data, logits_source = _as_logits(network, samples.data, settings)
+    options = options.started()
+    layer = _layer(method, options.affine, network)
+    verdicts = [{"skipped": "one class only"}] * data.num_labels
+
+    def fit_one(number, rows):
+        each = method
+        if not isinstance(method, str):
+            each = type(method).from_config(method.get_config())
+        single, record, _ = fit(each, network.model, rows, options)
+        if record["rejected"]:
+            for error in ("nll", "ece"):
+                record[f"{error}_after"] = record[f"{error}_before"]
+        verdicts[number] = record["guard"] or {"returned": MODEL}
+        return single, record
+
+    layer.adapt_to_labels(data, samples.group, fit_one)
+    record = CalibrationRecord(
+        **{key: layer.record[key] for key in ERRORS},
+        method=layer.method,
+        objective="nll",
+        objective_arguments={},
+        class_loss_scaling=None,
+        num_samples=layer.record["num_samples"],
+        num_classes=data.num_labels,
+        rejected=all(each.get("returned") == MODEL for each in verdicts),
+        guard={"by_label": verdicts},
+        logits_source=logits_source,
+        ece_num_bins=NUM_BINS,
+        fingerprint=samples.fingerprint,
+        keras_calib_version=__version__,
+        fitted=layer.record,
+    )
+    facts = _network.Facts(data.num_labels, one_hot=False)
+    return layer, record.to_dict(), facts
+
+
+def _layer(method, affine, network):
+    """The layer for all labels, with the settings of the map of one."""
+    name, shrinkage = method, None if affine else "auto"
+    if not isinstance(method, str):
+        name = "platt" if isinstance(method, PlattScaling) else "temperature"
+        shrinkage = getattr(method, "shrinkage", shrinkage)
+    return MultiLabelScaling(
+        method=name,
+        shrinkage=shrinkage,
+        name=free_name(network.model, "multi_label_scaling"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Samples:
+    """Outputs of the network and labels.
+
+    Attributes:
+        data: `LabelArrays`, whose scores may be overwritten.
+        group: see `CalibrationRows`.
+        fingerprint: see `collect.Samples`.
+    """
+
+    data: LabelArrays
+    group: np.ndarray | None
+    fingerprint: str
+
+
+@contextlib.contextmanager
+def _collect(network, data, settings, groups):
+    """Run the network once, and keep `_Samples`, above a limit in files."""
+    hashes, unit, units = [], [], 0
+    with contextlib.ExitStack() as stack:
+        stores = [stack.enter_context(Store(SPILL)) for _ in range(3)]
+        for x, scores, mask, y, weight in run_by_batch(
+            network.model, data, settings.verbose
+        ):
+            hashes.append(hashes_of(x, len(y)))
+            part = read_labels(scores, y, weight, settings.ignore_class, mask)
+            each = np.arange(units, units + len(y))
+            units += len(y)
+            used = part.weight.any(axis=1)
+            if used.any():
+                unit.append(each.repeat(len(part.labels) // len(y))[used])
+                for store, values in zip(stores, part.arrays(), strict=True):
+                    store.append(values[used])
+        if not unit:
+            raise ValueError(
+                "There is no calibration sample to fit to. Received: "
+                f"{len(hashes)} batches without a label that counts and has a "
+                "weight above 0."
+            )
+        yield _Samples(
+            LabelArrays(*(store.rows() for store in stores)),
+            group_of_rows(np.concatenate(unit), units, groups),
+            fingerprint_of(hashes),
+        )
+
+
+def _as_logits(network, data, settings):
+    """`LabelArrays` of logits, and where these come from."""
+    source = network.logits_source or "logits"
+    low = np.inf
+    for block in row_blocks(*data.scores.shape):
+        values = data.scores[block][data.weight[block] > 0]
+        low = min(low, values.min(initial=np.inf))
+        if source == LOG_OF_PROBABILITIES:
+            checks.check_probabilities(values[:, None], settings.fuse)
+    if network.logits_source is None and not low < 0:
+        raise ValueError(
+            "It is not known whether the model gives logits or probabilities: "
+            "its graph does not show it, and no value is negative. Received: "
+            f"model {network.model.name!r} without `from_logits`. Pass it."
+        )
+    if source == LOG_OF_PROBABILITIES:
+        checks.warn_no_softmax(network.model)
+        _network.take_logarithm(data.scores, multi_label=True)
+    return data, source

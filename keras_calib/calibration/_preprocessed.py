@@ -1,0 +1,169 @@
+"""Models that preprocess raw inputs in `predict`: tasks of KerasHub."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+from typing import NoReturn
+
+import keras
+import numpy as np
+
+from keras_calib._typing import Tensor
+from keras_calib.data.batches import as_batches
+from keras_calib.data.batches import as_input_batches
+from keras_calib.data.batches import for_model
+from keras_calib.keras_graph import endings
+from keras_calib.keras_graph.composite import CompositeModel
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class PreprocessedModel(CompositeModel):
+    """A calibrated model that takes what the preprocessor of a task takes.
+
+    `kc.calibrate` returns one for a task of KerasHub that has a preprocessor.
+    `predict` and `evaluate`, also `on_batch`, preprocess their inputs; a call
+    `model(x)` and `export` take preprocessed ones, as in KerasHub. Batches are
+    preprocessed by the backend, as in `predict_on_batch` of KerasHub, whose
+    `predict` may resize images by tf.data with pixels rounded otherwise. The
+    file needs `import keras_hub` and `import keras_calib`.
+
+    Args:
+        model: a `keras.Model` of preprocessed inputs.
+        preprocessor: a layer that takes raw inputs, and perhaps `y` and
+            `sample_weight`; `None` if inputs come preprocessed.
+        **kwargs: `name`, as in Keras.
+    """
+
+    parts = ("model", "preprocessor")
+
+    def __init__(
+        self,
+        model: keras.Model,
+        preprocessor: keras.layers.Layer | None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(model, **kwargs)
+        self.model = model
+        self.preprocessor = preprocessor
+
+    def call(self, inputs: Any, training: bool = False) -> Tensor:
+        return self.model(inputs, training=training)
+
+    def predict(
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: str | int = "auto",
+        steps: int | None = None,
+        callbacks: Any = None,
+    ) -> Any:
+        """As `keras.Model.predict`, of raw inputs."""
+        raw = as_input_batches(
+            raw_arrays(x), batch_size=batch_size, steps=steps
+        )
+        return super().predict(
+            self._preprocessed(raw),
+            verbose=verbose,
+            steps=raw.total,
+            callbacks=callbacks,
+        )
+
+    def evaluate(
+        self,
+        x: Any,
+        y: Any = None,
+        batch_size: int | None = None,
+        verbose: str | int = "auto",
+        sample_weight: Any = None,
+        steps: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """As `keras.Model.evaluate`, of raw inputs."""
+        raw = as_batches(
+            raw_arrays(x),
+            y,
+            sample_weight,
+            batch_size=batch_size,
+            steps=steps,
+        )
+        return super().evaluate(
+            self._preprocessed(raw), verbose=verbose, steps=raw.total, **kwargs
+        )
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """As `keras.Model.predict_on_batch`, of raw inputs."""
+        return super().predict_on_batch(preprocess(self.preprocessor)(x)[0])
+
+    def fit(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Not here.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(
+            "A calibrated model is not trained. Received: a call of `fit`. "
+            "Train the task that it came from, and calibrate it again."
+        )
+
+    def _preprocessed(self, batches):
+        for batch in batches:
+            known = preprocess(self.preprocessor)(*batch)
+            parts = [for_model(part) for part in known if part is not None]
+            yield tuple(parts)
+
+
+def preprocess(preprocessor: Callable | None) -> Callable:
+    """A function of a batch, `(x, y, sample_weight)`, that returns one."""
+    takes_labels = preprocessor is not None and "y" in (
+        inspect.signature(
+            getattr(preprocessor, "call", preprocessor)
+        ).parameters
+    )
+
+    def apply(x, y=None, sample_weight=None):
+        if preprocessor is None:
+            return x, y, sample_weight
+        if not takes_labels:
+            return preprocessor(x), y, sample_weight
+        found = preprocessor(x, y=y, sample_weight=sample_weight)
+        if y is None and not isinstance(found, tuple):
+            return found, None, None
+        return keras.utils.unpack_x_y_sample_weight(found)
+
+    return apply
+
+
+def raw_arrays(x: Any) -> Any:
+    """Lists of strings as arrays, which have a length and can be cut."""
+    if isinstance(x, dict):
+        return {key: raw_arrays(value) for key, value in x.items()}
+    if not isinstance(x, list | tuple) or not x:
+        return x
+    if isinstance(x[0], str | bytes):
+        return np.array(x, "object")
+    if isinstance(x[0], list | tuple | dict):
+        return type(x)(map(raw_arrays, x))
+    return x
+
+
+def taken_apart(model: Any) -> tuple[Any, Any]:
+    """A model of preprocessed inputs, and the preprocessor.
+
+    Args:
+        model: anything; a task of KerasHub has both.
+
+    Returns:
+        model: without the preprocessing; or the argument.
+        preprocessor: or `None`.
+    """
+    preprocessor = getattr(model, "preprocessor", None)
+    if isinstance(model, PreprocessedModel):
+        return model.model, preprocessor
+    if preprocessor is None or not hasattr(model, "preprocess_samples"):
+        return model, None
+    if not endings.has_graph(model):
+        return model, None
+    plain = keras.Model(endings.inputs_of(model), model.output, name=model.name)
+    if getattr(model, "history", None) is not None:
+        plain.history = model.history
+    return plain, preprocessor

@@ -1,0 +1,349 @@
+"""A temperature, or a Platt map, for each of several sigmoid units."""
+
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+from typing import Self
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
+from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.calibration_rows import group_of_rows
+from keras_calib.inputs.label_arrays import LabelArrays
+from keras_calib.inputs.label_arrays import read_labels
+from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._platt_scaling import PlattScaling
+from keras_calib.layers._recorded import RecordedLayer
+from keras_calib.layers._shrunk import check_shrinkage
+from keras_calib.layers._temperature_scaling import TemperatureScaling
+from keras_calib.solvers.logistic import binary_nll
+
+METHODS = ("temperature", "platt")
+IDENTITY = {"temperature": 1.0, "slope": 1.0, "intercept": 0.0, "mixture": 0.0}
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class MultiLabelScaling(RecordedLayer):
+    """Calibrate each of several sigmoid units by a map of its own.
+
+    Labels do not exclude each other, so that each is a binary problem. For the
+    logit `z` of a label the new logit is `z / T` with `method="temperature"`;
+    with `method="platt"` the new probability is
+
+        (1 - c) sigmoid(z / T) + c sigmoid(slope * z + intercept)
+
+    where `c`, between 0 and 1, is small for few samples; `shrinkage=None` sets
+    it to 1, which is Platt scaling. Every label is fitted as
+    `TemperatureScaling` or `PlattScaling` would be, with Platt's targets of
+    this label. A label without a positive or without a negative sample stays
+    as it is.
+
+    `kc.calibrate(..., multi_label=True)` fits this layer to a model, and keeps
+    a label as it is also where the map is worse on left-out samples.
+
+    Args:
+        method: `"temperature"` or `"platt"`.
+        shrinkage: see `PlattScaling`.
+        **kwargs: `name`, `dtype`, `trainable`, as in Keras.
+
+    Call arguments:
+        logits: `(..., num_labels)`, each before a sigmoid.
+
+    Returns:
+        Calibrated logits, `(..., num_labels)`.
+
+    Raises:
+        ValueError: for another `method` or `shrinkage`.
+
+    Example:
+        >>> import numpy as np, keras_calib as kc
+        >>> z = np.array([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0], [-2.0, 1.0]])
+        >>> labels = np.array([[1, 1], [1, 1], [0, 1], [0, 0]])
+        >>> layer = kc.layers.MultiLabelScaling().adapt(z, labels)
+        >>> layer.temperatures.round(4)  # 3 of 4 right: 2 / log 3, 1 / log 3
+        array([1.8205, 0.9102], dtype=float32)
+
+    Reference:
+        Guo et al., "On Calibration of Modern Neural Networks", ICML 2017,
+        Section 4.2; Platt, "Probabilistic Outputs for Support Vector
+        Machines", 1999; both for each label.
+    """
+
+    # The output is logits.
+    ends_in = "linear"
+    settings = ("method", "shrinkage")
+
+    def __init__(
+        self,
+        *,
+        method: str = "temperature",
+        shrinkage: str | None = "auto",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if method not in METHODS:
+            raise ValueError(
+                'The map of a label is "temperature" or "platt". Received: '
+                f"method={method!r}."
+            )
+        check_shrinkage(shrinkage)
+        self.method = method
+        self.shrinkage = shrinkage
+        self.supports_masking = True
+
+    def build(self, input_shape: tuple) -> None:
+        for name, value in IDENTITY.items():
+            if name == "temperature" or self.method == "platt":
+                self._add(name, np.full(input_shape[-1], value))
+        self.built = True
+
+    @property
+    def temperatures(self) -> np.ndarray:
+        """The temperature of each label, float32, `(num_labels,)`."""
+        return as_array(ops.convert_to_numpy(self.temperature))
+
+    def call(self, logits: Tensor) -> Tensor:
+        tempered = logits / self.temperature
+        if self.method == "temperature":
+            return tempered
+        logits = ops.maximum(logits, LOWEST)
+        platt = self.slope * logits + self.intercept
+        c = ops.convert_to_tensor(self.mixture)
+        log_q, log_rest = (
+            ops.logaddexp(
+                ops.log_sigmoid(sign * tempered) + _log(1.0 - c),
+                ops.log_sigmoid(sign * platt) + _log(c),
+            )
+            for sign in (1.0, -1.0)
+        )
+        return ops.where(c > 0, log_q - log_rest, tempered)
+
+    def as_affine(self, num_classes: int) -> tuple | None:
+        """The map as `logits * matrix + bias`; see `CalibrationLayer`.
+
+        Returns:
+            matrix: `(num_labels,)`.
+            bias: `(num_labels,)`. Or `None` if a label has a mixture.
+        """
+        slope = 1 / self.temperatures
+        if self.method == "temperature":
+            return slope, np.zeros_like(slope)
+        c, own, bias = (
+            as_array(ops.convert_to_numpy(weight))
+            for weight in (self.mixture, self.slope, self.intercept)
+        )
+        if not np.isin(c, (0, 1)).all():
+            return None
+        return np.where(c == 1, own, slope), np.where(c == 1, bias, 0.0)
+
+    def adapt(
+        self,
+        logits: ArrayLike,
+        labels: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        ignore_class: int | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Fit every label by its negative log-likelihood.
+
+        Args:
+            logits: network outputs before the sigmoids, `(..., num_labels)`.
+            labels: 0 or 1, `(..., num_labels)`.
+            sample_weight: `None`, or weights >= 0, which broadcast to `logits`
+                from the left: one per sample, or one per label of a sample. A
+                constant factor, also of one label, changes nothing.
+            ignore_class: labels of this value, such as -1 for an unknown
+                one, do not count.
+            groups: see `CalibrationLayer.adapt`.
+
+        Returns:
+            The layer itself.
+
+        Raises:
+            ValueError: for invalid input; the layer is then unchanged.
+
+        Warns:
+            UserWarning: for labels without a positive or without a negative
+                sample; and as the map of a label warns, with its number.
+        """
+        data = read_labels(logits, labels, sample_weight, ignore_class)
+        units = len(as_array(labels))
+        unit = np.repeat(np.arange(units), len(data.labels) // max(1, units))
+        group = group_of_rows(unit, units, groups)
+
+        def fit(number, rows):
+            single = TemperatureScaling()
+            if self.method == "platt":
+                single = PlattScaling(shrinkage=self.shrinkage)
+            single.adapt_to_rows(rows)
+            return single, single.record
+
+        return self.adapt_to_labels(data, group, fit)
+
+    def adapt_to_labels(
+        self, data: LabelArrays, group: np.ndarray | None, fit: Callable
+    ) -> Self:
+        """Fit every label by a function.
+
+        Args:
+            data: `LabelArrays` of logits.
+            group: see `CalibrationRows`.
+            fit: function of a label's number and `CalibrationRows` that returns
+                a `TemperatureScaling`, a `PlattScaling`, or anything else to
+                leave the label as it is; and a dict with `nll_before`,
+                `nll_after` and, for the record, perhaps the same of `ece`.
+
+        Returns:
+            The layer itself.
+        """
+        weights = {
+            name: np.full(data.num_labels, value)
+            for name, value in IDENTITY.items()
+        }
+        records, counts, left = [], [], []
+        said: dict[str, dict] = {}
+        for k in range(data.num_labels):
+            rows = data.of_label(k, group)
+            counts.append(_counts(rows))
+            if not counts[k][0] or not counts[k][1]:
+                left.append(k)
+                records.append(_untouched(rows))
+                continue
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", UserWarning)
+                single, record = fit(k, rows)
+            for each in caught:
+                said.setdefault(_kind(each), {}).setdefault(k, each)
+            for name, value in _weights_of(single).items():
+                weights[name][k] = value
+            records.append(record)
+        if not any(negative + positive for negative, positive in counts):
+            raise ValueError(
+                "There is no calibration sample to fit to. Received: "
+                f"{len(data.labels)} samples of {data.num_labels} labels "
+                "without a weight above 0 and a label that counts."
+            )
+        self._take(weights)
+        self.record = _summary(self, data, records, counts)
+        _warn(said, left, data.num_labels)
+        return self
+
+    def _take(self, weights):
+        if not self.built:
+            self.build((None, len(weights["temperature"])))
+        for variable in self.weights:
+            value = weights[variable.name]
+            if tuple(variable.shape) != value.shape:
+                raise ValueError(
+                    "The layer was built for other logits. Received: "
+                    f"{len(value)} labels; the layer has {variable.shape[0]}. "
+                    "Adapt a new layer."
+                )
+        for variable in self.weights:
+            variable.assign(weights[variable.name])
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        return input_shape
+
+
+def _log(share):
+    """The logarithm of a number in [0, 1], finite at 0."""
+    positive = share > 0
+    return ops.where(positive, ops.log(ops.where(positive, share, 1.0)), LOWEST)
+
+
+def _counts(rows):
+    """Numbers of negative and positive samples."""
+    if rows is None:
+        return 0, 0
+    positive = int(rows.labels.sum())
+    return len(rows.labels) - positive, positive
+
+
+def _untouched(rows):
+    """NLL of a label that is not fitted."""
+    if rows is None:
+        return {}
+    nll = binary_nll(
+        rows.logits[:, 0].astype("float64"), rows.labels, rows.weight
+    )
+    return {"nll_before": nll, "nll_after": nll}
+
+
+def _weights_of(single: CalibrationLayer) -> dict:
+    """A fitted map of one label as weights of `MultiLabelScaling`."""
+    if isinstance(single, TemperatureScaling):
+        return {"temperature": single.temperature}
+    if not isinstance(single, PlattScaling):
+        return {}
+    names = ["slope", "intercept"]
+    if single.shrinkage is not None:
+        names += ["temperature", "mixture"]
+    found = {name: float(as_array(getattr(single, name))) for name in names}
+    return {"mixture": 1.0, **found}
+
+
+def _summary(layer, data, records, counts):
+    """What is known of all labels, as JSON values."""
+    weights = {
+        variable.name: as_array(variable).tolist() for variable in layer.weights
+    }
+    share = [sum(count) for count in counts]
+    found = {
+        "num_samples": int((data.weight > 0).any(axis=1).sum()),
+        "num_labels": data.num_labels,
+        "objective": "nll",
+        **weights,
+        "num_positive": [positive for _, positive in counts],
+        "num_negative": [negative for negative, _ in counts],
+    }
+    for error in ("nll", "ece"):
+        for moment in ("before", "after"):
+            key = f"{error}_{moment}"
+            values = [record.get(key) for record in records]
+            known = [value is not None for value in values]
+            if any(known):
+                mean = np.average(
+                    np.array(values)[known].astype("float64"),
+                    weights=np.array(share)[known],
+                )
+                found[key] = float(mean)
+                found[f"{key}_by_label"] = values
+    return found
+
+
+def _kind(warning):
+    """What warnings of one kind have in common: all but numbers."""
+    return re.sub(r"[-+\d.e]+", "#", str(warning.message))
+
+
+def _warn(said, left, num_labels):
+    """One warning for all labels that have the same to say."""
+    if left:
+        warnings.warn(
+            f"{_named(left)} of {num_labels} without a positive or without a "
+            "negative calibration sample: not fitted, T = 1.",
+            stacklevel=4,
+        )
+    for warned in said.values():
+        (k, first), names = next(iter(warned.items())), _named([*warned])
+        detail = f"{names}, here label {k}" if len(warned) > 1 else names
+        text = f"{detail}: {first.message}"
+        if not issubclass(first.category, UserWarning):  # of other libraries
+            text = str(first.message)
+        warnings.warn(text, first.category, stacklevel=4)
+
+
+def _named(numbers):
+    """`Labels 1, 2, 5`, the first ten of them."""
+    text = ", ".join(map(str, numbers[:10]))
+    if len(numbers) > 10:
+        text = f"{text} and {len(numbers) - 10} more"
+    return f"Label{'s' if len(numbers) > 1 else ''} {text}"

@@ -1,0 +1,161 @@
+"""Tasks of KerasHub keep their preprocessor: raw inputs, also in `predict`."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from tests.helpers import to_numpy
+
+keras_hub = pytest.importorskip("keras_hub")
+
+WORDS = ["the", "quick", "brown", "fox", "slow", "dog"]
+RNG = np.random.default_rng(0)
+TEXTS = [
+    " ".join(RNG.choice(WORDS, RNG.integers(1, 6), replace=True))
+    for _ in range(64)
+]
+IMAGES = RNG.integers(0, 256, (64, 12, 12, 3)).astype("uint8")
+
+
+def text_classifier(activation):
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = keras_hub.models.BertTokenizer(
+        vocabulary=special + WORDS, lowercase=True
+    )
+    return keras_hub.models.BertTextClassifier(
+        backbone=keras_hub.models.BertBackbone(
+            vocabulary_size=11,
+            num_layers=1,
+            num_heads=2,
+            hidden_dim=8,
+            intermediate_dim=8,
+            max_sequence_length=8,
+        ),
+        preprocessor=keras_hub.models.BertTextClassifierPreprocessor(
+            tokenizer, sequence_length=8
+        ),
+        num_classes=3,
+        activation=activation,
+    )
+
+
+def image_classifier(activation):
+    converter = keras_hub.layers.ResNetImageConverter(
+        image_size=(8, 8), scale=1 / 255
+    )
+    return keras_hub.models.ImageClassifier(
+        backbone=keras_hub.models.ResNetBackbone(
+            input_conv_filters=[64],
+            input_conv_kernel_sizes=[3],
+            stackwise_num_filters=[64],
+            stackwise_num_blocks=[1],
+            stackwise_num_strides=[1],
+            block_type="basic_block",
+            image_shape=(8, 8, 3),
+        ),
+        preprocessor=keras_hub.models.ResNetImageClassifierPreprocessor(
+            image_converter=converter
+        ),
+        num_classes=3,
+        activation=activation,
+    )
+
+
+TASKS = {
+    "text": (text_classifier, TEXTS, 4.0),
+    "images": (image_classifier, IMAGES, 1.5),
+}
+
+
+def task_and_labels(kind, activation="softmax"):
+    """A task, raw inputs, its logits, and labels of half the logits."""
+    make, raw, scale = TASKS[kind]
+    task = make(activation)
+    rng = np.random.default_rng(1)
+    for weight in task.trainable_weights:
+        if len(weight.shape) > 1:  # so that logits differ between samples
+            width = np.sqrt(np.prod(weight.shape[:-1]))
+            weight.assign(scale * rng.normal(size=weight.shape) / width)
+    # Not `predict`, whose resizing by tf.data rounds pixels otherwise.
+    logits = to_numpy(task.predict_on_batch(raw))
+    if activation:
+        logits = np.log(logits)
+    logits = logits - logits.mean(-1, keepdims=True)
+    spread = np.random.default_rng(2).gumbel(size=logits.shape)
+    return task, raw, logits, (logits / 2 + spread).argmax(-1)
+
+
+def tempered(logits, calibrated):
+    record = kc.calibration_record(calibrated)
+    temperature = np.float32(record["temperature"])
+    assert temperature != 1
+    return to_numpy(keras.ops.softmax(logits / temperature))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("activation", [None, "softmax"])
+@pytest.mark.parametrize("kind", TASKS)
+def test_raw_inputs_from_fit_to_file(kind, activation, tmp_path):
+    task, raw, logits, y = task_and_labels(kind, activation)
+    calibrated = kc.calibrate(task, raw, y, guard=False, verbose=0)
+    expected = tempered(logits, calibrated)
+    found = calibrated.predict(raw, verbose=0)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    record = kc.calibration_record(calibrated)
+    expected_source = "before softmax" if activation else "logits"
+    assert record["logits_source"] == expected_source
+    loss, _ = calibrated.evaluate(raw, y, verbose=0)
+    assert loss == pytest.approx(record["nll_after"], rel=1e-4)
+    calibrated.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    np.testing.assert_allclose(again.predict(raw, verbose=0), found, atol=1e-6)
+    assert kc.calibration_record(again) == record
+    assert task.preprocessor is not None
+    with pytest.raises(ValueError, match="very samples"):
+        kc.calibrate(again, raw, y, verbose=0)
+
+
+@pytest.mark.slow
+def test_every_kind_of_data():
+    task, raw, logits, y = task_and_labels("text")
+    weight = np.linspace(0, 2, 64)
+    options = {"guard": False, "verbose": 0}
+    expected = kc.calibrate(task, raw, y, weight, **options)
+    batches = [
+        (raw[i : i + 16], y[i : i + 16], weight[i : i + 16])
+        for i in range(0, 64, 16)
+    ]
+    for found in (
+        kc.calibrate(task, np.array(raw), y, weight, **options),
+        kc.calibrate(task, batches, **options),
+        kc.calibrate(task, batches, stream=True, verbose=0),
+        kc.calibrate(task, raw, y, weight, fuse=True, **options),
+    ):
+        p = found.predict(np.array(raw, "object"), verbose=0)
+        np.testing.assert_allclose(p, tempered(logits, expected), atol=1e-4)
+    part = expected.predict_on_batch(raw[:3])
+    np.testing.assert_allclose(
+        to_numpy(part), tempered(logits[:3], expected), atol=1e-5
+    )
+    values = expected.evaluate(batches, verbose=0, return_dict=True)
+    nll = kc.calibration_record(expected)["nll_after"]
+    assert values["loss"] == pytest.approx(nll, rel=1e-4)
+    with pytest.raises(ValueError, match="Train the task"):
+        expected.fit(raw, y)
+
+
+def test_multi_label_task():
+    task, raw, *_ = task_and_labels("text", "sigmoid")
+    p = task.predict(raw, verbose=0)
+    z = np.log(p) - np.log1p(-p)
+    y = (z / 2 + RNG.logistic(size=z.shape) > 0).astype("int32")
+    calibrated = kc.calibrate(
+        task, raw, y, multi_label=True, guard=False, verbose=0
+    )
+    temperature = kc.calibration_record(calibrated)["temperature"]
+    assert len(temperature) == 3
+    expected = 1 / (1 + np.exp(-z / np.array(temperature)))
+    np.testing.assert_allclose(
+        calibrated.predict(raw, verbose=0), expected, atol=1e-5
+    )
