@@ -139,6 +139,7 @@ def test_u_is_uniform_and_the_same_every_time():
 
 
 @pytest.mark.parametrize("method", ["aps", "raps"])
+@pytest.mark.one_backend
 def test_coverage_of_randomized_sets_is_that_asked_for(method):
     # Over 400 calibration sets of 99 samples: from 0.9 to 0.91.
     rng = np.random.default_rng(0)
@@ -179,6 +180,7 @@ def test_scores_by_hand():
 
 
 @pytest.mark.parametrize("method", ["lac", "aps", "raps"])
+@pytest.mark.one_backend
 def test_coverage_is_what_was_asked_for(method):
     # Over 400 calibration sets of 99 samples: 0.9, and not below.
     rng = np.random.default_rng(0)
@@ -276,6 +278,7 @@ def test_the_bound_is_clopper_and_pearsons():
         assert module._least_samples(target, delta) == needed
 
 
+@pytest.mark.one_backend
 def test_the_risk_is_kept_in_nine_of_ten_calibrations():
     # Confidence c is uniform, a prediction wrong with probability (1 - c) / 2,
     # so that the risk above t is (1 - t) / 4.

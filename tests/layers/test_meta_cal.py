@@ -95,6 +95,7 @@ def test_correct_samples_are_rejected_at_the_rate_that_was_asked_for():
 
 
 @pytest.mark.filterwarnings("ignore:No threshold keeps the accuracy")
+@pytest.mark.one_backend
 def test_the_accuracy_is_reached_in_nine_of_ten_calibrations():
     """150 sets of 400: failures at most 0.1 and three standard errors."""
     z, y = generated(40_000)

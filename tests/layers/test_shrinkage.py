@@ -47,6 +47,7 @@ def excess(layer, logits, labels, test, test_labels):
 
 
 @EACH_MAP
+@pytest.mark.one_backend
 @pytest.mark.parametrize(("count", "limit"), [(50, 0.01), (200, 0.002)])
 def test_no_harm_where_temperature_scaling_is_right(name, count, limit):
     test = exact(name, 4000, seed=100)
@@ -96,6 +97,7 @@ def bent(name, count, seed):
 
 
 @EACH_MAP
+@pytest.mark.one_backend
 def test_gains_where_the_map_is_right(name):
     if name == "parameterized":
         shrunk = layers.ParameterizedTemperatureScaling()
