@@ -44,6 +44,7 @@ def _average():
     return keras.Model(inputs, layers.Average()(twice))
 
 
+@pytest.mark.compiled
 @pytest.mark.filterwarnings("ignore:No final softmax")
 @pytest.mark.parametrize("kind", networks())
 def test_kinds_of_networks(kind, tmp_path):

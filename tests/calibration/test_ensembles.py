@@ -35,6 +35,7 @@ def dropout(activation, units=3):
     )
 
 
+@pytest.mark.compiled
 @pytest.mark.filterwarnings("error::UserWarning")
 @pytest.mark.parametrize("activation", [None, "softmax", "sigmoid"])
 @pytest.mark.parametrize("make", [ensemble, dropout])

@@ -36,6 +36,7 @@ ELSEWHERE = {
     "RiskThreshold": "no map: tests/layers/test_decisions.py",
     "CalibrationMixture": "several maps: tests/layers",
     "LocalTemperatureScaling": "takes images: tests/layers",
+    "MultiLabelScaling": "one map per label: tests/calibration",
     "MetaCal": "two outputs: tests/layers",
     "PriorCorrection": "not fitted: tests/calibration/test_adjust_prior.py",
     "LogProbabilities": "not fitted: what calibrate puts before a map",
