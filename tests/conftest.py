@@ -38,6 +38,25 @@ def seed():
     keras.utils.set_random_seed(0)
 
 
+@pytest.fixture
+def eager_functions(request):
+    """TensorFlow's functions run eagerly, but in tests marked `compiled`.
+
+    To trace the functions of a network of a few weights takes longest.
+    """
+    if (
+        keras.backend.backend() != "tensorflow"
+        or request.node.get_closest_marker("compiled") is not None
+    ):
+        yield
+        return
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def bounded_memory():
     """Drop what JAX has compiled once it takes gigabytes.

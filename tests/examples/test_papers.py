@@ -79,6 +79,7 @@ def small_network(name, classes, *, inputs, dropout, **kwargs):
     return keras.Model(images, keras.layers.Dense(classes)(x))
 
 
+@pytest.mark.usefixtures("eager_functions")
 @pytest.mark.parametrize(
     "name",
     [
