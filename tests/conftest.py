@@ -33,6 +33,18 @@ if keras.backend.backend() == "torch":
     torch.set_num_threads(1)
 
 
+def pytest_collection_modifyitems(items):
+    """What NumPy computes is tested on torch, the quickest with small arrays.
+
+    Elsewhere such tests are slow ones.
+    """
+    if keras.backend.backend() == "torch":
+        return
+    for item in items:
+        if item.get_closest_marker("one_backend") is not None:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True)
 def seed():
     keras.utils.set_random_seed(0)
