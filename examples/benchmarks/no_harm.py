@@ -403,8 +403,11 @@ def draw_tables(tables, path):
     """A heat map for each table: color by mean, over all files."""
     import matplotlib.pyplot as plt
 
+    width = 2.5 + 0.09 * max(
+        len({(file, n) for file, _, n in found}) for found, _ in tables.values()
+    )
     figure, axes = plt.subplots(
-        1, len(tables), figsize=(5.5 * len(tables), 7), layout="constrained"
+        len(tables), 1, figsize=(width, 5 * len(tables)), layout="constrained"
     )
     for axis, (title, (found, _)) in zip(axes, tables.items(), strict=True):
         files = list(dict.fromkeys(file for file, _, _ in found))
@@ -429,12 +432,12 @@ def draw_tables(tables, path):
             range(len(columns)),
             [f"{n}" for _, n in columns],
             rotation=90,
-            fontsize=7,
+            fontsize=5,
         )
         for file in files:
             first = [f for f, _ in columns].index(file)
             axis.axvline(first - 0.5, color="black", linewidth=0.8)
-            axis.text(first, -0.8, file, fontsize=6, rotation=20)
+            axis.text(first, -0.8, file, fontsize=6, rotation=25)
         axis.set_xlabel("calibration samples")
         axis.set_title(f"{title}, in thousandths", fontsize=9, pad=48)
         figure.colorbar(image, ax=axis, shrink=0.6, extend="both")
