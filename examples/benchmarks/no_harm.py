@@ -403,7 +403,7 @@ def draw_tables(tables, path):
     """A heat map for each table: color by mean, over all files."""
     import matplotlib.pyplot as plt
 
-    width = 2.5 + 0.09 * max(
+    width = 4.5 + 0.08 * max(
         len({(file, n) for file, _, n in found}) for found, _ in tables.values()
     )
     figure, axes = plt.subplots(
