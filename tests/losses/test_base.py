@@ -438,10 +438,14 @@ def test_compiled_code_turns_bad_input_into_nan():
     assert np.isnan(float(compiled(lambda y, z: loss(y, z))(labels, logits)))
 
 
-def test_nan_logits_give_nan():
+def test_nan_logits_are_refused_at_first_and_give_nan_later():
     broken = A.copy()
     broken[1, 1] = np.nan
-    assert np.isnan(float(LOSSES[2](LABELS_A, broken)))
+    loss = kc.losses.FocalLoss(from_logits=True)
+    with pytest.raises(ValueError, match="NaN or infinity in 1 of 3 rows"):
+        loss(LABELS_A, broken)
+    loss(LABELS_A, A)
+    assert np.isnan(float(loss(LABELS_A, broken)))
 
 
 @pytest.mark.parametrize(
