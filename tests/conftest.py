@@ -8,6 +8,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import gc
 import pathlib
+import zlib
 
 if os.environ["KERAS_BACKEND"] == "jax":
     # Most of the time of these tests is JAX's compiler, on programs that run
@@ -33,16 +34,51 @@ if keras.backend.backend() == "torch":
     torch.set_num_threads(1)
 
 
-def pytest_collection_modifyitems(items):
-    """What NumPy computes is tested on torch, the quickest with small arrays.
+# Function names, by `find_slow.py`.
+SLOW = frozenset(
+    (pathlib.Path(__file__).parent / "slow.txt").read_text().splitlines()
+)
+# Of these `--share` leaves nothing out: backends are compared in the first two,
+# and examples run on one backend as it is.
+WHOLE = (
+    "tests/differential/",
+    "tests/inputs/test_all_doors.py",
+    "tests/examples/",
+)
+BACKENDS = ("tensorflow", "jax", "torch")
 
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--share",
+        action="store_true",
+        help="run each slow test on one backend of three, drawn by its name",
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    """Mark slow tests, and leave out those of other backends with `--share`.
+
+    What NumPy computes is tested on torch, the quickest with small arrays.
     Elsewhere such tests are slow ones.
     """
-    if keras.backend.backend() == "torch":
-        return
+    backend = keras.backend.backend()
+    dropped = []
     for item in items:
-        if item.get_closest_marker("one_backend") is not None:
+        numpy_only = item.get_closest_marker("one_backend") is not None
+        if numpy_only and backend != "torch":
             item.add_marker(pytest.mark.slow)
+        if item.nodeid.split("[")[0] in SLOW:
+            item.add_marker(pytest.mark.slow)
+        if config.getoption("share") and not numpy_only:
+            drawn = BACKENDS[zlib.crc32(item.nodeid.encode()) % len(BACKENDS)]
+            slow = item.get_closest_marker("slow") is not None
+            if slow and backend != drawn and not item.nodeid.startswith(WHOLE):
+                dropped.append(item)
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        left_out = set(dropped)
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(autouse=True)

@@ -243,3 +243,14 @@ def test_no_six_lines_stand_twice():
             seen.setdefault(block, here)
     twice = [(a, b) for a, b, _ in itertools.islice(twice, 20)]
     assert not twice
+
+
+def test_every_slow_test_exists():
+    tests = pathlib.Path(__file__).parent
+    for name in (tests / "slow.txt").read_text().splitlines():
+        file, *inside = name.split("::")
+        body = ast.parse((tests.parent / file).read_text()).body
+        for part in inside:
+            found = [x for x in body if getattr(x, "name", None) == part]
+            assert found, f"{name}: run tests/find_slow.py again"
+            body = found[0].body
