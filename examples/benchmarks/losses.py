@@ -3,9 +3,9 @@
 Forward and backward pass under the backend's compiler, for a batch of 512
 images of 100 classes, one of 256 of 1,000 classes, and a segmentation crop of
 512 x 512 pixels of 21 classes; then the whole training step of a ResNet-20 on
-128 images of 32 x 32. One thread; seconds are processor time, so that a busy
-machine disturbs less; losses take turns, and the least of the repetitions
-counts.
+128 images of 32 x 32. One thread on one processor; seconds are processor time,
+so that a busy machine disturbs less; losses take turns, and the least of the
+repetitions counts.
 
     KERAS_BACKEND=jax python examples/benchmarks/losses.py [--markdown]
     python examples/benchmarks/losses.py --step --only mdca dca
@@ -23,6 +23,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["XLA_FLAGS"] = (
     "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 )
+# XLA splits a loop among all processors that it sees, whatever the flags say.
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 import keras
 import numpy as np

@@ -4,12 +4,15 @@ Forward and backward pass of every loss and update of every metric under the
 backend's compiler, every number of `calibration_errors` together, the fit of
 every map, and a step of two networks that learn together. The two versions
 take turns; the least processor time of the repetitions counts, with one thread.
+Where a compiler puts code and data moves a short run by a third, so everything
+is built several times, in both orders, and the median ratio counts.
 
     git worktree add ../before COMMIT
     KERAS_BACKEND=jax python examples/benchmarks/versions.py ../before
     python examples/benchmarks/versions.py ../before --parts maps --only Platt
 
-Prints every ratio, and those above `--limit` again at the end.
+Prints every ratio with its range over the builds, and those above `--limit`
+again at the end.
 """
 
 import argparse
@@ -26,6 +29,8 @@ import numpy as np
 
 # Bases, and losses with a history or a table beside the batch.
 LEFT_OUT = {"ClassificationLoss", "PenalizedLoss", "AdaFocalLoss", "CRL"}
+# Maps that are built of something, and the base.
+NO_DEFAULT = {"CalibrationLayer", "CalibrationMixture"}
 # What earlier versions of a map did by default.
 PENALTY = {"MatrixScaling": "structured", "DirichletScaling": "odir"}
 HERE = pathlib.Path(__file__).parents[2]
@@ -128,7 +133,7 @@ def maps(versions, wanted, rng):
 
     base = versions[1].layers.CalibrationLayer
     for name in classes_of(versions[1].layers, base):
-        if name == "CalibrationLayer" or not wanted(name):
+        if name in NO_DEFAULT or not wanted(name):
             continue
         data = (logits, labels)
         try:
@@ -165,13 +170,31 @@ def learning(versions, wanted, rng):
 PARTS = (losses, metrics, errors, maps, learning)
 
 
+def compared(builds, repeats):
+    """One line for a cell that was built several times, and its ratio."""
+    ratios, seconds = [], []
+    for number, (name, (old, new)) in enumerate(builds):
+        runs = {"before": old, "after": new}
+        if number % 2:
+            runs = {"after": new, "before": old}
+        found = loss_benchmark.least_seconds(runs, repeats)
+        ratios.append(found["after"] / found["before"])
+        seconds.append(found["after"])
+    ratio = float(np.median(ratios))
+    spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+    milliseconds = 1000 * np.median(seconds)
+    text = f"{ratio:6.2f}  {spread}  {milliseconds:9.3f} ms  {name}"
+    return text, ratio
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("before", type=pathlib.Path)
     names = [part.__name__ for part in PARTS]
     parser.add_argument("--parts", nargs="*", choices=names, default=names)
     parser.add_argument("--only", help="names that contain this")
-    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--builds", type=int, default=5)
     parser.add_argument("--limit", type=float, default=1.05)
     arguments = parser.parse_args()
     loss_benchmark.one_thread()
@@ -185,14 +208,12 @@ def main():
     for part in PARTS:
         if part.__name__ not in arguments.parts:
             continue
-        for name, (old, new) in part(
-            versions, wanted, np.random.default_rng(0)
-        ):
-            found = loss_benchmark.least_seconds(
-                {"before": old, "after": new}, arguments.repeats
-            )
-            ratio = found["after"] / found["before"]
-            text = f"{ratio:6.2f}  {1000 * found['after']:9.3f} ms  {name}"
+        builds = [
+            part(versions, wanted, np.random.default_rng(0))
+            for _ in range(arguments.builds)
+        ]
+        for cell in zip(*builds, strict=True):
+            text, ratio = compared(cell, arguments.repeats)
             print(text, flush=True)
             if ratio > arguments.limit:
                 slower.append(text)

@@ -98,18 +98,15 @@ class DebiasedCalibrationError(BinnedMetric):
 
     def bins(self, sums: Tensor | None = None) -> Bins:
         sums = self.sums("sums") if sums is None else sums
+        small = ops.sum(sums[0]) <= LARGE
+        squares = ops.where(small, sums[3:4], sums[4:5])
+        sums = ops.concatenate([sums[:3], squares])
         if self.binning == "mass":
             sums = histogram.merge_cells(sums, self.num_bins)
-        weight, residual, hits, magnified, reduced = ops.unstack(sums)
-        small = ops.sum(weight) <= LARGE
+        weight, residual, hits, squares = ops.unstack(sums)
         # A constant factor changes nothing if all sums have it.
         factor = ops.where(small, MAGNIFIED, REDUCED)
-        return Bins(
-            weight * factor,
-            residual * factor,
-            hits * factor,
-            ops.where(small, magnified, reduced),
-        )
+        return Bins(weight * factor, residual * factor, hits * factor, squares)
 
     def signed(self) -> Tensor:
         """The estimate before a square root: it may be negative."""
