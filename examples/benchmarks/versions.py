@@ -51,13 +51,14 @@ def package(folder):
     return found
 
 
-def classes_of(module, base):
-    """Classes that both versions export, by name."""
+def classes_of(versions, room, base):
+    """Names of classes that a room of both versions exports."""
+    before, after = (getattr(version, room) for version in versions)
     return sorted(
         name
-        for name in dir(module)
-        if isinstance(getattr(module, name), type)
-        and issubclass(getattr(module, name), base)
+        for name in set(dir(before)) & set(dir(after))
+        if isinstance(getattr(after, name), type)
+        and issubclass(getattr(after, name), base)
     )
 
 
@@ -65,7 +66,7 @@ def losses(versions, wanted, rng):
     for shape in loss_benchmark.SHAPES.values():
         logits = 3 * rng.normal(size=shape).astype("float32")
         labels = rng.integers(0, shape[-1], shape[:-1]).astype("int32")
-        for name in classes_of(versions[1].losses, keras.losses.Loss):
+        for name in classes_of(versions, "losses", keras.losses.Loss):
             if name in LEFT_OUT or not wanted(name):
                 continue
             runs = [
@@ -83,7 +84,7 @@ def losses(versions, wanted, rng):
 def metrics(versions, wanted, rng):
     for num_classes in (10, 100):
         labels, p = metric_benchmark.predictions(1000, num_classes)
-        for name in classes_of(versions[1].metrics, keras.metrics.Metric):
+        for name in classes_of(versions, "metrics", keras.metrics.Metric):
             if not wanted(name):
                 continue
             arguments = {}
@@ -132,7 +133,7 @@ def maps(versions, wanted, rng):
         return layer(**arguments).adapt(*data)
 
     base = versions[1].layers.CalibrationLayer
-    for name in classes_of(versions[1].layers, base):
+    for name in classes_of(versions, "layers", base):
         if name in NO_DEFAULT or not wanted(name):
             continue
         data = (logits, labels)
@@ -173,7 +174,7 @@ PARTS = (losses, metrics, errors, maps, learning)
 def compared(builds, repeats):
     """One line for a cell that was built several times, and its ratio."""
     ratios, seconds = [], []
-    for number, (name, (old, new)) in enumerate(builds):
+    for number, (_, (old, new)) in enumerate(builds):
         runs = {"before": old, "after": new}
         if number % 2:
             runs = {"after": new, "before": old}
@@ -183,7 +184,7 @@ def compared(builds, repeats):
     ratio = float(np.median(ratios))
     spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
     milliseconds = 1000 * np.median(seconds)
-    text = f"{ratio:6.2f}  {spread}  {milliseconds:9.3f} ms  {name}"
+    text = f"{ratio:6.2f}  {spread}  {milliseconds:9.3f} ms  {builds[0][0]}"
     return text, ratio
 
 
