@@ -45,14 +45,15 @@ WHOLE = (
     "tests/inputs/test_all_doors.py",
     "tests/examples/",
 )
-BACKENDS = ("tensorflow", "jax", "torch")
+# Torch twice: small arrays take it the least time.
+BACKENDS = ("tensorflow", "jax", "torch", "torch")
 
 
 def pytest_addoption(parser):
     parser.addoption(
         "--share",
         action="store_true",
-        help="run each slow test on one backend of three, drawn by its name",
+        help="run each slow test on one backend, drawn by its name",
     )
 
 
@@ -70,8 +71,12 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.slow)
         if item.nodeid.split("[")[0] in SLOW:
             item.add_marker(pytest.mark.slow)
+        able = item.get_closest_marker("backends")
+        if able is not None and backend not in able.args:
+            item.add_marker(pytest.mark.skip(**able.kwargs))
         if config.getoption("share") and not numpy_only:
-            drawn = BACKENDS[zlib.crc32(item.nodeid.encode()) % len(BACKENDS)]
+            where = BACKENDS if able is None else able.args
+            drawn = where[zlib.crc32(item.nodeid.encode()) % len(where)]
             slow = item.get_closest_marker("slow") is not None
             if slow and backend != drawn and not item.nodeid.startswith(WHOLE):
                 dropped.append(item)

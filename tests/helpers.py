@@ -1,12 +1,33 @@
 """What tests share: gradients on any backend, small networks, real files."""
 
+import shutil
+
 import keras
 import numpy as np
+import pytest
 from keras import ops
 
 from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.evaluation.events import sort_events
 from keras_calib.ops.bin_errors import calibration_error
+
+# Values of `jit_compile`. Torch compiles C++ for two minutes.
+JIT_BUT_ON_TORCH = pytest.param(
+    True,
+    marks=pytest.mark.backends("tensorflow", "jax", reason="minutes on torch"),
+)
+JIT_COMPILE = (
+    JIT_BUT_ON_TORCH,
+    pytest.param(
+        True,
+        id="by_torch",
+        marks=[
+            pytest.mark.backends("torch"),
+            pytest.mark.slow,
+            pytest.mark.skipif(not shutil.which("g++"), reason="needs g++"),
+        ],
+    ),
+)
 
 
 def to_numpy(value):

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 
-import keras
 import pytest
 
 START = """
@@ -102,9 +101,8 @@ def found(strategy):
     [(MONITORED, 1e-5), (MUTUAL, 1e-5), (HISTORY, 1e-7)],
     ids=["monitored", "mutual", "history"],
 )
+@pytest.mark.backends("tensorflow", reason="its strategy")
 def test_two_replicas_are_as_good_as_one(script, tolerance):
-    if keras.backend.backend() != "tensorflow":
-        pytest.skip("a strategy of TensorFlow")
     end = END.replace("TOLERANCE", str(tolerance))
     # In a process of its own: devices are set before TensorFlow starts.
     found = subprocess.run(

@@ -1,6 +1,5 @@
 import functools
 
-import keras
 import numpy as np
 import pytest
 
@@ -253,10 +252,7 @@ FILES = (
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    keras.backend.backend() != "torch",
-    reason="minutes of NumPy, the same on each backend: once is enough",
-)
+@pytest.mark.backends("torch", reason="minutes of NumPy")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("num_samples", [50, 200, 1000])
 @pytest.mark.parametrize("name", FILES)

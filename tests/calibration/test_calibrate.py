@@ -256,9 +256,8 @@ def test_several_outputs():
         kc.calibrate(model, X, Y, verbose=0)
 
 
+@pytest.mark.backends("tensorflow", reason="tf.data")
 def test_an_endless_dataset_needs_steps():
-    if keras.backend.backend() != "tensorflow":
-        pytest.skip("tf.data")
     with pytest.raises(ValueError, match="endless"):
         kc.calibrate(built(functional(dense())), sources()["endless tf.data"])
 

@@ -219,9 +219,8 @@ def test_the_file_in_a_fresh_process(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.backends("tensorflow", "jax", reason="no SavedModel on torch")
 def test_export_to_saved_model(tmp_path):
-    if keras.backend.backend() == "torch":
-        pytest.skip("Keras exports no SavedModel from torch")
     tf = pytest.importorskip("tensorflow")
     calibrated = kc.calibrate(
         built(functional(dense("softmax"))), X, Y, verbose=0

@@ -6,6 +6,7 @@ import pytest
 
 import keras_calib as kc
 from keras_calib.inputs.predictions import top_label
+from tests.helpers import JIT_BUT_ON_TORCH
 from tests.helpers import exact_error
 from tests.helpers import small_network
 
@@ -112,12 +113,9 @@ def test_the_validation_of_fit_is_used(from_logits, weighted, digits):
     assert set(found) == {"loss", "accuracy"}
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, JIT_BUT_ON_TORCH])
 @pytest.mark.slow
 def test_a_sigmoid_unit_and_a_last_batch_of_one(jit_compile):
-    on_torch = keras.backend.backend() == "torch"
-    if jit_compile and on_torch:
-        pytest.skip("minutes; nothing of ours is compiled")
     rng = np.random.default_rng(0)
     x = rng.normal(size=(33, 4)).astype("float32")
     y = (x[:, 0] > 0).astype("int32")

@@ -106,9 +106,7 @@ def test_padding_does_not_count(own, weights, tmp_path, monkeypatch):
     np.testing.assert_allclose(schedule.gaps[0], gaps, atol=1e-5)
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() == "torch", reason="one batch is one step there"
-)
+@pytest.mark.backends("tensorflow", "jax", reason="torch: one batch a step")
 def test_steps_of_several_batches_lose_no_mask():
     network = tagger()
     x, y = tokens(network)

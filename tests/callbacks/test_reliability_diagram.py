@@ -59,9 +59,8 @@ def test_draws_what_the_plot_draws(digits, tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.backends("tensorflow", reason="elsewhere it is not loaded")
 def test_tensorboard_images(digits, tmp_path):
-    if keras.backend.backend() != "tensorflow":
-        pytest.skip("TensorFlow is not loaded")
     pytest.importorskip("tensorboard")
     import tensorflow as tf
 

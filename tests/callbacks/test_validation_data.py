@@ -287,9 +287,8 @@ def test_the_wrong_from_logits_in_the_validation_of_fit(from_logits, data):
         )
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() == "torch",
-    reason="Keras cannot train a stateful layer there",
+@pytest.mark.backends(
+    "tensorflow", "jax", reason="Keras trains no stateful layer on torch"
 )
 def test_a_state_between_batches_is_the_trainings():
     rng = np.random.default_rng(0)

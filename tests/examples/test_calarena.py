@@ -9,10 +9,7 @@ import sys
 import keras
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "torch",
-    reason="what CalArena needs; the maps run on every backend elsewhere",
-)
+pytestmark = pytest.mark.backends("torch", reason="what CalArena needs")
 SCRIPT = (
     pathlib.Path(__file__).parents[2]
     / "examples"

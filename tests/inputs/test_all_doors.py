@@ -412,9 +412,8 @@ UNSEEN = {
 
 
 @pytest.mark.parametrize("door", COMPILED)
+@pytest.mark.backends("tensorflow", "jax", reason="torch is eager, and raises")
 def test_compiled_code_gives_nan_for_what_is_refused(door):
-    if keras.backend.backend() == "torch":
-        pytest.skip("torch runs eagerly, and raises")
     # What was compiled, by kind of input: to compile takes longest.
     known = {}
     for name, (x, message) in REFUSED.items():

@@ -193,11 +193,12 @@ def test_the_mark_of_a_softmax_changes_no_number():
         assert values[0] == values[1], given.name
 
 
+@pytest.mark.backends(
+    "tensorflow", "torch", reason="JAX arrays take no attributes"
+)
 def test_a_softmax_that_is_known_is_no_logit():
     z = ops.convert_to_tensor(B[:1].astype("float32"))
     marked = keras.activations.softmax(z)
-    if keras.backend.backend() == "jax":
-        pytest.skip("JAX arrays take no attributes: Keras keeps no logits")
     # A single row, whose values alone tell nothing.
     with pytest.raises(ValueError, match="scores before softmax"):
         kc.losses.FocalLoss(from_logits=True)(LABELS_B[:1], marked)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from tests.helpers import JIT_BUT_ON_TORCH
 from tests.losses.fixtures import ALL_LOSSES
 
 X = np.array(
@@ -40,11 +41,9 @@ def cross_entropy(model, weight=None):
     )
 
 
-@pytest.mark.parametrize("jit_compile", [True, False])
+@pytest.mark.parametrize("jit_compile", [JIT_BUT_ON_TORCH, False])
 @pytest.mark.parametrize("masking", ["embedding", "masking"])
 def test_losses_and_metrics_see_the_mask(masking, jit_compile):
-    if jit_compile and keras.backend.backend() == "torch":
-        pytest.skip("takes a minute on torch")
     model = tagger(masking=masking)
     loss = kc.losses.EntropyRegularization(from_logits=True, weight=0.1)
     nll = kc.metrics.NegativeLogLikelihood(from_logits=True)

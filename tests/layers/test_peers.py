@@ -2,7 +2,6 @@
 
 import importlib
 
-import keras
 import numpy as np
 import pytest
 
@@ -50,10 +49,7 @@ def theirs(name, logits, labels, test):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    keras.backend.backend() != "torch",
-    reason="both fits are NumPy or torch on each backend: once is enough",
-)
+@pytest.mark.backends("torch", reason="both fits are NumPy or torch")
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("name", MAPS)
 def test_likelihood_of_held_out_samples(name, file, data_folder):

@@ -1,13 +1,12 @@
 """What every loss shares: labels, weights, masks, parts, saving, bad input."""
 
-import shutil
-
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
 import keras_calib as kc
+from tests.helpers import JIT_COMPILE
 from tests.helpers import compiled
 from tests.helpers import small_network
 from tests.helpers import to_numpy
@@ -264,10 +263,11 @@ def test_probabilities_give_what_logits_give():
         assert value == pytest.approx(1.17982897, rel=1e-6)
 
 
+@pytest.mark.backends(
+    "tensorflow", "torch", reason="JAX arrays take no attributes"
+)
 def test_the_logits_that_keras_keeps_are_used():
     # log p differs from the logits by a constant, which "zero" sees.
-    if keras.backend.backend() == "jax":
-        pytest.skip("JAX arrays take no attributes: Keras keeps no logits")
     softmax = keras.activations.softmax(
         ops.convert_to_tensor(A.astype("float32"))
     )
@@ -346,31 +346,22 @@ def test_parts_in_fit_and_in_a_saved_model(primary, digits, tmp_path):
     )
 
 
-def fit_with_weights_and_class_weights(jit_compile, digits):
+@pytest.mark.parametrize("jit_compile", [*JIT_COMPILE, "auto"])
+def test_fit_with_weights_and_class_weights(jit_compile, digits):
     (x, y), _, _ = digits
     model = small_network()
-    model.compile("sgd", MeanLogit(from_logits=True), jit_compile=jit_compile)
+    ece = kc.metrics.ExpectedCalibrationError(from_logits=True)
+    model.compile(
+        "sgd",
+        MeanLogit(from_logits=True),
+        weighted_metrics=[ece],
+        jit_compile=jit_compile,
+    )
     weights = np.linspace(0, 2, len(y))
     first = model.fit(x, y, sample_weight=weights, verbose=0)
     second = model.fit(x, y, class_weight={0: 2.0, 1: 0.5}, verbose=0)
     for history in (first, second):
         assert np.isfinite(history.history["loss"]).all()
-
-
-@pytest.mark.parametrize("jit_compile", [True, "auto"])
-def test_fit_with_weights_and_class_weights(jit_compile, digits):
-    if jit_compile is True and keras.backend.backend() == "torch":
-        pytest.skip("takes a minute on torch: see the next test")
-    fit_with_weights_and_class_weights(jit_compile, digits)
-
-
-@pytest.mark.slow
-def test_fit_with_weights_and_class_weights_compiled_by_torch(digits):
-    if keras.backend.backend() != "torch":
-        pytest.skip("the other backends compile in the test before")
-    if not shutil.which("g++"):
-        pytest.skip("torch.compile needs a C++ compiler")
-    fit_with_weights_and_class_weights(True, digits)
 
 
 def test_mixed_precision(digits):
@@ -426,11 +417,10 @@ def test_negative_weights():
         rebuilt(LOSSES[0])(LABELS_A, A, np.array([1.0, -1.0, 1.0]))
 
 
+@pytest.mark.backends("tensorflow", "jax", reason="torch is eager, and raises")
 def test_compiled_code_turns_bad_input_into_nan():
     labels = ops.convert_to_tensor((LABELS_A + 1).astype("int32"))
     logits = ops.convert_to_tensor(A.astype("float32"))
-    if keras.backend.backend() == "torch":
-        pytest.skip("torch runs eagerly, and raises")
     loss = kc.losses.FocalLoss(from_logits=True)
     assert np.isnan(float(compiled(lambda y, z: loss(y, z))(labels, logits)))
     loss = kc.losses.FocalLoss(from_logits=False)

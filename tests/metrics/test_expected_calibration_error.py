@@ -1,5 +1,3 @@
-import shutil
-
 import keras
 import numpy as np
 import pytest
@@ -7,6 +5,7 @@ import pytest
 import keras_calib as kc
 from keras_calib.inputs.predictions import top_label
 from keras_calib.metrics import _histogram as histogram
+from tests.helpers import JIT_BUT_ON_TORCH
 from tests.helpers import exact_error
 from tests.helpers import read_predictions
 from tests.helpers import small_network
@@ -268,18 +267,8 @@ def test_config_round_trip(binning, norm):
     assert again.norm == norm
 
 
-# On torch `jit_compile=True` compiles C++, which takes a minute.
-SLOW_ON_TORCH = [pytest.mark.slow] if keras.backend.backend() == "torch" else []
-
-
-@pytest.mark.parametrize(
-    "jit_compile",
-    [pytest.param(True, marks=SLOW_ON_TORCH, id="jit"), "auto"],
-)
+@pytest.mark.parametrize("jit_compile", [JIT_BUT_ON_TORCH, "auto"])
 def test_fit_early_stopping_and_saving(jit_compile, digits, tmp_path):
-    on_torch = keras.backend.backend() == "torch"
-    if jit_compile is True and on_torch and not shutil.which("g++"):
-        pytest.skip("torch.compile needs g++")
     (x, y), validation, _ = digits
     metrics = [
         kc.metrics.ExpectedCalibrationError(from_logits=True, name="ece"),

@@ -442,9 +442,8 @@ def test_metrics_in_a_fit(names, digits, tmp_path):
     assert best.exists()
 
 
+@pytest.mark.backends("tensorflow", reason="its event files")
 def test_tensorboard_carries_metric_and_monitor(digits, tmp_path):
-    if keras.backend.backend() != "tensorflow":
-        pytest.skip("the event files are TensorFlow's")
     pytest.importorskip("tensorboard")
     import tensorflow as tf
 

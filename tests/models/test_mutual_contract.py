@@ -616,6 +616,9 @@ class TestSharedLayers:
 
 
 class TestOtherInputs:
+    @pytest.mark.backends(
+        "tensorflow", "jax", reason="Keras trains no stateful layer on torch"
+    )
     def test_stateful_networks(self):
         def build(seed):
             keras.utils.set_random_seed(seed)
@@ -623,8 +626,6 @@ class TestOtherInputs:
             x = layers.LSTM(6, stateful=True)(inputs)
             return keras.Model(inputs, layers.Dense(3)(x))
 
-        if keras.backend.backend() == "torch":
-            pytest.skip("Keras cannot fit a stateful network on PyTorch")
         x = np.random.default_rng(0).normal(size=(16, 5, 2)).astype("float32")
         y = np.arange(16) % 3
         alone = build(0)

@@ -484,9 +484,8 @@ class TestTraining:
 
     @pytest.mark.parametrize("cls", ["MutualLearning", "DiffDML"])
     @pytest.mark.slow
+    @pytest.mark.backends("tensorflow", "jax", reason="minutes on torch")
     def test_jit(self, digits, cls):
-        if keras.backend.backend() == "torch":
-            pytest.skip("torch.compile needs a C++ toolchain and minutes")
         (x, y), *_ = digits
         found = []
         for jit in (False, True):
@@ -680,9 +679,8 @@ print(json.dumps([m.predict(x, verbose=0).tolist() for m in (primary, pair)]))
             np.testing.assert_allclose(found, expected, atol=1e-5)
 
     @pytest.mark.slow
+    @pytest.mark.backends("tensorflow", "jax", reason="no SavedModel on torch")
     def test_export_is_the_primarys(self, digits, tmp_path):
-        if keras.backend.backend() == "torch":
-            pytest.skip("no SavedModel on PyTorch")
         import tensorflow as tf
 
         (x, y), *_ = digits

@@ -185,9 +185,8 @@ def test_mixed_precision(data):
 
 
 @pytest.mark.slow
+@pytest.mark.backends("tensorflow", "jax", reason="minutes on torch")
 def test_compiled(data):
-    if keras.backend.backend() == "torch":
-        pytest.skip("torch.compile needs a C++ compiler")
     model = wrapped(learning_rate=0.0, jit_compile=True)
     model.fit(kc.add_sample_index(data[0]), data[1], epochs=2, verbose=0)
     check(model, *data, epochs=2)
