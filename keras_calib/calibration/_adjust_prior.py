@@ -12,6 +12,7 @@ from keras_calib.calibration import _checks as checks
 from keras_calib.calibration import _network
 from keras_calib.calibration import _target_prior
 from keras_calib.calibration._calibrate import calibration_record
+from keras_calib.calibration._compile import compile_for_evaluate
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.data.batches import as_input_batches
 from keras_calib.data.predict import states_kept
@@ -210,7 +211,7 @@ def _assemble(model, network, layer, num_units):
     name = f"{model.name}_adjusted"
     corrected = _network.followed_by(model, network, stages, name)
     loss = getattr(model, "loss", None)
-    _network.compile_for_evaluate(
+    compile_for_evaluate(
         corrected,
         output,
         num_units,

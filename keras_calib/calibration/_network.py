@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_calib.calibration import _checks as checks
+from keras_calib.calibration._compile import compile_for_evaluate
 from keras_calib.calibration._one_output import OneOutput
 from keras_calib.calibration._preprocessed import PreprocessedModel
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
@@ -268,47 +269,6 @@ def followed_by(model, network, stages, name):
         return keras.Model(endings.inputs_of(model), tensor, name=name)
     top = keras.Sequential(stages, name="calibrated_head")
     return CalibratedModel(model, top, name=name)
-
-
-def compile_for_evaluate(
-    model,
-    output,
-    num_units,
-    one_hot,
-    ignore_class,
-    place=None,
-    multi_label=False,
-):
-    """Compile with losses of Keras, so that `evaluate` works.
-
-    Args:
-        model: the calibrated model.
-        output: `"probabilities"` or `"logits"`.
-        num_units: size of the class axis of the outputs.
-        one_hot: whether labels are one-hot rows.
-        ignore_class: `None`, or the label that is ignored.
-        place: `OneOutput`, if the model has others, too.
-        multi_label: see `calibrate`.
-    """
-    from_logits = output == "logits"
-    metrics = ["accuracy"]
-    if num_units == 1 or multi_label:
-        if from_logits or multi_label:
-            threshold = 0.0 if from_logits else 0.5
-            metrics = [keras.metrics.BinaryAccuracy(threshold=threshold)]
-        loss = keras.losses.BinaryCrossentropy(from_logits)
-    elif one_hot:
-        loss = keras.losses.CategoricalCrossentropy(from_logits)
-    else:
-        loss = keras.losses.SparseCategoricalCrossentropy(
-            from_logits, ignore_class
-        )
-        if ignore_class is not None:
-            metrics = []  # Keras' accuracy would count the ignored label
-    if place is not None:
-        loss, metrics = place.only_here(loss), place.only_here(metrics)
-    # An optimizer without slots, so that a saved file loads without a warning.
-    model.compile("sgd", loss=loss, metrics=metrics)
 
 
 @dataclasses.dataclass(frozen=True)

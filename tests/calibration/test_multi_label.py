@@ -95,7 +95,7 @@ def test_a_temperature_per_label(kind, tmp_path):
     values = calibrated.evaluate(X, Y, verbose=0, return_dict=True)
     assert values["loss"] == pytest.approx(NLL, rel=1e-4)
     right = ((expected > 0.5) == Y).mean()
-    assert values["binary_accuracy"] == pytest.approx(right, rel=1e-5)
+    assert values["accuracy"] == pytest.approx(right, rel=1e-5)
 
 
 def test_logits_come_out_on_request():

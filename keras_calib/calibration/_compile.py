@@ -1,0 +1,116 @@
+"""How the calibrated model is compiled, so that `evaluate` works."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_calib._typing import Tensor
+from keras_calib.losses import FocalLoss
+
+
+def compile_for_evaluate(
+    model,
+    output,
+    num_units,
+    one_hot,
+    ignore_class,
+    place=None,
+    multi_label=False,
+):
+    """Compile with the cross-entropy, and with the accuracy if Keras can.
+
+    Args:
+        model: the calibrated model.
+        output: `"probabilities"` or `"logits"`.
+        num_units: size of the class axis of the outputs.
+        one_hot: whether labels are one-hot rows.
+        ignore_class: `None`, or the label that is ignored.
+        place: `OneOutput`, if the model has others, too.
+        multi_label: see `calibrate`.
+    """
+    from_logits = output == "logits"
+    kind = "sparse"
+    if multi_label:
+        kind = "labels"
+    elif num_units == 1:
+        kind = "sigmoid"
+    elif one_hot:
+        kind = "one_hot"
+    if ignore_class is None:
+        loss, metrics = _loss_and_accuracy(kind, from_logits)
+    else:
+        # Keras' accuracy would count the ignored label.
+        loss, metrics = _loss_without(kind, from_logits, ignore_class), []
+    if place is not None:
+        loss, metrics = place.only_here(loss), place.only_here(metrics)
+    # An optimizer without slots, so that a saved file loads without a warning.
+    model.compile("sgd", loss=loss, metrics=metrics)
+
+
+def _loss_and_accuracy(kind, from_logits):
+    if kind in ("labels", "sigmoid"):
+        threshold = 0.0 if from_logits else 0.5
+        accuracy = keras.metrics.BinaryAccuracy("accuracy", threshold=threshold)
+        loss = keras.losses.BinaryCrossentropy(from_logits)
+        return loss, [accuracy]
+    if kind == "one_hot":
+        loss = keras.losses.CategoricalCrossentropy(from_logits)
+    else:
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits)
+    return loss, ["accuracy"]
+
+
+def _loss_without(kind, from_logits, ignore_class):
+    """Cross-entropy without the samples or labels of the ignored class."""
+    if kind == "labels":
+        return LabelCrossentropy(
+            from_logits=from_logits, ignore_class=ignore_class
+        )
+    if kind == "sparse":
+        return keras.losses.SparseCategoricalCrossentropy(
+            from_logits, ignore_class
+        )
+    # That of Keras for one unit and for one-hot labels cannot ignore.
+    return FocalLoss(
+        gamma=0.0,
+        from_logits=from_logits,
+        ignore_class=ignore_class,
+        name="cross_entropy",
+    )
+
+
+@keras.saving.register_keras_serializable(package="keras_calib")
+class LabelCrossentropy(keras.losses.Loss):
+    """Binary cross-entropy of several labels, some of which are unknown.
+
+    The loss of a batch is the mean over labels that are known.
+
+    Args:
+        from_logits: whether predictions are logits.
+        ignore_class: the value of unknown labels.
+        **kwargs: `reduction`, `name` and `dtype`, as in Keras.
+    """
+
+    def __init__(
+        self, *, from_logits: bool, ignore_class: int, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.from_logits = from_logits
+        self.ignore_class = ignore_class
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        known = ops.not_equal(y_true, self.ignore_class)
+        labels = ops.where(known, y_true, 0)
+        losses = ops.binary_crossentropy(
+            ops.cast(labels, y_pred.dtype), y_pred, self.from_logits
+        )
+        known = ops.cast(known, losses.dtype)
+        return ops.divide_no_nan(losses * known, ops.mean(known))
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "from_logits": self.from_logits,
+            "ignore_class": self.ignore_class,
+        }
