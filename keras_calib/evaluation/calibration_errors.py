@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_calib._typing import ArrayLike
 from keras_calib.evaluation.by_group import by_group
+from keras_calib.evaluation.drawn_floor import drawn_floors
 from keras_calib.evaluation.floor import noise_floors
 from keras_calib.evaluation.named_errors import BINARY
 from keras_calib.evaluation.named_errors import METRICS
@@ -60,6 +61,7 @@ def calibration_errors(
     confidence_level: float = 0.95,
     interval: str = "percentile",
     floor: bool = False,
+    max_seconds: float | None = None,
     refinement: bool = False,
     seed: int = 0,
     verbose: int | str = "auto",
@@ -100,10 +102,13 @@ def calibration_errors(
         num_resamples: `None`, or number of resamples, e.g. 1000.
         confidence_level: float, nominal coverage of the intervals.
         interval: `"percentile"` or `"basic"`.
-        floor: whether to add the noise floor of errors over bins of the
-            predicted class, and of `binary_calibration_error`: what a
+        floor: whether to add the noise floor of each calibration error: what a
             perfectly calibrated model with these confidences would show.
-            `consistency_test` has the other errors.
+        max_seconds: the floors of most errors over bins of the predicted
+            class have a formula; for the others up to 1,000 sets of labels are
+            drawn. `None` draws as many as take some seconds, by the size of the
+            data. A number of seconds draws as many as it allows, so the result
+            depends on the machine.
         refinement: whether to add what recalibration takes off the NLL and the
             Brier score, and lower bounds of calibration errors without bins;
             see below.
@@ -117,7 +122,9 @@ def calibration_errors(
         and `auroc` is 0.5. `binary_calibration_error`, the error of the
         positive class, is computed for two classes only. With `floor=True`,
         `<name>_floor` is the mean of the floor of `<name>`, and 95 % of it lies
-        between `<name>_floor_low` and `<name>_floor_high`. With `groups`, the
+        between `<name>_floor_low` and `<name>_floor_high`. Where labels were
+        drawn, `<name>_floor_draws` is the number of sets; with fewer than 40,
+        both ends are NaN. With `groups`, the
         key `groups` has a dict from each id to the errors of its rows, with
         their number as `num_rows`; and `worst_group` a dict from each name to
         the id where it is worst. Errors over bins are larger in small groups
@@ -169,7 +176,7 @@ def calibration_errors(
     """
     check_bins_and_threshold(num_bins, threshold)
     check_names(metrics)
-    _check_intervals(num_resamples, confidence_level, interval)
+    _check_intervals(num_resamples, confidence_level, interval, max_seconds)
     data = read_predictions(
         labels,
         probabilities,
@@ -193,6 +200,7 @@ def calibration_errors(
         interval=(confidence_level, interval),
         floor=floor,
         refinement=refinement,
+        max_seconds=_seconds_of_part(max_seconds, data),
         verbose=verbose,
     )
     errors = errors_of(data)
@@ -202,7 +210,15 @@ def calibration_errors(
 
 
 def _errors(
-    data, wanted, bins, resampling, interval, floor, refinement, verbose
+    data,
+    wanted,
+    bins,
+    resampling,
+    interval,
+    floor,
+    refinement,
+    max_seconds,
+    verbose,
 ):
     """The wanted errors of `Predictions`, with intervals and floors."""
     passes = 2 + data.num_classes
@@ -219,7 +235,22 @@ def _errors(
             errors[name] = _estimate(found[name], *interval, ends)
     if floor:
         errors |= noise_floors(data, wanted, bins[0], resamples.seed)
+        errors |= drawn_floors(
+            data,
+            wanted,
+            bins,
+            seed=resamples.seed,
+            max_seconds=max_seconds,
+            verbose=verbose,
+        )
     return errors
+
+
+def _seconds_of_part(max_seconds, data):
+    """The time for all rows, and for each group of them."""
+    if max_seconds is None or data.group is None:
+        return max_seconds
+    return max_seconds / (1 + len(np.unique(data.group)))
 
 
 def check_bins_and_threshold(num_bins, threshold):
@@ -241,7 +272,7 @@ def check_names(metrics):
         )
 
 
-def _check_intervals(num_resamples, level, interval):
+def _check_intervals(num_resamples, level, interval, max_seconds):
     if num_resamples is not None and num_resamples < 2:
         raise ValueError(
             "`num_resamples` must be at least 2, or `None` for no interval. "
@@ -251,6 +282,11 @@ def _check_intervals(num_resamples, level, interval):
         raise ValueError(
             "`confidence_level` must be between 0 and 1, and `interval` "
             f'"percentile" or "basic". Received: {level}, {interval!r}.'
+        )
+    if max_seconds is not None and not max_seconds > 0:
+        raise ValueError(
+            "`max_seconds` must be above 0, or `None`. "
+            f"Received: max_seconds={max_seconds}."
         )
 
 

@@ -24,6 +24,8 @@ from keras_calib.evaluation.named_errors import BinsOfEvents
 from keras_calib.evaluation.named_errors import confidence_and_correct
 from keras_calib.ops.bin_errors import divide
 
+# Fewer draws have no 2.5 % quantile.
+LEAST_DRAWS = 40
 # Sums of Bernoulli variables with at least this variance are normal.
 NORMAL_FROM = 25.0
 # The samples of a bin with more of them are merged to this number of cells.
@@ -54,9 +56,11 @@ class Floor:
         Args:
             values: errors, `(num_draws,)`.
             mean: float, if the exact mean is known, or `None` for that of
-                `values`.
+                `values`. With fewer than `LEAST_DRAWS` the range is NaN.
         """
-        low, high = np.quantile(values, [0.025, 0.975])
+        low = high = np.nan
+        if len(values) >= LEAST_DRAWS:
+            low, high = np.quantile(values, [0.025, 0.975])
         mean = values.mean() if mean is None else mean
         return cls(float(mean), float(low), float(high))
 

@@ -121,6 +121,12 @@ FLOORS = {
     "adaptive_calibration_error_l2": ("mass", 2),
     "binary_calibration_error": ("width", 1),
 }
+# Of how well confidences rank, not of calibration.
+NO_FLOOR = {
+    "area_under_risk_coverage",
+    "excess_area_under_risk_coverage",
+    "auroc",
+}
 METRICS = (*TOP_LABEL, *MEANS, *CLASSWISE, *BINARY)
 
 

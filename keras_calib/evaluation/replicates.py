@@ -36,8 +36,13 @@ class Replicates:
         self.data = data
         self.number = number
         self.seed = seed
-        self.size = max(1, TABLE // max(len(data.labels), 1))
+        self.size = max(1, TABLE // max(self.rows, 1))
         self.bar = ProgressBar(passes * -(-number // self.size), verbose)
+
+    @property
+    def rows(self):
+        """How many numbers a replicate has."""
+        return len(self.data.labels)
 
     def replicate(self, events, order, k, rng, size):
         """`Events` of `size` replicates of `events`, the sorted sample."""
@@ -111,6 +116,10 @@ class Replicates:
             weight,
             None if weight is None else weight**2,
         )
+        return self._values(function, events, order, k)
+
+    def _values(self, function, events, order, k):
+        """Values of the sorted sample, followed by those of its replicates."""
         parts = {name: [np.ravel(v)] for name, v in function(events).items()}
         for rng, size in self.chunks():
             found = function(self.replicate(events, order, k, rng, size))

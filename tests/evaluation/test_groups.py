@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib.evaluation import drawn_floor
 from tests.metrics.oracles import random_predictions
 
 errors = kc.metrics.calibration_errors
 NAMES = ("expected_calibration_error", "brier_score", "accuracy")
 
 
-def test_table_has_the_errors_of_the_rows_of_each_group():
+def test_table_has_the_errors_of_the_rows_of_each_group(monkeypatch):
+    monkeypatch.setattr(drawn_floor, "ENOUGH", 100_000)
     labels, p = random_predictions(300, 4)
     weights = 1.0 + np.arange(300) % 3
     groups = np.array(["a", "b", "c"])[np.arange(300) // 7 % 3]
