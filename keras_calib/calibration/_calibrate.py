@@ -76,12 +76,13 @@ def calibrate(
     them: if `model` is trained further, the new model changes, too, and has to
     be calibrated again. With `fuse=True` the last layer is a copy.
 
-    A layer fitted by likelihood is compared with temperature scaling and with
-    `model` itself on samples that are left out of the fit (`guard`). The best
-    of the three is returned; if it is not the layer, a warning gives the
-    figures. `model` must be better by 3 nats in total (odds of 20 to 1),
-    because networks that need no calibration are rare. This is an estimate: it
-    makes harm on new data rare and small, and cannot exclude it.
+    A layer fitted by likelihood is compared with temperature scaling on samples
+    that are left out of the fit, and temperature scaling with `model` itself by
+    its evidence (`guard`). The best of the three is returned; if it is not the
+    layer, a warning gives the figures. `model` must be ahead by 2 nats in total
+    (with `groups`, which are always left out, by 3), because networks that need
+    no calibration are rare. This is an estimate: it makes harm on new data rare
+    and small, and cannot exclude it.
 
     If the fitted layer increases the error on the calibration data, it is
     rejected with a warning, and the new model predicts what `model` predicts.

@@ -239,9 +239,9 @@ def warn_of_rejection(layer, found, verdict):
     if verdict.returned == "temperature_scaling":
         instead = "temperature scaling is used instead"
     warnings.warn(
-        f"{name} was rejected, and {instead}: on samples that are left out of "
-        f"the fit the NLL is {figures}, and {nll['no_calibration']:.5g} "
-        "without calibration. `guard=False` keeps the map.",
+        f"{name} was rejected, and {instead}: the NLL to expect on new samples "
+        f"is {figures}, and {nll['no_calibration']:.5g} without calibration. "
+        "`guard=False` keeps the map.",
         stacklevel=4,
     )
 

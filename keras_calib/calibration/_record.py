@@ -29,12 +29,12 @@ class CalibrationRecord:
             `multi_label=True` the number of labels.
         rejected: whether the fitted map made the model worse, so that the new
             model predicts what the old one predicts.
-        guard: what was found on samples left out of the fit: `returned`
-            (`"map"`, `"temperature_scaling"` or `"no_calibration"`),
-            `held_out_nll` of each of the three, and whether folds or evidence
-            judged the map (`by`); or why nothing was compared (`skipped`);
-            `None` if the calibration data alone rejected the map. With
-            `multi_label=True` a list of these, `by_label`.
+        guard: which of three is expected to be best on new samples:
+            `returned` (`"map"`, `"temperature_scaling"` or
+            `"no_calibration"`), `held_out_nll`, the NLL expected of each, and
+            whether folds or evidence judged the map (`by`); or why nothing was
+            compared (`skipped`); `None` if the calibration data alone rejected
+            the map. With `multi_label=True` a list of these, `by_label`.
         logits_source: `"logits"`, `"before softmax"`, `"before sigmoid"` or
             `"log of probabilities"`.
         nll_before: NLL of the model.

@@ -90,6 +90,39 @@ def fit_temperature(logits, labels, weights=None, smoothing=0.0, start=None):
     return minimize(whole, first, 1e-4 if logits.dtype == np.float32 else 1e-6)
 
 
+def log_evidence(logits, labels, weights=None, *, start=1.0, width=0.5):
+    """Log evidence of temperature scaling, against the logits as they are.
+
+        log of  integral p(y | u) N(u; 0, width^2) du / p(y | 0),    u = -log T
+
+    by Laplace's approximation. It is above 0 if the samples speak for a
+    temperature. Weights are brought to the sum `(sum w)^2 / sum w^2`.
+
+    Args:
+        logits: see `fit_temperature`.
+        labels: int class ids, `(n,)`.
+        weights: `None`, or weights >= 0, `(n,)`.
+        start: a temperature near the minimizer, within the bounds.
+        width: standard deviation of the prior of `log T`.
+
+    Returns:
+        float, in nats.
+
+    Reference:
+        MacKay, "Information Theory, Inference, and Learning Algorithms", 2003,
+        Chapter 27.
+    """
+    likelihood = Likelihood(logits, labels, weights, 0.0)
+    share = likelihood.weights
+    count = float(share.sum() ** 2 / (share @ share))
+    likely = _WithPrior(likelihood, count, width)
+    nll, *_ = likelihood.derivatives(0.0)
+    u, _ = _newton(likely, -np.log(start), None, LOW, HIGH, tolerance=1e-3)
+    least, _, curvature = likely.derivatives(u)
+    scale = width * np.sqrt(count * curvature)
+    return float(count * (nll - least) - np.log(scale))
+
+
 def minimize(likelihood, start, tolerance):
     """Minimize a likelihood from `log beta = start()`, or find no minimum.
 
@@ -107,7 +140,7 @@ def minimize(likelihood, start, tolerance):
     if likelihood.spread == 0.0:
         return TemperatureFit(1.0, nll, nll, "constant")
     if likelihood.shortfall == 0.0:
-        likely = _WithPrior(likelihood, likelihood.count)
+        likely = _WithPrior(likelihood, likelihood.count, 1.0)
         u, _ = _newton(likely, 0.0, None, LOW, HIGH, tolerance=1e-6)
         return _stopped(likelihood, u, nll, "all correct")
     if likelihood.excess >= 0.0:
@@ -151,16 +184,16 @@ def _newton(likelihood, u, known, low, high, tolerance):
 
 
 class _WithPrior:
-    """The likelihood times a standard normal density of `u = -log T`."""
+    """The likelihood times a normal density of `u = -log T`."""
 
-    def __init__(self, likelihood, count):
-        self.likelihood, self.count = likelihood, count
+    def __init__(self, likelihood, count, width):
+        self.likelihood, self.precision = likelihood, 1 / (count * width**2)
 
     def derivatives(self, u):
         """NLL minus the log prior over n, and its first two derivatives."""
         nll, slope, curvature = self.likelihood.derivatives(u)
-        n = self.count
-        return nll + u**2 / (2 * n), slope + u / n, curvature + 1 / n
+        p = self.precision
+        return nll + p * u**2 / 2, slope + p * u, curvature + p
 
 
 class Likelihood:

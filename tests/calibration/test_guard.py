@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.calibration._guard import PRIOR
+from keras_calib.calibration._guard import PRIOR_OF_EVIDENCE
 from keras_calib.calibration._guard import judge
 from keras_calib.inputs.calibration_rows import read_rows
 from tests.calibration.networks import X
@@ -90,33 +90,46 @@ def test_no_harm_to_a_calibrated_model():
 
 
 def test_temperature_scaling_that_does_harm():
-    # One sample of fifty is wrong, and nearly certain. Where it is left out,
-    # all are right, and the temperature goes down.
-    x = np.zeros((50, 2), "float32")
-    x[:, 0] = 4.0
-    y = np.zeros(50, "int32")
-    y[7], x[7, 0] = 1, 12.0
-    model = identity(2)
+    # Many samples say that the model is calibrated.
+    x, y = sampled(5000, scale=1.0)
+    model = identity(10)
     with pytest.warns(UserWarning, match="the model stays as it is"):
         calibrated = kc.calibrate(model, x, y, from_logits=True, verbose=0)
     record = kc.calibration_record(calibrated)
     assert record["rejected"] and record["method"] == "temperature"
+    assert record["guard"]["by"] == "evidence"
     held_out = record["guard"]["held_out_nll"]
     gap = held_out["temperature_scaling"] - held_out["no_calibration"]
-    assert gap > PRIOR / 50
+    assert gap > PRIOR_OF_EVIDENCE / 5000
     np.testing.assert_allclose(
-        calibrated.predict(x, verbose=0), softmaxed(x), atol=1e-6
+        calibrated.predict(x[:100], verbose=0), softmaxed(x[:100]), atol=1e-6
     )
+    # It is so on fresh data.
+    fresh = sampled(100_000, scale=1.0, seed=1)
+    kept = kc.calibrate(model, x, y, from_logits=True, guard=False, verbose=0)
+    assert nll(calibrated, *fresh) < nll(kept, *fresh)
 
 
-def test_a_model_must_be_better_by_three_nats():
-    logits, labels = sampled(200, scale=1.0, num_classes=3, seed=3)
-    rows = read_rows(logits, labels)
-    layer = LAYERS.TemperatureScaling().adapt(logits, labels)
-    means = judge(layer, rows).held_out_nll
-    behind = 200 * (means["temperature_scaling"] - means["no_calibration"])
-    assert 0 < behind < PRIOR
-    assert judge(layer, rows).returned == "map"
+@pytest.mark.parametrize("seed", [1, 20, 62, 101, 263])
+def test_one_fold_with_most_of_the_errors_does_not_decide(seed):
+    # By three folds these samples of a model that needs a temperature of 1.6
+    # left it as it was.
+    x, y = sampled(100, scale=1.6, num_classes=3, seed=seed)
+    layer = LAYERS.TemperatureScaling().adapt(x, y)
+    assert 1.2 < layer.temperature < 2
+    assert judge(layer, read_rows(x, y)).returned == "map"
+
+
+def test_the_evidence_against_temperature_scaling_must_be_two_nats():
+    layer = LAYERS.TemperatureScaling()
+    behind = {}
+    for number in (60, 20_000):
+        logits, labels = sampled(number, scale=1.0, num_classes=3, seed=1)
+        found = judge(layer.adapt(logits, labels), read_rows(logits, labels))
+        means = found.held_out_nll
+        gap = means["temperature_scaling"] - means["no_calibration"]
+        behind[found.returned] = number * gap
+    assert 0 < behind["map"] < PRIOR_OF_EVIDENCE < behind["no_calibration"]
 
 
 def softmaxed(x):
@@ -140,7 +153,7 @@ def test_the_layer_of_the_user_is_as_it_was():
 
 def test_three_folds_by_hand():
     logits, labels = sampled(60, scale=3.0, num_classes=3)
-    rows = read_rows(logits, labels)
+    rows = read_rows(logits, labels, groups=np.arange(60))
     found = judge(LAYERS.TemperatureScaling().adapt(logits, labels), rows)
     fold = np.random.default_rng(0).permutation(np.arange(60) % 3)
     losses = []
@@ -183,7 +196,8 @@ def test_the_map_of_three_folds_by_hand(name, weighted):
     logits, labels = sampled(90, scale=3.0, num_classes=3)
     weight = np.arange(1, 91) % 4 + 1.0 if weighted else None
     layer = TEMPERED[name]().adapt(logits, labels, weight)
-    found = judge(layer, read_rows(logits, labels, weight))
+    groups = np.arange(90)
+    found = judge(layer, read_rows(logits, labels, weight, groups=groups))
     fold = np.random.default_rng(0).permutation(np.arange(90) % 3)
     losses = np.empty(90)
     for number in range(3):
@@ -197,7 +211,14 @@ def test_the_map_of_three_folds_by_hand(name, weighted):
         losses[outside] = -np.log(p[np.arange(len(p)), labels[outside]])
     expected = np.average(losses, weights=weight)
     assert found.by == "folds"
-    assert found.held_out_nll["map"] == pytest.approx(expected, rel=1e-5)
+    held_out = found.held_out_nll
+    assert held_out["map"] == pytest.approx(expected, rel=1e-5)
+    # Without groups, evidence moves it together with temperature scaling.
+    alone = judge(layer, read_rows(logits, labels, weight)).held_out_nll
+    ahead = held_out["temperature_scaling"] - held_out["map"]
+    found = alone["temperature_scaling"] - alone["map"]
+    assert found == pytest.approx(ahead, abs=1e-6)
+    assert alone["no_calibration"] == pytest.approx(held_out["no_calibration"])
 
 
 def test_the_guard_fits_without_layers(monkeypatch):
@@ -249,8 +270,11 @@ def test_mixtures_use_the_folds_of_their_fit(monkeypatch):
     monkeypatch.setattr(LAYERS.SplineCalibration, "_solve", counting)
     found = judge(layer, read_rows(logits, labels))
     assert not fits
-    plain = -layer.folds.plain.mean()
-    assert found.held_out_nll["temperature_scaling"] == pytest.approx(plain)
+    held_out = found.held_out_nll
+    ahead = held_out["temperature_scaling"] - held_out["map"]
+    mixed = layer.folds.mixed(np.ones(200), layer.caution)
+    expected = (mixed - layer.folds.plain).mean()
+    assert ahead == pytest.approx(expected) and abs(expected) > 1e-6
     assert layer.folds.rich.shape == (200,)
     # The model does not carry them along.
     kept = LAYERS.SplineCalibration()
@@ -309,7 +333,8 @@ def test_what_is_not_compared_says_why():
         "fewer than 3 samples or groups"
     )
     rows = read_rows(logits, labels)
-    late = judge(layer, rows, seconds=0.5, taken=1.0)
+    other = LAYERS.EnsembleTemperatureScaling().adapt(logits, labels)
+    late = judge(other, rows, seconds=0.5, taken=1.0)
     assert late.to_dict() == {"skipped": "max_seconds"}
     soft = judge(layer, read_rows(logits, np.full((60, 3), 1 / 3)))
     assert soft.skipped == "soft labels"
