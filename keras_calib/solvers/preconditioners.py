@@ -20,7 +20,7 @@ def inverse_per_class(problem, ridge):
     """
     num_classes = problem.q.shape[1]
     d = num_classes + 1
-    inverses = np.empty((num_classes, d, d), "float32")
+    hessians = np.empty((num_classes, d, d), "float32")
     for k in range(num_classes):
         q = problem.q[:, k]
         r = (q * (1 - q) * problem.weights[:, 0]).astype("float32")
@@ -32,8 +32,8 @@ def inverse_per_class(problem, ridge):
         hessian = part.T @ (step * r[used, None] * part)
         diagonal = np.einsum("ii->i", hessian)
         diagonal += 1e-5 * diagonal + 2 * ridge[:, k]
-        inverses[k] = np.linalg.inv(hessian)
-    return functools.partial(_times_each, inverses)
+        hessians[k] = hessian
+    return functools.partial(_times_each, np.linalg.inv(hessians))
 
 
 def kronecker(problem, ridge):
