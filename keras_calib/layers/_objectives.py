@@ -70,6 +70,19 @@ class Objective:
         """
         raise NotImplementedError
 
+    def losses_and_gradients(
+        self, scores: Array, labels: Array
+    ) -> tuple[Array, Array]:
+        """Each sample's loss and its gradient; if `per_sample`.
+
+        Returns:
+            losses: see `losses`.
+            gradients: `(n, num_classes)`, in the dtype of the scores.
+        """
+        _, gradient = self.value_and_gradient(scores, labels)
+        gradient = len(labels) * gradient
+        return self.losses(scores, labels), gradient.astype(scores.dtype)
+
     @property
     def title(self) -> str | None:
         """The name in the record."""
@@ -80,36 +93,49 @@ class Objective:
         return {name: getattr(self, name) for name in self.settings}
 
 
-class NegativeLogLikelihoodObjective(Objective):
+class _LogProbabilityObjective(Objective):
+    """Base of the losses of one sample's log-probabilities."""
+
+    def losses(self, scores: Array, labels: Array) -> Array:
+        return self._losses(*_log_probabilities(scores, labels))
+
+    def _losses(self, log_p, chosen):
+        """Losses from log-probabilities, and those of the labels."""
+        raise NotImplementedError
+
+    def value_and_gradient(
+        self, scores: Array, labels: Array, sample_weight: Array | None = None
+    ) -> tuple[float, Array]:
+        weights = normalized_weights(sample_weight, len(labels))
+        losses, gradient = self.losses_and_gradients(scores, labels)
+        gradient *= weights[:, None].astype(gradient.dtype)
+        return float(weights @ losses), gradient
+
+
+class NegativeLogLikelihoodObjective(_LogProbabilityObjective):
     """`mean(-log p_y)`, the default objective."""
 
     name = "nll"
     is_plain_nll = True
     is_cross_entropy = True
 
-    def losses(self, scores: Array, labels: Array) -> Array:
-        log_p, chosen = _log_probabilities(scores, labels)
+    def _losses(self, log_p, chosen):
         if not self.smoothing:
             return -chosen
         mean = log_p.mean(axis=1, dtype="float64")
         return -((1 - self.smoothing) * chosen + self.smoothing * mean)
 
-    def value_and_gradient(
-        self, scores: Array, labels: Array, sample_weight: Array | None = None
-    ) -> tuple[float, Array]:
-        weights = normalized_weights(sample_weight, len(labels))
+    def losses_and_gradients(
+        self, scores: Array, labels: Array
+    ) -> tuple[Array, Array]:
         log_p, chosen = _log_probabilities(scores, labels)
-        value = -(1 - self.smoothing) * float(weights @ chosen)
-        # d value / d score_k = p_k - target_k
-        if self.smoothing:
-            mean = log_p.mean(axis=1, dtype="float64")
-            value -= self.smoothing * float(weights @ mean)
+        losses = self._losses(log_p, chosen)
+        # d loss / d score_k = p_k - target_k
         gradient = np.exp(log_p, out=log_p)
         if self.smoothing:
             gradient -= self.smoothing / scores.shape[1]
         gradient[np.arange(len(labels)), labels] -= 1 - self.smoothing
-        gradient *= weights[:, None].astype(gradient.dtype)
-        return value, gradient
+        return losses, gradient
 
 
 class LabelSmoothingObjective(NegativeLogLikelihoodObjective):
@@ -132,7 +158,7 @@ class LabelSmoothingObjective(NegativeLogLikelihoodObjective):
         self.smoothing = smoothing
 
 
-class FocalObjective(Objective):
+class FocalObjective(_LogProbabilityObjective):
     """`mean(-(1 - p_y)^gamma log p_y)`, with its true gradient.
 
     Args:
@@ -147,17 +173,15 @@ class FocalObjective(Objective):
             raise ValueError(f"`gamma` must be >= 0. Received: gamma={gamma}.")
         self.gamma = gamma
 
-    def losses(self, scores: Array, labels: Array) -> Array:
-        _, log_p = _log_probabilities(scores, labels)
-        return -((-np.expm1(log_p)) ** self.gamma) * log_p
+    def _losses(self, log_p, chosen):
+        return -((-np.expm1(chosen)) ** self.gamma) * chosen
 
-    def value_and_gradient(
-        self, scores: Array, labels: Array, sample_weight: Array | None = None
-    ) -> tuple[float, Array]:
-        weights = normalized_weights(sample_weight, len(labels))
+    def losses_and_gradients(
+        self, scores: Array, labels: Array
+    ) -> tuple[Array, Array]:
         log_p, chosen = _log_probabilities(scores, labels)
+        losses = self._losses(log_p, chosen)
         other = np.maximum(-np.expm1(chosen), TINY64)
-        value = -float(weights @ (other**self.gamma * chosen))
         # d loss / d log p_y
         slope = (
             self.gamma * other ** (self.gamma - 1) * np.exp(chosen) * chosen
@@ -167,8 +191,8 @@ class FocalObjective(Objective):
         gradient = np.exp(log_p, out=log_p)
         np.negative(gradient, out=gradient)
         gradient[np.arange(len(labels)), labels] += 1
-        gradient *= (weights * slope)[:, None].astype(gradient.dtype)
-        return value, gradient
+        gradient *= slope[:, None].astype(gradient.dtype)
+        return losses, gradient
 
 
 class _ConfidenceObjective(Objective):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_calib.inputs.arrays import LOWEST
-from keras_calib.solvers.blocks import BLOCK
+from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import row_blocks
 
 # Nodes of the table, in `u = -log T`, on both sides of a middle.
@@ -30,8 +30,8 @@ class LossCurves:
         self.nodes = middle + np.linspace(-REACH, REACH, NODES)
         self.width = self.nodes[1] - self.nodes[0]
         self.values, self.slopes = np.empty((2, len(labels), NODES))
-        # As many nodes at once as one block holds: each call costs time.
-        count = max(1, BLOCK // logits.size)
+        # As many nodes at once as fit in the cache: each call costs time.
+        count = max(1, IN_CACHE // logits.size)
         blocks = [range(i, NODES)[:count] for i in range(0, NODES, count)]
         for rows in row_blocks(*logits.shape):
             z = np.asarray(logits[rows], "float64")
@@ -41,11 +41,11 @@ class LossCurves:
                 scores = (beta * z).reshape(-1, z.shape[1])
                 repeated = np.tile(labels[rows], len(nodes))
                 shape = len(nodes), len(z)
-                losses = objective.losses(scores, repeated)
+                losses, slopes = objective.losses_and_gradients(
+                    scores, repeated
+                )
                 self.values[rows, nodes] = losses.reshape(shape).T
-                _, slope = objective.value_and_gradient(scores, repeated)
-                # The gradient is that of the mean over all scores.
-                slope = len(repeated) * slope.reshape(*shape, -1)
+                slope = slopes.reshape(*shape, -1)
                 slope = np.einsum("jik,ik->ij", slope, z)
                 self.slopes[rows, nodes] = slope * beta[:, 0, 0]
 

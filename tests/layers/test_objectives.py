@@ -144,6 +144,25 @@ def test_names_of_objectives_are_public_and_do_not_collide():
         assert objective.__name__.endswith("Objective")
 
 
+@pytest.mark.parametrize("name", SMOOTH)
+def test_losses_and_their_gradients_are_those_of_each_alone(name):
+    logits, labels = generated()
+    scores, labels = logits[:6], labels[:6]
+    losses, gradients = SMOOTH[name].losses_and_gradients(scores, labels)
+    # Keras computes in float32.
+    close = {"rtol": 1e-5, "atol": 1e-6} if name == "keras" else {"rtol": 1e-9}
+    np.testing.assert_allclose(
+        losses, SMOOTH[name].losses(scores, labels), **close
+    )
+    for i in range(6):
+        one = slice(i, i + 1)
+        value, gradient = SMOOTH[name].value_and_gradient(
+            scores[one], labels[one]
+        )
+        np.testing.assert_allclose(losses[i], value, **close)
+        np.testing.assert_allclose(gradients[one], gradient, **close)
+
+
 def test_losses_average_to_the_value():
     logits, labels = generated(50)
     for objective in SMOOTH.values():
