@@ -250,7 +250,8 @@ def run(arguments):
 def work(arguments, half, num_classes):
     """What there is to fit: number of samples, draw and map."""
     names = ["none", *(arguments.maps or MAPS)]
-    names += CHOSEN if arguments.chosen else ()
+    if arguments.chosen is not None:
+        names += arguments.chosen or CHOSEN
     names += PEERS if arguments.peers else ()
     for n in (n for n in SIZES if n <= half):
         for draw in range(DRAWS if n < half else 1):
@@ -453,7 +454,9 @@ def main():
     command.add_argument("--maps", nargs="*", choices=MAPS)
     command.add_argument("--plain", action="store_true")
     command.add_argument("--peers", action="store_true")
-    command.add_argument("--chosen", action="store_true", help="calibrate()")
+    command.add_argument(
+        "--chosen", nargs="*", choices=CHOSEN, help="calibrate(); all if none"
+    )
     command.set_defaults(call=run)
     command = commands.add_parser("show")
     command.add_argument("results", type=pathlib.Path)

@@ -131,15 +131,7 @@ def binned_floor(bins, norm=1, num_draws=10000, seed=0):
         Diagrams", Weather and Forecasting, 2007, Section 3.
     """
     rng = np.random.default_rng(seed)
-    variances = residual_variances(bins)
-    means = np.sqrt(2 / np.pi * variances)
-    sizes = np.abs(rng.standard_normal((num_draws, len(variances))))
-    sizes *= np.sqrt(variances)
-    # Relative to a typical squared weight, because weights have any scale.
-    typical = divide(bins.square, bins.weight) ** 2
-    small = (variances < NORMAL_FROM * typical) & (variances > 0)
-    for b in np.flatnonzero(small):
-        means[b], sizes[:, b] = _small_bin(bins, b, num_draws, rng)
+    sizes, means, _ = residual_draws(bins, num_draws, rng)
     total, weight = bins.total, bins.weight
     if norm == 1:
         values = divide(sizes.sum(axis=1), total)
@@ -150,6 +142,31 @@ def binned_floor(bins, norm=1, num_draws=10000, seed=0):
         return Floor.from_draws(np.sqrt(divide(squares, total)))
     values = divide(sizes, weight).max(axis=1, initial=0.0)
     return Floor.from_draws(values)
+
+
+def residual_draws(bins, num_draws, rng):
+    """Draws of `|S_b|` of each bin, for labels drawn from the confidences.
+
+    Args:
+        bins: `SortedBins`.
+        num_draws: int.
+        rng: NumPy's random generator.
+
+    Returns:
+        sizes: `(num_draws, num_bins)`.
+        means: `E|S_b|`, `(num_bins,)`.
+        variances: `V_b`, `(num_bins,)`.
+    """
+    variances = residual_variances(bins)
+    means = np.sqrt(2 / np.pi * variances)
+    sizes = np.abs(rng.standard_normal((num_draws, len(variances))))
+    sizes *= np.sqrt(variances)
+    # Relative to a typical squared weight, because weights have any scale.
+    typical = divide(bins.square, bins.weight) ** 2
+    small = (variances < NORMAL_FROM * typical) & (variances > 0)
+    for b in np.flatnonzero(small):
+        means[b], sizes[:, b] = _small_bin(bins, b, num_draws, rng)
+    return sizes, means, variances
 
 
 def residual_variances(bins):

@@ -5,13 +5,16 @@ from typing import Any
 import numpy as np
 
 from keras_calib._typing import ArrayLike
+from keras_calib.evaluation.consistency_bars import consistency_bars
 from keras_calib.evaluation.events import sort_events
+from keras_calib.evaluation.floor import binned_floor
 from keras_calib.inputs.predictions import read_predictions
 from keras_calib.ops.bin_errors import calibration_error
 
 ACCURACY = "#4c78a8"
 GAP = "#e45756"
 INK = "#333333"
+BANDS = ("simultaneous", "pointwise")
 
 
 def reliability_diagram(
@@ -20,6 +23,7 @@ def reliability_diagram(
     sample_weight: ArrayLike | None = None,
     *,
     num_bins: int = 15,
+    band: str | None = "simultaneous",
     from_logits: bool = False,
     ignore_class: int | None = None,
     title: str | None = None,
@@ -30,8 +34,12 @@ def reliability_diagram(
 
     Each bar is a bin of equal width. Its height is the accuracy, and the
     hatched part is the gap to the mean confidence of the bin; ECE is the mean
-    of the gaps. The histogram below shows the fraction of samples in each bin,
-    with mean confidence and accuracy as dashed lines.
+    of the gaps. A calibrated model has gaps, too, because a bin has few labels:
+    the thin lines show where its accuracies lie with a probability of 95 %, and
+    the floor beside the ECE is its mean ECE on these samples. An accuracy
+    beyond its line is evidence that the model is not calibrated; an accuracy
+    within is no evidence that it is. The histogram below shows the fraction of
+    samples in each bin, with mean confidence and accuracy as dashed lines.
 
     Args:
         labels: class ids, `(...)`, or one-hot rows.
@@ -39,6 +47,10 @@ def reliability_diagram(
             one sigmoid unit.
         sample_weight: `None`, or weights that broadcast from the left.
         num_bins: int, number of bins.
+        band: `"simultaneous"`, lines that hold 95 % of the time all together;
+            `"pointwise"`, each alone, so that with 15 bins some accuracy of a
+            calibrated model is beyond its line about half of the time; or
+            `None`.
         from_logits: whether `probabilities` are logits.
         ignore_class: samples with this label are ignored.
         title: text above the diagram.
@@ -62,8 +74,14 @@ def reliability_diagram(
 
     Reference:
         Guo et al., "On Calibration of Modern Neural Networks", ICML 2017,
-        Figure 1.
+        Figure 1; Broecker and Smith, "Increasing the Reliability of Reliability
+        Diagrams", Weather and Forecasting, 2007.
     """
+    if band not in (*BANDS, None):
+        raise ValueError(
+            '`band` must be "simultaneous", "pointwise" or `None`. Received: '
+            f"band={band!r}."
+        )
     if num_bins < 1:
         raise ValueError(
             f"`num_bins` must be at least 1. Received: num_bins={num_bins}."
@@ -80,16 +98,18 @@ def reliability_diagram(
     events = sort_events(confidence, correct, data.weight)
     bins = events.bins(events.width_cuts(num_bins))
     figure, (above, below) = _axes(axes)
-    _draw_bars(above, bins)
+    _draw_bars(above, bins, band)
     above.set_title(title or "Reliability")
     above.text(
         0.03,
         0.97,
-        f"ECE {float(calibration_error(bins)):.4f}  ({num_bins} bins)\n"
+        f"ECE {float(calibration_error(bins)):.4f}, "
+        f"floor {binned_floor(bins).mean:.4f}  ({num_bins} bins)\n"
         f"N {len(events):,}",
         transform=above.transAxes,
         va="top",
         color=INK,
+        bbox={"color": "white", "alpha": 0.8, "pad": 2},
     )
     if below is not None:
         _draw_counts(below, bins)
@@ -121,7 +141,7 @@ def _axes(axes):
     )
 
 
-def _draw_bars(axes, bins):
+def _draw_bars(axes, bins, band):
     used = bins.weight > 0
     width = 1 / len(used)
     left, accuracy = width * np.flatnonzero(used), bins.accuracy[used]
@@ -138,8 +158,26 @@ def _draw_bars(axes, bins):
         **style,
     )
     axes.plot([0, 1], [0, 1], "--", color=INK, linewidth=1, label="calibrated")
-    axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy", aspect="equal")
-    axes.legend(loc="upper left", bbox_to_anchor=(0, 0.87), frameon=False)
+    if band:
+        low, high = consistency_bars(bins, simultaneous=band == BANDS[0])
+        low, high = low[used], high[used]
+        axes.errorbar(
+            left + width / 2,
+            (low + high) / 2,
+            (high - low) / 2,
+            fmt="none",
+            ecolor=INK,
+            elinewidth=1,
+            capsize=2,
+            label=f"95 % if calibrated\n({band})",
+        )
+    axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
+    axes.legend(
+        loc="upper left",
+        bbox_to_anchor=(0, 0.88),
+        fontsize="small",
+        edgecolor="none",
+    )
 
 
 def _draw_counts(axes, bins):

@@ -116,3 +116,28 @@ def test_bad_arguments():
         kc.plots.reliability_diagram(
             [0, 0], [[0.9, 0.1], [0.8, 0.2]], from_logits=True
         )
+
+
+def lines_of(figure):
+    (lines,) = figure.axes[0].collections
+    return np.array(lines.get_segments())
+
+
+def test_the_lines_are_the_consistency_bars_and_the_floor_is_named():
+    # 100 samples of confidence 0.8: quantiles of Binomial(100, 0.8) at 0.025
+    # and 0.975, and sqrt(2 / pi 0.8 0.2 / 100) for the floor.
+    p = np.tile([0.8, 0.2], (100, 1))
+    for band in ("simultaneous", "pointwise"):
+        figure = kc.plots.reliability_diagram(
+            np.zeros(100), p, num_bins=4, band=band
+        )
+        np.testing.assert_allclose(
+            lines_of(figure), [[[0.875, 0.72], [0.875, 0.88]]]
+        )
+        labels = figure.axes[0].get_legend_handles_labels()[1]
+        assert any(band in label for label in labels)
+    assert "floor 0.03" in figure.axes[0].texts[0].get_text()
+    figure = kc.plots.reliability_diagram(np.zeros(100), p, band=None)
+    assert not figure.axes[0].collections
+    with pytest.raises(ValueError, match="`band` must be"):
+        kc.plots.reliability_diagram(np.zeros(100), p, band="all")
