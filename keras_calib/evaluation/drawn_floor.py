@@ -84,7 +84,8 @@ def drawn_floors(data, wanted, bins, *, seed=0, max_seconds=None, verbose=0):
     Returns:
         dict: `<name>_floor`, `<name>_floor_low`, `<name>_floor_high` and
         `<name>_floor_draws`, the number of drawn sets of labels. Both ends are
-        NaN if there are fewer than 40.
+        NaN if there are fewer than 40. There is one at least, unless the mean
+        has a formula.
 
     Reference:
         Broecker and Smith, "Increasing the Reliability of Reliability
@@ -101,10 +102,17 @@ def drawn_floors(data, wanted, bins, *, seed=0, max_seconds=None, verbose=0):
         seconds = None
         if max_seconds is not None:
             seconds = max_seconds / (len(kinds) - number)
-        values = _draw(data, names, bins, seed, seconds, verbose)
+        exact = _exact_means(data, names, bins[0])
+        taken = time.monotonic() - begin
+        if seconds is not None:
+            seconds -= taken
+        if seconds is not None and len(exact) == len(names) and seconds < taken:
+            # A draw takes longer than the means, and these are all there.
+            values = dict.fromkeys(names, np.empty(0))
+        else:
+            values = _draw(data, names, bins, seed, seconds, verbose)
         if max_seconds is not None:
             max_seconds -= time.monotonic() - begin
-        exact = _exact_means(data, names, bins[0])
         for name in names:
             floor = Floor.from_draws(values[name], exact.get(name))
             found[f"{name}_floor"] = floor.mean

@@ -151,6 +151,20 @@ def test_the_time_is_kept_and_the_number_of_draws_is_told(monkeypatch):
         kc.metrics.calibration_errors(labels, p, floor=True, max_seconds=0)
 
 
+def test_nothing_is_drawn_if_time_is_short_and_the_mean_has_a_formula():
+    labels, p = random_predictions(20_000, 10)
+    name = "classwise_calibration_error"
+    short, whole = (
+        kc.metrics.calibration_errors(
+            labels, p, metrics=[name], floor=True, max_seconds=seconds
+        )
+        for seconds in (1e-6, 2.0)
+    )
+    assert short[f"{name}_floor"] == whole[f"{name}_floor"]
+    assert short[f"{name}_floor_draws"] == 0 < whole[f"{name}_floor_draws"]
+    assert np.isnan(short[f"{name}_floor_low"])
+
+
 def test_without_a_limit_the_size_decides(monkeypatch):
     labels, p = random_predictions(300, 4)
     names = ["ks_calibration_error", "marginal_calibration_error"]
