@@ -41,6 +41,117 @@ class Protocol:
     shift: int = 0
     dtype: str = "float32"
 
+    # What other families of runs set. These are no fields here, so that rows
+    # of this family keep the settings that they were stored with.
+    kind = "images"
+    optimizer = "sgd"
+    schedule = "cosine"
+    per_epoch = None
+    ignore_class = None
+    predict_batch = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuning(Protocol):
+    """A published network is trained on with a small rate.
+
+    Attributes:
+        weights: file in the folder of the data; it tells the network.
+        per_epoch: training images that an epoch draws.
+        schedule: `"constant"`, the same rate in all steps.
+        rows: where the test images are cut: held back for interleaved
+            penalties, validation, calibration, test.
+    """
+
+    kind: str = "fine_tuning"
+    train: int | None = None
+    held_out: int = 0
+    network: str = "published"
+    weights: str = "resnet20_cifar10_weights.npz"
+    epochs: int = 3
+    per_epoch: int = 20000
+    learning_rate: float = 0.01
+    warmup: float = 0.0
+    schedule: str = "constant"
+    shift: int = 4
+    rows: tuple = (2000, 3500, 5000)
+
+
+@dataclasses.dataclass(frozen=True)
+class LongTailed(Protocol):
+    """Training, validation and calibration with a tail; a balanced test.
+
+    Attributes:
+        head: images of the largest class, in the three parts together.
+        ratio: of the largest to the smallest class.
+        shares: of train, validation and calibration in each class.
+    """
+
+    kind: str = "long_tailed"
+    train: int | None = None
+    held_out: int = 0
+    head: int = 5000
+    ratio: float = 50.0
+    shares: tuple = (0.4, 0.1, 0.5)
+
+
+@dataclasses.dataclass(frozen=True)
+class SuperClasses(Protocol):
+    """CIFAR-100 with its 20 super-classes."""
+
+    kind: str = "super_classes"
+    data: str = "cifar100"
+    train: int | None = 12500
+    epochs: int = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Text(Protocol):
+    """Documents as word ids.
+
+    Attributes:
+        held_share: of the training documents: half of it validates, half
+            calibrates.
+        words: size of the vocabulary, with 0 (padding) and 1 (unknown).
+        length: words that are read of a document.
+        schedule: `"halves"`, a tenth of the rate in the second half.
+    """
+
+    kind: str = "text"
+    data: str = "20newsgroups"
+    train: int | None = None
+    held_out: int = 0
+    held_share: float = 0.1
+    words: int = 20000
+    length: int = 256
+    network: str = "gpcn"
+    epochs: int = 20
+    optimizer: str = "adam"
+    learning_rate: float = 0.001
+    weight_decay: float = 0.0
+    schedule: str = "halves"
+
+
+@dataclasses.dataclass(frozen=True)
+class Segmentation(Protocol):
+    """A class for each pixel; images are mirrored with their labels.
+
+    Attributes:
+        ignore_class: label of pixels that do not count.
+        predict_batch: images that are predicted at a time.
+    """
+
+    kind: str = "segmentation"
+    data: str = "camvid"
+    train: int | None = None
+    held_out: int = 0
+    network: str = "unet"
+    width: int | None = 16
+    epochs: int = 40
+    batch_size: int = 8
+    ignore_class: int = 255
+    predict_batch: int = 32
+
 
 S = Protocol()
 _GPU = Protocol(
@@ -60,6 +171,16 @@ PROTOCOLS = {
     "S": S,
     # The same with twice the images.
     "S10k": dataclasses.replace(S, train=10000),
+    # A published ResNet-20, three short epochs.
+    "F": FineTuning(),
+    # S with a long tail, for class-wise scaling of what is fitted afterwards.
+    "LT": LongTailed(),
+    # CIFAR-100's super-classes, as many passes as S.
+    "C": SuperClasses(),
+    # 20 Newsgroups and a convolutional network.
+    "T": Text(),
+    # CamVid and a small U-Net.
+    "D": Segmentation(),
     # Full CIFAR-10, for one GPU.
     "G30": _GPU,
     "G100": dataclasses.replace(_GPU, epochs=100),
@@ -163,14 +284,61 @@ METHODS = {
     "AugMix": by("aug_mixed"),
     "SAM": by("sharpness_aware", radius=0.05),
 }
+_FROM_SCRATCH = tuple(METHODS)
+METHODS |= {
+    # What only fine-tuning needs: the network as it came, and penalties that
+    # learn from images that it has not seen.
+    "as published": by("as_it_is"),
+    "MMCE, interleaved": interleaved(of("MMCE")),
+    "MDCA, interleaved": interleaved(of("MDCA")),
+    # The margin of the papers for data sets other than CIFAR-10.
+    "MbLS, margin 10": single(of("MarginLabelSmoothing", weight=0.1)),
+    "ACLS, margin 10": single(of("ACLS")),
+}
 
 # Which rows a table has, those that decide most first: method, seeds.
 MAIN = (
     "CE LS FL MbLS ACLS MDCA FL+MDCA SB-ECE FL+SB-ECE MMCE DML Diff-DML"
 ).split()
+# Single networks whose loss is all that differs from cross-entropy.
+_LOSSES = tuple(
+    name
+    for name in _FROM_SCRATCH
+    if METHODS[name]["train"] == "single" and name != "MC dropout"
+)
 TABLES = {
-    "S": {name: 5 if name in MAIN else 3 for name in METHODS},
+    "S": {name: 5 if name in MAIN else 3 for name in _FROM_SCRATCH},
     "S10k": {name: 3 for name in MAIN},
+    "F": {
+        name: 3
+        for name in (
+            *("as published", "CE", "LS", "FL", "MbLS", "ACLS"),
+            *("MDCA", "MDCA, interleaved", "SB-ECE", "SB-ECE, interleaved"),
+            *("MMCE", "MMCE, interleaved", "FL+SB-ECE", "FL+MDCA"),
+            # Logits that are 0 or 1 are another network's.
+            *(n for n in _LOSSES if n != "squared logit"),
+            "FL+SB-ECE, interleaved",
+            "CutMix",
+            "SAM",
+        )
+    },
+    "LT": {"CE": 5},
+    "C": {name: 3 for name in MAIN},
+    "T": {
+        name: 3
+        for name in (
+            *("CE", "ER", "LS", "FL", "FLSD-53", "CPC", "MbLS, margin 10"),
+            *("ACLS, margin 10", "MbLS", "ACLS", "MDCA", "FL+MDCA", "MMCE"),
+            *("SB-ECE", "FL+SB-ECE", "Brier"),
+        )
+    },
+    "D": {
+        name: 3
+        for name in (
+            *("CE", "LS", "FL", "MbLS, margin 10", "ACLS, margin 10"),
+            *("ER", "MbLS", "ACLS"),
+        )
+    },
     "G30": {
         name: 3
         for name in (
@@ -178,7 +346,8 @@ TABLES = {
             *("Diff-DML, labels 10 %", "Diff-DML, labels 20 %"),
         )
     },
-    "miniature": {name: 1 for name in METHODS},
+    "miniature": {name: 1 for name in _FROM_SCRATCH},
 }
+TABLES["F"]["as published"] = 1  # nothing is drawn at random
 TABLES["G100"] = TABLES["G30"]
 TABLES["G200"] = TABLES["G30"]

@@ -235,7 +235,8 @@ def measure_again(arguments):
         name = slug(method, seed)
         logits = arguments.work / arguments.table / f"{name}.npz"
         if logits.exists():
-            row.update(work.results(logits))
+            protocol = protocols.PROTOCOLS[arguments.table]
+            row.update(work.results(logits, protocol))
         else:
             print(f"{method}, seed {seed}: no logits in {logits}")
     lines = [json.dumps(row) + "\n" for row in rows.values()]

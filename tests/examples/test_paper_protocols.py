@@ -1,0 +1,208 @@
+"""Protocols beyond training from scratch, on data of a few rows."""
+
+import dataclasses
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+
+from tests.helpers import to_numpy
+
+FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "papers"
+
+
+@pytest.fixture(scope="module")
+def work():
+    sys.path.insert(0, str(FOLDER))
+    try:
+        import work
+
+        yield work
+    finally:
+        sys.path.remove(str(FOLDER))
+
+
+def small_state(seed=0, channels=(4, 8, 16)):
+    """Weights of a published network with one block in each stage."""
+    rng = np.random.default_rng(seed)
+    state = {}
+
+    def unit(prefix, number, before, after):
+        shape = (after, before, 3, 3)
+        scale = (9 * before) ** -0.5
+        state[f"{prefix}conv{number}.weight"] = scale * rng.normal(size=shape)
+        for key in ("weight", "running_var"):
+            name = f"{prefix}bn{number}.{key}"
+            state[name] = rng.uniform(0.5, 1.5, after)
+        for key in ("bias", "running_mean"):
+            state[f"{prefix}bn{number}.{key}"] = 0.3 * rng.normal(size=after)
+
+    before = channels[0]
+    unit("", 1, 3, before)
+    for stage, after in enumerate(channels):
+        unit(f"layer{stage + 1}.0.", 1, before, after)
+        unit(f"layer{stage + 1}.0.", 2, after, after)
+        before = after
+    state["linear.weight"] = rng.normal(size=(10, before))
+    state["linear.bias"] = rng.normal(size=10)
+    return {key: value.astype("float32") for key, value in state.items()}
+
+
+def published_in_torch(state, x):
+    """The same network written with PyTorch's functions."""
+    torch = pytest.importorskip("torch")
+    f = torch.nn.functional
+    state = {k: torch.tensor(v, dtype=torch.float64) for k, v in state.items()}
+
+    def unit(x, prefix, number, stride=1):
+        kernel = state[f"{prefix}conv{number}.weight"]
+        x = f.conv2d(x, kernel, stride=stride, padding=1)
+        keys = ("running_mean", "running_var", "weight", "bias")
+        values = [state[f"{prefix}bn{number}.{key}"] for key in keys]
+        return f.batch_norm(x, *values, eps=1e-5)
+
+    mean = torch.tensor([0.485, 0.456, 0.406], dtype=torch.float64)
+    deviation = torch.tensor([0.229, 0.224, 0.225], dtype=torch.float64)
+    x = torch.tensor(x.astype("float64") / 255)
+    x = ((x - mean) / deviation).permute(0, 3, 1, 2)
+    x = f.relu(unit(x, "", 1))
+    for stage in (1, 2, 3):
+        prefix, stride = f"layer{stage}.0.", 1 + (stage > 1)
+        y = unit(f.relu(unit(x, prefix, 1, stride)), prefix, 2)
+        if stride == 2:
+            quarter = y.shape[1] // 4
+            x = f.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, quarter, quarter))
+        x = f.relu(x + y)
+    x = x.mean((2, 3))
+    return (x @ state["linear.weight"].T + state["linear.bias"]).numpy()
+
+
+def images(count, seed=0):
+    """Images whose brightness tells their class."""
+    y = np.arange(count) % 10
+    x = np.random.default_rng(seed).integers(0, 128, (count, 32, 32, 3))
+    return (x + 12 * y[:, None, None, None]).astype("uint8"), y
+
+
+@pytest.fixture
+def weights_folder(tmp_path, monkeypatch):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    np.savez(folder / "resnet20_cifar10_weights.npz", **small_state())
+    monkeypatch.setenv("KERAS_CALIB_DATA", str(folder))
+    return folder
+
+
+def test_published_network_is_the_one_that_the_weights_are_from(
+    work, weights_folder
+):
+    task = work.Task({}, work.protocols.PROTOCOLS["F"], {}, 0)
+    x, _ = images(6)
+    found = task.network("published").predict(x, verbose=0)
+    expected = published_in_torch(small_state(), x)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_fine_tuning_divides_the_test_images_by_their_rows(work, tmp_path):
+    import data_sets
+
+    def numbered(count):
+        return {"x": np.arange(count), "y": np.arange(count) % 10}
+
+    train, test = numbered(50000), numbered(10000)
+    np.savez(
+        tmp_path / "cifar10.npz",
+        **train,
+        x_test=test["x"],
+        y_test=test["y"],
+        inexact=np.zeros(0, "int64"),
+    )
+    parts = data_sets.load(work.protocols.PROTOCOLS["F"], tmp_path)
+    found = {name: (x[0], x[-1], len(y)) for name, (x, y) in parts.items()}
+    assert found == {
+        "train": (0, 49999, 50000),
+        "held_back": (0, 1999, 2000),
+        "validation": (2000, 3499, 1500),
+        "calibration": (3500, 4999, 1500),
+        "test": (5000, 9999, 5000),
+    }
+
+
+@pytest.fixture
+def fine_tuning(work, weights_folder):
+    """A protocol and data for it, seconds long."""
+    protocol = dataclasses.replace(
+        work.protocols.PROTOCOLS["F"], batch_size=16, per_epoch=64, epochs=2
+    )
+    names = ("train", "held_back", "validation", "calibration", "test")
+    sizes = (100, 40, 20, 20, 30)
+    data = {
+        name: images(size, seed)
+        for seed, (name, size) in enumerate(zip(names, sizes, strict=True))
+    }
+    return protocol, data
+
+
+@pytest.mark.usefixtures("eager_functions")
+@pytest.mark.parametrize("method", ["CE", "MDCA, interleaved"])
+def test_fine_tuning_draws_some_images_and_goes_on_where_it_was(
+    work, fine_tuning, method, tmp_path, monkeypatch
+):
+    protocol, data = fine_tuning
+    spec = work.protocols.METHODS[method]
+    built = []
+
+    def remember(task, make=work.procedures.PROCEDURES[spec["train"]]):
+        built.append(make(task))
+        return built[-1]
+
+    monkeypatch.setitem(work.procedures.PROCEDURES, spec["train"], remember)
+    arguments = (spec, protocol, data, 0)
+    whole, _ = work.train(*arguments, str(tmp_path / "whole"), None)
+    assert work.train(*arguments, str(tmp_path / "parts"), 1.0) is None
+    parts, _ = work.train(*arguments, str(tmp_path / "parts"), None)
+    # 64 of 100 images, and all 40 that were held back: 4 and 2 batches.
+    per_epoch = 4 + 2 * (method == "MDCA, interleaved")
+    for run in (built[0], built[2]):
+        steps = int(to_numpy(run.model.optimizer.iterations))
+        assert steps == run.steps == 2 * per_epoch
+    for part, value in whole.items():
+        assert value.shape == (len(data[part][1]), 10)
+        np.testing.assert_allclose(value, parts[part], rtol=1e-3, atol=1e-3)
+    before = built[0].model.count_params()
+    assert before == built[2].model.count_params()
+    start = published_in_torch(small_state(), data["test"][0])
+    assert np.abs(whole["test"] - start).max() > 0.1  # it was trained
+
+
+@pytest.mark.usefixtures("eager_functions")
+def test_network_as_published_is_only_measured(work, fine_tuning, tmp_path):
+    protocol, data = fine_tuning
+    spec = work.protocols.METHODS["as published"]
+    logits, _ = work.train(spec, protocol, data, 0, str(tmp_path / "a"), None)
+    expected = published_in_torch(small_state(), data["test"][0])
+    np.testing.assert_allclose(logits["test"], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_stored_settings_of_training_from_scratch_are_the_old_ones(work):
+    # A new field would make every stored row run again.
+    names = [f.name for f in dataclasses.fields(work.protocols.Protocol)]
+    assert (
+        names
+        == (
+            "data train held_out test network auxiliary width epochs "
+            "batch_size learning_rate auxiliary_rate warmup weight_decay shift dtype"
+        ).split()
+    )
+
+
+def test_every_table_names_a_protocol_and_methods(work):
+    protocols = work.protocols
+    import data_sets
+
+    for table, methods in protocols.TABLES.items():
+        assert protocols.PROTOCOLS[table].kind in data_sets.PARTS
+        for name in methods:
+            assert name in protocols.METHODS
+            assert np.isfinite(work.probe(protocols.METHODS[name])).all()
