@@ -106,6 +106,10 @@ def changed(table, method, row):
         return "its settings changed"
     if "maps" not in row:
         return "no maps were fitted to its logits"
+    if protocols.PROTOCOLS[table].kind == "long_tailed" and (
+        "class_balance" not in row
+    ):
+        return "no maps were balanced on its logits"
     probe = work.probe(protocols.METHODS[method])
     pairs = zip(probe, row["probe"], strict=True)
     if any(abs(a - b) > 1e-3 * max(1.0, abs(b)) for a, b in pairs):

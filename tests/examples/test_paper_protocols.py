@@ -185,16 +185,77 @@ def test_network_as_published_is_only_measured(work, fine_tuning, tmp_path):
     np.testing.assert_allclose(logits["test"], expected, rtol=1e-3, atol=1e-3)
 
 
+def numbered_images(path, count=50000):
+    """A file in place of CIFAR-10 whose images are their own numbers."""
+    x = np.arange(count)
+    labels = np.random.default_rng(0).permutation(count) % 10
+    test = np.arange(100)
+    arrays = dict(x=x, y=labels, x_test=test, y_test=test % 10)
+    np.savez(path, **arrays, inexact=np.array([3, 5]))
+    return labels
+
+
+def test_long_tail_is_that_of_equation_16(work, tmp_path):
+    import data_sets
+
+    labels = numbered_images(tmp_path / "cifar10.npz")
+    protocol = work.protocols.PROTOCOLS["LT"]
+    parts = data_sets.load(protocol, tmp_path)
+    assert len(parts["test"][1]) == 100
+    rows = {part: parts[part][0] for part in ("train", "validation")}
+    rows["calibration"] = parts["calibration"][0]
+    together = np.concatenate(list(rows.values()))
+    assert len(set(together)) == len(together)
+    assert not {3, 5} & set(together)
+    sizes = np.bincount(labels[together], minlength=10)
+    # The paper's formula, written with its rho = 1 / ratio.
+    expected = sizes[0] * (1 / 50) ** (np.arange(10) / 9)
+    assert 4990 <= sizes[0] <= 5000
+    np.testing.assert_allclose(sizes[1:], expected[1:], atol=8)
+    for part, share in zip(rows, protocol.shares, strict=True):
+        counts = np.bincount(labels[rows[part]], minlength=10)
+        np.testing.assert_allclose(counts, share * sizes, atol=1)
+        np.testing.assert_array_equal(parts[part][1], labels[rows[part]])
+
+
+def test_weights_balance_what_a_long_tail_learned(work, monkeypatch):
+    import measures
+
+    monkeypatch.setattr(measures, "BALANCED_MAPS", ("TemperatureScaling",))
+    # Rows whose logits are exact for the tail: log p(class | x) with a prior
+    # of 50 to 1; on balanced rows they are biased towards the head.
+    rng = np.random.default_rng(0)
+    prior = 50.0 ** -(np.arange(10) / 9)
+    prior /= prior.sum()
+
+    def rows(count, prior):
+        y = rng.choice(10, count, p=prior)
+        z = rng.normal(size=(count, 10)) + 2.0 * np.eye(10)[y]
+        return 3.0 * (2.0 * z + np.log(prior_of_training)), y
+
+    prior_of_training = prior
+    parts = {
+        "calibration": rows(4000, prior),
+        "test": rows(4000, np.full(10, 0.1)),
+    }
+    logits = {part: z for part, (z, _) in parts.items()}
+    labels = {part: y for part, (_, y) in parts.items()}
+    found = measures.measure_balance(logits, labels)
+    (found,) = found.values()
+    assert list(found) == list(measures.BALANCES)
+    # Both ways of balancing help; sums leave the tail as it is.
+    plain = found["plain"]["ece"]
+    assert found["weights 1 / n_y"]["ece"] < plain - 0.01
+    assert found["scaled"]["ece"] < plain - 0.01
+    assert abs(found["scaled, sums"]["ece"] - plain) < 0.02
+
+
 def test_stored_settings_of_training_from_scratch_are_the_old_ones(work):
     # A new field would make every stored row run again.
     names = [f.name for f in dataclasses.fields(work.protocols.Protocol)]
-    assert (
-        names
-        == (
-            "data train held_out test network auxiliary width epochs "
-            "batch_size learning_rate auxiliary_rate warmup weight_decay shift dtype"
-        ).split()
-    )
+    expected = "data train held_out test network auxiliary width epochs"
+    expected += " batch_size learning_rate auxiliary_rate warmup weight_decay"
+    assert names == [*expected.split(), "shift", "dtype"]
 
 
 def test_every_table_names_a_protocol_and_methods(work):
