@@ -1,6 +1,7 @@
 """One row: build, train (or go on), predict, measure."""
 
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -182,10 +183,11 @@ class Task:
             dropout=self.spec.get("dropout", 0.0),
         )
 
-    @property
+    @functools.cached_property
     def num_classes(self):
-        labels = self.data["test"][1]
-        return int(labels[labels != self.protocol.ignore_class].max()) + 1
+        ignored = self.protocol.ignore_class
+        labels = [np.unique(y) for _, y in self.data.values()]
+        return max(int(y[y != ignored].max()) for y in labels) + 1
 
     def loss(self):
         ignored = self.protocol.ignore_class

@@ -1,6 +1,9 @@
 """Protocols beyond training from scratch, on data of a few rows."""
 
 import dataclasses
+import json
+import lzma
+import os
 import pathlib
 import sys
 
@@ -248,6 +251,162 @@ def test_weights_balance_what_a_long_tail_learned(work, monkeypatch):
     assert found["weights 1 / n_y"]["ece"] < plain - 0.01
     assert found["scaled"]["ece"] < plain - 0.01
     assert abs(found["scaled, sums"]["ece"] - plain) < 0.02
+
+
+def test_super_classes_are_those_of_the_data(work):
+    import data_sets
+
+    if "KERAS_CALIB_DATA" not in os.environ:
+        pytest.skip("KERAS_CALIB_DATA names no folder with CIFAR-100")
+    path = pathlib.Path(os.environ["KERAS_CALIB_DATA"]) / "cifar100_test.npz"
+    with np.load(path) as pack:
+        found = data_sets.SUPER_CLASSES[pack["label"]]
+        np.testing.assert_array_equal(found, pack["coarse"])
+    # Five classes each.
+    assert set(np.bincount(data_sets.SUPER_CLASSES)) == {5}
+
+
+def test_super_classes_replace_the_labels(work, tmp_path):
+    import data_sets
+
+    count = 20000
+    x = np.arange(count)
+    arrays = dict(x=x, y=x % 100, x_test=x[:50], y_test=x[:50] % 100)
+    np.savez(tmp_path / "cifar100.npz", **arrays, inexact=np.zeros(0, "int64"))
+    parts = data_sets.load(work.protocols.PROTOCOLS["C"], tmp_path)
+    found = {part: (x[0], x[-1]) for part, (x, _) in parts.items()}
+    assert found == {
+        "train": (0, 12499),
+        "validation": (15000, 17499),
+        "calibration": (17500, 19999),
+        "test": (0, 49),
+    }
+    for x, y in parts.values():
+        np.testing.assert_array_equal(y, data_sets.SUPER_CLASSES[x % 100])
+
+
+@pytest.fixture
+def newsgroups(tmp_path, monkeypatch):
+    """Documents whose first word tells the group, in the packed format."""
+    lines = []
+    for part, count in (("train", 60), ("test", 20)):
+        for n in range(count):
+            group = f"group.{n % 3}"
+            words = f"Word{n % 3} said {part}only, the end " + "of it " * n
+            text = f"From: header{n}\nSubject: none\n\n{words}"
+            row = {"split": part, "group": group, "id": n, "text": text}
+            lines.append(json.dumps(row))
+    path = tmp_path / "20newsgroups.jsonl.xz"
+    with lzma.open(path, "wt", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+    monkeypatch.setenv("KERAS_CALIB_DATA", str(tmp_path))
+    return tmp_path
+
+
+def small_text(work, **settings):
+    return dataclasses.replace(
+        work.protocols.PROTOCOLS["T"], words=12, length=8, **settings
+    )
+
+
+def test_words_are_those_of_training_documents_without_headers(
+    work, newsgroups
+):
+    import data_sets
+
+    parts = data_sets.load(small_text(work), newsgroups / "cache")
+    sizes = {part: len(y) for part, (_, y) in parts.items()}
+    assert sizes == dict(train=54, validation=3, calibration=3, test=20)
+    assert all(x.shape[1] == 8 for x, _ in parts.values())
+    # `of` and `it` are most frequent, then words of every document, by letter.
+    test, y = parts["test"]
+    assert test[0].tolist()[1:] == [test[0, 1], 1, *test[0, 3:5], 0, 0, 0]
+    assert test[0, 1] > 1 and (test[0, 3:5] > 1).all()
+    assert set(test[2, 5:7]) == {2, 3}
+    np.testing.assert_array_equal(y, np.arange(20) % 3)
+    # The first word tells the group, and no header is left.
+    assert len(set(test[:3, 0])) == 3
+    assert (test[3:, 0] == test[:-3, 0]).all()
+
+
+@pytest.mark.usefixtures("eager_functions")
+def test_text_is_learned_with_two_rates(work, newsgroups, tmp_path):
+    import data_sets
+
+    protocol = small_text(
+        work, batch_size=9, epochs=4, learning_rate=0.01, held_share=0.2
+    )
+    data = data_sets.load(protocol, newsgroups / "cache")
+    task = work.Task({}, protocol, data, 0)
+    rates = [float(to_numpy(task.schedule(20)(step))) for step in (0, 9, 11)]
+    np.testing.assert_allclose(rates, [0.01, 0.01, 0.001], rtol=1e-5)
+    spec = work.protocols.METHODS["MbLS"]
+    logits, _ = work.train(spec, protocol, data, 0, str(tmp_path / "a"), None)
+    assert logits["test"].shape == (20, 3)
+    assert (logits["test"].argmax(-1) == data["test"][1]).mean() > 0.8
+
+
+def street(count, seed):
+    """Images whose left half is bright and of class 2, with void pixels."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 60, (count, 10, 14, 3)).astype("uint8")
+    y = rng.integers(0, 2, (count, 10, 14)).astype("uint8")
+    x[..., 0] += 120 * y
+    x[:, :, :7], y[:, :, :7] = 250, 2
+    y[:, 0] = 255
+    return x, y
+
+
+@pytest.fixture
+def camvid(tmp_path, monkeypatch):
+    arrays = {}
+    for seed, (part, count) in enumerate(
+        (("train", 16), ("val", 5), ("test", 6))
+    ):
+        arrays[f"x_{part}"], arrays[f"y_{part}"] = street(count, seed)
+    np.savez(tmp_path / "camvid_small.npz", **arrays)
+    monkeypatch.setenv("KERAS_CALIB_DATA", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("eager_functions")
+def test_segmentation_learns_from_valid_pixels(
+    work, camvid, tmp_path, monkeypatch
+):
+    import measures
+
+    protocol = dataclasses.replace(
+        work.protocols.PROTOCOLS["D"], width=4, epochs=15, batch_size=4
+    )
+    monkeypatch.setitem(work.protocols.PROTOCOLS, "D", protocol)
+    monkeypatch.setattr(measures, "ANY_CLASSES", ("VectorScaling",))
+    row = work.run("D", "ACLS", 0, tmp_path / "row", tmp_path)
+    assert row["test"]["num"] == 6 * 9 * 14  # no void pixel
+    assert row["validation"]["num"] == 2 * 9 * 14
+    assert row["test"]["accuracy"] > 0.8
+    assert 0.4 < row["test"]["miou"] <= 1.0
+    assert set(row["maps"]) == {"VectorScaling"}
+
+
+def test_images_are_mirrored_with_their_labels(work):
+    x, y = street(32, 0)
+    pairs = work.training.MirroredPairs(x, y, 16, 0)
+    images, labels = pairs[0]
+    bright = images[..., 1] == 250
+    assert 0 < bright[:, 0, 0].sum() < 16  # some are mirrored, some not
+    np.testing.assert_array_equal(bright[:, 1:], labels[:, 1:] == 2)
+    again, _ = pairs[0]
+    np.testing.assert_array_equal(images, again)
+
+
+def test_mean_overlap_of_known_maps(work):
+    import measures
+
+    labels = np.array([[[0, 0, 1, 255], [1, 1, 2, 255]]])
+    guesses = np.array([[[0, 1, 1, 3], [1, 1, 0, 0]]])
+    found = measures.mean_overlap(np.eye(5)[guesses], labels, 255)
+    # Class 0: 1 of 3; class 1: 3 of 4; class 2: 0 of 1; 3 and 4 never occur.
+    assert found == pytest.approx((1 / 3 + 3 / 4 + 0) / 3)
 
 
 def test_stored_settings_of_training_from_scratch_are_the_old_ones(work):
