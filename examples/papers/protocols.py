@@ -5,6 +5,7 @@ procedure. Everything in both is written into each row of the results.
 """
 
 import dataclasses
+import json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -351,3 +352,33 @@ TABLES = {
 TABLES["F"]["as published"] = 1  # nothing is drawn at random
 TABLES["G100"] = TABLES["G30"]
 TABLES["G200"] = TABLES["G30"]
+# Where the rows go from which settings are chosen; see `tuning`.
+TUNED = ("S", "F", "C", "T", "D", "miniature")
+for _name in TUNED:
+    PROTOCOLS[f"{_name}-tuning"] = PROTOCOLS[_name]
+    TABLES[f"{_name}-tuning"] = {}
+
+
+def variant(name, settings):
+    """Name of a method with other settings of its loss.
+
+    >>> variant("MbLS", {"margin": 3.0, "weight": 0.1})
+    'MbLS: margin=3.0, weight=0.1'
+    """
+    values = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+    return f"{name}: {', '.join(values)}" if values else name
+
+
+def method(name):
+    """A method by its name in `METHODS`, or by the name of a `variant`.
+
+    Raises:
+        KeyError: if there is no such method.
+    """
+    if name in METHODS:
+        return METHODS[name]
+    first, _, rest = name.partition(": ")
+    found = METHODS[first]
+    pairs = (each.split("=") for each in rest.split(", "))
+    settings = {key: json.loads(value) for key, value in pairs}
+    return {**found, "loss": {**found["loss"], **settings}}

@@ -9,6 +9,7 @@ perfectly calibrated network with these confidences would show.
 """
 
 import argparse
+import json
 import math
 import pathlib
 import sys
@@ -34,6 +35,10 @@ def main(arguments=None):
             f"No rows yet: python examples/papers/run.py {arguments.table}"
         )
     texts = [made_by(rows.values())]
+    if arguments.table.endswith("-tuning"):
+        path = arguments.results / f"{arguments.table}.json"
+        print("\n\n".join([*texts, tuned(json.loads(path.read_text()), rows)]))
+        return
     parts = (trained, against_baseline, after_maps, balanced)
     for part in (*parts, beside_the_papers):
         texts.append(part(arguments.table, rows))
@@ -115,6 +120,38 @@ def trained(table, rows):
                 cell(values("nll", scaled), digits=3),
             ]
         )
+    return markdown(header, lines)
+
+
+def tuned(choices, rows):
+    """What was tried and chosen on validation data, and its test errors.
+
+    Errors in percent: accuracy / ECE of each value on validation data.
+    """
+    header = ["method", "tried (accuracy / ECE on validation)", "chosen"]
+    header += ["seeds", "test accuracy %", "test ECE %"]
+    lines = []
+    for method, choice in choices.items():
+        found = [row for (name, _), row in rows.items()]
+        found = [row for row in found if row["method"] == choice["variant"]]
+        tests = [row["test"] for row in found]
+        tried = "; ".join(
+            f"{step['setting']} "
+            + ", ".join(
+                f"{each['value']:g}: {100 * each['accuracy']:.1f} / "
+                f"{100 * each['ece']:.1f}"
+                for each in step["tried"]
+            )
+            for step in choice["steps"]
+        )
+        chosen = ", ".join(
+            f"{step['setting']} {step['chosen']:g}" for step in choice["steps"]
+        )
+        scores = [
+            cell([test[key] for test in tests], 100)
+            for key in ("accuracy", "ece")
+        ]
+        lines.append([method, tried, chosen, str(len(tests)), *scores])
     return markdown(header, lines)
 
 

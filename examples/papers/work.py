@@ -27,7 +27,7 @@ def settings(table, method):
     """Everything that decides a row, but the seed and the machine."""
     return {
         "protocol": dataclasses.asdict(protocols.PROTOCOLS[table]),
-        "method": protocols.METHODS[method],
+        "method": protocols.method(method),
     }
 
 
@@ -89,7 +89,7 @@ def run(table, method, seed, path, cache, deadline=None):
         end; a later call goes on.
     """
     protocol = protocols.PROTOCOLS[table]
-    spec = protocols.METHODS[method]
+    spec = protocols.method(method)
     keras.config.set_dtype_policy(protocol.dtype)
     data = data_sets.load(protocol, cache)
     parts = ("validation", "calibration", "test")
