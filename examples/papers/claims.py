@@ -15,7 +15,7 @@ class Published:
         source: paper, table and network.
         baseline: accuracy and ECE of plain cross-entropy in this table; `None`
             where the table has no accuracy.
-        methods: the same of each method, by its name in `protocols.METHODS`.
+        methods: the same of each method, by its name in `methods.METHODS`.
         ece: which error it is, where it is not 15 bins of equal width.
         tables: ours that it is shown beside.
         score: what stands in the place of accuracy: a key of our rows.

@@ -2,7 +2,7 @@
 
 Most methods are a loss. The others keep a memory of the samples, change the
 data or take two steps for one; each of them is a function here, and a line of
-`protocols.METHODS` names it.
+`methods.METHODS` names it.
 """
 
 import dataclasses

@@ -1,11 +1,13 @@
-"""What a run trains, and by which method: two small declarative tables.
+"""What a run trains, and which methods a table has: declarations only.
 
-A protocol fixes data, network and schedule; a method fixes loss and
-procedure. Everything in both is written into each row of the results.
+A protocol fixes data, network and schedule; a method of `methods` fixes loss
+and procedure. Everything in both is written into each row of the results.
 """
 
 import dataclasses
-import json
+
+from methods import FROM_SCRATCH
+from methods import METHODS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +149,7 @@ class Segmentation(Protocol):
     train: int | None = None
     held_out: int = 0
     network: str = "unet"
-    width: int | None = 16
+    width: int | None = 12
     epochs: int = 40
     batch_size: int = 8
     ignore_class: int = 255
@@ -199,104 +201,6 @@ PROTOCOLS = {
 }
 
 
-def single(loss, **arguments):
-    """A network trained with one loss."""
-    return {"train": "single", "loss": loss, **arguments}
-
-
-def mutual(model, count=1, **arguments):
-    """A primary with `count` auxiliaries, cross-entropy as supervised loss."""
-    kind = {"train": "mutual", "model": model, "auxiliaries": count}
-    return {**kind, "loss": CE, "arguments": arguments}
-
-
-CE = {"class": "SparseCategoricalCrossentropy"}
-FL1 = {"class": "FocalLoss", "gamma": 1.0}
-FL3 = {"class": "FocalLoss", "gamma": 3.0}
-BRIER = {"class": "BrierLoss"}
-SB_ECE = {"weight": 0.1, "temperature": 0.01}
-
-
-def by(procedure, loss=CE, **arguments):
-    """A procedure of `procedures` with a loss and its own settings."""
-    return {"train": procedure, "loss": loss, **arguments}
-
-
-def interleaved(loss):
-    """A tenth of the training images is left to the penalty."""
-    return by("interleaved", loss, penalty_split=0.1)
-
-
-def of(name, **arguments):
-    """A loss of `kc.losses` by its class name."""
-    return {"class": name, **arguments}
-
-
-# Margins and weights are the papers' for CIFAR-10 where they give them.
-METHODS = {
-    "CE": single(CE),
-    "LS": single(of("LabelSmoothing", smoothing=0.05)),
-    "FL": single(FL3),
-    "MbLS": single(of("MarginLabelSmoothing", margin=6.0, weight=0.1)),
-    "ACLS": single(of("ACLS", margin=6.0)),
-    "MDCA": single(of("MDCA")),
-    "FL+MDCA": single(of("MDCA", primary=FL1)),
-    "SB-ECE": single(of("SoftBinnedECE", **SB_ECE)),
-    "FL+SB-ECE": single(of("SoftBinnedECE", primary=FL1, **SB_ECE)),
-    "MMCE": single(of("MMCE")),
-    "DML": mutual("MutualLearning"),
-    "Diff-DML": mutual("DiffDML"),
-    "Diff-DML, labels 10 %": mutual("DiffDML", label_warmup=0.1),
-    "Diff-DML, labels 20 %": mutual("DiffDML", label_warmup=0.2),
-    "ER": single(of("EntropyRegularization", weight=0.1)),
-    "FLSD-53": single(of("SampleDependentFocalLoss")),
-    "dual focal": single(of("DualFocalLoss", gamma=5.0)),
-    "inverse focal": single(of("InverseFocalLoss")),
-    "Brier": single(BRIER),
-    "squared logit": single(of("SquaredLogitLoss")),
-    "MMCE-w": single(of("MMCE", weighted=True)),
-    "DCA": single(of("DCA")),
-    "CPC": single(of("CPC")),
-    "ACLS, min": single(of("ACLS", margin=6.0, reference="min")),
-    "ACLS, AR only": single(of("ACLS", margin=6.0, conditional=False)),
-    "ACLS, CR only": single(of("ACLS", margin=6.0, adaptive=False)),
-    "AvUC": single(of("AvUC")),
-    "AvUC-GS": single(of("AvUC", stop_gradient=True)),
-    "S-AvUC": single(of("SoftAvUC")),
-    "Brier+SB-ECE": single(of("SoftBinnedECE", primary=BRIER, **SB_ECE)),
-    "DML-2": mutual("MutualLearning", 2),
-    "Diff-DML-2": mutual("DiffDML", 2),
-    "ensemble of 3": {"train": "ensemble", "members": 3, "loss": CE},
-    # What is not a loss alone: see `procedures`.
-    "SB-ECE, interleaved": interleaved(of("SoftBinnedECE", **SB_ECE)),
-    "FL+SB-ECE, interleaved": interleaved(
-        of("SoftBinnedECE", primary=FL1, **SB_ECE)
-    ),
-    "Brier+SB-ECE, interleaved": interleaved(
-        of("SoftBinnedECE", primary=BRIER, **SB_ECE)
-    ),
-    "CRL": by("ranked", of("CRL")),
-    "CRL, fraction": by("ranked", of("CRL", normalization="fraction")),
-    "AdaFocal": by("adaptive_focal", of("AdaFocalLoss")),
-    "FL, pruned (DTDP)": by("pruned", FL1, fraction=0.1, every=5),
-    "CaPE": by("observed_frequencies"),
-    "MC dropout": single(CE, dropout=0.2, num_masks=20),
-    "CutMix": by("cut_mixed"),
-    "AugMix": by("aug_mixed"),
-    "SAM": by("sharpness_aware", radius=0.05),
-}
-_FROM_SCRATCH = tuple(METHODS)
-METHODS |= {
-    # What only fine-tuning needs: the network as it came, and penalties that
-    # learn from images that it has not seen.
-    "as published": by("as_it_is"),
-    "MMCE, interleaved": interleaved(of("MMCE")),
-    "MDCA, interleaved": interleaved(of("MDCA")),
-    # The margin of the papers for data sets other than CIFAR-10.
-    "MbLS, margin 10": single(of("MarginLabelSmoothing", weight=0.1)),
-    "ACLS, margin 10": single(of("ACLS")),
-}
-
 # Which rows a table has, those that decide most first: method, seeds.
 MAIN = (
     "CE LS FL MbLS ACLS MDCA FL+MDCA SB-ECE FL+SB-ECE MMCE DML Diff-DML"
@@ -304,52 +208,54 @@ MAIN = (
 # Single networks whose loss is all that differs from cross-entropy.
 _LOSSES = tuple(
     name
-    for name in _FROM_SCRATCH
+    for name in FROM_SCRATCH
     if METHODS[name]["train"] == "single" and name != "MC dropout"
 )
+_MARGIN_10 = ("MbLS, margin 10", "ACLS, margin 10")
+# Losses with three seeds in F, and one that is for logits of 0 and 1, which
+# the published network's are not.
+_IN_F = "CE LS FL MbLS ACLS MDCA SB-ECE MMCE DCA".split()
+_NOT_IN_F = ("squared logit",)
+
+
+def once(names):
+    return {name: 1 for name in names}
+
+
+def three(names):
+    return {name: 3 for name in names}
+
+
 TABLES = {
-    "S": {name: 5 if name in MAIN else 3 for name in _FROM_SCRATCH},
+    "S": {name: 5 if name in MAIN else 3 for name in FROM_SCRATCH},
     "S10k": {name: 3 for name in MAIN},
     "F": {
-        name: 3
-        for name in (
-            *("as published", "CE", "LS", "FL", "MbLS", "ACLS"),
-            *("MDCA", "MDCA, interleaved", "SB-ECE", "SB-ECE, interleaved"),
-            *("MMCE", "MMCE, interleaved", "FL+SB-ECE", "FL+MDCA"),
-            # Logits that are 0 or 1 are another network's.
-            *(n for n in _LOSSES if n != "squared logit"),
-            "FL+SB-ECE, interleaved",
-            "CutMix",
-            "SAM",
-        )
+        # Nothing is drawn at random in the first one.
+        "as published": 1,
+        **three(_IN_F),
+        **three(f"{name}, interleaved" for name in ("MDCA", "SB-ECE", "MMCE")),
+        **once(n for n in _LOSSES if n not in (*_IN_F, *_NOT_IN_F)),
+        **once(("FL+SB-ECE, interleaved", "CutMix", "SAM")),
     },
     "LT": {"CE": 5},
-    "C": {name: 3 for name in MAIN},
+    "C": three(MAIN),
     "T": {
-        name: 3
-        for name in (
-            *("CE", "ER", "LS", "FL", "FLSD-53", "CPC", "MbLS, margin 10"),
-            *("ACLS, margin 10", "MbLS", "ACLS", "MDCA", "FL+MDCA", "MMCE"),
-            *("SB-ECE", "FL+SB-ECE", "Brier"),
-        )
+        **three("CE ER LS FL FLSD-53 CPC MbLS ACLS".split()),
+        **three(_MARGIN_10),
+        **once("MDCA FL+MDCA MMCE SB-ECE FL+SB-ECE Brier".split()),
     },
     "D": {
-        name: 3
-        for name in (
-            *("CE", "LS", "FL", "MbLS, margin 10", "ACLS, margin 10"),
-            *("ER", "MbLS", "ACLS"),
-        )
+        **three(("CE", "LS", "FL", *_MARGIN_10)),
+        **once(("ER", "MbLS", "ACLS")),
     },
-    "G30": {
-        name: 3
-        for name in (
+    "G30": three(
+        (
             *("CE", "FL+MDCA", "MbLS", "ACLS", "FL+SB-ECE", "DML", "Diff-DML"),
             *("Diff-DML, labels 10 %", "Diff-DML, labels 20 %"),
         )
-    },
-    "miniature": {name: 1 for name in _FROM_SCRATCH},
+    ),
+    "miniature": {name: 1 for name in FROM_SCRATCH},
 }
-TABLES["F"]["as published"] = 1  # nothing is drawn at random
 TABLES["G100"] = TABLES["G30"]
 TABLES["G200"] = TABLES["G30"]
 # Where the rows go from which settings are chosen; see `tuning`.
@@ -357,28 +263,3 @@ TUNED = ("S", "F", "C", "T", "D", "miniature")
 for _name in TUNED:
     PROTOCOLS[f"{_name}-tuning"] = PROTOCOLS[_name]
     TABLES[f"{_name}-tuning"] = {}
-
-
-def variant(name, settings):
-    """Name of a method with other settings of its loss.
-
-    >>> variant("MbLS", {"margin": 3.0, "weight": 0.1})
-    'MbLS: margin=3.0, weight=0.1'
-    """
-    values = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
-    return f"{name}: {', '.join(values)}" if values else name
-
-
-def method(name):
-    """A method by its name in `METHODS`, or by the name of a `variant`.
-
-    Raises:
-        KeyError: if there is no such method.
-    """
-    if name in METHODS:
-        return METHODS[name]
-    first, _, rest = name.partition(": ")
-    found = METHODS[first]
-    pairs = (each.split("=") for each in rest.split(", "))
-    settings = {key: json.loads(value) for key, value in pairs}
-    return {**found, "loss": {**found["loss"], **settings}}

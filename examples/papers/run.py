@@ -26,6 +26,7 @@ import subprocess
 import sys
 import time
 
+import methods
 import protocols
 
 HERE = pathlib.Path(__file__).parent
@@ -53,7 +54,7 @@ def parse(arguments):
     )
     add = parser.add_argument
     add("table", nargs="?", choices=protocols.TABLES)
-    add("--only", nargs="+", metavar="METHOD", choices=protocols.METHODS)
+    add("--only", nargs="+", metavar="METHOD", choices=methods.METHODS)
     add("--seeds", type=int, help="so many seeds of each method at most")
     add("--jobs", type=int, default=1, help="rows at a time, a process each")
     add("--threads", type=int, help="threads of each process (CPU)")
@@ -124,9 +125,9 @@ def tune(arguments):
     import tuning
 
     inside = protocols.TABLES[arguments.table]
-    methods = [name for name in tuning.GRIDS if name in inside]
+    names = [name for name in tuning.GRIDS if name in inside]
     if arguments.only:
-        methods = [name for name in methods if name in arguments.only]
+        names = [name for name in names if name in arguments.only]
     again = argparse.Namespace(**vars(arguments))
     again.table = f"{arguments.table}-tuning"
     path = arguments.results / f"{again.table}.jsonl"
@@ -138,9 +139,9 @@ def tune(arguments):
             for row, values in stored.items()
             if not changed(again.table, row[0], values)
         }
-        waiting = [tuning.progress(name, good)[1] for name in methods]
-        rows = [(name, 0) for names in waiting for name in names]
-        choices = tuning.store(path.with_suffix(".json"), methods, good)
+        waiting = [tuning.progress(name, good)[1] for name in names]
+        rows = [(name, 0) for step in waiting for name in step]
+        choices = tuning.store(path.with_suffix(".json"), names, good)
         if not rows:
             seeds = range(arguments.seeds or 1)
             chosen = [choice["variant"] for choice in choices.values()]
@@ -169,7 +170,7 @@ def changed(table, method, row):
         "class_balance" not in row
     ):
         return "no maps were balanced on its logits"
-    probe = work.probe(protocols.method(method))
+    probe = work.probe(methods.method(method))
     pairs = zip(probe, row["probe"], strict=True)
     if any(abs(a - b) > 1e-3 * max(1.0, abs(b)) for a, b in pairs):
         return "its loss gives other values now"
@@ -276,7 +277,7 @@ def run_row(arguments, method, seed):
         "seed": seed,
         **row,
         "settings": work.settings(arguments.table, method),
-        "probe": work.probe(protocols.method(method)),
+        "probe": work.probe(methods.method(method)),
         "threads": arguments.threads or os.environ.get("OMP_NUM_THREADS"),
         "commit": commit(),
         "date": datetime.date.today().isoformat(),

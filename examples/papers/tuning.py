@@ -11,10 +11,10 @@ stays that of the protocol.
 import json
 import os
 
-import protocols
+import methods
 
 # In the order in which they are tried. A setting without a value in
-# `protocols.METHODS` has its default until its turn comes.
+# `methods.METHODS` has its default until its turn comes.
 _WEIGHTS = (0.01, 0.03, 0.1, 0.3, 1.0)
 _SB_ECE = {"temperature": (1e-4, 1e-3, 1e-2, 1e-1), "weight": _WEIGHTS}
 GRIDS = {
@@ -42,14 +42,14 @@ ACCURACY_LOST = 0.01
 
 def start(method):
     """Settings of a method that are tuned and that its line gives."""
-    loss = protocols.METHODS[method]["loss"]
+    loss = methods.METHODS[method]["loss"]
     return {key: loss[key] for key in GRIDS[method] if key in loss}
 
 
 def candidates(method, settings, name):
     """The variants in which one setting takes each value of its grid."""
     return {
-        value: protocols.variant(method, {**settings, name: value})
+        value: methods.variant(method, {**settings, name: value})
         for value in GRIDS[method][name]
     }
 
@@ -99,13 +99,13 @@ def progress(method, rows):
     return settings, [], steps
 
 
-def store(path, methods, rows):
+def store(path, names, rows):
     """Write grids and choices of the methods that are tuned to the end."""
     choices = {}
-    for method in methods:
+    for method in names:
         settings, waiting, steps = progress(method, rows)
         if not waiting:
-            name = protocols.variant(method, settings)
+            name = methods.variant(method, settings)
             choices[method] = {"variant": name, "steps": steps}
     part = path.with_suffix(".part")
     part.parent.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import data_sets
 import keras
+import methods
 import networks
 import numpy as np
 import procedures
@@ -27,7 +28,7 @@ def settings(table, method):
     """Everything that decides a row, but the seed and the machine."""
     return {
         "protocol": dataclasses.asdict(protocols.PROTOCOLS[table]),
-        "method": protocols.method(method),
+        "method": methods.method(method),
     }
 
 
@@ -89,7 +90,7 @@ def run(table, method, seed, path, cache, deadline=None):
         end; a later call goes on.
     """
     protocol = protocols.PROTOCOLS[table]
-    spec = protocols.method(method)
+    spec = methods.method(method)
     keras.config.set_dtype_policy(protocol.dtype)
     data = data_sets.load(protocol, cache)
     parts = ("validation", "calibration", "test")
@@ -139,7 +140,7 @@ class Task:
     """What a procedure is given.
 
     Attributes:
-        spec: the method, from `protocols.METHODS`.
+        spec: the method, from `methods.METHODS`.
         protocol: `protocols.Protocol`.
         data: from `load`.
         seed: int.

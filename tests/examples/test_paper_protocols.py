@@ -153,7 +153,7 @@ def test_fine_tuning_draws_some_images_and_goes_on_where_it_was(
     work, fine_tuning, method, tmp_path, monkeypatch
 ):
     protocol, data = fine_tuning
-    spec = work.protocols.METHODS[method]
+    spec = work.methods.METHODS[method]
     built = []
 
     def remember(task, make=work.procedures.PROCEDURES[spec["train"]]):
@@ -182,7 +182,7 @@ def test_fine_tuning_draws_some_images_and_goes_on_where_it_was(
 @pytest.mark.usefixtures("eager_functions")
 def test_network_as_published_is_only_measured(work, fine_tuning, tmp_path):
     protocol, data = fine_tuning
-    spec = work.protocols.METHODS["as published"]
+    spec = work.methods.METHODS["as published"]
     logits, _ = work.train(spec, protocol, data, 0, str(tmp_path / "a"), None)
     expected = published_in_torch(small_state(), data["test"][0])
     np.testing.assert_allclose(logits["test"], expected, rtol=1e-3, atol=1e-3)
@@ -340,7 +340,7 @@ def test_text_is_learned_with_two_rates(work, newsgroups, tmp_path):
     task = work.Task({}, protocol, data, 0)
     rates = [float(to_numpy(task.schedule(20)(step))) for step in (0, 9, 11)]
     np.testing.assert_allclose(rates, [0.01, 0.01, 0.001], rtol=1e-5)
-    spec = work.protocols.METHODS["MbLS"]
+    spec = work.methods.METHODS["MbLS"]
     logits, _ = work.train(spec, protocol, data, 0, str(tmp_path / "a"), None)
     assert logits["test"].shape == (20, 3)
     assert (logits["test"].argmax(-1) == data["test"][1]).mean() > 0.8
@@ -376,7 +376,7 @@ def test_segmentation_learns_from_valid_pixels(
     import measures
 
     protocol = dataclasses.replace(
-        work.protocols.PROTOCOLS["D"], width=4, epochs=15, batch_size=4
+        work.protocols.PROTOCOLS["D"], width=4, epochs=8, batch_size=4
     )
     monkeypatch.setitem(work.protocols.PROTOCOLS, "D", protocol)
     monkeypatch.setattr(measures, "ANY_CLASSES", ("VectorScaling",))
@@ -421,8 +421,9 @@ def test_every_table_names_a_protocol_and_methods(work):
     protocols = work.protocols
     import data_sets
 
-    for table, methods in protocols.TABLES.items():
+    methods = work.methods
+    for table, names in protocols.TABLES.items():
         assert protocols.PROTOCOLS[table].kind in data_sets.PARTS
-        for name in methods:
-            assert name in protocols.METHODS
-            assert np.isfinite(work.probe(protocols.METHODS[name])).all()
+        for name in names:
+            assert name in methods.METHODS
+            assert np.isfinite(work.probe(methods.METHODS[name])).all()

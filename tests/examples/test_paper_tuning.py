@@ -35,15 +35,15 @@ def test_lowest_error_that_keeps_the_accuracy_is_chosen(driver):
 
 def test_variants_are_methods_with_other_settings(driver):
     _, _, tuning = driver
-    protocols = tuning.protocols
-    name = protocols.variant("FL+SB-ECE", {"temperature": 1e-4, "weight": 1.0})
-    found = protocols.method(name)
-    expected = protocols.METHODS["FL+SB-ECE"]
+    methods = tuning.methods
+    name = methods.variant("FL+SB-ECE", {"temperature": 1e-4, "weight": 1.0})
+    found = methods.method(name)
+    expected = methods.METHODS["FL+SB-ECE"]
     loss = {**expected["loss"], "temperature": 1e-4, "weight": 1.0}
     assert found == {**expected, "loss": loss}
-    assert protocols.method("Diff-DML, labels 10 %")["train"] == "mutual"
+    assert methods.method("Diff-DML, labels 10 %")["train"] == "mutual"
     with pytest.raises(KeyError):
-        protocols.method("no such method")
+        methods.method("no such method")
 
 
 @pytest.mark.parametrize("method", ["S-AvUC", "LS", "MDCA"])
@@ -55,7 +55,7 @@ def test_every_value_of_a_grid_makes_a_loss(driver, method):
     for setting in tuning.GRIDS[method]:
         settings = tuning.start(method)
         for name in tuning.candidates(method, settings, setting).values():
-            spec = tuning.protocols.method(name)
+            spec = tuning.methods.method(name)
             assert np.isfinite(work.probe(spec)).all()
 
 
@@ -79,12 +79,12 @@ def test_tuning_goes_step_by_step_and_can_be_stopped(
         """Stands for the processes: the first call is stopped in time."""
         calls.append([name for name, _ in rows])
         for name, seed in rows[: 2 if len(calls) == 1 else None]:
-            loss = tuning.protocols.method(name)["loss"]
+            loss = tuning.methods.method(name)["loss"]
             row = {"method": name, "seed": seed, "maps": {}, "date": "today"}
             row["validation"] = rule(loss)
             row["test"] = {"accuracy": 0.5, "ece": 1 - rule(loss)["ece"]}
             row["settings"] = work.settings(arguments.table, name)
-            row["probe"] = work.probe(tuning.protocols.method(name))
+            row["probe"] = work.probe(tuning.methods.method(name))
             row["machine"] = {"device": "a", "backend": "b", "keras": "c"}
             run.append(arguments.results / f"{arguments.table}.jsonl", row)
         return 0
