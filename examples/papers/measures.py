@@ -71,10 +71,12 @@ def of_pixels(logits, labels, ignore_class):
         for part in ("validation", "test")
     }
     valid = {part: each != ignore_class for part, each in labels.items()}
-    logits = {part: logits[part][valid[part]] for part in logits}
-    labels = {part: labels[part][valid[part]] for part in labels}
     fitting = slice(None, None, FITTED_PIXELS)
     some = slice(None, None, MAPPED_PIXELS)
+    # Maps that learn from folds keep the pixels of an image together.
+    images = np.nonzero(valid["calibration"])[0][fitting]
+    logits = {part: logits[part][valid[part]] for part in logits}
+    labels = {part: labels[part][valid[part]] for part in labels}
     temperature = fit_temperature(
         logits["calibration"][fitting], labels["calibration"][fitting]
     )
@@ -92,6 +94,7 @@ def of_pixels(logits, labels, ignore_class):
                 "calibration": labels["calibration"][fitting],
                 "test": labels["test"][some],
             },
+            groups=images,
         ),
     }
     for part, overlap in overlaps.items():
@@ -158,15 +161,22 @@ def fit_temperature(logits, labels):
     return float(layer.adapt(logits, labels).temperature)
 
 
-def measure_maps(logits, labels):
+def measure_maps(logits, labels, groups=None):
     """Test errors with every map at its defaults, fitted to calibration rows.
+
+    Args:
+        logits: dict from the name of a part to `(n, classes)`.
+        labels: dict from the name of a part to `(n,)`.
+        groups: of `adapt`, ids of the calibration rows, or `None`.
 
     Returns:
         A dict from the name of a layer of `kc.layers` to `nll`, `brier`,
         `ece` and `accuracy`, or to `error`, why it could not be fitted.
     """
     names = (name for name in ANY_CLASSES if " " not in name)
-    return {name: after_map(name, logits, labels) for name in names}
+    return {
+        name: after_map(name, logits, labels, groups=groups) for name in names
+    }
 
 
 def after_map(name, logits, labels, **options):
