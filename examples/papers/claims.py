@@ -1,4 +1,4 @@
-"""What the papers report on CIFAR-10: accuracy and ECE in percent.
+"""What the papers report: accuracy (or mean overlap) and ECE in percent.
 
 Each table stands for itself: its own network, schedule, and cross-entropy. A
 claim is the difference from that cross-entropy, never a number across tables.
@@ -13,15 +13,20 @@ class Published:
 
     Attributes:
         source: paper, table and network.
-        baseline: accuracy and ECE of plain cross-entropy in this table.
-        methods: the same of each method, by its name in `protocols.METHODS`.
+        baseline: accuracy and ECE of plain cross-entropy in this table; `None`
+            where the table has no accuracy.
+        methods: the same of each method, by its name in `methods.METHODS`.
         ece: which error it is, where it is not 15 bins of equal width.
+        tables: ours that it is shown beside.
+        score: what stands in the place of accuracy: a key of our rows.
     """
 
     source: str
-    baseline: tuple[float, float]
-    methods: dict[str, tuple[float, float]]
+    baseline: tuple[float | None, float]
+    methods: dict[str, tuple[float | None, float]]
     ece: str = ""
+    tables: tuple[str, ...] = ("S", "S10k", "F", "G30", "G100", "G200")
+    score: str = "accuracy"
 
 
 PUBLISHED = (
@@ -74,11 +79,46 @@ PUBLISHED = (
         },
         ece="l2, equal mass",
     ),
+    # The appendix does not say which margin.
+    Published(
+        "MbLS, appendix, table 1, GPCN on another copy of 20 Newsgroups",
+        (None, 22.75),
+        {
+            "LS": (None, 8.07),
+            "FL": (None, 10.80),
+            "FLSD-53": (None, 10.87),
+            "MbLS": (None, 5.40),
+            "MbLS, margin 10": (None, 5.40),
+        },
+        tables=("T",),
+    ),
+    Published(
+        "ACLS, table 4, DeepLabV3 on PASCAL VOC",
+        (70.92, 8.26),
+        {
+            "ER": (71.16, 8.31),
+            "LS": (71.00, 9.35),
+            "FL": (69.99, 11.44),
+            "MbLS, margin 10": (71.20, 7.94),
+            "ACLS, margin 10": (70.63, 7.29),
+        },
+        tables=("D",),
+        score="miou",
+    ),
 )
 
+# ECE in percent on CIFAR10-LT after temperature scaling: fitted plainly, and
+# with scaled class losses. Class-wise scaling paper, table 2.
+LONG_TAILED = {
+    "DenseNet-40": (6.16, 3.22),
+    "WRN-28": (4.47, 3.19),
+    "ResNet-110": (5.94, 3.53),
+    "ResNet-110 SD": (6.84, 2.53),
+}
 
-def of_method(name):
-    """Pairs of a table and what it reports of a method."""
-    for table in PUBLISHED:
-        if name in table.methods:
-            yield table, table.methods[name]
+
+def of_method(name, table):
+    """Published tables beside `table`, and what each reports of a method."""
+    for published in PUBLISHED:
+        if table in published.tables and name in published.methods:
+            yield published, published.methods[name]

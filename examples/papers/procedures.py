@@ -2,7 +2,7 @@
 
 Most methods are a loss. The others keep a memory of the samples, change the
 data or take two steps for one; each of them is a function here, and a line of
-`protocols.METHODS` names it.
+`methods.METHODS` names it.
 """
 
 import dataclasses
@@ -43,10 +43,18 @@ class Procedure:
     fit: dict = dataclasses.field(default_factory=dict)
 
 
+def batches_of(task, part, kind=training.Batches, per_epoch=None):
+    """Batches of a part of the data, with the sizes of the protocol."""
+    if task.protocol.kind == "segmentation":
+        kind = training.MirroredPairs
+    size = task.protocol.batch_size
+    return kind(*task.data[part], size, task.seed, per_epoch)
+
+
 def in_batches(model, task, kind=training.Batches, **options):
     """The model on batches in the order of `training.Batches`."""
-    protocol, seed = task.protocol, task.seed
-    batches = kind(*task.data["train"], protocol.batch_size, seed)
+    protocol = task.protocol
+    batches = batches_of(task, "train", kind, protocol.per_epoch)
     steps = len(batches) * protocol.epochs
     return Procedure(
         model, (batches,), steps, batches, fit={"shuffle": False}, **options
@@ -73,6 +81,11 @@ def single(task):
     return in_batches(task.primary, task)
 
 
+def as_it_is(task):
+    """No training: the network as it came."""
+    return Procedure(task.primary, (), 0)
+
+
 def mutual(task):
     """The pair shifts and mirrors once: its networks see the same images."""
     protocol, spec = task.protocol, task.spec
@@ -94,6 +107,19 @@ def interleaved(task):
     model = kc.models.InterleavedTraining(
         task.primary, penalty_split=split, seed=task.seed
     )
+    if "held_back" in task.data:
+        # Images that the network has never seen, instead of a part of those
+        # that it has memorized.
+        majority = batches_of(task, "train", per_epoch=task.protocol.per_epoch)
+        penalty = batches_of(task, "held_back")
+        batches = training.InTurn(majority, penalty)
+        return Procedure(
+            model,
+            (majority,),
+            len(batches) * task.protocol.epochs,
+            batches,
+            fit={"penalty_data": penalty},
+        )
     return in_arrays(model, task, task.data["train"][0], penalty_split=split)
 
 
@@ -255,6 +281,7 @@ PROCEDURES = {
     function.__name__: function
     for function in (
         single,
+        as_it_is,
         mutual,
         interleaved,
         ranked,
@@ -268,10 +295,10 @@ PROCEDURES = {
 }
 
 
-def predict(network, x, num_masks, seed):
+def predict(network, x, num_masks, seed, batch_size=1000):
     """Logits of images; with `num_masks`, of an average over dropout."""
     if not num_masks:
-        return network.predict(x, batch_size=1000, verbose=0)
+        return network.predict(x, batch_size=batch_size, verbose=0)
     keras.utils.set_random_seed(seed)
     average = kc.models.MonteCarloDropout(network, num_masks=num_masks)
     return np.log(average.predict(x, batch_size=250, verbose=0))

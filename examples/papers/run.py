@@ -5,6 +5,7 @@
     python examples/papers/run.py G30 --jobs 2 --seconds 540
     python examples/papers/run.py --check S/ACLS/0      # run a row again
     python examples/papers/run.py S --measure           # from stored logits
+    python examples/papers/run.py S --tune              # choose settings
 
 A finished row is one JSON line in `examples/results/<table>.jsonl`; the
 logits of validation, calibration and test images go to `--work`, outside git.
@@ -25,6 +26,7 @@ import subprocess
 import sys
 import time
 
+import methods
 import protocols
 
 HERE = pathlib.Path(__file__).parent
@@ -39,6 +41,8 @@ def main(arguments=None):
         return run_row(arguments, *arguments.row)
     if arguments.measure:
         return measure_again(arguments)
+    if arguments.tune:
+        return tune(arguments)
     rows = missing(arguments)
     print(f"{arguments.table}: {len(rows)} rows to run", flush=True)
     return run_all(arguments, rows)
@@ -50,7 +54,7 @@ def parse(arguments):
     )
     add = parser.add_argument
     add("table", nargs="?", choices=protocols.TABLES)
-    add("--only", nargs="+", metavar="METHOD", choices=protocols.METHODS)
+    add("--only", nargs="+", metavar="METHOD", choices=methods.METHODS)
     add("--seeds", type=int, help="so many seeds of each method at most")
     add("--jobs", type=int, default=1, help="rows at a time, a process each")
     add("--threads", type=int, help="threads of each process (CPU)")
@@ -59,10 +63,13 @@ def parse(arguments):
     add("--work", type=pathlib.Path, default=pathlib.Path("papers_work"))
     add("--check", metavar="TABLE/METHOD/SEED", help="run a stored row again")
     add("--measure", action="store_true", help="measure stored logits again")
+    add("--tune", action="store_true", help="choose settings on validation")
     add("--row", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args(arguments)
     if not (arguments.table or arguments.check):
         parser.error("Which table? One of " + ", ".join(protocols.TABLES))
+    if arguments.tune and arguments.table not in protocols.TUNED:
+        parser.error("Tuned are " + ", ".join(protocols.TUNED))
     return arguments
 
 
@@ -86,15 +93,68 @@ def missing(arguments):
         wanted += [(seed, name) for seed in range(seeds)]
     ranks = {name: rank for rank, name in enumerate(table)}
     wanted.sort(key=lambda row: (row[0], ranks[row[1]]))
+    return to_run(arguments.table, [row[::-1] for row in wanted], stored)
+
+
+def to_run(table, wanted, stored):
+    """Those of the wanted rows that are not stored, or no longer hold.
+
+    Args:
+        table: key of `protocols.TABLES`.
+        wanted: pairs of method and seed.
+        stored: from `read_rows`.
+    """
     rows = []
-    for seed, name in wanted:
+    for name, seed in wanted:
         row = stored.get((name, seed))
-        reason = row and changed(arguments.table, name, row)
+        reason = row and changed(table, name, row)
         if reason:
             print(f"{name}, seed {seed}: {reason}: to be run again")
         if row is None or reason:
             rows.append((name, seed))
     return rows
+
+
+def tune(arguments):
+    """Run what the next choices need, choose, and go on until all is chosen.
+
+    Rows go to `<table>-tuning.jsonl`, grids and choices to
+    `<table>-tuning.json`. With `--seeds`, the chosen variants are run with
+    more seeds afterwards.
+    """
+    import tuning
+
+    inside = protocols.TABLES[arguments.table]
+    names = [name for name in tuning.GRIDS if name in inside]
+    if arguments.only:
+        names = [name for name in names if name in arguments.only]
+    again = argparse.Namespace(**vars(arguments))
+    again.table = f"{arguments.table}-tuning"
+    path = arguments.results / f"{again.table}.jsonl"
+    begin = time.time()
+    while True:
+        stored = read_rows(path)
+        good = {
+            row: values
+            for row, values in stored.items()
+            if not changed(again.table, row[0], values)
+        }
+        waiting = [tuning.progress(name, good)[1] for name in names]
+        rows = [(name, 0) for step in waiting for name in step]
+        choices = tuning.store(path.with_suffix(".json"), names, good)
+        if not rows:
+            seeds = range(arguments.seeds or 1)
+            chosen = [choice["variant"] for choice in choices.values()]
+            wanted = [(name, seed) for seed in seeds for name in chosen]
+            rows = to_run(again.table, wanted, good)
+        if not rows:
+            return 0
+        print(f"{again.table}: {len(rows)} rows to run now", flush=True)
+        if arguments.seconds is not None:
+            again.seconds = arguments.seconds - (time.time() - begin)
+        status = run_all(again, rows)
+        if status or to_run(again.table, rows, read_rows(path)):
+            return status
 
 
 def changed(table, method, row):
@@ -106,7 +166,11 @@ def changed(table, method, row):
         return "its settings changed"
     if "maps" not in row:
         return "no maps were fitted to its logits"
-    probe = work.probe(protocols.METHODS[method])
+    if protocols.PROTOCOLS[table].kind == "long_tailed" and (
+        "class_balance" not in row
+    ):
+        return "no maps were balanced on its logits"
+    probe = work.probe(methods.method(method))
     pairs = zip(probe, row["probe"], strict=True)
     if any(abs(a - b) > 1e-3 * max(1.0, abs(b)) for a, b in pairs):
         return "its loss gives other values now"
@@ -213,7 +277,7 @@ def run_row(arguments, method, seed):
         "seed": seed,
         **row,
         "settings": work.settings(arguments.table, method),
-        "probe": work.probe(protocols.METHODS[method]),
+        "probe": work.probe(methods.method(method)),
         "threads": arguments.threads or os.environ.get("OMP_NUM_THREADS"),
         "commit": commit(),
         "date": datetime.date.today().isoformat(),
@@ -235,7 +299,8 @@ def measure_again(arguments):
         name = slug(method, seed)
         logits = arguments.work / arguments.table / f"{name}.npz"
         if logits.exists():
-            row.update(work.results(logits))
+            protocol = protocols.PROTOCOLS[arguments.table]
+            row.update(work.results(logits, protocol))
         else:
             print(f"{method}, seed {seed}: no logits in {logits}")
     lines = [json.dumps(row) + "\n" for row in rows.values()]

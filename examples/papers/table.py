@@ -9,16 +9,19 @@ perfectly calibrated network with these confidences would show.
 """
 
 import argparse
+import json
 import math
 import pathlib
 import sys
 
 import claims
+import measures
 import numpy as np
 import protocols
 import run
 
 BASELINE = "CE"
+PIXELS = ("miou", "ece_mass")
 
 
 def main(arguments=None):
@@ -31,15 +34,15 @@ def main(arguments=None):
         raise SystemExit(
             f"No rows yet: python examples/papers/run.py {arguments.table}"
         )
-    print(made_by(rows.values()))
-    print()
-    print(trained(arguments.table, rows))
-    print()
-    print(against_baseline(arguments.table, rows))
-    print()
-    print(after_maps(arguments.table, rows))
-    print()
-    print(beside_the_papers(arguments.table, rows))
+    texts = [made_by(rows.values())]
+    if arguments.table.endswith("-tuning"):
+        path = arguments.results / f"{arguments.table}.json"
+        print("\n\n".join([*texts, tuned(json.loads(path.read_text()), rows)]))
+        return
+    parts = (trained, against_baseline, after_maps, balanced)
+    for part in (*parts, beside_the_papers):
+        texts.append(part(arguments.table, rows))
+    print("\n\n".join(filter(None, texts)))
 
 
 def made_by(rows):
@@ -86,8 +89,14 @@ def markdown(header, lines):
 
 
 def trained(table, rows):
-    """Accuracy and calibration as trained, and after temperature scaling."""
-    header = ["method", "seeds", "accuracy %", "ECE %", "floor %", "NLL"]
+    """Accuracy and calibration as trained, and after temperature scaling.
+
+    Of images with a class for each pixel, also the mean overlap (mIoU) and the
+    error in bins of equal mass (AECE).
+    """
+    pixels = any("miou" in row["test"] for row in rows.values())
+    header = ["method", "seeds", *["mIoU %", "AECE %"] * pixels, "accuracy %"]
+    header += ["ECE %", "floor %", "NLL"]
     header += ["Brier", "T", "ECE % after TS", "NLL after TS"]
     lines = []
     for name, found in of_method(table, rows):
@@ -100,6 +109,7 @@ def trained(table, rows):
             [
                 name,
                 str(len(found)),
+                *(cell(values(key), 100) for key in PIXELS * pixels),
                 cell(values("accuracy"), 100),
                 cell(values("ece"), 100),
                 f"{100 * np.mean(values('ece_floor')):.2f}",
@@ -110,6 +120,38 @@ def trained(table, rows):
                 cell(values("nll", scaled), digits=3),
             ]
         )
+    return markdown(header, lines)
+
+
+def tuned(choices, rows):
+    """What was tried and chosen on validation data, and its test errors.
+
+    Errors in percent: accuracy / ECE of each value on validation data.
+    """
+    header = ["method", "tried (accuracy / ECE on validation)", "chosen"]
+    header += ["seeds", "test accuracy %", "test ECE %"]
+    lines = []
+    for method, choice in choices.items():
+        found = [row for (name, _), row in rows.items()]
+        found = [row for row in found if row["method"] == choice["variant"]]
+        tests = [row["test"] for row in found]
+        tried = "; ".join(
+            f"{step['setting']} "
+            + ", ".join(
+                f"{each['value']:g}: {100 * each['accuracy']:.1f} / "
+                f"{100 * each['ece']:.1f}"
+                for each in step["tried"]
+            )
+            for step in choice["steps"]
+        )
+        chosen = ", ".join(
+            f"{step['setting']} {step['chosen']:g}" for step in choice["steps"]
+        )
+        scores = [
+            cell([test[key] for test in tests], 100)
+            for key in ("accuracy", "ece")
+        ]
+        lines.append([method, tried, chosen, str(len(tests)), *scores])
     return markdown(header, lines)
 
 
@@ -131,6 +173,8 @@ def difference(pairs, key, part="test"):
 
 def against_baseline(table, rows):
     """Differences from cross-entropy, seed by seed."""
+    if not any(paired(table, rows)):
+        return ""
     header = ["method - CE", "pairs", "accuracy, points", "ECE, points"]
     header += ["NLL", "NLL after TS", "p (ECE)", "p (NLL after TS)"]
     lines = []
@@ -167,31 +211,59 @@ def after_maps(table, rows):
     return markdown(header, lines)
 
 
+def balanced(table, rows):
+    """ECE after each map, fitted in each way to rows with a tail."""
+    if "class_balance" not in next(iter(rows.values())):
+        return ""
+    lines = []
+    for name, found in of_method(table, rows):
+        for each in measures.BALANCED_MAPS:
+            line = [name, each]
+            for way in measures.BALANCES:
+                of_way = [row["class_balance"][each][way] for row in found]
+                known = all("ece" in result for result in of_way)
+                values = [result.get("ece") for result in of_way]
+                line.append(cell(values, 100) if known else "-")
+            lines.append(line)
+    for network, (plain, scaled) in claims.LONG_TAILED.items():
+        source = f"published, {network}"
+        line = [source, "TemperatureScaling", f"{plain:.2f}", f"{scaled:.2f}"]
+        lines.append(line + ["-"] * (len(measures.BALANCES) - 2))
+    ways = [f"ECE %, {way}" for way in measures.BALANCES]
+    return markdown(["method", "map", *ways], lines)
+
+
 def beside_the_papers(table, rows):
     """Claims and what is seen here: differences from cross-entropy, points.
 
-    The papers train large networks to the end; protocol S trains a small one
-    on few images. Only directions can be compared.
+    The papers train large networks to the end; these protocols train small
+    ones on few samples. Only directions can be compared.
     """
     header = ["method - CE", "published in", "accuracy there", "ECE there"]
     header += ["accuracy here", "ECE here", "ECE goes"]
     lines = []
     for name, pairs in paired(table, rows):
         here = difference(pairs, "ece")
-        for published, (accuracy, ece) in claims.of_method(name):
+        for published, (score, ece) in claims.of_method(name, table):
             there = ece - published.baseline[1]
             note = f" ({published.ece})" if published.ece else ""
+            known = score is not None
+            change = f"{score - published.baseline[0]:+.2f}" if known else "-"
             lines.append(
                 [
                     name,
                     published.source,
-                    f"{accuracy - published.baseline[0]:+.2f}",
+                    change,
                     f"{there:+.2f}{note}",
-                    cell(difference(pairs, "accuracy"), 100),
+                    cell(difference(pairs, published.score), 100),
                     cell(here, 100),
                     verdict(there, here),
                 ]
             )
+    if not lines:
+        return ""
+    if "miou" in next(iter(rows.values()))["test"]:
+        header = [each.replace("accuracy", "mIoU") for each in header]
     return markdown(header, lines)
 
 

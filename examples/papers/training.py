@@ -23,11 +23,13 @@ class Batches(keras.utils.PyDataset):
         y: class ids, `(n,)`.
         batch_size: int; the last, smaller batch is left out.
         seed: int.
+        per_epoch: int, how many samples an epoch draws, or `None` for all.
     """
 
-    def __init__(self, x, y, batch_size, seed):
+    def __init__(self, x, y, batch_size, seed, per_epoch=None):
         super().__init__()
         self.arrays = (x, y.astype("int32"))
+        self.per_epoch = min(per_epoch or len(y), len(y))
         self.batch_size, self.seed, self.epoch = batch_size, seed, 0
         self.gather = None
         if keras.backend.backend() == "jax":
@@ -46,7 +48,7 @@ class Batches(keras.utils.PyDataset):
         self.gather = jax.jit(gather)
 
     def __len__(self):
-        return len(self.arrays[1]) // self.batch_size
+        return self.per_epoch // self.batch_size
 
     def on_epoch_begin(self):
         generator = np.random.default_rng((self.seed, self.epoch))
@@ -60,6 +62,42 @@ class Batches(keras.utils.PyDataset):
         return tuple(array[rows] for array in self.arrays)
 
 
+class MirroredPairs(Batches):
+    """Batches in which images and their label maps are mirrored together."""
+
+    def __getitem__(self, index):
+        # Its own generator for each batch, so that a resumed run repeats it.
+        generator = np.random.default_rng((self.seed, self.epoch, index))
+        arrays = [np.array(each) for each in super().__getitem__(index)]
+        flipped = generator.random(self.batch_size) < 0.5
+        for each in arrays:
+            each[flipped] = each[flipped][:, :, ::-1]
+        return tuple(arrays)
+
+
+class InTurn:
+    """Several `Batches` that a run goes through one after the other."""
+
+    def __init__(self, *parts):
+        self.parts = parts
+
+    def __len__(self):
+        return sum(map(len, self.parts))
+
+    @property
+    def epoch(self):
+        return self.parts[0].epoch
+
+    @epoch.setter
+    def epoch(self, epoch):
+        for part in self.parts:
+            part.epoch = epoch
+
+    def on_epoch_begin(self):
+        for part in self.parts:
+            part.on_epoch_begin()
+
+
 @keras.saving.register_keras_serializable(package="keras_calib_examples")
 class Augment(layers.Layer):
     """Bytes to standardized images; in training shifted and mirrored.
@@ -67,16 +105,29 @@ class Augment(layers.Layer):
     Args:
         shift: int, pixels at most; the border is black.
         seed: int. The generator's state is saved in checkpoints.
+        mirror: whether to change images in training at all.
+        mean: of each channel, in bytes.
+        deviation: of each channel, in bytes.
         **kwargs: `name`, as in Keras.
     """
 
-    def __init__(self, shift=4, seed=0, **kwargs):
+    def __init__(
+        self,
+        shift=4,
+        seed=0,
+        *,
+        mirror=True,
+        mean=MEAN,
+        deviation=DEVIATION,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
-        self.shift, self.seed = shift, seed
+        self.shift, self.seed, self.mirror = shift, seed, mirror
+        self.mean, self.deviation = tuple(mean), tuple(deviation)
         self.generator = keras.random.SeedGenerator(seed)
 
     def call(self, x, training=False):
-        if training:
+        if training and self.mirror:
             count, side = ops.shape(x)[:2]
             draw = keras.random.uniform(
                 (3, count, 1), dtype="float32", seed=self.generator
@@ -90,8 +141,8 @@ class Augment(layers.Layer):
                 rows = (line + corner[1])[:, :, None, None]
                 x = ops.take_along_axis(x, rows, axis=1)
             x = ops.take_along_axis(x, column[:, None, :, None], axis=2)
-        x = (ops.cast(x, "float32") - ops.array(MEAN)) / ops.array(DEVIATION)
-        return ops.cast(x, self.compute_dtype)
+        x = ops.cast(x, "float32") - ops.array(self.mean)
+        return ops.cast(x / ops.array(self.deviation), self.compute_dtype)
 
     # Keras does not save the state of generators with the weights.
     def save_own_variables(self, store):
@@ -101,7 +152,9 @@ class Augment(layers.Layer):
         self.generator.state.assign(store["state"])
 
     def get_config(self):
-        return {**super().get_config(), "shift": self.shift, "seed": self.seed}
+        names = ("shift", "seed", "mirror", "mean", "deviation")
+        own = {name: getattr(self, name) for name in names}
+        return {**super().get_config(), **own}
 
 
 @keras.saving.register_keras_serializable(package="keras_calib_examples")

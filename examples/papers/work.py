@@ -1,34 +1,34 @@
 """One row: build, train (or go on), predict, measure."""
 
 import dataclasses
+import functools
 import json
 import os
 import pathlib
 import platform
-import sys
 import time
-import warnings
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import data_sets
 import keras
+import methods
 import networks
 import numpy as np
 import procedures
 import protocols
 import training
+from measures import results
+from measures import softmax
 
 import keras_calib as kc
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
-from maps import ANY_CLASSES
 
 
 def settings(table, method):
     """Everything that decides a row, but the seed and the machine."""
     return {
         "protocol": dataclasses.asdict(protocols.PROTOCOLS[table]),
-        "method": protocols.METHODS[method],
+        "method": methods.method(method),
     }
 
 
@@ -48,11 +48,17 @@ def machine():
     }
 
 
-def build_loss(spec):
-    """A loss object from its declaration in `protocols`."""
-    spec = dict(spec)
+def build_loss(spec, **common):
+    """A loss object from its declaration in `protocols`.
+
+    Args:
+        spec: dict, the class and its settings.
+        **common: settings of every loss, such as `ignore_class`.
+    """
+    spec = {**spec, **common}
     name = spec.pop("class")
     if "primary" in spec:
+        # What does not count is decided by the outer loss.
         spec["primary"] = build_loss(spec["primary"])
     home = kc.losses if name in kc.losses.__all__ else keras.losses
     return getattr(home, name)(from_logits=True, **spec)
@@ -76,41 +82,6 @@ def probe(method):
     return values
 
 
-def load(protocol, cache):
-    """Parts of the data: train, validation, calibration, test.
-
-    Decoding takes ten seconds, so arrays are kept in the folder `cache`.
-    """
-    path = pathlib.Path(cache) / f"{protocol.data}.npz"
-    if not path.exists():
-        (x, y), _, (x_test, y_test) = kc.datasets.load(
-            protocol.data, validation=0
-        )
-        inexact = kc.datasets.inexact_images(protocol.data)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}.npz")
-        arrays = dict(x=x, y=y, x_test=x_test, y_test=y_test, inexact=inexact)
-        np.savez(part, **arrays)
-        os.replace(part, path)
-    with np.load(path, allow_pickle=False) as file:
-        data = {key: file[key] for key in file.files}
-    x, y, count = data["x"], data["y"], len(data["y"])
-    rows = np.arange(count - protocol.held_out)
-    if protocol.train is not None:
-        rows = rows[~np.isin(rows, data["inexact"])][: protocol.train]
-    middle = count - protocol.held_out // 2
-    test = slice(protocol.test)
-    return {
-        "train": (x[rows], y[rows]),
-        "validation": (
-            x[count - protocol.held_out : middle],
-            y[count - protocol.held_out : middle],
-        ),
-        "calibration": (x[middle:], y[middle:]),
-        "test": (data["x_test"][test], data["y_test"][test]),
-    }
-
-
 def run(table, method, seed, path, cache, deadline=None):
     """Train one row.
 
@@ -119,9 +90,9 @@ def run(table, method, seed, path, cache, deadline=None):
         end; a later call goes on.
     """
     protocol = protocols.PROTOCOLS[table]
-    spec = protocols.METHODS[method]
+    spec = methods.method(method)
     keras.config.set_dtype_policy(protocol.dtype)
-    data = load(protocol, cache)
+    data = data_sets.load(protocol, cache)
     parts = ("validation", "calibration", "test")
     begin = time.time()
     if spec["train"] == "ensemble":
@@ -158,33 +129,9 @@ def run(table, method, seed, path, cache, deadline=None):
         **{f"{part}_labels": labels[part].astype("uint8") for part in parts},
     )
     return {
-        **results(f"{path}.npz"),
+        **results(f"{path}.npz", protocol),
         "seconds": round(time.time() - begin, 1),
         **extra,
-    }
-
-
-def results(path):
-    """What a row says of its stored logits, as trained and with temperature.
-
-    From the file, not from memory, so that a measure that comes later is made
-    of the same numbers.
-    """
-    with np.load(path, allow_pickle=False) as file:
-        logits, labels = (
-            {
-                part: file[f"{part}_{kind}"].astype(dtype)
-                for part in ("validation", "calibration", "test")
-            }
-            for kind, dtype in (("logits", "float64"), ("labels", "int64"))
-        )
-    temperature = fit_temperature(logits["calibration"], labels["calibration"])
-    scaled = measure(logits["test"] / temperature, labels["test"])
-    return {
-        "test": measure(logits["test"], labels["test"]),
-        "test_scaled": {"temperature": temperature, **scaled},
-        "validation": measure(logits["validation"], labels["validation"]),
-        "maps": measure_maps(logits, labels),
     }
 
 
@@ -193,7 +140,7 @@ class Task:
     """What a procedure is given.
 
     Attributes:
-        spec: the method, from `protocols.METHODS`.
+        spec: the method, from `methods.METHODS`.
         protocol: `protocols.Protocol`.
         data: from `load`.
         seed: int.
@@ -208,19 +155,49 @@ class Task:
 
     def network(self, name):
         """A new network of the protocol's kind."""
-        augment = training.Augment(self.protocol.shift, self.seed)
+        protocol = self.protocol
+        if protocol.kind == "text":
+            return networks.gpcn(
+                self.num_classes, length=protocol.length, words=protocol.words
+            )
+        if protocol.kind == "fine_tuning":
+            inputs = training.Augment(
+                protocol.shift,
+                self.seed,
+                mean=networks.PUBLISHED_MEAN,
+                deviation=networks.PUBLISHED_DEVIATION,
+            )
+            path = data_sets.data_folder() / protocol.weights
+            return networks.published(path, inputs=inputs)
+        if protocol.kind == "segmentation":
+            return networks.unet(
+                self.num_classes,
+                shape=self.data["test"][0].shape[1:3],
+                inputs=training.Augment(0, mirror=False),
+                width=protocol.width,
+            )
         return networks.build(
             name,
-            int(self.data["test"][1].max()) + 1,
-            width=self.protocol.width,
-            inputs=augment,
+            self.num_classes,
+            width=protocol.width,
+            inputs=training.Augment(protocol.shift, self.seed),
             dropout=self.spec.get("dropout", 0.0),
         )
 
+    @functools.cached_property
+    def num_classes(self):
+        ignored = self.protocol.ignore_class
+        labels = [np.unique(y) for _, y in self.data.values()]
+        return max(int(y[y != ignored].max()) for y in labels) + 1
+
     def loss(self):
-        return build_loss(self.spec["loss"])
+        ignored = self.protocol.ignore_class
+        common = {} if ignored is None else {"ignore_class": ignored}
+        return build_loss(self.spec["loss"], **common)
 
     def optimizer(self, rate):
+        if self.protocol.optimizer == "adam":
+            return keras.optimizers.Adam(rate)
         return training.CoupledSGD(
             rate,
             momentum=0.9,
@@ -229,10 +206,18 @@ class Task:
         )
 
     def schedule(self, steps):
-        """Linear warm-up, then cosine decay to 0."""
+        """The learning rate of each step, by the protocol's `schedule`."""
         rate = self.protocol.learning_rate
+        if self.protocol.schedule == "constant":
+            return rate
+        schedules = keras.optimizers.schedules
+        if self.protocol.schedule == "halves":
+            return schedules.PiecewiseConstantDecay(
+                [steps // 2], [rate, rate / 10]
+            )
+        # Linear warm-up, then cosine decay to 0.
         warmup = round(self.protocol.warmup * steps)
-        return keras.optimizers.schedules.CosineDecay(
+        return schedules.CosineDecay(
             0.0 if warmup else rate,
             steps - warmup,
             warmup_target=rate if warmup else None,
@@ -257,7 +242,7 @@ def train(spec, protocol, data, seed, path, deadline):
     first = 0
     if procedure.batches is not None:
         first = watch.restore(model)
-    if first < protocol.epochs:
+    if procedure.steps and first < protocol.epochs:
         model.fit(
             *procedure.data,
             epochs=protocol.epochs,
@@ -270,7 +255,9 @@ def train(spec, protocol, data, seed, path, deadline):
         return None
     masks = spec.get("num_masks")
     logits = {
-        part: procedures.predict(task.primary, data[part][0], masks, seed)
+        part: procedures.predict(
+            task.primary, data[part][0], masks, seed, protocol.predict_batch
+        )
         for part in ("validation", "calibration", "test")
     }
     logits = {part: value.astype("float64") for part, value in logits.items()}
@@ -283,78 +270,6 @@ def train(spec, protocol, data, seed, path, deadline):
         ]
     state.unlink(missing_ok=True)
     return logits, extra
-
-
-def softmax(logits):
-    logits = logits - logits.max(axis=-1, keepdims=True)
-    exponentials = np.exp(logits)
-    return exponentials / exponentials.sum(axis=-1, keepdims=True)
-
-
-def fit_temperature(logits, labels):
-    layer = kc.layers.TemperatureScaling()
-    return float(layer.adapt(logits, labels).temperature)
-
-
-def measure_maps(logits, labels):
-    """Test errors with every map at its defaults, fitted to calibration rows.
-
-    Returns:
-        A dict from the name of a layer of `kc.layers` to `nll`, `brier`,
-        `ece` and `accuracy`, or to `error`, why it could not be fitted.
-    """
-    names = {"nll", "brier", "ece"}
-    wanted = [name for name, short in SHOWN.items() if short in names]
-    found = {}
-    for name in (name for name in ANY_CLASSES if " " not in name):
-        layer = getattr(kc.layers, name)()
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                layer.adapt(logits["calibration"], labels["calibration"])
-        except ValueError as error:
-            found[name] = {"error": str(error)}
-            continue
-        mapped = keras.ops.convert_to_numpy(layer(logits["test"]))
-        mapped = mapped.astype("float64")
-        errors = kc.metrics.calibration_errors(
-            labels["test"], softmax(mapped), metrics=wanted, verbose=0
-        )
-        accuracy = (mapped.argmax(axis=-1) == labels["test"]).mean()
-        found[name] = {
-            **{SHOWN[key]: round(errors[key], 6) for key in wanted},
-            "accuracy": float(accuracy),
-        }
-    return found
-
-
-def measure(logits, labels):
-    """Accuracy, proper scores and calibration errors of one set of logits."""
-    probabilities = softmax(logits.astype("float64"))
-    found = kc.metrics.calibration_errors(
-        labels, probabilities, metrics=list(SHOWN), floor=True, verbose=0
-    )
-    accuracy = float((logits.argmax(axis=-1) == labels).mean())
-    floor = "expected_calibration_error_floor"
-    return {
-        "accuracy": accuracy,
-        "ece_floor": round(found[floor], 6),
-        "ece_floor_high": round(found[f"{floor}_high"], 6),
-        **{short: round(found[name], 6) for name, short in SHOWN.items()},
-        "num": len(labels),
-    }
-
-
-SHOWN = {
-    "expected_calibration_error": "ece",
-    "adaptive_calibration_error": "ece_mass",
-    "classwise_calibration_error": "classwise_ece",
-    "smooth_calibration_error": "smooth_ece",
-    "debiased_calibration_error": "debiased_ece",
-    "negative_log_likelihood": "nll",
-    "brier_score": "brier",
-    "mean_confidence": "confidence",
-}
 
 
 if __name__ == "__main__":

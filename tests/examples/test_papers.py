@@ -104,7 +104,7 @@ def test_each_procedure_ends_with_its_schedule(
         )
         return x.astype("uint8"), y
 
-    spec = work.protocols.METHODS[PROCEDURES[name]]
+    spec = work.methods.METHODS[PROCEDURES[name]]
     protocol = dataclasses.replace(
         work.protocols.PROTOCOLS["miniature"], batch_size=32, epochs=6
     )

@@ -1,0 +1,252 @@
+"""The papers' data: train, validation, calibration, test, by protocol."""
+
+import json
+import lzma
+import os
+import pathlib
+import re
+
+import numpy as np
+
+import keras_calib as kc
+
+# Super-class of each of CIFAR-100's classes, in the order of their names.
+SUPER_CLASSES = np.array(
+    (
+        "4 1 14 8 0 6 7 7 18 3 3 14 9 18 7 11 3 9 7 11 6 11 5 10 7 "
+        "6 13 15 3 15 0 11 1 10 12 14 16 9 11 5 5 19 8 8 15 13 14 17 18 10 "
+        "16 4 17 4 2 0 17 4 18 17 10 3 2 12 12 16 12 1 9 19 2 10 0 1 16 "
+        "12 9 13 15 13 16 19 2 4 6 19 5 5 8 19 18 1 2 15 6 0 17 8 14 13"
+    ).split(),
+    "int64",
+)
+
+
+def load(protocol, cache):
+    """Parts of the data: train, validation, calibration, test.
+
+    Decoding takes ten seconds, so arrays are kept in the folder `cache`.
+
+    Args:
+        protocol: `protocols.Protocol`.
+        cache: path of a folder.
+
+    Returns:
+        A dict from the name of a part to `(x, y)`; fine-tuning has one more,
+        `"held_back"`.
+    """
+    return PARTS[protocol.kind](protocol, cache)
+
+
+def cached(cache, name, make):
+    """Arrays as a dict, from `cache` or, the first time, from `make()`."""
+    path = pathlib.Path(cache) / f"{name}.npz"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}.npz")
+        np.savez(part, **make())
+        os.replace(part, path)
+    with np.load(path, allow_pickle=False) as file:
+        return {key: file[key] for key in file.files}
+
+
+def data_folder():
+    """Where weights, texts and CamVid lie."""
+    if "KERAS_CALIB_DATA" not in os.environ:
+        raise FileNotFoundError(
+            "Set KERAS_CALIB_DATA to the folder that holds the data."
+        )
+    return pathlib.Path(os.environ["KERAS_CALIB_DATA"])
+
+
+def all_images(protocol, cache):
+    """Every image in file order, and which ones are not pixel-exact."""
+
+    def make():
+        (x, y), _, (x_test, y_test) = kc.datasets.load(
+            protocol.data, validation=0
+        )
+        inexact = kc.datasets.inexact_images(protocol.data)
+        return dict(x=x, y=y, x_test=x_test, y_test=y_test, inexact=inexact)
+
+    return cached(cache, protocol.data, make)
+
+
+def images(protocol, cache):
+    """The first training images; the last ones validate and calibrate."""
+    data = all_images(protocol, cache)
+    x, y, count = data["x"], data["y"], len(data["y"])
+    rows = np.arange(count - protocol.held_out)
+    if protocol.train is not None:
+        rows = rows[~np.isin(rows, data["inexact"])][: protocol.train]
+    middle = count - protocol.held_out // 2
+    test = slice(protocol.test)
+    return {
+        "train": (x[rows], y[rows]),
+        "validation": (
+            x[count - protocol.held_out : middle],
+            y[count - protocol.held_out : middle],
+        ),
+        "calibration": (x[middle:], y[middle:]),
+        "test": (data["x_test"][test], data["y_test"][test]),
+    }
+
+
+def super_classes(protocol, cache):
+    """`images` of CIFAR-100 with its 20 super-classes as labels."""
+    parts = images(protocol, cache)
+    return {part: (x, SUPER_CLASSES[y]) for part, (x, y) in parts.items()}
+
+
+def long_tailed(protocol, cache):
+    """Classes by equation 16 of the class-wise scaling paper; balanced test.
+
+        number of class i = head * ratio^(-i / (classes - 1))
+
+    Each class is divided among train, validation and calibration by `shares`,
+    so that all three have the same tail.
+    """
+    data = all_images(protocol, cache)
+    y = data["y"]
+    exact = ~np.isin(np.arange(len(y)), data["inexact"])
+    classes = int(y.max()) + 1
+    rows = {"train": [], "validation": [], "calibration": []}
+    edges = np.cumsum(protocol.shares)[:-1]
+    for label in range(classes):
+        fraction = protocol.ratio ** (-label / (classes - 1))
+        of_class = np.flatnonzero(exact & (y == label))
+        # At least one image in each part.
+        number = max(round(protocol.head * fraction), len(rows))
+        cuts = np.round(edges * number).astype(int)
+        pieces = np.split(of_class[:number], cuts)
+        for part, piece in zip(rows, pieces, strict=True):
+            rows[part].append(piece)
+    test = slice(protocol.test)
+    parts = {"test": (data["x_test"][test], data["y_test"][test])}
+    for part, pieces in rows.items():
+        chosen = np.sort(np.concatenate(pieces))
+        parts[part] = (data["x"][chosen], y[chosen])
+    return parts
+
+
+def fine_tuning(protocol, cache):
+    """All training images; the test images are divided by their rows.
+
+    The network has seen the training images, so that none of them can
+    validate or calibrate.
+    """
+    data = all_images(protocol, cache)
+    x, y = data["x_test"], data["y_test"]
+    names = ("held_back", "validation", "calibration", "test")
+    pieces = zip(names, np.split(np.arange(len(y)), protocol.rows), strict=True)
+    parts = {name: (x[rows], y[rows]) for name, rows in pieces}
+    test_x, test_y = parts["test"]
+    parts["test"] = (test_x[: protocol.test], test_y[: protocol.test])
+    train = slice(protocol.train)
+    return {"train": (data["x"][train], data["y"][train]), **parts}
+
+
+WORD = re.compile(r"[a-z0-9']+")
+
+
+def words_of(text):
+    """Words of a document without its header, in small letters."""
+    _, blank, body = text.partition("\n\n")
+    return WORD.findall((body if blank else text).lower())
+
+
+def as_ids(documents, protocol, vocabulary):
+    """Documents as word ids: 0 fills up, 1 is a word that is not known."""
+    ids = np.zeros((len(documents), protocol.length), "int32")
+    for row, words in zip(ids, documents, strict=True):
+        found = [vocabulary.get(word, 1) for word in words[: len(row)]]
+        row[: len(found)] = found
+    return ids
+
+
+def read_newsgroups():
+    """Documents and class ids of both parts of the `bydate` split."""
+    path = data_folder() / "20newsgroups.jsonl.xz"
+    with lzma.open(path, "rt", encoding="utf-8", newline="\n") as file:
+        rows = [json.loads(line) for line in file]
+    groups = sorted({row["group"] for row in rows})
+    for part in ("train", "test"):
+        found = [row for row in rows if row["split"] == part]
+        labels = [groups.index(row["group"]) for row in found]
+        texts = [row["text"].replace("\r\n", "\n") for row in found]
+        yield [words_of(text) for text in texts], np.array(labels, "int64")
+
+
+def text(protocol, cache):
+    """20 Newsgroups, a tenth of the training documents held out.
+
+    The vocabulary is that of the documents that train.
+    """
+
+    def make():
+        (train, y), (test, y_test) = read_newsgroups()
+        order = np.random.default_rng(0).permutation(len(y))
+        held = round(protocol.held_share * len(y))
+        chosen = {
+            "validation": order[: held // 2],
+            "calibration": order[held // 2 : held],
+            "train": np.sort(order[held:])[: protocol.train],
+        }
+        counts = {}
+        for row in chosen["train"]:
+            for word in train[row]:
+                counts[word] = counts.get(word, 0) + 1
+        frequent = sorted(counts, key=lambda word: (-counts[word], word))
+        frequent = frequent[: protocol.words - 2]
+        vocabulary = {word: rank + 2 for rank, word in enumerate(frequent)}
+        arrays = {"test_x": as_ids(test, protocol, vocabulary)}
+        arrays["test_y"] = y_test
+        for part, rows in chosen.items():
+            documents = [train[row] for row in rows]
+            arrays[f"{part}_x"] = as_ids(documents, protocol, vocabulary)
+            arrays[f"{part}_y"] = y[rows]
+        return arrays
+
+    settings = (protocol.words, protocol.length, protocol.train)
+    name = "-".join(map(str, (protocol.data, *settings)))
+    return in_parts(cached(cache, name, make), protocol)
+
+
+def segmentation(protocol, cache):
+    """CamVid at a quarter of its size; its validation part is halved."""
+    path = data_folder() / f"{protocol.data}_small.npz"
+    with np.load(path, allow_pickle=False) as file:
+        data = {key: file[key] for key in file.files}
+    middle = len(data["y_val"]) // 2
+    arrays = {
+        "train_x": data["x_train"][: protocol.train],
+        "train_y": data["y_train"][: protocol.train],
+        "validation_x": data["x_val"][:middle],
+        "validation_y": data["y_val"][:middle],
+        "calibration_x": data["x_val"][middle:],
+        "calibration_y": data["y_val"][middle:],
+        "test_x": data["x_test"],
+        "test_y": data["y_test"],
+    }
+    return in_parts(arrays, protocol)
+
+
+def in_parts(arrays, protocol):
+    """Pairs `(x, y)` of arrays that are named `train_x`, `train_y`, ..."""
+    arrays["test_x"] = arrays["test_x"][: protocol.test]
+    arrays["test_y"] = arrays["test_y"][: protocol.test]
+    names = ("train", "validation", "calibration", "test")
+    return {name: (arrays[f"{name}_x"], arrays[f"{name}_y"]) for name in names}
+
+
+PARTS = {
+    function.__name__: function
+    for function in (
+        images,
+        super_classes,
+        long_tailed,
+        fine_tuning,
+        text,
+        segmentation,
+    )
+}

@@ -1,0 +1,236 @@
+"""What a row says of its stored logits: errors, and what maps make of them."""
+
+import pathlib
+import sys
+import warnings
+
+import keras
+import numpy as np
+
+import keras_calib as kc
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from maps import ANY_CLASSES
+
+
+def results(path, protocol):
+    """What a row says of its stored logits, as trained and with temperature.
+
+    From the file, not from memory, so that a measure that comes later is made
+    of the same numbers.
+
+    Args:
+        path: of the `.npz` file.
+        protocol: `protocols.Protocol` of the row.
+    """
+    with np.load(path, allow_pickle=False) as file:
+        logits, labels = (
+            {
+                part: file[f"{part}_{kind}"].astype(dtype)
+                for part in ("validation", "calibration", "test")
+            }
+            for kind, dtype in (("logits", "float64"), ("labels", "int64"))
+        )
+    if protocol.kind == "segmentation":
+        return of_pixels(logits, labels, protocol.ignore_class)
+    found = of_samples(logits, labels)
+    if protocol.kind == "long_tailed":
+        found["class_balance"] = measure_balance(logits, labels)
+    return found
+
+
+def of_samples(logits, labels):
+    """Errors of all parts, as trained, scaled, and after every map.
+
+    Args:
+        logits: dict from the name of a part to `(n, classes)`.
+        labels: dict from the name of a part to `(n,)`.
+    """
+    temperature = fit_temperature(logits["calibration"], labels["calibration"])
+    scaled = measure(logits["test"] / temperature, labels["test"])
+    return {
+        "test": measure(logits["test"], labels["test"]),
+        "test_scaled": {"temperature": temperature, **scaled},
+        "validation": measure(logits["validation"], labels["validation"]),
+        "maps": measure_maps(logits, labels),
+    }
+
+
+# Of the valid pixels, every so many fit maps, and measure what maps do. The
+# neighbors of a pixel say nearly the same, and there are millions.
+FITTED_PIXELS, MAPPED_PIXELS = 16, 8
+
+
+def of_pixels(logits, labels, ignore_class):
+    """`of_samples` of valid pixels, and the mean overlap of the classes.
+
+    Errors as trained and with temperature are of all valid test pixels.
+    """
+    overlaps = {
+        part: mean_overlap(logits[part], labels[part], ignore_class)
+        for part in ("validation", "test")
+    }
+    valid = {part: each != ignore_class for part, each in labels.items()}
+    fitting = slice(None, None, FITTED_PIXELS)
+    some = slice(None, None, MAPPED_PIXELS)
+    # Maps that learn from folds keep the pixels of an image together.
+    images = np.nonzero(valid["calibration"])[0][fitting]
+    logits = {part: logits[part][valid[part]] for part in logits}
+    labels = {part: labels[part][valid[part]] for part in labels}
+    temperature = fit_temperature(
+        logits["calibration"][fitting], labels["calibration"][fitting]
+    )
+    scaled = measure(logits["test"] / temperature, labels["test"])
+    found = {
+        "test": measure(logits["test"], labels["test"]),
+        "test_scaled": {"temperature": temperature, **scaled},
+        "validation": measure(logits["validation"], labels["validation"]),
+        "maps": measure_maps(
+            {
+                "calibration": logits["calibration"][fitting],
+                "test": logits["test"][some],
+            },
+            {
+                "calibration": labels["calibration"][fitting],
+                "test": labels["test"][some],
+            },
+            groups=images,
+        ),
+    }
+    for part, overlap in overlaps.items():
+        found[part]["miou"] = overlap
+    return found
+
+
+def mean_overlap(logits, labels, ignore_class):
+    """Intersection over union of each class over all images, averaged.
+
+    Classes that neither occur nor are predicted do not count.
+    """
+    valid = labels != ignore_class
+    truth, guess = labels[valid], logits.argmax(axis=-1)[valid]
+    classes = logits.shape[-1]
+    table = np.bincount(classes * truth + guess, minlength=classes**2)
+    table = table.reshape(classes, classes)
+    both = np.diag(table)
+    either = table.sum(axis=0) + table.sum(axis=1) - both
+    return float((both[either > 0] / either[either > 0]).mean())
+
+
+# Maps of the class-wise scaling paper, and how they are fitted to rows with a
+# tail: plainly, with class losses scaled as in the authors' code (the mean
+# over a class, which also balances classes) and as in equation 3 (the sum),
+# and without scaling but with weights that balance classes. Parameterized
+# temperature is left out: with scaling, a fit takes minutes.
+BALANCED_MAPS = (
+    "TemperatureScaling",
+    "EnsembleTemperatureScaling",
+    "ClassTemperatureScaling",
+)
+_SUM = kc.layers.ClassLossScaling(normalization="normal", reduction="sum")
+BALANCES = {
+    "plain": {},
+    "scaled": {"class_loss_scaling": "normal"},
+    "scaled, sums": {"class_loss_scaling": _SUM},
+    "weights 1 / n_y": {},
+}
+
+
+def measure_balance(logits, labels):
+    """Test errors of `BALANCED_MAPS`, fitted in each way of `BALANCES`."""
+    fitted_to = labels["calibration"]
+    weights = 1.0 / np.bincount(fitted_to)[fitted_to]
+    found = {}
+    for name in BALANCED_MAPS:
+        found[name] = {}
+        for way, options in BALANCES.items():
+            if "weights" in way:
+                options = {"sample_weight": weights}
+            found[name][way] = after_map(name, logits, labels, **options)
+    return found
+
+
+def softmax(logits):
+    logits = logits - logits.max(axis=-1, keepdims=True)
+    exponentials = np.exp(logits)
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def fit_temperature(logits, labels):
+    layer = kc.layers.TemperatureScaling()
+    return float(layer.adapt(logits, labels).temperature)
+
+
+def measure_maps(logits, labels, groups=None):
+    """Test errors with every map at its defaults, fitted to calibration rows.
+
+    Args:
+        logits: dict from the name of a part to `(n, classes)`.
+        labels: dict from the name of a part to `(n,)`.
+        groups: of `adapt`, ids of the calibration rows, or `None`.
+
+    Returns:
+        A dict from the name of a layer of `kc.layers` to `nll`, `brier`,
+        `ece` and `accuracy`, or to `error`, why it could not be fitted.
+    """
+    names = (name for name in ANY_CLASSES if " " not in name)
+    return {
+        name: after_map(name, logits, labels, groups=groups) for name in names
+    }
+
+
+def after_map(name, logits, labels, **options):
+    """Test errors after one map; `options` are arguments of `adapt`."""
+    layer = getattr(kc.layers, name)()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            layer.adapt(logits["calibration"], labels["calibration"], **options)
+    except ValueError as error:
+        return {"error": str(error)}
+    mapped = keras.ops.convert_to_numpy(layer(logits["test"]))
+    mapped = mapped.astype("float64")
+    wanted = [k for k, short in SHOWN.items() if short in AFTER_MAPS]
+    errors = kc.metrics.calibration_errors(
+        labels["test"], softmax(mapped), metrics=wanted, verbose=0
+    )
+    accuracy = (mapped.argmax(axis=-1) == labels["test"]).mean()
+    return {
+        **{SHOWN[key]: round(errors[key], 6) for key in wanted},
+        "accuracy": float(accuracy),
+    }
+
+
+def measure(logits, labels):
+    """Accuracy, proper scores and calibration errors of one set of logits."""
+    probabilities = softmax(logits.astype("float64"))
+    found = kc.metrics.calibration_errors(
+        labels, probabilities, metrics=list(SHOWN), verbose=0
+    )
+    # The other floors would be drawn, which takes longer than all errors.
+    found |= kc.metrics.calibration_errors(
+        labels, probabilities, metrics=[ECE], floor=True, verbose=0
+    )
+    accuracy = float((logits.argmax(axis=-1) == labels).mean())
+    floor = f"{ECE}_floor"
+    return {
+        "accuracy": accuracy,
+        "ece_floor": round(found[floor], 6),
+        "ece_floor_high": round(found[f"{floor}_high"], 6),
+        **{short: round(found[name], 6) for name, short in SHOWN.items()},
+        "num": len(labels),
+    }
+
+
+AFTER_MAPS = ("nll", "brier", "ece")
+ECE = "expected_calibration_error"
+SHOWN = {
+    ECE: "ece",
+    "adaptive_calibration_error": "ece_mass",
+    "classwise_calibration_error": "classwise_ece",
+    "smooth_calibration_error": "smooth_ece",
+    "debiased_calibration_error": "debiased_ece",
+    "negative_log_likelihood": "nll",
+    "brier_score": "brier",
+    "mean_confidence": "confidence",
+}

@@ -1,0 +1,115 @@
+"""Settings are chosen one after the other, on validation data alone."""
+
+import json
+import pathlib
+import sys
+
+import pytest
+
+FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "papers"
+
+
+@pytest.fixture(scope="module")
+def driver():
+    sys.path.insert(0, str(FOLDER))
+    try:
+        import run
+        import table
+        import tuning
+
+        yield run, table, tuning
+    finally:
+        sys.path.remove(str(FOLDER))
+
+
+def test_lowest_error_that_keeps_the_accuracy_is_chosen(driver):
+    _, _, tuning = driver
+    found = {
+        0.01: {"accuracy": 0.62, "ece": 0.10},
+        0.1: {"accuracy": 0.61, "ece": 0.05},  # loses one point: kept
+        1.0: {"accuracy": 0.609, "ece": 0.01},  # loses more
+        0.3: {"accuracy": 0.615, "ece": 0.07},
+    }
+    assert tuning.choose(found) == 0.1
+
+
+def test_variants_are_methods_with_other_settings(driver):
+    _, _, tuning = driver
+    methods = tuning.methods
+    name = methods.variant("FL+SB-ECE", {"temperature": 1e-4, "weight": 1.0})
+    found = methods.method(name)
+    expected = methods.METHODS["FL+SB-ECE"]
+    loss = {**expected["loss"], "temperature": 1e-4, "weight": 1.0}
+    assert found == {**expected, "loss": loss}
+    assert methods.method("Diff-DML, labels 10 %")["train"] == "mutual"
+    with pytest.raises(KeyError):
+        methods.method("no such method")
+
+
+@pytest.mark.parametrize("method", ["S-AvUC", "LS", "MDCA"])
+def test_every_value_of_a_grid_makes_a_loss(driver, method):
+    import numpy as np
+    import work
+
+    _, _, tuning = driver
+    for setting in tuning.GRIDS[method]:
+        settings = tuning.start(method)
+        for name in tuning.candidates(method, settings, setting).values():
+            spec = tuning.methods.method(name)
+            assert np.isfinite(work.probe(spec)).all()
+
+
+def rule(settings):
+    """Errors of an imagined method; the test errors would choose otherwise."""
+    ece = abs(settings.get("temperature", 1.0) - 1e-2)
+    ece += abs(settings.get("weight", 1.0) - 0.3)
+    accuracy = 0.6 - 0.05 * (settings.get("weight", 0.0) == 0.3)
+    return {"accuracy": accuracy, "ece": ece}
+
+
+def test_tuning_goes_step_by_step_and_can_be_stopped(
+    driver, tmp_path, monkeypatch, capsys
+):
+    run, table, tuning = driver
+    import work
+
+    calls = []
+
+    def train(arguments, rows):
+        """Stands for the processes: the first call is stopped in time."""
+        calls.append([name for name, _ in rows])
+        for name, seed in rows[: 2 if len(calls) == 1 else None]:
+            loss = tuning.methods.method(name)["loss"]
+            row = {"method": name, "seed": seed, "maps": {}, "date": "today"}
+            row["validation"] = rule(loss)
+            row["test"] = {"accuracy": 0.5, "ece": 1 - rule(loss)["ece"]}
+            row["settings"] = work.settings(arguments.table, name)
+            row["probe"] = work.probe(tuning.methods.method(name))
+            row["machine"] = {"device": "a", "backend": "b", "keras": "c"}
+            run.append(arguments.results / f"{arguments.table}.jsonl", row)
+        return 0
+
+    monkeypatch.setattr(run, "run_all", train)
+    command = ["miniature", "--tune", "--only", "SB-ECE", "--seeds", "2"]
+    command += ["--results", str(tmp_path), "--work", str(tmp_path / "work")]
+    assert run.main(command) == 0
+    assert len(calls) == 1  # stopped
+    path = tmp_path / "miniature-tuning.json"
+    assert json.loads(path.read_text()) == {}
+    assert run.main(command) == 0
+    temperatures, weights = tuning.GRIDS["SB-ECE"].values()
+    # Two of the first step were left; the weights are tried at the chosen
+    # temperature; what both steps share and what is chosen runs once.
+    assert [len(call) for call in calls] == [4, 2, len(weights) - 1, 1]
+    assert all("temperature=0.01," in name for name in calls[2])
+    choice = json.loads(path.read_text())["SB-ECE"]
+    # 0.3 has the lowest error, but loses five points of accuracy.
+    assert choice["variant"] == "SB-ECE: temperature=0.01, weight=0.1"
+    assert calls[3] == [choice["variant"]]  # the second seed
+    steps = {step["setting"]: step for step in choice["steps"]}
+    tried = [each["value"] for each in steps["temperature"]["tried"]]
+    assert tried == list(temperatures)
+    assert run.main(command) == 0 and len(calls) == 4  # nothing is left
+    table.main(["miniature-tuning", "--results", str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert "| temperature 0.01, weight 0.1 | 2 | 50.00 ± 0.00 |" in printed
