@@ -223,7 +223,7 @@ def before_and_after(layer, rows):
     it were perfectly calibrated; `num_changed` is the number of predictions
     that the map changes.
     """
-    scores, labels, weight = rows.logits, rows.labels, rows.weight
+    scores, labels, weights = rows.logits, rows.labels, rows.weights
     found = {"ece_num_bins": NUM_BINS}
     predicted = np.empty((2, len(labels)), "int32")
     for k, (moment, apply) in enumerate((("after", layer), ("before", None))):
@@ -238,14 +238,14 @@ def before_and_after(layer, rows):
                 labels[part], probabilities
             )
             predicted[k, part] = probabilities.argmax(axis=-1)
-        found[f"nll_{moment}"] = float(np.average(losses, weights=weight))
+        found[f"nll_{moment}"] = float(np.average(losses, weights=weights))
         found[f"ece_{moment}"] = expected_calibration_error(
-            confidence, correct, NUM_BINS, weights=weight
+            confidence, correct, NUM_BINS, weights=weights
         )
         if moment == "after":
-            found["ece_noise"] = _noise(confidence, rows.full_weight)
+            found["ece_noise"] = _noise(confidence, rows.full_weights)
     # `correct` is now that of the network without the map.
-    found["accuracy"] = float(np.average(correct, weights=weight))
+    found["accuracy"] = float(np.average(correct, weights=weights))
     found["num_changed"] = int((predicted[0] != predicted[1]).sum())
     return found
 

@@ -155,14 +155,14 @@ def _collect(network, data, settings, groups):
     hashes, unit, units = [], [], 0
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(Store(SPILL)) for _ in range(3)]
-        for x, scores, mask, y, weight in run_by_batch(
+        for x, scores, mask, y, weights in run_by_batch(
             network.model, data, settings.verbose
         ):
             hashes.append(hashes_of(x, len(y)))
-            part = read_labels(scores, y, weight, settings.ignore_class, mask)
+            part = read_labels(scores, y, weights, settings.ignore_class, mask)
             each = np.arange(units, units + len(y))
             units += len(y)
-            used = part.weight.any(axis=1)
+            used = part.weights.any(axis=1)
             if used.any():
                 unit.append(each.repeat(len(part.labels) // len(y))[used])
                 for store, values in zip(stores, part.arrays(), strict=True):
@@ -185,7 +185,7 @@ def _as_logits(network, data, settings):
     source = network.logits_source or "logits"
     low = np.inf
     for block in row_blocks(*data.scores.shape):
-        values = data.scores[block][data.weight[block] > 0]
+        values = data.scores[block][data.weights[block] > 0]
         low = min(low, values.min(initial=np.inf))
         if source == LOG_OF_PROBABILITIES:
             checks.check_probabilities(values[:, None], settings.fuse)

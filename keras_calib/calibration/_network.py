@@ -161,7 +161,7 @@ def calibration_rows(network, samples, from_logits, fuse, *, warn=True):
         if warn:
             checks.warn_no_softmax(network.model)
         take_logarithm(scores)
-    rows = checked_rows(scores, samples.labels, samples.weight, samples.group)
+    rows = checked_rows(scores, samples.labels, samples.weights, samples.group)
     return rows, source
 
 
@@ -189,7 +189,7 @@ def blocks_of_rows(network, batches, from_logits, fuse):
         )
         network = dataclasses.replace(network, logits_source=source)
         first = False
-        yield dataclasses.replace(rows, weight=batch.weight), source
+        yield dataclasses.replace(rows, weights=batch.weights), source
 
 
 def take_logarithm(scores, multi_label=False):

@@ -144,7 +144,7 @@ class _Rows:
                 self.logits_source = logits_source
                 num_samples += rows.num_samples
                 self.num_units = rows.logits.shape[1]
-                yield rows.logits, rows.labels, rows.weight
+                yield rows.logits, rows.labels, rows.weights
         self._check_the_same(num_samples, fingerprint_of([checksum]))
 
     def _check_the_same(self, num_samples, fingerprint):

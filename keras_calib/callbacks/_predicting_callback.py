@@ -161,16 +161,16 @@ class PredictingCallback(keras.callbacks.Callback):
                 f"{type(self).__name__} has no validation data. Received: 0 "
                 "batches with a sample in them."
             )
-        labels, scores, weight = map(list, zip(*parts, strict=True))
+        labels, scores, weights = map(list, zip(*parts, strict=True))
         scores = batches.concatenate(scores)
         labels = batches.join_labels(labels, scores.shape[-1])
-        return labels, scores, np.concatenate(weight)
+        return labels, scores, np.concatenate(weights)
 
-    def _read(self, scores, labels, weight, mask):
+    def _read(self, scores, labels, weights, mask):
         found = read_predictions(
             labels,
             scores,
-            weight,
+            weights,
             from_logits=self.from_logits,
             axis=self.axis,
             ignore_class=self.ignore_class,
@@ -182,7 +182,7 @@ class PredictingCallback(keras.callbacks.Callback):
         return (
             found.labels if found.targets is None else found.targets,
             found.logits if self.from_logits else found.probabilities,
-            ones if found.weight is None else found.weight,
+            ones if found.weights is None else found.weights,
         )
 
     def _batches(self, data):
@@ -193,12 +193,12 @@ class PredictingCallback(keras.callbacks.Callback):
     def _predict_batches(self, source):
         """Run the model over batches, and leave its states as they were."""
         with states_kept(self.model, reset=True):
-            for x, labels, weight in source:
+            for x, labels, weights in source:
                 x = batches.for_model(x)
                 if not len(keras.tree.flatten(x)[0]):
                     continue
                 scores, mask = outputs_and_mask(self.model, x)
-                yield scores, the_one(labels, "set of labels"), weight, mask
+                yield scores, the_one(labels, "set of labels"), weights, mask
 
     def _check_first_batch(self):
         """Find a wrong `from_logits` before the first epoch."""

@@ -36,7 +36,7 @@ class Samples:
         scores: outputs, float32 or float64, `(n, num_classes)`; an array, or a
             memory map that is deleted when `collect` ends.
         labels: int32 class ids, `(n,)`; or soft labels, `(n, num_classes)`.
-        weight: `None`, or float64 with sum `n`, `(n,)`.
+        weights: `None`, or float64 with sum `n`, `(n,)`.
         one_hot: whether the labels were passed in as one-hot rows.
         fingerprint: a hash of the inputs that does not depend on their order.
         group: see `CalibrationRows`.
@@ -44,7 +44,7 @@ class Samples:
 
     scores: np.ndarray
     labels: np.ndarray
-    weight: np.ndarray | None
+    weights: np.ndarray | None
     one_hot: bool
     fingerprint: str
     group: np.ndarray | None
@@ -86,7 +86,7 @@ def collect(
             if len(part.labels):
                 store.append(part.scores)
                 labels.append(part.labels)
-                weights.append(part.weight)
+                weights.append(part.weights)
         if not labels:
             raise ValueError(
                 "There is no calibration sample to fit to. Received: "
@@ -114,31 +114,31 @@ def collect_outputs(network, data, verbose=0):
 
     Yields:
         scores: outputs of the rows that count, `(n, num_classes)`.
-        weight: `None`, or float64 with sum `n`, `(n,)`.
+        weights: `None`, or float64 with sum `n`, `(n,)`.
         by_sample: whether each sample has one row, not one per pixel or token.
 
     Raises:
         ValueError: if no row counts; see `collect`.
     """
-    weights, rank = [], 2
+    found, rank = [], 2
     with Store(SPILL) as store:
-        for _, scores, mask, _, weight in run_by_batch(network, data, verbose):
+        for _, scores, mask, _, weights in run_by_batch(network, data, verbose):
             rank = max(rank, scores.ndim)
             labels = np.zeros(scores.shape[:-1], "int32")
-            scores, labels, weight, *_ = as_samples(
-                scores, labels, weight, None, mask
+            scores, labels, weights, *_ = as_samples(
+                scores, labels, weights, None, mask
             )
             if len(labels):
                 store.append(scores)
                 ones = np.ones(len(labels))
-                weights.append(ones if weight is None else weight)
-        if not weights:
+                found.append(ones if weights is None else weights)
+        if not found:
             raise ValueError(
                 "There is no sample. Received: batches without a sample that "
                 "has a weight above 0."
             )
-        weight = relative_weights(np.concatenate(weights))
-        yield store.rows(), weight, rank == 2
+        weights = relative_weights(np.concatenate(found))
+        yield store.rows(), weights, rank == 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +148,7 @@ class BatchOutputs:
     Attributes:
         scores: outputs, float32 or float64, `(n, num_classes)`.
         labels: int32 class ids, `(n,)`; or soft labels, `(n, num_classes)`.
-        weight: float64, `(n,)`, as it was passed in; ones without weights.
+        weights: float64, `(n,)`, as it was passed in; ones without weights.
         unit: the entry of the batch that each row came from, `(n,)`.
         one_hot: whether the labels were passed in as one-hot rows.
         hashes: a hash of each input, uint64, `(batch,)`.
@@ -156,7 +156,7 @@ class BatchOutputs:
 
     scores: np.ndarray
     labels: np.ndarray
-    weight: np.ndarray
+    weights: np.ndarray
     unit: np.ndarray
     one_hot: bool
     hashes: np.ndarray
@@ -172,17 +172,17 @@ def outputs_by_batch(network, data, ignore_class=None, verbose=0):
     Raises:
         ValueError: if a batch does not fit; see `as_samples`.
     """
-    for x, scores, mask, y, weight in run_by_batch(network, data, verbose):
+    for x, scores, mask, y, weights in run_by_batch(network, data, verbose):
         hashes = hashes_of(x, len(y))
         one_hot = scores.ndim == y.ndim and y.shape[-1] > 1
-        scores, y, weight, unit, units = as_samples(
-            scores, y, weight, ignore_class, mask
+        scores, y, weights, unit, units = as_samples(
+            scores, y, weights, ignore_class, mask
         )
         if unit is None:
             unit = np.arange(units)
-        if weight is None:
-            weight = np.ones(len(y))
-        yield BatchOutputs(scores, y, weight, unit, one_hot, hashes)
+        if weights is None:
+            weights = np.ones(len(y))
+        yield BatchOutputs(scores, y, weights, unit, one_hot, hashes)
 
 
 def run_by_batch(network, data, verbose=0):
@@ -200,12 +200,12 @@ def run_by_batch(network, data, verbose=0):
         keras.utils.Progbar(data.total, unit_name="batch") if verbose else None
     )
     step = 0
-    for step, (x, y, weight) in enumerate(data, start=1):
+    for step, (x, y, weights) in enumerate(data, start=1):
         x = for_model(x)
         scores, mask = outputs_and_mask(network, x)
         if scores.ndim < 2:
             raise ValueError(rules.no_class_axis(scores.shape))
-        yield x, scores, mask, None if y is None else as_array(y), weight
+        yield x, scores, mask, None if y is None else as_array(y), weights
         if bar is not None:
             bar.update(step)
     if bar is not None:

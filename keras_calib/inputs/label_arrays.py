@@ -19,19 +19,19 @@ class LabelArrays:
         scores: float32 or float64, `(n, num_labels)`; any value where the
             weight is 0.
         labels: int32, 0 or 1, `(n, num_labels)`.
-        weight: float32, `(n, num_labels)`, 0 where an entry does not count.
+        weights: float32, `(n, num_labels)`, 0 where an entry does not count.
     """
 
     scores: np.ndarray
     labels: np.ndarray
-    weight: np.ndarray
+    weights: np.ndarray
 
     @property
     def num_labels(self):
         return self.scores.shape[1]
 
     def arrays(self):
-        return self.scores, self.labels, self.weight
+        return self.scores, self.labels, self.weights
 
     def of_label(self, number, group):
         """One label as the data of one sigmoid unit.
@@ -46,15 +46,15 @@ class LabelArrays:
         Raises:
             ValueError: for scores that cannot be logits.
         """
-        weight = np.asarray(self.weight[:, number], "float64")
-        keep = weight > 0
+        weights = np.asarray(self.weights[:, number], "float64")
+        keep = weights > 0
         if not keep.any():
             return None
         try:
             return checked_rows(
                 np.asarray(self.scores[keep, number])[:, None],
                 np.asarray(self.labels[keep, number]),
-                weight[keep],
+                weights[keep],
                 None if group is None else group[keep],
             )
         except ValueError as error:

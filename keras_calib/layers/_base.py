@@ -190,7 +190,7 @@ class CalibrationLayer(RecordedLayer):
                 f"{type(self).__name__} is for two classes. Received: logits "
                 f"of {num_units} classes."
             )
-        weights = rows.full_weight
+        weights = rows.full_weights
         logits = two_classes(given) if num_units == 1 else given
         data = logits, rows.labels, weights, objective
         if scaling is None:

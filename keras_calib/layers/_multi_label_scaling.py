@@ -272,7 +272,7 @@ def _untouched(rows):
     if rows is None:
         return {}
     nll = binary_nll(
-        rows.logits[:, 0].astype("float64"), rows.labels, rows.weight
+        rows.logits[:, 0].astype("float64"), rows.labels, rows.weights
     )
     return {"nll_before": nll, "nll_after": nll}
 
@@ -297,7 +297,7 @@ def _summary(layer, data, records, counts):
     }
     share = [sum(count) for count in counts]
     found = {
-        "num_samples": int((data.weight > 0).any(axis=1).sum()),
+        "num_samples": int((data.weights > 0).any(axis=1).sum()),
         "num_labels": data.num_labels,
         "objective": "nll",
         **weights,

@@ -187,10 +187,10 @@ class CalibrationMetric(keras.metrics.Metric):
         except ValueError:
             return None
         self._values_seen = True
-        weight = found.weight
-        if weight is None:
-            weight = np.ones(len(found.labels))
-        return (*found.top_label, weight)
+        weights = found.weights
+        if weights is None:
+            weights = np.ones(len(found.labels))
+        return (*found.top_label, weights)
 
     def get_config(self) -> dict[str, Any]:
         names = ("from_logits", "axis", "ignore_class", *self.settings)

@@ -106,16 +106,16 @@ class BinnedMetric(CalibrationMetric):
         self.add_to("sums", bin_sums(columns, index, self.num_cells))
         self.add_totals(events[2])
 
-    def add_totals(self, weight: Tensor) -> None:
+    def add_totals(self, weights: Tensor) -> None:
         """Add to sums over all events, where an error has such."""
 
     def per_event(
-        self, confidence: Tensor, correct: Tensor, weight: Tensor
+        self, confidence: Tensor, correct: Tensor, weights: Tensor
     ) -> list[Tensor]:
         """Terms of each event in the first `num_columns` sums of `Bins`."""
-        columns = [weight, weight * (confidence - correct)]
+        columns = [weights, weights * (confidence - correct)]
         if self.num_columns > 2:
-            columns.append(weight * correct)
+            columns.append(weights * correct)
         return columns
 
     def bins(self, sums=None):

@@ -86,8 +86,8 @@ class ClasswiseCalibrationError(PerClassMetric):
     def update_rows(self, rows: Rows) -> None:
         self.create_for(rows.num_classes)
         p = rows.probabilities
-        weight = ops.broadcast_to(rows.weights[:, None], ops.shape(p))
+        weights = ops.broadcast_to(rows.weights[:, None], ops.shape(p))
         if self.threshold:
-            weight = weight * ops.cast(p > self.threshold, p.dtype)
+            weights = weights * ops.cast(p > self.threshold, p.dtype)
         p = ops.where(rows.faulty[:, None], float("nan"), p)
-        self.count(p, rows.one_hot, weight)
+        self.count(p, rows.one_hot, weights)

@@ -77,7 +77,7 @@ def reliability_diagram(
             "above 0 and a label that counts."
         )
     confidence, correct = data.top_label
-    events = sort_events(confidence, correct, data.weight)
+    events = sort_events(confidence, correct, data.weights)
     bins = events.bins(events.width_cuts(num_bins))
     figure, (above, below) = _axes(axes)
     _draw_bars(above, bins)

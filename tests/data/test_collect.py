@@ -22,7 +22,7 @@ def gathered(x=X, y=Y, weight=None, batch_size=64, **kwargs):
         return (
             np.array(samples.scores),
             samples.labels,
-            samples.weight,
+            samples.weights,
             samples.fingerprint,
         )
 
@@ -92,4 +92,4 @@ def test_per_pixel_rows():
     with collect(network, source) as samples:
         assert samples.scores.shape == (290, 3)  # an image weighs nothing
         relative = weight[1:].repeat(10) * 290 / weight.sum() / 10
-        np.testing.assert_allclose(samples.weight, relative)
+        np.testing.assert_allclose(samples.weights, relative)

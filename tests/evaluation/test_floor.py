@@ -55,7 +55,7 @@ def test_weighted_floor_agrees_with_drawn_labels():
     events = sort_events(CONFIDENCE, CORRECT, weight)
     rng = np.random.default_rng(1)
     drawn = rng.random((40_000, 12)) < events.confidence64
-    residual = (events.confidence64 - drawn) * events.weight
+    residual = (events.confidence64 - drawn) * events.weights
     cuts = events.width_cuts(5)
     sums = np.add.reduceat(residual, np.unique(cuts[:-1]), axis=1)
     errors = np.abs(sums).sum(axis=1) / weight.sum()
