@@ -9,6 +9,8 @@ import numpy as np
 from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.inputs import arrays
 from keras_calib.ops import soft_bins
+from keras_calib.ops.binning import centers
+from keras_calib.ops.binning import interior_edges
 from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.blocks import normalized_weights
@@ -260,14 +262,14 @@ class SoftBinnedECEObjective(_ConfidenceObjective):
         self, confidence: Array, correct: Array, weights: Array | None = None
     ) -> float:
         weights = normalized_weights(weights, len(confidence))
-        centers = (np.arange(self.num_bins) + 0.5) / self.num_bins
+        middle = centers(interior_edges(self.num_bins))
         blocks = row_blocks(len(confidence), self.num_bins, 2 * IN_CACHE)
 
         columns = weights, confidence, correct
 
         def members(rows):
             return soft_bins.memberships(
-                confidence[rows], centers, self.temperature
+                confidence[rows], middle, self.temperature
             )
 
         def sums(rows):

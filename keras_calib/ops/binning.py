@@ -16,9 +16,9 @@ def interior_edges(num_bins):
     return np.arange(1, num_bins) / num_bins
 
 
-def centers(edges):
-    """The middle of each interval of `[0, 1]` between interior edges."""
-    edges = np.concatenate([[0.0], edges, [1.0]])
+def centers(edges, low=0.0, high=1.0):
+    """The middle of each interval of `[low, high]` between interior edges."""
+    edges = np.concatenate([[low], edges, [high]])
     return (edges[1:] + edges[:-1]) / 2
 
 
