@@ -36,7 +36,7 @@ class Samples:
         scores: outputs, float32 or float64, `(n, num_classes)`; an array, or a
             memory map that is deleted when `collect` ends.
         labels: int32 class ids, `(n,)`; or soft labels, `(n, num_classes)`.
-        weights: `None`, or float64 with sum `n`, `(n,)`.
+        weights: float64, `(n,)`, as they were passed in; ones without weights.
         one_hot: whether the labels were passed in as one-hot rows.
         fingerprint: a hash of the inputs that does not depend on their order.
         group: see `CalibrationRows`.
@@ -44,7 +44,7 @@ class Samples:
 
     scores: np.ndarray
     labels: np.ndarray
-    weights: np.ndarray | None
+    weights: np.ndarray
     one_hot: bool
     fingerprint: str
     group: np.ndarray | None
@@ -96,7 +96,7 @@ def collect(
         yield Samples(
             store.rows(),
             join_labels(labels, store.width),
-            relative_weights(np.concatenate(weights)),
+            np.concatenate(weights),
             one_hot,
             fingerprint_of(hashes),
             group_of_rows(np.concatenate(samples), num_samples, groups),
@@ -146,11 +146,9 @@ class BatchOutputs:
     """`Samples` of one batch; it may have none.
 
     Attributes:
-        scores: outputs, float32 or float64, `(n, num_classes)`.
-        labels: int32 class ids, `(n,)`; or soft labels, `(n, num_classes)`.
-        weights: float64, `(n,)`, as it was passed in; ones without weights.
+        scores, labels, weights: see `Samples`.
         unit: the entry of the batch that each row came from, `(n,)`.
-        one_hot: whether the labels were passed in as one-hot rows.
+        one_hot: see `Samples`.
         hashes: a hash of each input, uint64, `(batch,)`.
     """
 

@@ -105,13 +105,20 @@ def group_of_rows(unit, units, groups=None):
 
 
 def checked_rows(logits, labels, weights=None, group=None):
-    """Check logits of samples that `as_samples` read, and what they stand for.
+    """`rows_of` logits that nobody has checked."""
+    rules.check_logits(logits)
+    return rows_of(logits, labels, weights, group)
+
+
+def rows_of(logits, labels, weights=None, group=None):
+    """Samples that `as_samples` read, as rows that a map is fitted to.
 
     A soft label becomes a row for each class it holds, with that part of the
     sample's weight: a weighted mean of losses is then the expected loss.
 
     Args:
-        logits: float32 or float64, `(n, num_classes)`.
+        logits: float32 or float64, `(n, num_classes)`, after
+            `rules.check_logits`.
         labels: int32 class ids, `(n,)`, or soft labels, `(n, num_classes)`.
         weights: `None`, or float64, `(n,)`.
         group: see `CalibrationRows`.
@@ -129,7 +136,6 @@ def checked_rows(logits, labels, weights=None, group=None):
             "with a weight above 0 and a label that counts. Pass data that the "
             "network never trained on."
         )
-    rules.check_logits(logits)
     weights = relative_weights(weights)
     if labels.ndim == 2:
         index, labels, weights = _row_per_class(labels, weights)
