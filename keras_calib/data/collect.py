@@ -21,6 +21,7 @@ from keras_calib.data.predict import outputs_and_mask
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.calibration_rows import group_of_rows
+from keras_calib.inputs.label_arrays import as_label_samples
 from keras_calib.inputs.predictions import as_samples
 from keras_calib.inputs.predictions import relative_weights
 
@@ -75,31 +76,73 @@ def collect(
         ValueError: if there is no batch, no sample that counts, or a batch
             does not fit; see `as_samples`.
     """
-    labels, weights, samples, hashes = [], [], [], []
-    one_hot, num_samples = False, 0
+    labels, weights = [], []
+    walk = Walk(outputs_by_batch(network, data, ignore_class, verbose))
     with Store(SPILL if spill is None else spill) as store:
-        for part in outputs_by_batch(network, data, ignore_class, verbose):
-            samples.append(num_samples + part.unit)
-            num_samples += len(part.hashes)
-            hashes.append(part.hashes)
-            one_hot = part.one_hot
-            if len(part.labels):
-                store.append(part.scores)
-                labels.append(part.labels)
-                weights.append(part.weights)
-        if not labels:
-            raise ValueError(
-                "There is no calibration sample to fit to. Received: "
-                f"{len(hashes)} batches without a sample that has a weight "
-                "above 0 and a label that counts."
-            )
-        yield Samples(
+        for part in walk:
+            store.append(part.scores)
+            labels.append(part.labels)
+            weights.append(part.weights)
+        yield walk.samples(
             store.rows(),
             join_labels(labels, store.width),
             np.concatenate(weights),
-            one_hot,
-            fingerprint_of(hashes),
-            group_of_rows(np.concatenate(samples), num_samples, groups),
+            groups,
+        )
+
+
+@contextlib.contextmanager
+def collect_labels(network, data, ignore_class=None, verbose=0, *, groups=None):
+    """`collect` of several sigmoid units, with a label for each.
+
+    Yields:
+        `Samples`, whose labels, 0 or 1, and weights, 0 where a label does not
+        count, have the shape of the scores.
+    """
+    walk = Walk(
+        outputs_by_batch(network, data, ignore_class, verbose, as_label_samples)
+    )
+    with contextlib.ExitStack() as stack:
+        stores = [stack.enter_context(Store(SPILL)) for _ in range(3)]
+        for part in walk:
+            arrays = part.scores, part.labels, part.weights
+            for store, rows in zip(stores, arrays, strict=True):
+                store.append(rows)
+        yield walk.samples(*(store.rows() for store in stores), groups)
+
+
+class Walk:
+    """The batches with rows that count, and what is known of all samples."""
+
+    def __init__(self, batches):
+        self.batches = batches
+        self.hashes, self.unit = [], []
+        self.num_samples, self.one_hot = 0, False
+
+    def __iter__(self):
+        for part in self.batches:
+            self.unit.append(self.num_samples + part.unit)
+            self.num_samples += len(part.hashes)
+            self.hashes.append(part.hashes)
+            self.one_hot = part.one_hot
+            if len(part.labels):
+                yield part
+        if not sum(map(len, self.unit)):
+            raise ValueError(
+                "There is no calibration sample to fit to. Received: "
+                f"{len(self.hashes)} batches without a sample that has a "
+                "weight above 0 and a label that counts."
+            )
+
+    def samples(self, scores, labels, weights, groups):
+        """`Samples` of the rows of all batches."""
+        return Samples(
+            scores,
+            labels,
+            weights,
+            self.one_hot,
+            fingerprint_of(self.hashes),
+            group_of_rows(np.concatenate(self.unit), self.num_samples, groups),
         )
 
 
@@ -161,8 +204,12 @@ class BatchOutputs:
     group = None
 
 
-def outputs_by_batch(network, data, ignore_class=None, verbose=0):
+def outputs_by_batch(
+    network, data, ignore_class=None, verbose=0, read=as_samples
+):
     """Run a network once over batches; see `collect`.
+
+    Each batch is read by `read`, which returns what `as_samples` returns.
 
     Yields:
         `BatchOutputs`.
@@ -173,7 +220,7 @@ def outputs_by_batch(network, data, ignore_class=None, verbose=0):
     for x, scores, mask, y, weights in run_by_batch(network, data, verbose):
         hashes = hashes_of(x, len(y))
         one_hot = scores.ndim == y.ndim and y.shape[-1] > 1
-        scores, y, weights, unit, units = as_samples(
+        scores, y, weights, unit, units = read(
             scores, y, weights, ignore_class, mask
         )
         if unit is None:

@@ -94,3 +94,17 @@ def read_labels(
     units = scores[..., None]
     parts = as_maps(units, labels, sample_weight, ignore_class, mask)
     return LabelArrays(*(part.reshape(-1, scores.shape[-1]) for part in parts))
+
+
+def as_label_samples(scores, labels, sample_weight, ignore_class, mask):
+    """`read_labels` of a batch: the rows of which an entry counts.
+
+    Returns:
+        scores, labels, weights: as in `LabelArrays`.
+        unit, units: see `as_samples`.
+    """
+    units = len(labels)
+    data = read_labels(scores, labels, sample_weight, ignore_class, mask)
+    used = data.weights.any(axis=1)
+    unit = np.arange(units).repeat(len(used) // max(units, 1))
+    return *(rows[used] for rows in data.arrays()), unit[used], units
