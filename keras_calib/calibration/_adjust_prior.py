@@ -14,7 +14,7 @@ from keras_calib.calibration import _target_prior
 from keras_calib.calibration._calibrate import calibration_record
 from keras_calib.calibration._compile import compile_for_evaluate
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
-from keras_calib.data.batches import as_input_batches
+from keras_calib.data.batches import as_batches
 from keras_calib.data.predict import states_kept
 from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.calibrated_model import CalibratedModel
@@ -132,8 +132,12 @@ def adjust_prior(
     source = _source(model, source_prior)
     data = None
     if x is not None:
-        data = as_input_batches(
-            x, sample_weight, batch_size=batch_size, steps=steps
+        data = as_batches(
+            x,
+            sample_weight=sample_weight,
+            batch_size=batch_size,
+            steps=steps,
+            labeled=False,
         )
     with states_kept(model):
         network, num_units = _network_of(model, from_logits, data)
