@@ -23,6 +23,7 @@ from keras_calib.evaluation.named_errors import FLOORS
 from keras_calib.evaluation.named_errors import BinsOfEvents
 from keras_calib.evaluation.named_errors import confidence_and_correct
 from keras_calib.ops.bin_errors import divide
+from keras_calib.ops.binning import bin_index
 
 # Fewer draws have no 2.5 % quantile.
 LEAST_DRAWS = 40
@@ -132,7 +133,7 @@ def binned_floor(bins, norm=1, num_draws=10000, seed=0):
     """
     rng = np.random.default_rng(seed)
     variances = residual_variances(bins)
-    means = np.sqrt(2 / np.pi * variances)
+    means = normal_means(variances)
     sizes = np.abs(rng.standard_normal((num_draws, len(variances))))
     sizes *= np.sqrt(variances)
     # Relative to a typical squared weight, because weights have any scale.
@@ -150,6 +151,26 @@ def binned_floor(bins, norm=1, num_draws=10000, seed=0):
         return Floor.from_draws(np.sqrt(divide(squares, total)))
     values = divide(sizes, weight).max(axis=1, initial=0.0)
     return Floor.from_draws(values)
+
+
+def normal_means(variances):
+    """Means of `|S_b|` for normal `S_b` of these variances."""
+    return np.sqrt(2 / np.pi * variances)
+
+
+def normal_floor(confidence, weights, num_bins):
+    """Mean floor of the ECE, norm 1, as if every bin were normal; no sorting.
+
+    Args:
+        confidence: in `[0, 1]`, `(n,)`.
+        weights: sample weights, `(n,)`.
+        num_bins: int, number of bins of equal width.
+    """
+    confidence = confidence.astype("float64")
+    variance = weights**2 * confidence * (1 - confidence)
+    index = bin_index(confidence, num_bins)
+    variances = np.bincount(index, variance, num_bins)
+    return float(normal_means(variances).sum() / weights.sum())
 
 
 def residual_variances(bins):

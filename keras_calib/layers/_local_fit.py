@@ -10,7 +10,7 @@ from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import log_softmax
 from keras_calib.inputs.arrays import two_classes
 from keras_calib.layers._decision import classes
-from keras_calib.layers._temperature_scaling import TemperatureScaling
+from keras_calib.layers._temperature_scaling import solve_temperature_in_blocks
 
 # Part of the images that decides the epoch, and whether the map is kept.
 HELD_OUT = 0.2
@@ -73,10 +73,10 @@ def fit_local(layer, maps):
     Raises:
         ValueError: if no pixel counts.
     """
-    base = TemperatureScaling().adapt_to_checked_blocks(maps.rows)
+    temperature, record = solve_temperature_in_blocks(maps.rows)
     layer.build([maps.images.shape, maps.logits.shape])
     scale, mean, deviation = _scales(maps)
-    layer.log_temperature.assign(np.log(base.temperature))
+    layer.log_temperature.assign(np.log(temperature))
     layer.logit_scale.assign(scale)
     layer.image_mean.assign(mean)
     layer.image_scale.assign(deviation)
@@ -84,7 +84,7 @@ def fit_local(layer, maps):
     counts = np.array([np.asarray(w).any() for w in maps.weights])
     used = np.random.default_rng(layer.seed).permutation(np.flatnonzero(counts))
     record = {
-        **base.record,
+        **record,
         "num_images": len(used),
         "num_held_out_images": 0,
         "epochs": 0,

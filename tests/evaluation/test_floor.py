@@ -8,6 +8,7 @@ import pytest
 import keras_calib as kc
 from keras_calib.evaluation.events import sort_events
 from keras_calib.evaluation.floor import binned_floor
+from keras_calib.evaluation.floor import normal_floor
 from keras_calib.evaluation.named_errors import FLOORS
 from tests.metrics.oracles import CONFIDENCE
 from tests.metrics.oracles import CORRECT
@@ -43,6 +44,18 @@ def test_saturated_bin_is_not_taken_for_normal():
     floor = binned_floor(bins_of(np.full(100, 0.9999)))
     miss = 0.9999**100
     assert floor.mean == pytest.approx(2 * 0.01 * miss / 100, rel=1e-9)
+
+
+def test_where_all_bins_are_large_they_are_normal_and_need_no_sorting():
+    rng = np.random.default_rng(0)
+    confidence, weight = (
+        rng.uniform(0.2, 0.9, 20_000),
+        rng.uniform(1, 3, 20_000),
+    )
+    found = normal_floor(confidence, weight, 15)
+    assert found == pytest.approx(
+        binned_floor(bins_of(confidence, weight=weight)).mean, rel=1e-9
+    )
 
 
 def test_weighted_floor_agrees_with_drawn_labels():
