@@ -94,7 +94,7 @@ def choose(rows, options):
     """
     if len(rows.labels) != rows.num_samples:
         raise ValueError(
-            '`method="auto"` compares maps on samples of one class each. '
+            '`method="auto"` compares layers on samples of one class each. '
             "Received: soft labels. Pass class ids, or name a method."
         )
     rows = subsample(rows, MAX_SAMPLES, options.seed)

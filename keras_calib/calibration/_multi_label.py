@@ -72,7 +72,7 @@ def _check_arguments(method, options, stream):
         PlattScaling,
     ):
         raise ValueError(
-            "`multi_label=True` fits a temperature or a Platt map to each "
+            "`multi_label=True` fits a temperature or `PlattScaling` to each "
             f'label. Received: method={method!r}. Use "temperature", "platt", '
             "or a `PlattScaling` with settings of yours."
         )

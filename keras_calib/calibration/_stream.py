@@ -53,7 +53,7 @@ def calibrate_in_stream(model, source, method, options, settings):
 def _check_arguments(layer, method, options):
     if type(layer) is not TemperatureScaling:
         raise ValueError(
-            "`stream=True` fits a temperature, and no other map. Received: "
+            "`stream=True` fits a temperature, and nothing else. Received: "
             f'method={method!r}. Use `method="temperature"`, or leave out '
             "`stream`: logits above 1 GiB then go to a temporary file."
         )

@@ -269,8 +269,8 @@ def as_maps(logits, labels, sample_weight=None, ignore_class=None, mask=None):
     rows = _read(labels, logits, sample_weight, -1, ignore_class, mask)
     if rows.targets is not None and not is_one_hot(rows.targets):
         raise ValueError(
-            "A map of images needs one class per pixel. Received: soft labels. "
-            "Pass class ids."
+            "Images need one class per pixel. Received: soft labels. Pass "
+            "class ids."
         )
     logits = as_array(logits)
     if logits.dtype not in ("float32", "float64"):

@@ -22,7 +22,7 @@ class DecisionLayer(RecordedLayer):
 
     A guarantee holds for rows like those of `adapt`, which must be independent
     of everything that was fitted before: the network, its temperature, and the
-    choice of the map.
+    choice of the calibration layer.
 
     Args:
         **kwargs: `record`, `name`, as in `RecordedLayer`.

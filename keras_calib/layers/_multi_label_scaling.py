@@ -30,7 +30,7 @@ IDENTITY = {"temperature": 1.0, "slope": 1.0, "intercept": 0.0, "mixture": 0.0}
 
 @keras.saving.register_keras_serializable(package="keras_calib")
 class MultiLabelScaling(RecordedLayer):
-    """Calibrate each of several sigmoid units by a map of its own.
+    """Calibrate each of several sigmoid units by itself.
 
     Labels do not exclude each other, so that each is a binary problem. For the
     logit `z` of a label the new logit is `z / T` with `method="temperature"`;
@@ -45,7 +45,7 @@ class MultiLabelScaling(RecordedLayer):
     as it is.
 
     `kc.calibrate(..., multi_label=True)` fits this layer to a model, and keeps
-    a label as it is also where the map is worse on left-out samples.
+    a label as it is also where calibration is worse on left-out samples.
 
     Args:
         method: `"temperature"` or `"platt"`.
@@ -89,7 +89,7 @@ class MultiLabelScaling(RecordedLayer):
         super().__init__(**kwargs)
         if method not in METHODS:
             raise ValueError(
-                'The map of a label is "temperature" or "platt". Received: '
+                '`method` must be "temperature" or "platt". Received: '
                 f"method={method!r}."
             )
         check_shrinkage(shrinkage)
@@ -171,7 +171,7 @@ class MultiLabelScaling(RecordedLayer):
 
         Warns:
             UserWarning: for labels without a positive or without a negative
-                sample; and as the map of a label warns, with its number.
+                sample; and as the fit of a label warns, with its number.
         """
         data = read_labels(logits, labels, sample_weight, ignore_class)
         units = len(as_array(labels))
