@@ -13,6 +13,8 @@ from keras_calib.calibration._methods import is_affine
 from keras_calib.calibration._methods import samples_needed
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.inputs import rules
+from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_one_of
 from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.head import find_head
 from keras_calib.keras_graph.head import free_name
@@ -87,11 +89,7 @@ def _check_multi_label(model, shape):
 def check_arguments(model, method, objective, fuse, output):
     """Refuse arguments that cannot work, alone or together."""
     check_model(model)
-    if output not in ("probabilities", "logits"):
-        raise ValueError(
-            '`output` must be "probabilities" or "logits". '
-            f"Received: output={output!r}."
-        )
+    require_one_of(("probabilities", "logits"), output=output)
     if method == "auto":
         if objective != "nll":
             raise ValueError(
@@ -123,11 +121,8 @@ def check_choice(method, mixture, fuse, preserve_accuracy, max_seconds):
             "A mixture is not affine and cannot be fused. Received: "
             "mixture=True and fuse=True. Leave out one of them."
         )
-    if max_seconds is not None and not max_seconds >= 0:
-        raise ValueError(
-            "`max_seconds` must be None or a number >= 0. "
-            f"Received: max_seconds={max_seconds!r}."
-        )
+    if max_seconds is not None:
+        require_at_least(0, max_seconds=max_seconds)
     if preserve_accuracy and method != "auto":
         layer = as_map(method)
         if not layer.preserves_accuracy:

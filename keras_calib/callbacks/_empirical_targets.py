@@ -9,6 +9,7 @@ from keras_calib._typing import Logs
 from keras_calib.callbacks._predicting_callback import PredictingCallback
 from keras_calib.data.indexed_arrays import IndexedArrays
 from keras_calib.inputs import rules
+from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arrays import as_array
 
 
@@ -144,10 +145,7 @@ class EmpiricalTargets(PredictingCallback):
             num_bins=num_bins,
             from_logits=from_logits,
         )
-        if cycle < 1:
-            raise ValueError(
-                f"`cycle` must be at least 1. Received: cycle={cycle}."
-            )
+        require_at_least(1, cycle=cycle)
         self.labels = labels
         self.counts = np.ones(len(labels), bool) if counts is None else counts
         self.one_hot = np.eye(num_classes, dtype="float32")[labels]

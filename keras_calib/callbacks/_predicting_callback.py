@@ -18,6 +18,7 @@ from keras_calib.data import batches
 from keras_calib.data.predict import outputs_and_mask
 from keras_calib.data.predict import states_kept
 from keras_calib.evaluation.refinement import best_temperature
+from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.predictions import read_predictions
 
 
@@ -54,11 +55,7 @@ class PredictingCallback(keras.callbacks.Callback):
         axis: int = -1,
     ) -> None:
         super().__init__()
-        for name, value in (("every", every), ("num_bins", num_bins)):
-            if value < 1:
-                raise ValueError(
-                    f"`{name}` must be at least 1. Received: {name}={value}."
-                )
+        require_at_least(1, every=every, num_bins=num_bins)
         if validation_data is not None:
             validation_data = _rereadable(validation_data)
         self.validation_data = validation_data

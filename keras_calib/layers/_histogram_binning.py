@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require_at_least
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import probabilities
 from keras_calib.layers._logit_ops import probabilities_seen
@@ -96,10 +97,7 @@ class HistogramBinning(TemperedCalibration):
             )
         if num_bins is None:
             num_bins = 15 if shrinkage is None else 5
-        if num_bins < 1:
-            raise ValueError(
-                f"`num_bins` must be at least 1. Received: {num_bins}."
-            )
+        require_at_least(1, num_bins=num_bins)
         self.num_bins = num_bins
         self.equal_mass = equal_mass
         self.shrinkage = shrinkage

@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.calibration_rows import group_of_rows
@@ -87,11 +88,7 @@ class MultiLabelScaling(RecordedLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if method not in METHODS:
-            raise ValueError(
-                '`method` must be "temperature" or "platt". Received: '
-                f"method={method!r}."
-            )
+        require_one_of(METHODS, method=method)
         check_shrinkage(shrinkage)
         self.method = method
         self.shrinkage = shrinkage

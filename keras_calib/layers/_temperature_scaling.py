@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require_positive
 from keras_calib.inputs.arrays import two_classes
 from keras_calib.inputs.calibration_rows import checked_rows
 from keras_calib.inputs.predictions import as_samples
@@ -91,11 +92,7 @@ class TemperatureScaling(CalibrationLayer):
 
     def __init__(self, *, temperature: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not temperature > 0:
-            raise ValueError(
-                "`temperature` divides logits and must be positive. "
-                f"Received: temperature={temperature}."
-            )
+        require_positive(temperature=temperature)
         self._initial_temperature = temperature
 
     def build(self, input_shape: tuple) -> None:
