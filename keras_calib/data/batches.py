@@ -47,14 +47,14 @@ class Batches:
 
 
 def as_batches(
-    x,
-    y=None,
-    sample_weight=None,
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
     *,
-    batch_size=None,
-    steps=None,
-    labeled=True,
-):
+    batch_size: int | None = None,
+    steps: int | None = None,
+    labeled: bool = True,
+) -> Batches:
     """Iterate over data once.
 
     Args:

@@ -204,7 +204,11 @@ class Events:
         return self.bins(np.concatenate([[0], changes + 1, [len(self)]]))
 
 
-def sort_events(confidence, correct, weights=None):
+def sort_events(
+    confidence: np.ndarray,
+    correct: np.ndarray,
+    weights: np.ndarray | None = None,
+) -> Events:
     """Sort samples by confidence.
 
     Non-negative floats sort like the integers with the same bits. The sign bit

@@ -153,12 +153,14 @@ def binned_floor(bins, norm=1, num_draws=10000, seed=0):
     return Floor.from_draws(values)
 
 
-def normal_means(variances):
+def normal_means(variances: np.ndarray) -> np.ndarray:
     """Means of `|S_b|` for normal `S_b` of these variances."""
     return np.sqrt(2 / np.pi * variances)
 
 
-def normal_floor(confidence, weights, num_bins):
+def normal_floor(
+    confidence: np.ndarray, weights: np.ndarray, num_bins: int
+) -> float:
     """Mean floor of the ECE, norm 1, as if every bin were normal; no sorting.
 
     Args:

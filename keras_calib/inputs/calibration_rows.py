@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from keras_calib._typing import ArrayLike
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
@@ -56,8 +57,12 @@ class CalibrationRows:
 
 
 def read_rows(
-    logits, labels, sample_weight=None, ignore_class=None, groups=None
-):
+    logits: ArrayLike,
+    labels: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    ignore_class: int | None = None,
+    groups: ArrayLike | None = None,
+) -> CalibrationRows:
     """Read and check calibration data; see `CalibrationLayer.adapt`.
 
     Returns:
@@ -66,11 +71,11 @@ def read_rows(
     Raises:
         ValueError: for invalid input, or if no sample remains.
     """
-    logits, labels, weights, unit, units = as_samples(
+    scores, ids, weights, unit, units = as_samples(
         logits, labels, sample_weight, ignore_class
     )
     return checked_rows(
-        logits, labels, weights, group_of_rows(unit, units, groups)
+        scores, ids, weights, group_of_rows(unit, units, groups)
     )
 
 
@@ -104,13 +109,23 @@ def group_of_rows(unit, units, groups=None):
     return ids if unit is None else ids[unit]
 
 
-def checked_rows(logits, labels, weights=None, group=None):
+def checked_rows(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    weights: np.ndarray | None = None,
+    group: np.ndarray | None = None,
+) -> CalibrationRows:
     """`rows_of` logits that nobody has checked."""
     rules.check_logits(logits)
     return rows_of(logits, labels, weights, group)
 
 
-def rows_of(logits, labels, weights=None, group=None):
+def rows_of(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    weights: np.ndarray | None = None,
+    group: np.ndarray | None = None,
+) -> CalibrationRows:
     """Samples that `as_samples` read, as rows that a map is fitted to.
 
     A soft label becomes a row for each class it holds, with that part of the

@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 
+from keras_calib._typing import ArrayLike
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.calibration_rows import checked_rows
 from keras_calib.inputs.predictions import as_maps
@@ -62,8 +63,12 @@ class LabelArrays:
 
 
 def read_labels(
-    scores, labels, sample_weight=None, ignore_class=None, mask=None
-):
+    scores: ArrayLike,
+    labels: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    ignore_class: int | None = None,
+    mask: ArrayLike | None = None,
+) -> LabelArrays:
     """Read multi-label data, a batch of it or all.
 
     Args:

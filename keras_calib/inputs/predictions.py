@@ -11,6 +11,7 @@ import math
 import keras
 import numpy as np
 
+from keras_calib._typing import ArrayLike
 from keras_calib.inputs import arrays
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
@@ -19,7 +20,9 @@ from keras_calib.inputs.arrays import as_array
 from keras_calib.keras_private import keras_mask
 
 
-def top_label(labels, probabilities):
+def top_label(
+    labels: np.ndarray, probabilities: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Confidence and correctness of each prediction.
 
     Args:
@@ -149,17 +152,17 @@ class Predictions:
 
 
 def read_predictions(
-    labels,
-    predictions,
-    sample_weight=None,
-    from_logits=False,
-    axis=-1,
-    ignore_class=None,
-    mask=None,
-    relative=True,
-    groups=None,
-    clusters=None,
-):
+    labels: ArrayLike,
+    predictions: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    from_logits: bool = False,
+    axis: int = -1,
+    ignore_class: int | None = None,
+    mask: ArrayLike | None = None,
+    relative: bool = True,
+    groups: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
+) -> Predictions:
     """Read arrays or tensors of any rank as `Predictions`.
 
     Args:
@@ -283,7 +286,7 @@ def as_maps(logits, labels, sample_weight=None, ignore_class=None, mask=None):
     return logits, ids.reshape(lead), weights.reshape(lead)
 
 
-def relative_weights(weights):
+def relative_weights(weights: np.ndarray | None) -> np.ndarray | None:
     """Weights times the factor that makes their sum their number.
 
     So a constant factor of all weights changes nothing, also where a number of
