@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require
 from keras_calib.inputs.predictions import read_predictions
 from keras_calib.inputs.rows import Rows
 from keras_calib.keras_private import carried_logits
@@ -194,13 +195,14 @@ def on_host(y_pred):
 
 def check_bins(num_bins, binning="width"):
     """Raise `ValueError` if an argument is out of range."""
-    if num_bins < 1 or num_bins != int(num_bins):
-        raise ValueError(
-            "`num_bins` must be an integer of at least 1. "
-            f"Received: num_bins={num_bins}."
-        )
-    if binning not in ("width", "mass"):
-        raise ValueError(
-            '`binning` must be "width" (bins of equal width) or "mass" (bins '
-            f"of equal numbers of samples). Received: binning={binning!r}."
-        )
+    require(
+        num_bins >= 1 and num_bins == int(num_bins),
+        "`num_bins` must be an integer of at least 1.",
+        num_bins=num_bins,
+    )
+    require(
+        binning in ("width", "mass"),
+        '`binning` must be "width" (bins of equal width) or "mass" (bins of '
+        "equal numbers of samples).",
+        binning=binning,
+    )
