@@ -87,9 +87,9 @@ def _first_batch(x, y, sample_weight):
     batch = next(iter(as_batches(x, y, sample_weight)), None)
     if batch is None:
         raise ValueError("There is nothing to check: the data has no batch.")
-    x, y, weight = batch
-    weight = None if weight is None else as_array(weight)
-    return for_model(x), as_array(y), weight
+    x, y, weights = batch
+    weights = None if weights is None else as_array(weights)
+    return for_model(x), as_array(y), weights
 
 
 def _findings(model, x, y, sample_weight):
@@ -121,12 +121,12 @@ def _findings(model, x, y, sample_weight):
     kind, about = _kind(model, outputs, multi_label)
     yield from about
     yield from _about_masks(model, outputs, mask)
-    weight, found = _weights(sample_weight, mask, layout)
+    weights, found = _weights(sample_weight, mask, layout)
     yield from found
     if multi_label:
-        found = list(_about_multi_label(y, objects, weight, axis))
+        found = list(_about_multi_label(y, objects, weights, axis))
     else:
-        found = list(_about_labels(y, layout, objects, weight, axis))
+        found = list(_about_labels(y, layout, objects, weights, axis))
     yield from found
     said = set()
     for title, each in objects:
@@ -135,7 +135,7 @@ def _findings(model, x, y, sample_weight):
             yield finding
     if not found:
         losses = [one for one in losses_of(model) if one[0] not in said]
-        yield from _about_values(losses, outputs, y, weight, axis)
+        yield from _about_values(losses, outputs, y, weights, axis)
 
 
 def _is_multi_label(model, objects, y, outputs):
@@ -220,9 +220,9 @@ def _weights(sample_weight, mask, layout):
     if sample_weight is not None:
         try:
             shape = rules.shape_per_row(sample_weight.shape, layout.lead)
-            weight = sample_weight.astype("float64").reshape(shape)
-            rules.check_weights(weight.reshape(-1))
-            rows = rows * weight
+            weights = sample_weight.astype("float64").reshape(shape)
+            rules.check_weights(weights.reshape(-1))
+            rows = rows * weights
         except ValueError as error:
             findings.append(str(error))
     if mask is not None:
@@ -233,14 +233,14 @@ def _weights(sample_weight, mask, layout):
     return rows.reshape(-1), findings
 
 
-def _about_multi_label(y, objects, weight, axis):
+def _about_multi_label(y, objects, weights, axis):
     """Findings on the labels of a multi-label model that count."""
     try:
         rules.check_numbers(y)
     except ValueError as error:
         yield str(error)
         return
-    rows = np.moveaxis(y, axis, -1).reshape(-1, y.shape[axis])[weight > 0]
+    rows = np.moveaxis(y, axis, -1).reshape(-1, y.shape[axis])[weights > 0]
     rows = rows.astype("float64")
     strange = np.unique(rows[~((rows >= 0) & (rows <= 1))])
     for void in strange[:1]:
@@ -258,7 +258,7 @@ def _about_multi_label(y, objects, weight, axis):
             )
 
 
-def _about_labels(y, layout, objects, weight, axis):
+def _about_labels(y, layout, objects, weights, axis):
     """Findings on the labels that count."""
     try:
         rules.check_numbers(y)
@@ -267,13 +267,13 @@ def _about_labels(y, layout, objects, weight, axis):
         return
     if layout.one_hot:
         rows = np.moveaxis(y, axis, -1) if y.ndim > 1 else y
-        rows = rows.reshape(-1, layout.num_classes)[weight > 0]
+        rows = rows.reshape(-1, layout.num_classes)[weights > 0]
         try:
             rules.check_rows(rows)
         except ValueError as error:
             yield str(error)
         return
-    ids = y.reshape(-1)[weight > 0]
+    ids = y.reshape(-1)[weights > 0]
     wrong = rules.wrong_ids(ids, layout.num_classes, np)
     strange = np.unique(ids[wrong])
     if not len(strange):
@@ -306,13 +306,13 @@ def _about_labels(y, layout, objects, weight, axis):
         )
 
 
-def _about_values(losses, outputs, y, weight, axis):
+def _about_values(losses, outputs, y, weights, axis):
     """Run the losses on the batch."""
     lead = outputs.shape[:-1] if outputs.ndim > 1 else outputs.shape
     scores = np.moveaxis(outputs, -1, axis) if outputs.ndim > 1 else outputs
     for title, loss in losses:
         try:
-            value = as_array(_value(loss, y, scores, weight.reshape(lead)))
+            value = as_array(_value(loss, y, scores, weights.reshape(lead)))
         except Exception as error:
             yield f"{title} fails on the batch: {_first_line(error)}"
             continue
@@ -320,9 +320,9 @@ def _about_values(losses, outputs, y, weight, axis):
             yield f"{title} is NaN or infinite on the batch."
 
 
-def _value(loss, y, scores, weight):
+def _value(loss, y, scores, weights):
     if isinstance(loss, keras.losses.Loss):
-        return loss(y, ops.convert_to_tensor(scores), sample_weight=weight)
+        return loss(y, ops.convert_to_tensor(scores), sample_weight=weights)
     if y.ndim == scores.ndim - 1 and scores.shape[-1] == 1:
         y = y[..., None]  # as Keras does for a function
     return loss(ops.convert_to_tensor(y), ops.convert_to_tensor(scores))

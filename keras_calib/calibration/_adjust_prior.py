@@ -14,7 +14,7 @@ from keras_calib.calibration import _target_prior
 from keras_calib.calibration._calibrate import calibration_record
 from keras_calib.calibration._compile import compile_for_evaluate
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
-from keras_calib.data.batches import as_input_batches
+from keras_calib.data.batches import as_batches
 from keras_calib.data.predict import states_kept
 from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.calibrated_model import CalibratedModel
@@ -53,7 +53,7 @@ def adjust_prior(
     likelihood (EM). It is estimated once and stored: the prediction for a
     sample does not depend on its batch.
 
-    Calibrate with a map that has a bias for each class, such as
+    Calibrate with a layer that has a bias for each class, such as
     `method="bias_corrected_temperature"` or `"vector"`: a bias that is left is
     taken for a shift. Decision layers (`ConformalSets`, `RiskThreshold`) must
     be fitted again afterwards. Nothing here helps if the inputs of a class
@@ -97,7 +97,7 @@ def adjust_prior(
             model carries no source prior. Nothing is changed then.
 
     Warns:
-        UserWarning: if the map left a bias of classes (above 4 standard
+        UserWarning: if calibration left a bias of classes (above 4 standard
             errors on the calibration data); if the target data show no shift
             (p-value above 0.05); if the source prior of a class is 0, which
             then stays 0; if EM has not converged after 10,000 steps.
@@ -132,8 +132,12 @@ def adjust_prior(
     source = _source(model, source_prior)
     data = None
     if x is not None:
-        data = as_input_batches(
-            x, sample_weight, batch_size=batch_size, steps=steps
+        data = as_batches(
+            x,
+            sample_weight=sample_weight,
+            batch_size=batch_size,
+            steps=steps,
+            labeled=False,
         )
     with states_kept(model):
         network, num_units = _network_of(model, from_logits, data)
@@ -244,7 +248,7 @@ def _source(model, given):
     rank = len(getattr(model, "output_shape", None) or (None, None))
     if record["class_bias"] > LARGEST_BIAS and rank == 2:
         warnings.warn(
-            f"The map {record['method']!r} leaves a bias of classes: on the "
+            f"The layer {record['method']!r} leaves a bias of classes: on the "
             "calibration data mean prediction and frequency of a class differ "
             f"by {record['class_bias']:.1f} standard errors, which looks like "
             'a shift. Calibrate with `method="bias_corrected_temperature"` '

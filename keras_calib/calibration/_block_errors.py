@@ -5,6 +5,7 @@ import functools
 import numpy as np
 
 from keras_calib.calibration._fit import NUM_BINS
+from keras_calib.evaluation.floor import normal_means
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import two_classes
 from keras_calib.ops.bin_errors import Bins
@@ -39,8 +40,8 @@ def before_and_after_in_blocks(read):
         found[f"ece_{moment}"] = float(calibration_error(bins))
         # A temperature changes no prediction; the noise is that after it.
         found["accuracy"] = float(hits.sum() / total)
-        noise = np.sqrt(2 / np.pi) * np.sqrt(variance).sum() / total
-        found["ece_noise"] = float(noise)
+        noise = normal_means(variance).sum()
+        found["ece_noise"] = float(noise / total)
     return found
 
 

@@ -138,12 +138,12 @@ def calibrate(
         multi_label: whether the units are sigmoids of labels that do not
             exclude each other, or their logits. `y` has 0 or 1 for each,
             `(..., num_labels)`, and weights may be of this shape, too. Each
-            label is a problem of its own: it gets its own temperature, or
-            Platt map with `method="platt"` (or a `PlattScaling`), and the guard
-            judges it alone; labels without a positive or without a negative
-            sample stay as they are, with a warning. `ignore_class=-1` leaves
-            out unknown labels, but not in the new model's `evaluate`. Other
-            maps and objectives, and `stream`, are refused. See
+            label is a problem of its own: it gets its own temperature, or its
+            own `PlattScaling` with `method="platt"` (or such a layer), and the
+            guard judges it alone; labels without a positive or without a
+            negative sample stay as they are, with a warning. `ignore_class=-1`
+            leaves out unknown labels, but not in the new model's `evaluate`.
+            Other layers and objectives, and `stream`, are refused. See
             `MultiLabelScaling`.
         from_logits: whether `model` returns logits. By default the end of the
             model's graph decides. If that is unknown (subclassed models,
@@ -374,7 +374,7 @@ def calibration_record(model: keras.Model) -> dict[str, Any]:
                 record = {**(record or {}), "prior_correction": layer.record}
     if record is None:
         raise ValueError(
-            f"The model {model.name!r} holds no calibration map. Pass what "
+            f"The model {model.name!r} holds no calibration layer. Pass what "
             "`kc.calibrate` returned; a file saved after `fuse=True` is plain "
             "Keras and carries no record."
         )

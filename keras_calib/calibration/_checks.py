@@ -13,6 +13,8 @@ from keras_calib.calibration._methods import is_affine
 from keras_calib.calibration._methods import samples_needed
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.inputs import rules
+from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_one_of
 from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.head import find_head
 from keras_calib.keras_graph.head import free_name
@@ -87,11 +89,7 @@ def _check_multi_label(model, shape):
 def check_arguments(model, method, objective, fuse, output):
     """Refuse arguments that cannot work, alone or together."""
     check_model(model)
-    if output not in ("probabilities", "logits"):
-        raise ValueError(
-            '`output` must be "probabilities" or "logits". '
-            f"Received: output={output!r}."
-        )
+    require_one_of(("probabilities", "logits"), output=output)
     if method == "auto":
         if objective != "nll":
             raise ValueError(
@@ -106,8 +104,8 @@ def check_arguments(model, method, objective, fuse, output):
         if normalize_logits is not None:
             given += f" with normalize_logits={normalize_logits!r}"
         raise ValueError(
-            "`fuse=True` puts a map into the weights of the last layer, and "
-            f"this map is not affine. Received: {given}. Leave out `fuse`."
+            "`fuse=True` puts a calibration layer into the model's last layer, "
+            f"and this one is not affine. Received: {given}. Leave out `fuse`."
         )
 
 
@@ -123,11 +121,8 @@ def check_choice(method, mixture, fuse, preserve_accuracy, max_seconds):
             "A mixture is not affine and cannot be fused. Received: "
             "mixture=True and fuse=True. Leave out one of them."
         )
-    if max_seconds is not None and not max_seconds >= 0:
-        raise ValueError(
-            "`max_seconds` must be None or a number >= 0. "
-            f"Received: max_seconds={max_seconds!r}."
-        )
+    if max_seconds is not None:
+        require_at_least(0, max_seconds=max_seconds)
     if preserve_accuracy and method != "auto":
         layer = as_map(method)
         if not layer.preserves_accuracy:
@@ -161,12 +156,13 @@ def check_name(method, network):
         return
     if free_name(network, method.name) != method.name:
         raise ValueError(
-            "The map has the name of a layer of the model. Received: "
-            f"name={method.name!r}. Give the map another `name`."
+            "The calibration layer has the name of another layer. Received: "
+            f"name={method.name!r}. Give it another `name`."
         )
     if called_symbolically(method):
         raise ValueError(
-            "The map is part of another model, which a new fit would change. "
+            "The calibration layer is part of another model, which a new fit "
+            "would change. "
             f"Received: {method.name!r}. Pass a new layer."
         )
 
@@ -205,7 +201,7 @@ def warn_if_few(layer, num_samples, num_classes):
         warnings.warn(
             f"{type(layer).__name__} learns {needed // 10} numbers and wants "
             f"ten samples for each: {needed}. Received: {num_samples} "
-            "calibration samples. Use more, or a smaller map such as "
+            "calibration samples. Use more, or a smaller layer such as "
             '"temperature".',
             stacklevel=4,
         )
@@ -241,7 +237,7 @@ def warn_of_rejection(layer, found, verdict):
     warnings.warn(
         f"{name} was rejected, and {instead}: the NLL to expect on new samples "
         f"is {figures}, and {nll['no_calibration']:.5g} without calibration. "
-        "`guard=False` keeps the map.",
+        "`guard=False` keeps it.",
         stacklevel=4,
     )
 
@@ -253,7 +249,7 @@ def warn_if_predictions_changed(layer, num_changed, num_samples):
     warnings.warn(
         f"{type(layer).__name__} changes {num_changed} of {num_samples} "
         "predicted classes of the calibration data. `preserve_accuracy=True` "
-        "refuses such maps, and `preserve_accuracy=False` silences this.",
+        "refuses such layers, and `preserve_accuracy=False` silences this.",
         stacklevel=4,
     )
 
@@ -269,7 +265,7 @@ def warn_if_ece_rose(layer, found, noise):
     rise = found["ece_after"] - found["ece_before"]
     if rise <= max(LEAST_RISE, noise):
         return
-    remedy = "Try another map."
+    remedy = "Try another `method`."
     for objective in ("ece", "soft_binned_ece"):
         if objective in layer.objectives:
             remedy = f'`objective="{objective}"` lowers the ECE itself.'
@@ -296,7 +292,7 @@ def warn_if_trained_on(model, accuracy, num_samples):
             warnings.warn(
                 "The network seems to have been trained on the calibration "
                 f"data: accuracy there is {accuracy:.3f}; it was {trained:.3f} "
-                f"in training and {held_out:.3f} on validation data. A map "
+                f"in training and {held_out:.3f} on validation data. A layer "
                 "fitted to such data makes the model overconfident.",
                 stacklevel=3,
             )
@@ -355,8 +351,8 @@ def warn_no_softmax(model):
     if getattr(model, "output_kind", None) == "probabilities":
         return
     warnings.warn(
-        "No final softmax was found in the model's graph: the map is fitted to "
-        "the logarithm of its probabilities.",
+        "No final softmax was found in the model's graph: calibration is "
+        "fitted to the logarithm of its probabilities.",
         stacklevel=4,
     )
 

@@ -94,7 +94,7 @@ def choose(rows, options):
     """
     if len(rows.labels) != rows.num_samples:
         raise ValueError(
-            '`method="auto"` compares maps on samples of one class each. '
+            '`method="auto"` compares layers on samples of one class each. '
             "Received: soft labels. Pass class ids, or name a method."
         )
     rows = subsample(rows, MAX_SAMPLES, options.seed)
@@ -121,7 +121,7 @@ def choose(rows, options):
             trials[name] = {"skipped": reason}
             continue
         trials[name] = {
-            "nll": float(np.average(losses[name], weights=rows.weight)),
+            "nll": float(np.average(losses[name], weights=rows.weights)),
             "seconds": round(time.perf_counter() - begin, 3),
         }
     weights = bootstrap_weights(losses, rows, options.seed)
@@ -165,8 +165,8 @@ def bootstrap_weights(losses, rows, seed=0):
     """
     names = [name for name, loss in losses.items() if np.isfinite(loss).all()]
     table = np.stack([losses[name] for name in names], axis=1)
-    if rows.weight is not None:
-        table = table * rows.weight[:, None]
+    if rows.weights is not None:
+        table = table * rows.weights[:, None]
     unit = groups_from_zero(rows)
     sums = np.stack([np.bincount(unit, column) for column in table.T], axis=1)
     drawn = np.random.default_rng(seed).exponential(size=(NUM_DRAWS, len(sums)))

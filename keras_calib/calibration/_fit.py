@@ -22,6 +22,7 @@ from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._no_calibration import NoCalibration
 from keras_calib.calibration._source_prior import source_prior
 from keras_calib.evaluation.confidence_error import expected_calibration_error
+from keras_calib.evaluation.floor import normal_floor
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.predictions import top_label
 from keras_calib.keras_graph.head import free_name
@@ -30,7 +31,6 @@ from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._loss_objective import LossObjective
 from keras_calib.layers._loss_objective import resolve_objective
 from keras_calib.losses import SoftBinnedECE
-from keras_calib.ops.binning import bin_index
 from keras_calib.solvers.blocks import TENSOR_BLOCK
 from keras_calib.solvers.blocks import row_blocks
 
@@ -223,7 +223,7 @@ def before_and_after(layer, rows):
     it were perfectly calibrated; `num_changed` is the number of predictions
     that the map changes.
     """
-    scores, labels, weight = rows.logits, rows.labels, rows.weight
+    scores, labels, weights = rows.logits, rows.labels, rows.weights
     found = {"ece_num_bins": NUM_BINS}
     predicted = np.empty((2, len(labels)), "int32")
     for k, (moment, apply) in enumerate((("after", layer), ("before", None))):
@@ -238,22 +238,14 @@ def before_and_after(layer, rows):
                 labels[part], probabilities
             )
             predicted[k, part] = probabilities.argmax(axis=-1)
-        found[f"nll_{moment}"] = float(np.average(losses, weights=weight))
+        found[f"nll_{moment}"] = float(np.average(losses, weights=weights))
         found[f"ece_{moment}"] = expected_calibration_error(
-            confidence, correct, NUM_BINS, weights=weight
+            confidence, correct, NUM_BINS, weights=weights
         )
         if moment == "after":
-            found["ece_noise"] = _noise(confidence, rows.full_weight)
+            weighted = confidence, rows.full_weights
+            found["ece_noise"] = normal_floor(*weighted, NUM_BINS)
     # `correct` is now that of the network without the map.
-    found["accuracy"] = float(np.average(correct, weights=weight))
+    found["accuracy"] = float(np.average(correct, weights=weights))
     found["num_changed"] = int((predicted[0] != predicted[1]).sum())
     return found
-
-
-def _noise(confidence, weights):
-    """`sqrt(2 / pi) sum_b sqrt(V_b) / W`, see `evaluation.floor`."""
-    confidence = confidence.astype("float64")
-    variance = weights**2 * confidence * (1 - confidence)
-    index = bin_index(confidence, NUM_BINS)
-    deviation = np.sqrt(np.bincount(index, variance, NUM_BINS)).sum()
-    return float(np.sqrt(2 / np.pi) * deviation / weights.sum())

@@ -142,7 +142,7 @@ def judge(layer, rows, *, seconds=np.inf, taken=0.0):
 
 
 def _mean(losses, rows):
-    return float(np.average(losses, weights=rows.weight))
+    return float(np.average(losses, weights=rows.weights))
 
 
 def _held_out(layer, rows, fold, start):
@@ -159,4 +159,4 @@ def _evidence(rows, start):
     if logits.shape[1] == 1:
         logits = two_classes(logits)
     start = float(np.clip(start, *BOUNDS))
-    return log_evidence(logits, rows.labels, rows.weight, start=start)
+    return log_evidence(logits, rows.labels, rows.weights, start=start)

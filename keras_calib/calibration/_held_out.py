@@ -90,7 +90,7 @@ def held_out_tempered(rows, fold, start, layer=None):
         layer = rich = None
     for number in range(fold.max() + 1):
         part = rows.part(fold != number)
-        data = part.logits, part.labels, part.full_weight
+        data = part.logits, part.labels, part.full_weights
         found = fit_temperature(*data, start=start)
         outside = np.flatnonzero(fold == number)
         rest = rows.logits, rows.labels, outside
@@ -118,7 +118,7 @@ def adapt(layer, rows, *, objective="nll", class_loss_scaling=None):
     if type(layer).adapt is CalibrationLayer.adapt:
         layer.adapt_to_rows(rows, **options)
     else:
-        layer.adapt(rows.logits, rows.labels, rows.weight, **options)
+        layer.adapt(rows.logits, rows.labels, rows.weights, **options)
 
 
 def losses_of_folds(layer, rows):
@@ -135,7 +135,7 @@ def losses_of_folds(layer, rows):
     found = getattr(layer, "folds", None)
     if found is None:
         return None
-    return -found.mixed(rows.full_weight, layer.caution), -found.plain
+    return -found.mixed(rows.full_weights, layer.caution), -found.plain
 
 
 def losses_of_model(rows):
@@ -168,9 +168,9 @@ def standard_error(difference, rows):
     Returns:
         float.
     """
-    weight = rows.full_weight
-    weight = weight / weight.sum()
-    deviation = weight * (difference - weight @ difference)
+    weights = rows.full_weights
+    weights = weights / weights.sum()
+    deviation = weights * (difference - weights @ difference)
     sums = np.bincount(groups_from_zero(rows), deviation)
     return float(np.sqrt(sums @ sums))
 

@@ -109,20 +109,20 @@ def _collect(network, data, settings):
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(Store(SPILL)) for _ in range(4)]
         shapes = set()
-        for x, scores, mask, y, weight in run_by_batch(
+        for x, scores, mask, y, weights in run_by_batch(
             network.model, data, settings.verbose
         ):
             hashes.append(hashes_of(x, len(y)))
             one_hot = scores.ndim == y.ndim and y.shape[-1] > 1
             maps = Maps(
                 as_array(x),
-                *as_maps(scores, y, weight, settings.ignore_class, mask),
+                *as_maps(scores, y, weights, settings.ignore_class, mask),
             )
             maps, source = _as_logits(
                 network, source, maps, settings.from_logits
             )
             parts = [getattr(maps, key.name) for key in FIELDS]
-            used = maps.weight.any(axis=(1, 2))
+            used = maps.weights.any(axis=(1, 2))
             shapes.add(tuple(part.shape[1:] for part in parts))
             if len(shapes) > 1:
                 raise ValueError(
@@ -156,11 +156,11 @@ def _as_logits(network, source, maps, from_logits):
 
     `source` is that of the batches before, or `None`.
     """
-    keep = maps.weight > 0
+    keep = maps.weights > 0
     if not keep.any():
         return maps, source
-    labels, weight = maps.labels[keep], maps.weight[keep].astype("float64")
-    rows = BatchOutputs(maps.logits[keep], labels, weight, None, False, None)
+    labels, weights = maps.labels[keep], maps.weights[keep].astype("float64")
+    rows = BatchOutputs(maps.logits[keep], labels, weights, None, False, None)
     if source is not None:
         network = dataclasses.replace(network, logits_source=source)
     _, found = _network.calibration_rows(
@@ -205,9 +205,9 @@ def _adapt(layer, method, maps, facts):
 def _with_beta(layer, maps):
     """The pixels that count, with the factor of their logits, by image."""
     for i in range(len(maps)):
-        keep = np.asarray(maps.weight[i]) > 0
+        keep = np.asarray(maps.weights[i]) > 0
         (images, logits), _, _ = maps.batch([i])
         temperatures = as_array(layer.temperatures(images, logits))[0]
-        weight = np.asarray(maps.weight[i])[keep].astype("float64")
-        rows = maps.logits[i][keep], maps.labels[i][keep], weight
+        weights = np.asarray(maps.weights[i])[keep].astype("float64")
+        rows = maps.logits[i][keep], maps.labels[i][keep], weights
         yield *rows, 1 / temperatures[keep]

@@ -1,8 +1,5 @@
 """`kc.calibrate(multi_label=True)`: several sigmoid units, a map for each."""
 
-import contextlib
-import dataclasses
-
 import numpy as np
 
 from keras_calib.calibration import _checks as checks
@@ -12,14 +9,8 @@ from keras_calib.calibration._fit import fit
 from keras_calib.calibration._guard import MODEL
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.calibration._record import CalibrationRecord
-from keras_calib.data.collect import SPILL
-from keras_calib.data.collect import Store
-from keras_calib.data.collect import fingerprint_of
-from keras_calib.data.collect import hashes_of
-from keras_calib.data.collect import run_by_batch
-from keras_calib.inputs.calibration_rows import group_of_rows
+from keras_calib.data.collect import collect_labels
 from keras_calib.inputs.label_arrays import LabelArrays
-from keras_calib.inputs.label_arrays import read_labels
 from keras_calib.keras_graph.head import free_name
 from keras_calib.layers._multi_label_scaling import MultiLabelScaling
 from keras_calib.layers._platt_scaling import PlattScaling
@@ -56,7 +47,13 @@ def calibrate_labels(
     inputs = data.first_inputs()
 
     def fit_all(network):
-        with _collect(network, data, settings, groups) as samples:
+        with collect_labels(
+            network.model,
+            data,
+            settings.ignore_class,
+            settings.verbose,
+            groups=groups,
+        ) as samples:
             checks.refuse_the_same_data(model, samples.fingerprint)
             return _fit_to_labels(network, samples, method, options, settings)
 
@@ -75,7 +72,7 @@ def _check_arguments(method, options, stream):
         PlattScaling,
     ):
         raise ValueError(
-            "`multi_label=True` fits a temperature or a Platt map to each "
+            "`multi_label=True` fits a temperature or `PlattScaling` to each "
             f'label. Received: method={method!r}. Use "temperature", "platt", '
             "or a `PlattScaling` with settings of yours."
         )
@@ -84,7 +81,8 @@ def _check_arguments(method, options, stream):
 
 def _fit_to_labels(network, samples, method, options, settings):
     """Fit a map to each label; see `_calibrate._fit_to_samples`."""
-    data, logits_source = _as_logits(network, samples.data, settings)
+    data = LabelArrays(samples.scores, samples.labels, samples.weights)
+    data, logits_source = _as_logits(network, data, settings)
     options = options.started()
     layer = _layer(method, options.affine, network)
     verdicts = [{"skipped": "one class only"}] * data.num_labels
@@ -134,58 +132,12 @@ def _layer(method, affine, network):
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Samples:
-    """Outputs of the network and labels.
-
-    Attributes:
-        data: `LabelArrays`, whose scores may be overwritten.
-        group: see `CalibrationRows`.
-        fingerprint: see `collect.Samples`.
-    """
-
-    data: LabelArrays
-    group: np.ndarray | None
-    fingerprint: str
-
-
-@contextlib.contextmanager
-def _collect(network, data, settings, groups):
-    """Run the network once, and keep `_Samples`, above a limit in files."""
-    hashes, unit, units = [], [], 0
-    with contextlib.ExitStack() as stack:
-        stores = [stack.enter_context(Store(SPILL)) for _ in range(3)]
-        for x, scores, mask, y, weight in run_by_batch(
-            network.model, data, settings.verbose
-        ):
-            hashes.append(hashes_of(x, len(y)))
-            part = read_labels(scores, y, weight, settings.ignore_class, mask)
-            each = np.arange(units, units + len(y))
-            units += len(y)
-            used = part.weight.any(axis=1)
-            if used.any():
-                unit.append(each.repeat(len(part.labels) // len(y))[used])
-                for store, values in zip(stores, part.arrays(), strict=True):
-                    store.append(values[used])
-        if not unit:
-            raise ValueError(
-                "There is no calibration sample to fit to. Received: "
-                f"{len(hashes)} batches without a label that counts and has a "
-                "weight above 0."
-            )
-        yield _Samples(
-            LabelArrays(*(store.rows() for store in stores)),
-            group_of_rows(np.concatenate(unit), units, groups),
-            fingerprint_of(hashes),
-        )
-
-
 def _as_logits(network, data, settings):
     """`LabelArrays` of logits, and where these come from."""
     source = network.logits_source or "logits"
     low = np.inf
     for block in row_blocks(*data.scores.shape):
-        values = data.scores[block][data.weight[block] > 0]
+        values = data.scores[block][data.weights[block] > 0]
         low = min(low, values.min(initial=np.inf))
         if source == LOG_OF_PROBABILITIES:
             checks.check_probabilities(values[:, None], settings.fuse)

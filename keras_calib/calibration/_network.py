@@ -15,7 +15,7 @@ from keras_calib.data.predict import stateful_layers
 from keras_calib.data.predict import states_kept
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arrays import as_array
-from keras_calib.inputs.calibration_rows import checked_rows
+from keras_calib.inputs.calibration_rows import rows_of
 from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.calibrated_model import CalibratedModel
 from keras_calib.keras_graph.fuse import fuse as fuse_into
@@ -161,7 +161,7 @@ def calibration_rows(network, samples, from_logits, fuse, *, warn=True):
         if warn:
             checks.warn_no_softmax(network.model)
         take_logarithm(scores)
-    rows = checked_rows(scores, samples.labels, samples.weight, samples.group)
+    rows = rows_of(scores, samples.labels, samples.weights, samples.group)
     return rows, source
 
 
@@ -189,7 +189,7 @@ def blocks_of_rows(network, batches, from_logits, fuse):
         )
         network = dataclasses.replace(network, logits_source=source)
         first = False
-        yield dataclasses.replace(rows, weight=batch.weight), source
+        yield dataclasses.replace(rows, weights=batch.weights), source
 
 
 def take_logarithm(scores, multi_label=False):

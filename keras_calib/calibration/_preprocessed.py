@@ -10,7 +10,6 @@ import numpy as np
 
 from keras_calib._typing import Tensor
 from keras_calib.data.batches import as_batches
-from keras_calib.data.batches import as_input_batches
 from keras_calib.data.batches import for_model
 from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.composite import CompositeModel
@@ -58,8 +57,8 @@ class PreprocessedModel(CompositeModel):
         callbacks: Any = None,
     ) -> Any:
         """As `keras.Model.predict`, of raw inputs."""
-        raw = as_input_batches(
-            raw_arrays(x), batch_size=batch_size, steps=steps
+        raw = as_batches(
+            raw_arrays(x), batch_size=batch_size, steps=steps, labeled=False
         )
         return super().predict(
             self._preprocessed(raw),

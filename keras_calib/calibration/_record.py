@@ -20,33 +20,34 @@ class CalibrationRecord:
     weighted means over the calibration data.
 
     Attributes:
-        method: name of the map, or the class of a layer that was passed in.
-        objective: name of what the map minimizes.
+        method: name of the method, or the class of a layer that was passed in.
+        objective: name of what the fit minimizes.
         objective_arguments: the settings of the objective.
         class_loss_scaling: `None`, or the normalization of the class losses.
         num_samples: number of samples with a weight above 0 and a valid label.
         num_classes: number of classes; 2 for one sigmoid unit; with
             `multi_label=True` the number of labels.
-        rejected: whether the fitted map made the model worse, so that the new
-            model predicts what the old one predicts.
+        rejected: whether the fitted layer made the model worse, so that the
+            new model predicts what the old one predicts.
         guard: which of three is expected to be best on new samples:
             `returned` (`"map"`, `"temperature_scaling"` or
             `"no_calibration"`), `held_out_nll`, the NLL expected of each, and
-            whether folds or evidence judged the map (`by`); or why nothing was
-            compared (`skipped`); `None` if the calibration data alone rejected
-            the map. With `multi_label=True` a list of these, `by_label`.
+            whether folds or evidence judged the layer (`by`); or why nothing
+            was compared (`skipped`); `None` if the calibration data alone
+            rejected the layer. With `multi_label=True` a list of these,
+            `by_label`.
         logits_source: `"logits"`, `"before softmax"`, `"before sigmoid"` or
             `"log of probabilities"`.
         nll_before: NLL of the model.
-        nll_after: NLL with the fitted map, also if it was rejected; with
+        nll_after: NLL with the fitted layer, also if it was rejected; with
             `multi_label=True` that of the new model. There NLL and ECE are
             means over labels, weighted by their numbers of samples.
         ece_before: ECE of the model.
-        ece_after: ECE with the fitted map, also if it was rejected.
+        ece_after: ECE with the fitted layer, also if it was rejected.
         ece_num_bins: number of bins of equal width of both ECEs.
         source_prior: mean prediction of each class on the calibration data,
-            with the map; `kc.adjust_prior` starts from it. Not with
-            `stream=True` or a map of images.
+            with the layer; `kc.adjust_prior` starts from it. Not with
+            `stream=True` or `LocalTemperatureScaling`.
         class_bias: largest difference between it and the frequency of a class
             in the calibration data, in standard errors.
         fingerprint: hash of the inputs, which does not depend on their order.
@@ -55,7 +56,8 @@ class CalibrationRecord:
         trials: for `method="auto"` only: for each candidate its held-out
             `nll`, `seconds`, `weight` and the `standard_error` of the
             difference to temperature scaling; or why it was `skipped`.
-        fitted: what the map's `solve` found; its keys stand beside the others.
+        fitted: what the layer's `solve` found; its keys stand beside the
+            others.
 
             - `temperature`, `temperature_quartiles`, `mixture`, `slope`,
               `slopes`, `negative_scales`, `intercept`, `curvature`, `a`, `b`,
@@ -65,9 +67,9 @@ class CalibrationRecord:
             - `temperature_scaling_probability`, `log_evidence`, `scale_width`,
               `bias_width`, `matrix_width`, `dispersion`: what
               `regularization="auto"` found, see `solvers.evidence.Average`;
-            - `mixture_weight`: that of the map beside temperature scaling,
-              with `shrinkage="auto"`; `mixture_weights`: of each map, with
-              `mixture=True`, and `maps`: what each map's fit found;
+            - `mixture_weight`: that of the layer beside temperature scaling,
+              with `shrinkage="auto"`; `mixture_weights`: of each layer, with
+              `mixture=True`, and `maps`: what each layer's fit found;
             - `kept`, `reason`, `num_images`, `num_held_out_images`, `epochs`,
               `best_epoch`, `held_out_nll`, `held_out_nll_temperature`,
               `standard_error`: of `"local_temperature"`, see

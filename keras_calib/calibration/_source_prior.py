@@ -26,7 +26,7 @@ def source_prior(layer, rows):
         dict with the keys `source_prior` and `class_bias` of the record.
     """
     num_classes = max(2, rows.logits.shape[-1])
-    weights = normalized_weights(rows.weight, len(rows.labels))
+    weights = normalized_weights(rows.weights, len(rows.labels))
     mean, variance = np.zeros((2, num_classes))
     for part in row_blocks(*rows.logits.shape, TENSOR_BLOCK):
         logits = as_array(layer(rows.logits[part])).astype("float64")

@@ -53,7 +53,7 @@ def calibrate_in_stream(model, source, method, options, settings):
 def _check_arguments(layer, method, options):
     if type(layer) is not TemperatureScaling:
         raise ValueError(
-            "`stream=True` fits a temperature, and no other map. Received: "
+            "`stream=True` fits a temperature, and nothing else. Received: "
             f'method={method!r}. Use `method="temperature"`, or leave out '
             "`stream`: logits above 1 GiB then go to a temporary file."
         )
@@ -144,7 +144,7 @@ class _Rows:
                 self.logits_source = logits_source
                 num_samples += rows.num_samples
                 self.num_units = rows.logits.shape[1]
-                yield rows.logits, rows.labels, rows.weight
+                yield rows.logits, rows.labels, rows.weights
         self._check_the_same(num_samples, fingerprint_of([checksum]))
 
     def _check_the_same(self, num_samples, fingerprint):

@@ -33,7 +33,7 @@ def estimate(network, data, from_logits, source, verbose):
         kind: the `logits_source` of the network, see `CalibrationRecord`.
     """
     with collect_outputs(network.model, data, verbose) as found:
-        scores, weight, by_sample = found
+        scores, weights, by_sample = found
         kind = network.logits_source or checks.source_by_values(scores)
         if kind == "logits":
             checks.refuse_probabilities(scores, from_logits)
@@ -55,7 +55,7 @@ def estimate(network, data, from_logits, source, verbose):
             )
         n = len(scores)
         ratios = label_shift.likelihood_ratios(scores, source)
-        found = label_shift.estimate_prior(ratios, source, weight)
+        found = label_shift.estimate_prior(ratios, source, weights)
     target = without_unseen(np.maximum(found.prior, LEAST), source)
     record = {
         "num_samples": n,
@@ -70,7 +70,7 @@ def estimate(network, data, from_logits, source, verbose):
             stacklevel=3,
         )
     # Of equal weights, and of rows that are independent.
-    if by_sample and weight is None:
+    if by_sample and weights is None:
         record |= _test_of_no_shift(found, n, source)
     return target, record, kind
 

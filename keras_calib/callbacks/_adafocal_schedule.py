@@ -13,32 +13,32 @@ from keras_calib.losses._ada_focal import AdaFocalLoss
 from keras_calib.losses._ada_focal import AdaFocalTable
 
 
-def interpolated_edges(confidence, num_bins, weight=None):
+def interpolated_edges(confidence, num_bins, weights=None):
     """Edges of bins of equal weight as in the authors' code, `(num_bins + 1,)`.
 
     Without weights, each bin has the same number of samples.
     """
-    weight = np.ones(len(confidence)) if weight is None else weight
+    weights = np.ones(len(confidence)) if weights is None else weights
     order = np.argsort(confidence, kind="stable")
-    end = np.cumsum(weight[order], dtype="float64")
+    end = np.cumsum(weights[order], dtype="float64")
     return np.interp(
         np.linspace(0, end[-1], num_bins + 1),
-        end - weight[order],
+        end - weights[order],
         confidence[order],
     )
 
 
-def bin_gaps(confidence, correct, edges, weight=None):
+def bin_gaps(confidence, correct, edges, weights=None):
     """Mean confidence minus accuracy in each bin `(lower, upper]`.
 
     The gap of an empty bin is 0. The smallest confidence is in the first bin;
     the authors' code ignores it.
     """
     index = np.searchsorted(edges[1:-1], confidence, side="left")
-    weight = np.ones(len(confidence)) if weight is None else weight
+    weights = np.ones(len(confidence)) if weights is None else weights
     number = len(edges) - 1
-    total = np.bincount(index, weight, number)
-    gap = weight * (confidence.astype("float64") - correct)
+    total = np.bincount(index, weights, number)
+    gap = weights * (confidence.astype("float64") - correct)
     return np.bincount(index, gap, number) / np.where(total > 0, total, 1.0)
 
 
@@ -202,8 +202,10 @@ class AdaFocalSchedule(PredictingCallback):
                 "the validation data has a weight and a label that counts."
             )
         confidence, correct = read.top_label
-        self.edges = interpolated_edges(confidence, table.num_bins, read.weight)
-        gaps = bin_gaps(confidence, correct, self.edges, read.weight)
+        self.edges = interpolated_edges(
+            confidence, table.num_bins, read.weights
+        )
+        gaps = bin_gaps(confidence, correct, self.edges, read.weights)
         gammas = updated_gammas(
             keras.ops.convert_to_numpy(table.gammas),
             gaps,

@@ -98,11 +98,11 @@ class CalibrationMonitor(PredictingCallback):
         arrays = self.arrays()
         if arrays is None:
             return
-        labels, scores, weight = arrays
+        labels, scores, weights = arrays
         found = calibration_errors(
             labels,
             scores,
-            weight,
+            weights,
             num_bins=self.num_bins,
             from_logits=self.from_logits,
             metrics=self.metrics,
@@ -110,7 +110,7 @@ class CalibrationMonitor(PredictingCallback):
         self._measured = True
         logs.update({f"val_{name}": value for name, value in found.items()})
         if self.refinement:
-            read = read_predictions(labels, scores, weight, self.from_logits)
+            read = read_predictions(labels, scores, weights, self.from_logits)
             fit = self.fit_temperature(read)
             logs["val_refinement_loss"] = float(fit.nll_after)
             logs["val_calibration_loss"] = float(fit.nll_before - fit.nll_after)

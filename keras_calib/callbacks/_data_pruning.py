@@ -9,6 +9,9 @@ from keras_calib._typing import ArrayLike
 from keras_calib._typing import Logs
 from keras_calib.callbacks._correctness_history import check_history
 from keras_calib.data.indexed_arrays import IndexedArrays
+from keras_calib.inputs.arguments import require
+from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_fraction
 
 
 def smoothed(average, confidence, smoothing):
@@ -111,12 +114,10 @@ class DataPruning(keras.callbacks.Callback):
         **kwargs: Any,
     ) -> None:
         super().__init__()
-        if not (0 < fraction < 1 and 0 < smoothing <= 1) or every < 1:
-            raise ValueError(
-                "`fraction` is between 0 and 1, `smoothing` above 0 and at "
-                "most 1, `every` at least 1. Received: "
-                f"fraction={fraction}, smoothing={smoothing}, every={every}."
-            )
+        require_fraction(fraction=fraction)
+        require_at_least(1, every=every)
+        problem = "`smoothing` must be above 0 and at most 1."
+        require(0 < smoothing <= 1, problem, smoothing=smoothing)
         self.data = IndexedArrays(x, y, sample_weight, **kwargs)
         labels = self.data.arrays[1]
         if labels.ndim == 2 and labels.shape[1] > 1:

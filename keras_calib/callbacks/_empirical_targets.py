@@ -9,6 +9,7 @@ from keras_calib._typing import Logs
 from keras_calib.callbacks._predicting_callback import PredictingCallback
 from keras_calib.data.indexed_arrays import IndexedArrays
 from keras_calib.inputs import rules
+from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arrays import as_array
 
 
@@ -44,11 +45,11 @@ def empirical_targets(probabilities, labels, num_bins=10, sample_weight=None):
         Liu et al., "Deep Probability Estimation", ICML 2022, CaPE-bin.
     """
     one_hot = np.eye(probabilities.shape[1])[labels]
-    weight = np.ones(len(labels))
+    weights = np.ones(len(labels))
     if sample_weight is not None:
-        weight = np.asarray(sample_weight, "float64")
+        weights = np.asarray(sample_weight, "float64")
     means = [
-        _group_means(p, occurred, num_bins, weight)
+        _group_means(p, occurred, num_bins, weights)
         for p, occurred in zip(probabilities.T, one_hot.T, strict=True)
     ]
     if len(means) == 2:
@@ -62,18 +63,18 @@ def empirical_targets(probabilities, labels, num_bins=10, sample_weight=None):
     return targets.astype("float32")
 
 
-def _group_means(probability, occurred, num_bins, weight):
+def _group_means(probability, occurred, num_bins, weights):
     """Weighted mean of `occurred` in groups of similar probability, `(n,)`."""
     order = np.argsort(probability, kind="stable")
     size = len(order)
     edges = (np.arange(1, num_bins) * size / num_bins).astype(int)
     # A sample belongs to the group that contains the middle of its weight.
-    end = np.cumsum(weight[order])
-    middle = (end - weight[order] / 2) * (size / end[-1])
+    end = np.cumsum(weights[order])
+    middle = (end - weights[order] / 2) * (size / end[-1])
     group = np.empty(size, int)
     group[order] = np.searchsorted(edges, middle, side="right")
-    total = np.bincount(group, weight, num_bins)
-    hits = np.bincount(group, weight * occurred, num_bins)
+    total = np.bincount(group, weights, num_bins)
+    hits = np.bincount(group, weights * occurred, num_bins)
     return (hits / np.where(total > 0, total, 1.0))[group]
 
 
@@ -144,10 +145,7 @@ class EmpiricalTargets(PredictingCallback):
             num_bins=num_bins,
             from_logits=from_logits,
         )
-        if cycle < 1:
-            raise ValueError(
-                f"`cycle` must be at least 1. Received: cycle={cycle}."
-            )
+        require_at_least(1, cycle=cycle)
         self.labels = labels
         self.counts = np.ones(len(labels), bool) if counts is None else counts
         self.one_hot = np.eye(num_classes, dtype="float32")[labels]
@@ -163,13 +161,13 @@ class EmpiricalTargets(PredictingCallback):
         if epoch % self.cycle:
             self.data.relabel(self.one_hot)
             return
-        probabilities, weight = self._probabilities()
+        probabilities, weights = self._probabilities()
         self.targets = self.one_hot.copy()
         self.targets[self.counts] = empirical_targets(
             probabilities,
             self.labels[self.counts],
             self.num_bins,
-            sample_weight=weight,
+            sample_weight=weights,
         )
         self.data.relabel(self.targets)
 
@@ -187,27 +185,27 @@ class EmpiricalTargets(PredictingCallback):
                 f"predictions for {len(found)} samples and {found.shape[-1]} "
                 "classes."
             )
-        return found, read.weight
+        return found, read.weights
 
-    def _read(self, scores, labels, weight, mask):
+    def _read(self, scores, labels, weights, mask):
         if scores.shape[-1] == 1:
             raise ValueError(
                 "Targets are rows of a probability per class. Received: "
                 f"predictions of shape {tuple(scores.shape)}, one sigmoid "
                 "unit. Give the network two softmax units."
             )
-        return super()._read(scores, labels, weight, mask)
+        return super()._read(scores, labels, weights, mask)
 
 
 def _positive(sample_weight):
     """Which samples have a positive weight, `(n,)`; `None` without weights."""
     if sample_weight is None:
         return None
-    weight = np.asarray(as_array(sample_weight), "float64").reshape(-1)
-    rules.check_weights(weight)
-    if not weight.any():
+    weights = np.asarray(as_array(sample_weight), "float64").reshape(-1)
+    rules.check_weights(weights)
+    if not weights.any():
         raise ValueError("All weights are 0: there is no sample to learn from.")
-    return weight > 0
+    return weights > 0
 
 
 def class_ids(y, num_classes, counts=None):

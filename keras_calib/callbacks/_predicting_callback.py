@@ -18,6 +18,7 @@ from keras_calib.data import batches
 from keras_calib.data.predict import outputs_and_mask
 from keras_calib.data.predict import states_kept
 from keras_calib.evaluation.refinement import best_temperature
+from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.predictions import read_predictions
 
 
@@ -54,11 +55,7 @@ class PredictingCallback(keras.callbacks.Callback):
         axis: int = -1,
     ) -> None:
         super().__init__()
-        for name, value in (("every", every), ("num_bins", num_bins)):
-            if value < 1:
-                raise ValueError(
-                    f"`{name}` must be at least 1. Received: {name}={value}."
-                )
+        require_at_least(1, every=every, num_bins=num_bins)
         if validation_data is not None:
             validation_data = _rereadable(validation_data)
         self.validation_data = validation_data
@@ -161,16 +158,16 @@ class PredictingCallback(keras.callbacks.Callback):
                 f"{type(self).__name__} has no validation data. Received: 0 "
                 "batches with a sample in them."
             )
-        labels, scores, weight = map(list, zip(*parts, strict=True))
+        labels, scores, weights = map(list, zip(*parts, strict=True))
         scores = batches.concatenate(scores)
         labels = batches.join_labels(labels, scores.shape[-1])
-        return labels, scores, np.concatenate(weight)
+        return labels, scores, np.concatenate(weights)
 
-    def _read(self, scores, labels, weight, mask):
+    def _read(self, scores, labels, weights, mask):
         found = read_predictions(
             labels,
             scores,
-            weight,
+            weights,
             from_logits=self.from_logits,
             axis=self.axis,
             ignore_class=self.ignore_class,
@@ -182,7 +179,7 @@ class PredictingCallback(keras.callbacks.Callback):
         return (
             found.labels if found.targets is None else found.targets,
             found.logits if self.from_logits else found.probabilities,
-            ones if found.weight is None else found.weight,
+            ones if found.weights is None else found.weights,
         )
 
     def _batches(self, data):
@@ -193,12 +190,12 @@ class PredictingCallback(keras.callbacks.Callback):
     def _predict_batches(self, source):
         """Run the model over batches, and leave its states as they were."""
         with states_kept(self.model, reset=True):
-            for x, labels, weight in source:
+            for x, labels, weights in source:
                 x = batches.for_model(x)
                 if not len(keras.tree.flatten(x)[0]):
                     continue
                 scores, mask = outputs_and_mask(self.model, x)
-                yield scores, the_one(labels, "set of labels"), weight, mask
+                yield scores, the_one(labels, "set of labels"), weights, mask
 
     def _check_first_batch(self):
         """Find a wrong `from_logits` before the first epoch."""

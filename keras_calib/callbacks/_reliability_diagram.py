@@ -126,7 +126,7 @@ class ReliabilityDiagram(PredictingCallback):
         figure = reliability_diagram(
             read.labels,
             read.probabilities,
-            read.weight,
+            read.weights,
             num_bins=self.num_bins,
             title=f"Reliability after epoch {epoch + 1}",
         )

@@ -12,6 +12,8 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Logs
+from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_one_of
 
 # Accuracies in the logs are float32: 0.95 is within 0.01 of 0.96.
 ROUNDING = 1e-6
@@ -160,15 +162,8 @@ class RestoreCalibrated(keras.callbacks.Callback):
         max_accuracy_loss: float = 0.01,
     ) -> None:
         super().__init__()
-        if mode not in ("min", "max"):
-            raise ValueError(
-                f'`mode` must be "min" or "max". Received: mode={mode!r}.'
-            )
-        if not max_accuracy_loss >= 0:
-            raise ValueError(
-                "`max_accuracy_loss` must be at least 0. Received: "
-                f"max_accuracy_loss={max_accuracy_loss}."
-            )
+        require_one_of(("min", "max"), mode=mode)
+        require_at_least(0, max_accuracy_loss=max_accuracy_loss)
         self.monitor = monitor
         self.mode = mode
         self.accuracy_key = accuracy_key

@@ -58,7 +58,7 @@ class TemperatureTracker(PredictingCallback):
         after = at_temperature(read, found.temperature)
         confidence, correct = after.top_label
         error = expected_calibration_error(
-            confidence, correct, self.num_bins, weights=read.weight
+            confidence, correct, self.num_bins, weights=read.weights
         )
         logs["val_temperature"] = float(found.temperature)
         logs["val_calibrated_negative_log_likelihood"] = float(found.nll_after)

@@ -46,7 +46,15 @@ class Batches:
         return for_model(first[0])
 
 
-def as_batches(x, y=None, sample_weight=None, *, batch_size=None, steps=None):
+def as_batches(
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    batch_size: int | None = None,
+    steps: int | None = None,
+    labeled: bool = True,
+) -> Batches:
     """Iterate over data once.
 
     Args:
@@ -57,6 +65,9 @@ def as_batches(x, y=None, sample_weight=None, *, batch_size=None, steps=None):
         sample_weight: weights for arrays, or `None`.
         batch_size: for arrays; defaults to 32, as in Keras.
         steps: number of batches to take; required for endless data.
+        labeled: `False` for data without labels, or whose labels do not
+            matter. `x` may then be arrays alone, or a dataset of inputs or
+            `(x,)`, too, and the batches are `(x, None, sample_weight)`.
 
     Returns:
         `Batches`.
@@ -65,42 +76,17 @@ def as_batches(x, y=None, sample_weight=None, *, batch_size=None, steps=None):
         ValueError: if arrays differ in length, data has no labels, or the
             data is endless and `steps` is not given.
     """
-    if y is not None:
+    if y is not None or (not labeled and _are_arrays(x)):
         # A list of numbers would be taken for a structure of arrays.
         y, sample_weight = lists_as_arrays(y, sample_weight)
         source, total = _array_batches(x, y, sample_weight, batch_size or 32)
     else:
         _check_dataset(x, sample_weight, batch_size)
         source, total = _dataset_batches(x, steps)
-        source = map(_unpack, source)
-    return _limited(source, total, steps)
-
-
-def as_input_batches(x, sample_weight=None, *, batch_size=None, steps=None):
-    """Iterate once over data without labels, or whose labels do not matter.
-
-    Args:
-        x: arrays, or a list or dict of them; otherwise a dataset, see
-            `as_batches`, of inputs, `(x,)`, `(x, y)` or `(x, y,
-            sample_weight)`.
-        sample_weight: weights for arrays, or `None`.
-        batch_size: for arrays; defaults to 32, as in Keras.
-        steps: number of batches to take; required for endless data.
-
-    Returns:
-        `Batches` of `(x, None, sample_weight)`.
-
-    Raises:
-        ValueError: see `as_batches`.
-    """
-    if _are_arrays(x):
-        (sample_weight,) = lists_as_arrays(sample_weight)
-        source, total = _array_batches(x, None, sample_weight, batch_size or 32)
-    else:
-        _check_dataset(x, sample_weight, batch_size)
-        source, total = _dataset_batches(x, steps)
-        source = map(_unpack_inputs, source)
-    return _limited(source, total, steps)
+        source = (_unpack(batch, labeled) for batch in source)
+    if steps is not None:
+        total = steps if total is None else min(steps, total)
+    return Batches(itertools.islice(source, steps), total)
 
 
 def _are_arrays(x):
@@ -108,12 +94,6 @@ def _are_arrays(x):
     if isinstance(x, list | tuple):
         return not any(isinstance(part, list | tuple | dict) for part in x)
     return isinstance(x, dict) or hasattr(x, "shape")
-
-
-def _limited(source, total, steps):
-    if steps is not None:
-        total = steps if total is None else min(steps, total)
-    return Batches(itertools.islice(source, steps), total)
 
 
 def _dataset_batches(data, steps):
@@ -287,24 +267,17 @@ def _check_dataset(data, sample_weight, batch_size):
         )
 
 
-def _unpack(batch):
+def _unpack(batch, labeled):
     if not isinstance(batch, list | tuple):
         batch = (batch,)
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tuple(batch))
-    if y is None:
+    if labeled and y is None:
         raise ValueError(
             "The data has no labels: a dataset must give `(x, y)` or "
             f"`(x, y, sample_weight)`. Received: {len(batch)} element per "
             "batch."
         )
-    return x, y, sample_weight
-
-
-def _unpack_inputs(batch):
-    if not isinstance(batch, list | tuple):
-        batch = (batch,)
-    x, _, weight = keras.utils.unpack_x_y_sample_weight(tuple(batch))
-    return x, None, weight
+    return x, y if labeled else None, sample_weight
 
 
 def for_model(x):

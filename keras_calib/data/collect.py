@@ -21,6 +21,7 @@ from keras_calib.data.predict import outputs_and_mask
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.calibration_rows import group_of_rows
+from keras_calib.inputs.label_arrays import as_label_samples
 from keras_calib.inputs.predictions import as_samples
 from keras_calib.inputs.predictions import relative_weights
 
@@ -36,7 +37,7 @@ class Samples:
         scores: outputs, float32 or float64, `(n, num_classes)`; an array, or a
             memory map that is deleted when `collect` ends.
         labels: int32 class ids, `(n,)`; or soft labels, `(n, num_classes)`.
-        weight: `None`, or float64 with sum `n`, `(n,)`.
+        weights: float64, `(n,)`, as they were passed in; ones without weights.
         one_hot: whether the labels were passed in as one-hot rows.
         fingerprint: a hash of the inputs that does not depend on their order.
         group: see `CalibrationRows`.
@@ -44,7 +45,7 @@ class Samples:
 
     scores: np.ndarray
     labels: np.ndarray
-    weight: np.ndarray | None
+    weights: np.ndarray
     one_hot: bool
     fingerprint: str
     group: np.ndarray | None
@@ -75,31 +76,73 @@ def collect(
         ValueError: if there is no batch, no sample that counts, or a batch
             does not fit; see `as_samples`.
     """
-    labels, weights, samples, hashes = [], [], [], []
-    one_hot, num_samples = False, 0
+    labels, weights = [], []
+    walk = Walk(outputs_by_batch(network, data, ignore_class, verbose))
     with Store(SPILL if spill is None else spill) as store:
-        for part in outputs_by_batch(network, data, ignore_class, verbose):
-            samples.append(num_samples + part.unit)
-            num_samples += len(part.hashes)
-            hashes.append(part.hashes)
-            one_hot = part.one_hot
-            if len(part.labels):
-                store.append(part.scores)
-                labels.append(part.labels)
-                weights.append(part.weight)
-        if not labels:
-            raise ValueError(
-                "There is no calibration sample to fit to. Received: "
-                f"{len(hashes)} batches without a sample that has a weight "
-                "above 0 and a label that counts."
-            )
-        yield Samples(
+        for part in walk:
+            store.append(part.scores)
+            labels.append(part.labels)
+            weights.append(part.weights)
+        yield walk.samples(
             store.rows(),
             join_labels(labels, store.width),
-            relative_weights(np.concatenate(weights)),
-            one_hot,
-            fingerprint_of(hashes),
-            group_of_rows(np.concatenate(samples), num_samples, groups),
+            np.concatenate(weights),
+            groups,
+        )
+
+
+@contextlib.contextmanager
+def collect_labels(network, data, ignore_class=None, verbose=0, *, groups=None):
+    """`collect` of several sigmoid units, with a label for each.
+
+    Yields:
+        `Samples`, whose labels, 0 or 1, and weights, 0 where a label does not
+        count, have the shape of the scores.
+    """
+    walk = Walk(
+        outputs_by_batch(network, data, ignore_class, verbose, as_label_samples)
+    )
+    with contextlib.ExitStack() as stack:
+        stores = [stack.enter_context(Store(SPILL)) for _ in range(3)]
+        for part in walk:
+            arrays = part.scores, part.labels, part.weights
+            for store, rows in zip(stores, arrays, strict=True):
+                store.append(rows)
+        yield walk.samples(*(store.rows() for store in stores), groups)
+
+
+class Walk:
+    """The batches with rows that count, and what is known of all samples."""
+
+    def __init__(self, batches):
+        self.batches = batches
+        self.hashes, self.unit = [], []
+        self.num_samples, self.one_hot = 0, False
+
+    def __iter__(self):
+        for part in self.batches:
+            self.unit.append(self.num_samples + part.unit)
+            self.num_samples += len(part.hashes)
+            self.hashes.append(part.hashes)
+            self.one_hot = part.one_hot
+            if len(part.labels):
+                yield part
+        if not sum(map(len, self.unit)):
+            raise ValueError(
+                "There is no calibration sample to fit to. Received: "
+                f"{len(self.hashes)} batches without a sample that has a "
+                "weight above 0 and a label that counts."
+            )
+
+    def samples(self, scores, labels, weights, groups):
+        """`Samples` of the rows of all batches."""
+        return Samples(
+            scores,
+            labels,
+            weights,
+            self.one_hot,
+            fingerprint_of(self.hashes),
+            group_of_rows(np.concatenate(self.unit), self.num_samples, groups),
         )
 
 
@@ -114,31 +157,31 @@ def collect_outputs(network, data, verbose=0):
 
     Yields:
         scores: outputs of the rows that count, `(n, num_classes)`.
-        weight: `None`, or float64 with sum `n`, `(n,)`.
+        weights: `None`, or float64 with sum `n`, `(n,)`.
         by_sample: whether each sample has one row, not one per pixel or token.
 
     Raises:
         ValueError: if no row counts; see `collect`.
     """
-    weights, rank = [], 2
+    found, rank = [], 2
     with Store(SPILL) as store:
-        for _, scores, mask, _, weight in run_by_batch(network, data, verbose):
+        for _, scores, mask, _, weights in run_by_batch(network, data, verbose):
             rank = max(rank, scores.ndim)
             labels = np.zeros(scores.shape[:-1], "int32")
-            scores, labels, weight, *_ = as_samples(
-                scores, labels, weight, None, mask
+            scores, labels, weights, *_ = as_samples(
+                scores, labels, weights, None, mask
             )
             if len(labels):
                 store.append(scores)
                 ones = np.ones(len(labels))
-                weights.append(ones if weight is None else weight)
-        if not weights:
+                found.append(ones if weights is None else weights)
+        if not found:
             raise ValueError(
                 "There is no sample. Received: batches without a sample that "
                 "has a weight above 0."
             )
-        weight = relative_weights(np.concatenate(weights))
-        yield store.rows(), weight, rank == 2
+        weights = relative_weights(np.concatenate(found))
+        yield store.rows(), weights, rank == 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,25 +189,27 @@ class BatchOutputs:
     """`Samples` of one batch; it may have none.
 
     Attributes:
-        scores: outputs, float32 or float64, `(n, num_classes)`.
-        labels: int32 class ids, `(n,)`; or soft labels, `(n, num_classes)`.
-        weight: float64, `(n,)`, as it was passed in; ones without weights.
+        scores, labels, weights: see `Samples`.
         unit: the entry of the batch that each row came from, `(n,)`.
-        one_hot: whether the labels were passed in as one-hot rows.
+        one_hot: see `Samples`.
         hashes: a hash of each input, uint64, `(batch,)`.
     """
 
     scores: np.ndarray
     labels: np.ndarray
-    weight: np.ndarray
+    weights: np.ndarray
     unit: np.ndarray
     one_hot: bool
     hashes: np.ndarray
     group = None
 
 
-def outputs_by_batch(network, data, ignore_class=None, verbose=0):
+def outputs_by_batch(
+    network, data, ignore_class=None, verbose=0, read=as_samples
+):
     """Run a network once over batches; see `collect`.
+
+    Each batch is read by `read`, which returns what `as_samples` returns.
 
     Yields:
         `BatchOutputs`.
@@ -172,17 +217,17 @@ def outputs_by_batch(network, data, ignore_class=None, verbose=0):
     Raises:
         ValueError: if a batch does not fit; see `as_samples`.
     """
-    for x, scores, mask, y, weight in run_by_batch(network, data, verbose):
+    for x, scores, mask, y, weights in run_by_batch(network, data, verbose):
         hashes = hashes_of(x, len(y))
         one_hot = scores.ndim == y.ndim and y.shape[-1] > 1
-        scores, y, weight, unit, units = as_samples(
-            scores, y, weight, ignore_class, mask
+        scores, y, weights, unit, units = read(
+            scores, y, weights, ignore_class, mask
         )
         if unit is None:
             unit = np.arange(units)
-        if weight is None:
-            weight = np.ones(len(y))
-        yield BatchOutputs(scores, y, weight, unit, one_hot, hashes)
+        if weights is None:
+            weights = np.ones(len(y))
+        yield BatchOutputs(scores, y, weights, unit, one_hot, hashes)
 
 
 def run_by_batch(network, data, verbose=0):
@@ -200,12 +245,12 @@ def run_by_batch(network, data, verbose=0):
         keras.utils.Progbar(data.total, unit_name="batch") if verbose else None
     )
     step = 0
-    for step, (x, y, weight) in enumerate(data, start=1):
+    for step, (x, y, weights) in enumerate(data, start=1):
         x = for_model(x)
         scores, mask = outputs_and_mask(network, x)
         if scores.ndim < 2:
             raise ValueError(rules.no_class_axis(scores.shape))
-        yield x, scores, mask, None if y is None else as_array(y), weight
+        yield x, scores, mask, None if y is None else as_array(y), weights
         if bar is not None:
             bar.update(step)
     if bar is not None:

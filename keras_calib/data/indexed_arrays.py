@@ -9,6 +9,7 @@ from keras_calib.data.batches import check_same_length
 from keras_calib.data.batches import lists_as_arrays
 from keras_calib.data.batches import take
 from keras_calib.data.sample_index import with_index
+from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arrays import as_array
 
 
@@ -50,10 +51,7 @@ class IndexedArrays(keras.utils.PyDataset):
         index=True,
     ):
         super().__init__()
-        if batch_size < 1:
-            raise ValueError(
-                f"`batch_size` must be at least 1. Received: {batch_size}."
-            )
+        require_at_least(1, batch_size=batch_size)
         # Lists in `x` are several inputs; labels and weights are one array.
         labels = [p for p in lists_as_arrays(y, sample_weight) if p is not None]
         self.arrays = keras.tree.map_structure(as_array, (x, *labels))

@@ -16,6 +16,10 @@ from keras_calib.evaluation.named_errors import statistic_range
 from keras_calib.evaluation.refinement import RANGES
 from keras_calib.evaluation.refinement import refinement_statistics
 from keras_calib.evaluation.replicates import Resamples
+from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_fraction
+from keras_calib.inputs.arguments import require_one_of
+from keras_calib.inputs.arguments import require_positive
 from keras_calib.inputs.predictions import read_predictions
 
 
@@ -255,11 +259,8 @@ def _seconds_of_part(max_seconds, data):
 
 def check_bins_and_threshold(num_bins, threshold):
     """Raise `ValueError` if an argument is out of range."""
-    if num_bins < 1 or not 0 <= threshold < 1:
-        raise ValueError(
-            "`num_bins` must be at least 1 and `threshold` in [0, 1). "
-            f"Received: num_bins={num_bins}, threshold={threshold}."
-        )
+    require_at_least(1, num_bins=num_bins)
+    require_fraction(zero=True, threshold=threshold)
 
 
 def check_names(metrics):
@@ -273,21 +274,12 @@ def check_names(metrics):
 
 
 def _check_intervals(num_resamples, level, interval, max_seconds):
-    if num_resamples is not None and num_resamples < 2:
-        raise ValueError(
-            "`num_resamples` must be at least 2, or `None` for no interval. "
-            f"Received: num_resamples={num_resamples}."
-        )
-    if not 0 < level < 1 or interval not in ("percentile", "basic"):
-        raise ValueError(
-            "`confidence_level` must be between 0 and 1, and `interval` "
-            f'"percentile" or "basic". Received: {level}, {interval!r}.'
-        )
-    if max_seconds is not None and not max_seconds > 0:
-        raise ValueError(
-            "`max_seconds` must be above 0, or `None`. "
-            f"Received: max_seconds={max_seconds}."
-        )
+    if num_resamples is not None:
+        require_at_least(2, num_resamples=num_resamples)
+    require_fraction(confidence_level=level)
+    require_one_of(("percentile", "basic"), interval=interval)
+    if max_seconds is not None:
+        require_positive(max_seconds=max_seconds)
 
 
 def _estimate(values, level, interval, limits):

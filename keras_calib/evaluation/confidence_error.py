@@ -8,8 +8,13 @@ from keras_calib.ops.binning import bin_index
 
 
 def expected_calibration_error(
-    confidence, correct, num_bins=15, *, norm=1, weights=None
-):
+    confidence: np.ndarray,
+    correct: np.ndarray,
+    num_bins: int = 15,
+    *,
+    norm: float = 1,
+    weights: np.ndarray | None = None,
+) -> float:
     """Calibration error of confidences over bins of equal width.
 
     Args:
@@ -35,7 +40,6 @@ def expected_calibration_error(
     residual = np.subtract(confidence, correct, dtype="float64")
     if weights is not None:
         residual = residual * weights
-    sums = [
-        np.bincount(index, values, num_bins) for values in (weights, residual)
-    ]
-    return float(calibration_error(Bins(*sums, xp=np), norm))
+    sums = (np.bincount(index, each, num_bins) for each in (weights, residual))
+    weight, residual = sums
+    return float(calibration_error(Bins(weight, residual, xp=np), norm))

@@ -59,8 +59,8 @@ def consistency_bars(bins, *, level=0.95, simultaneous=True, seed=0):
     """
     used = np.asarray(bins.weight) > 0
     ends = np.full((2, len(used)), np.nan)
-    weight = bins.events.weight
-    if weight is not None and np.ptp(weight) > 1e-9 * weight.max():
+    weights = bins.events.weights
+    if weights is not None and np.ptp(weights) > 1e-9 * weights.max():
         ends[:, used] = _weighted(bins, level, simultaneous, seed)[:, used]
         return ends
     gamma = 1 - level ** (1 / max(used.sum(), 1)) if simultaneous else 1 - level

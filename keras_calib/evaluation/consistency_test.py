@@ -10,6 +10,9 @@ from keras_calib.evaluation.named_errors import BINARY
 from keras_calib.evaluation.named_errors import CLASSWISE
 from keras_calib.evaluation.named_errors import TOP_LABEL
 from keras_calib.evaluation.replicates import CalibratedDraws
+from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_fraction
+from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.predictions import read_predictions
 
 
@@ -126,14 +129,6 @@ def consistency_test(
 
 
 def _check(metric, num_draws, level):
-    metrics = (*TOP_LABEL, *CLASSWISE, *BINARY)
-    if metric not in metrics:
-        raise ValueError(
-            f"`metric` must be one of {metrics}. Received: {metric!r}."
-        )
-    if num_draws < 1 or not 0 < level < 1:
-        raise ValueError(
-            "`num_draws` must be at least 1 and `confidence_level` between 0 "
-            f"and 1. Received: num_draws={num_draws}, "
-            f"confidence_level={level}."
-        )
+    require_one_of((*TOP_LABEL, *CLASSWISE, *BINARY), metric=metric)
+    require_at_least(1, num_draws=num_draws)
+    require_fraction(confidence_level=level)

@@ -62,10 +62,10 @@ class CellDraws(CalibratedDraws):
         return self._values(function, cells, None, k)
 
     def replicate(self, events, order, k, rng, size):
-        number = events.weight.astype(int)
+        number = events.weights.astype(int)
         chance = np.clip(events.confidence, 0.0, 1.0)
         hits = rng.binomial(number, chance, (size, len(number)))
-        return Events(events.confidence, hits / number, events.weight)
+        return Events(events.confidence, hits / number, events.weights)
 
 
 def drawn_floors(data, wanted, bins, *, seed=0, max_seconds=None, verbose=0):
@@ -124,7 +124,7 @@ def drawn_floors(data, wanted, bins, *, seed=0, max_seconds=None, verbose=0):
 
 def _draw(data, names, bins, seed, seconds, verbose):
     """Drawn values of errors: dict of `(number,)` arrays."""
-    large = len(data.labels) > LARGE and data.weight is None
+    large = len(data.labels) > LARGE and data.weights is None
     kind = CellDraws if large and names[0] in TOP_LABEL else CalibratedDraws
     passes = data.num_classes if names[0] in CLASSWISE else 1
 
@@ -156,9 +156,9 @@ def _exact_means(data, names, num_bins):
     wanted = [name for name in names if name in EXACT_MEANS]
     sums = dict.fromkeys(wanted, 0.0)
     # The mean of weighted samples in small bins is drawn.
-    num_draws = 1 if data.weight is None else MOST_DRAWS
+    num_draws = 1 if data.weights is None else MOST_DRAWS
     for k in range(data.num_classes if wanted else 0):
-        events = sort_events(*confidence_and_correct(data, k), data.weight)
+        events = sort_events(*confidence_and_correct(data, k), data.weights)
         binned = BinsOfEvents(events, num_bins)
         for name in wanted:
             bins = getattr(binned, EXACT_MEANS[name])

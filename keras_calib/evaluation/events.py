@@ -50,7 +50,7 @@ class SortedBins(Bins):
 
     @functools.cached_property
     def weight(self):
-        if self.events.weight is None:
+        if self.events.weights is None:
             return np.diff(self.cuts)
         return between(self.events.weights_below, self.cuts)
 
@@ -82,15 +82,15 @@ class Events:
     Attributes:
         confidence: ascending, in the dtype of the predictions, `(n,)`.
         correct: 0 or 1, `(n,)`, or `(replicates, n)`.
-        weight: `None` for ones, or `(n,)`, or `(replicates, n)`.
+        weights: `None` for ones, or `(n,)`, or `(replicates, n)`.
         square: squared weights of the samples. `None` if weights count how
             often a sample is repeated: then the sum of squares is the sum of
-            `weight`.
+            `weights`.
     """
 
     confidence: np.ndarray
     correct: np.ndarray
-    weight: np.ndarray | None = None
+    weights: np.ndarray | None = None
     square: np.ndarray | None = None
 
     def __len__(self):
@@ -107,14 +107,14 @@ class Events:
 
     def weigh(self, values):
         """Values of the samples, `(..., n)`, times their weights."""
-        return values if self.weight is None else values * self.weight
+        return values if self.weights is None else values * self.weights
 
     @functools.cached_property
     def weights_below(self):
         """Weight of the first `i` samples, `(..., n + 1)`."""
-        if self.weight is None:
+        if self.weights is None:
             return np.arange(len(self) + 1)
-        return running(self.weight)
+        return running(self.weights)
 
     @functools.cached_property
     def residuals_below(self):
@@ -133,7 +133,7 @@ class Events:
     @property
     def total(self):
         """Sum of all weights."""
-        if self.weight is None:
+        if self.weights is None:
             return np.int64(len(self))
         return self.weights_below[..., -1]
 
@@ -145,12 +145,12 @@ class Events:
         """`Events` of the samples from a position on."""
         if start == 0:
             return self
-        weight, square = (
+        weights, square = (
             values if values is None else values[..., start:]
-            for values in (self.weight, self.square)
+            for values in (self.weights, self.square)
         )
         return Events(
-            self.confidence[start:], self.correct[..., start:], weight, square
+            self.confidence[start:], self.correct[..., start:], weights, square
         )
 
     def width_cuts(self, num_bins):
@@ -180,7 +180,7 @@ class Events:
         rank = j * total / num_bins
         if rule == "split" and self.square is None:
             rank = j * (total // num_bins) + np.minimum(j, total % num_bins)
-        if self.weight is None:
+        if self.weights is None:
             position = np.ceil(rank).astype(int)
         else:
             # The rank may have been rounded up to just above the sum.
@@ -204,7 +204,11 @@ class Events:
         return self.bins(np.concatenate([[0], changes + 1, [len(self)]]))
 
 
-def sort_events(confidence, correct, weight=None):
+def sort_events(
+    confidence: np.ndarray,
+    correct: np.ndarray,
+    weights: np.ndarray | None = None,
+) -> Events:
     """Sort samples by confidence.
 
     Non-negative floats sort like the integers with the same bits. The sign bit
@@ -214,20 +218,20 @@ def sort_events(confidence, correct, weight=None):
     Args:
         confidence: in `[0, 1]`, float32 or float64, `(n,)`.
         correct: 0 or 1, `(n,)`.
-        weight: `None`, or sample weights, `(n,)`.
+        weights: `None`, or sample weights, `(n,)`.
 
     Returns:
         `Events`.
     """
     confidence = np.asarray(confidence)
-    if weight is not None:
+    if weights is not None:
         order = np.argsort(confidence, kind="stable")
-        weight = np.asarray(weight, "float64")[order]
+        weights = np.asarray(weights, "float64")[order]
         return Events(
             confidence[order],
             np.asarray(correct, "float64")[order],
-            weight,
-            weight**2,
+            weights,
+            weights**2,
         )
     bits = {"float32": "uint32", "float64": "uint64"}[confidence.dtype.name]
     # Adding 0 turns -0.0 into 0.0.

@@ -23,6 +23,7 @@ from keras_calib.evaluation.named_errors import FLOORS
 from keras_calib.evaluation.named_errors import BinsOfEvents
 from keras_calib.evaluation.named_errors import confidence_and_correct
 from keras_calib.ops.bin_errors import divide
+from keras_calib.ops.binning import bin_index
 
 # Fewer draws have no 2.5 % quantile.
 LEAST_DRAWS = 40
@@ -85,7 +86,7 @@ def noise_floors(data, wanted, num_bins, seed):
         names = [name for name in names if (name in BINARY) == (k == 1)]
         if not names:
             continue
-        events = sort_events(*confidence_and_correct(data, k), data.weight)
+        events = sort_events(*confidence_and_correct(data, k), data.weights)
         binned = BinsOfEvents(events, num_bins)
         for name in names:
             binning, norm = FLOORS[name]
@@ -158,7 +159,7 @@ def residual_draws(bins, num_draws, rng):
         variances: `V_b`, `(num_bins,)`.
     """
     variances = residual_variances(bins)
-    means = np.sqrt(2 / np.pi * variances)
+    means = normal_means(variances)
     sizes = np.abs(rng.standard_normal((num_draws, len(variances))))
     sizes *= np.sqrt(variances)
     # Relative to a typical squared weight, because weights have any scale.
@@ -169,12 +170,34 @@ def residual_draws(bins, num_draws, rng):
     return sizes, means, variances
 
 
+def normal_means(variances: np.ndarray) -> np.ndarray:
+    """Means of `|S_b|` for normal `S_b` of these variances."""
+    return np.sqrt(2 / np.pi * variances)
+
+
+def normal_floor(
+    confidence: np.ndarray, weights: np.ndarray, num_bins: int
+) -> float:
+    """Mean floor of the ECE, norm 1, as if every bin were normal; no sorting.
+
+    Args:
+        confidence: in `[0, 1]`, `(n,)`.
+        weights: sample weights, `(n,)`.
+        num_bins: int, number of bins of equal width.
+    """
+    confidence = confidence.astype("float64")
+    variance = weights**2 * confidence * (1 - confidence)
+    index = bin_index(confidence, num_bins)
+    variances = np.bincount(index, variance, num_bins)
+    return float(normal_means(variances).sum() / weights.sum())
+
+
 def residual_variances(bins):
     """`V_b = sum w^2 c (1 - c)` of each bin."""
     events = bins.events
     variance = events.confidence64 * (1 - events.confidence64)
-    if events.weight is not None:
-        variance = variance * events.weight**2
+    if events.weights is not None:
+        variance = variance * events.weights**2
     return np.maximum(between(running(variance), bins.cuts), 0.0)
 
 
@@ -183,13 +206,13 @@ def _small_bin(bins, b, num_draws, rng):
     events = bins.events
     part = slice(bins.cuts[b], bins.cuts[b + 1])
     confidence = events.confidence64[part]
-    if events.weight is None:
+    if events.weights is None:
         return _by_transform(confidence, num_draws, rng)
-    weight = events.weight[part]
+    weights = events.weights[part]
     if len(confidence) <= MOST_CELLS:
-        sizes = _by_labels(confidence, weight, num_draws, rng)
+        sizes = _by_labels(confidence, weights, num_draws, rng)
     else:
-        sizes = _by_surprises(confidence, weight, num_draws, rng)
+        sizes = _by_surprises(confidence, weights, num_draws, rng)
     return sizes.mean(), sizes
 
 
@@ -221,17 +244,17 @@ def _by_transform(confidence, num_draws, rng):
     return law @ sizes, sizes[np.minimum(drawn, POINTS - 1)]
 
 
-def _by_labels(confidence, weight, num_draws, rng, rows=1000):
+def _by_labels(confidence, weights, num_draws, rng, rows=1000):
     """Draws of `|sum w (c - a)|`: the label of each sample is drawn."""
     parts = []
     for start in range(0, num_draws, rows):
         size = min(rows, num_draws - start)
         drawn = rng.random((size, len(confidence))) < confidence
-        parts.append(np.abs(weight @ confidence - drawn @ weight))
+        parts.append(np.abs(weights @ confidence - drawn @ weights))
     return np.concatenate(parts)
 
 
-def _by_surprises(confidence, weight, num_draws, rng):
+def _by_surprises(confidence, weights, num_draws, rng):
     """Draws of `|sum w (c - a)|` if surprises are rare: a Poisson number.
 
     A surprise is a miss if the confidence is above 1/2, else a hit.
@@ -239,8 +262,8 @@ def _by_surprises(confidence, weight, num_draws, rng):
     sure = confidence > 0.5
     surprise = np.where(sure, 1 - confidence, confidence)
     # Change of sum w (c - a) by a surprise, and the sum without surprises.
-    change = np.where(sure, weight, -weight)
-    base = weight @ (confidence - sure)
+    change = np.where(sure, weights, -weights)
+    base = weights @ (confidence - sure)
     below = np.cumsum(surprise)
     counts = rng.poisson(below[-1], num_draws)
     drawn = rng.random(counts.sum()) * below[-1]

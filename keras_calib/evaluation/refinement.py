@@ -62,8 +62,8 @@ def best_temperature(data, start=None):
         ValueError: without rows, or if a label has a logit of minus infinity.
     """
     targets = data.labels if data.targets is None else data.targets
-    rows = read_rows(_logits(data), targets, data.weight)
-    return fit_temperature(rows.logits, rows.labels, rows.weight, start=start)
+    rows = read_rows(_logits(data), targets, data.weights)
+    return fit_temperature(rows.logits, rows.labels, rows.weights, start=start)
 
 
 def at_temperature(data, temperature):
@@ -133,7 +133,7 @@ def _recalibrated(data, others):
     over = top_label_bound(
         confidence, overconfident_part(confidence, scaled), correct
     )
-    isotonic = _isotonic(*others.top_label, others.weight, confidence)
+    isotonic = _isotonic(*others.top_label, others.weights, confidence)
     before = data.negative_log_likelihood(), data.brier()
     refined = after.negative_log_likelihood(), after.brier()
     values = (
@@ -189,9 +189,9 @@ def _logits(data):
     return np.log(np.maximum(data.probabilities, arrays.TINY))
 
 
-def _isotonic(confidence, correct, weight, at):
+def _isotonic(confidence, correct, weights, at):
     if not len(confidence):
         return at
-    blocks = isotonic_regression(confidence, correct, weight)
+    blocks = isotonic_regression(confidence, correct, weights)
     knots = np.stack([blocks.first, blocks.last], axis=1).ravel()
     return np.interp(at, knots, np.repeat(blocks.level, 2))

@@ -104,17 +104,17 @@ class Replicates:
                 the predicted class of each row.
         """
         confidence, correct = confidence_and_correct(self.data, k)
-        weight = self.data.weight
+        weights = self.data.weights
         if not self.number:
-            found = function(sort_events(confidence, correct, weight))
+            found = function(sort_events(confidence, correct, weights))
             return {name: np.reshape(v, 1) for name, v in found.items()}
         order = np.argsort(confidence, kind="stable")
-        weight = None if weight is None else weight[order]
+        weights = None if weights is None else weights[order]
         events = Events(
             confidence[order],
             np.asarray(correct, "float64")[order],
-            weight,
-            None if weight is None else weight**2,
+            weights,
+            None if weights is None else weights**2,
         )
         return self._values(function, events, order, k)
 
@@ -143,26 +143,26 @@ class Resamples(Replicates):
         return counts if self.data.unit is None else counts[:, self.data.unit]
 
     def replicate(self, events, order, k, rng, size):
-        weight, square = self.counts(rng, size)[:, order], None
-        if events.weight is not None:
-            weight, square = weight * events.weight, weight * events.square
-        return Events(events.confidence, events.correct, weight, square)
+        weights, square = self.counts(rng, size)[:, order], None
+        if events.weights is not None:
+            weights, square = weights * events.weights, weights * events.square
+        return Events(events.confidence, events.correct, weights, square)
 
     def means(self, rows):
         infinite = np.isinf(rows)
         rows = np.where(infinite, 0.0, rows) if infinite.any() else rows
         infinite = infinite.astype("float64")
-        weight = self.data.weight
-        weight = np.ones(rows.shape[1]) if weight is None else weight
+        weights = self.data.weights
+        weights = np.ones(rows.shape[1]) if weights is None else weights
 
         def mean(weights):
             total = np.maximum(weights.sum(axis=-1), np.finfo("float64").tiny)
             value = rows @ weights.T / total
             return np.where(infinite @ weights.T > 0, np.inf, value)
 
-        found = [mean(weight[None])]
+        found = [mean(weights[None])]
         for rng, size in self.chunks():
-            found.append(mean(self.counts(rng, size) * weight))
+            found.append(mean(self.counts(rng, size) * weights))
         return np.concatenate(found, axis=1)
 
 
@@ -177,7 +177,7 @@ class CalibratedDraws(Replicates):
         )
         uniform = rng.random((size, len(order)))[:, order]
         drawn = ((uniform >= low) & (uniform < high)).astype("float64")
-        return Events(events.confidence, drawn, events.weight, events.square)
+        return Events(events.confidence, drawn, events.weights, events.square)
 
     def ends(self, k):
         """Both ends of the intervals of class `k`, which tile [0, 1]."""

@@ -1,9 +1,12 @@
 """Any framework's tensors as NumPy arrays, and formulas on rows of them."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import ArrayLike
 from keras_calib.keras_private import in_symbolic_scope
 
 # The smallest normal float32: the floor of a probability before its logarithm.
@@ -12,7 +15,7 @@ TINY = 1.1754944e-38
 LOWEST = -1e30
 
 
-def as_array(values):
+def as_array(values: ArrayLike) -> np.ndarray:
     """A NumPy view of an array, a list, or any framework's tensor."""
     if isinstance(values, np.ndarray):
         return values
@@ -41,12 +44,12 @@ def concrete_value(tensor):
         return None
 
 
-def two_classes(logits):
+def two_classes(logits: np.ndarray) -> np.ndarray:
     """One sigmoid unit, `(n, 1)`, as the logits `(0, z)` of two classes."""
     return np.concatenate([np.zeros_like(logits), logits], axis=-1)
 
 
-def log_softmax(scores, dtype=None):
+def log_softmax(scores: np.ndarray, dtype: Any = None) -> np.ndarray:
     """Log-probabilities; a class at minus infinity has probability 0."""
     scores = np.asarray(scores, dtype)
     # A ruled-out class must not turn a mean over classes into infinity.

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from keras_calib._typing import ArrayLike
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
@@ -19,7 +20,7 @@ class CalibrationRows:
         logits: float32 or float64, `(n, num_classes)`; one column for one
             sigmoid unit; minus infinity for a class that is ruled out.
         labels: int32 class ids, `(n,)`.
-        weight: `None` or float64, `(n,)`, with the sum `num_samples`.
+        weights: `None` or float64, `(n,)`, with the sum `num_samples`.
         num_samples: the number of samples; soft labels make more rows.
         group: `None`, or ids of groups that belong together, such as the
             pixels of an image, int64, `(n,)`. Folds and standard errors keep
@@ -28,36 +29,40 @@ class CalibrationRows:
 
     logits: np.ndarray
     labels: np.ndarray
-    weight: np.ndarray | None
+    weights: np.ndarray | None
     num_samples: int
     group: np.ndarray | None = None
 
     @property
-    def full_weight(self):
-        """`weight`, of ones where there is none."""
-        if self.weight is None:
+    def full_weights(self):
+        """`weights`, of ones where there is none."""
+        if self.weights is None:
             return np.ones(len(self.labels))
-        return self.weight
+        return self.weights
 
     def part(self, keep):
         """Some of the rows, by a boolean array or sorted indices, `(n,)`.
 
         Each row must be a sample.
         """
-        weight = None if self.weight is None else self.weight[keep]
+        weights = None if self.weights is None else self.weights[keep]
         labels = self.labels[keep]
         return CalibrationRows(
             np.asarray(self.logits[keep]),
             labels,
-            relative_weights(weight),
+            relative_weights(weights),
             len(labels),
             None if self.group is None else self.group[keep],
         )
 
 
 def read_rows(
-    logits, labels, sample_weight=None, ignore_class=None, groups=None
-):
+    logits: ArrayLike,
+    labels: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    ignore_class: int | None = None,
+    groups: ArrayLike | None = None,
+) -> CalibrationRows:
     """Read and check calibration data; see `CalibrationLayer.adapt`.
 
     Returns:
@@ -66,11 +71,11 @@ def read_rows(
     Raises:
         ValueError: for invalid input, or if no sample remains.
     """
-    logits, labels, weight, unit, units = as_samples(
+    scores, ids, weights, unit, units = as_samples(
         logits, labels, sample_weight, ignore_class
     )
     return checked_rows(
-        logits, labels, weight, group_of_rows(unit, units, groups)
+        scores, ids, weights, group_of_rows(unit, units, groups)
     )
 
 
@@ -104,16 +109,33 @@ def group_of_rows(unit, units, groups=None):
     return ids if unit is None else ids[unit]
 
 
-def checked_rows(logits, labels, weight=None, group=None):
-    """Check logits of samples that `as_samples` read, and what they stand for.
+def checked_rows(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    weights: np.ndarray | None = None,
+    group: np.ndarray | None = None,
+) -> CalibrationRows:
+    """`rows_of` logits that nobody has checked."""
+    rules.check_logits(logits)
+    return rows_of(logits, labels, weights, group)
+
+
+def rows_of(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    weights: np.ndarray | None = None,
+    group: np.ndarray | None = None,
+) -> CalibrationRows:
+    """Samples that `as_samples` read, as rows that a map is fitted to.
 
     A soft label becomes a row for each class it holds, with that part of the
     sample's weight: a weighted mean of losses is then the expected loss.
 
     Args:
-        logits: float32 or float64, `(n, num_classes)`.
+        logits: float32 or float64, `(n, num_classes)`, after
+            `rules.check_logits`.
         labels: int32 class ids, `(n,)`, or soft labels, `(n, num_classes)`.
-        weight: `None`, or float64, `(n,)`.
+        weights: `None`, or float64, `(n,)`.
         group: see `CalibrationRows`.
 
     Returns:
@@ -129,24 +151,23 @@ def checked_rows(logits, labels, weight=None, group=None):
             "with a weight above 0 and a label that counts. Pass data that the "
             "network never trained on."
         )
-    rules.check_logits(logits)
-    weight = relative_weights(weight)
+    weights = relative_weights(weights)
     if labels.ndim == 2:
-        index, labels, weight = _row_per_class(labels, weight)
+        index, labels, weights = _row_per_class(labels, weights)
         logits = logits[index]
         group = None if group is None else group[index]
     logits = _within_range(logits)
     if logits.shape[1] > 1:
         _refuse_impossible(logits, labels)
-    return CalibrationRows(logits, labels, weight, num_samples, group)
+    return CalibrationRows(logits, labels, weights, num_samples, group)
 
 
-def _row_per_class(targets, weight):
+def _row_per_class(targets, weights):
     targets = targets / targets.sum(axis=-1, keepdims=True)
     index, labels = np.nonzero(targets)
     fraction = targets[index, labels].astype("float64")
-    weight = fraction if weight is None else fraction * weight[index]
-    return index, labels.astype("int32"), weight
+    weights = fraction if weights is None else fraction * weights[index]
+    return index, labels.astype("int32"), weights
 
 
 def _within_range(logits):

@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 
+from keras_calib._typing import ArrayLike
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.calibration_rows import checked_rows
 from keras_calib.inputs.predictions import as_maps
@@ -19,19 +20,19 @@ class LabelArrays:
         scores: float32 or float64, `(n, num_labels)`; any value where the
             weight is 0.
         labels: int32, 0 or 1, `(n, num_labels)`.
-        weight: float32, `(n, num_labels)`, 0 where an entry does not count.
+        weights: float32, `(n, num_labels)`, 0 where an entry does not count.
     """
 
     scores: np.ndarray
     labels: np.ndarray
-    weight: np.ndarray
+    weights: np.ndarray
 
     @property
     def num_labels(self):
         return self.scores.shape[1]
 
     def arrays(self):
-        return self.scores, self.labels, self.weight
+        return self.scores, self.labels, self.weights
 
     def of_label(self, number, group):
         """One label as the data of one sigmoid unit.
@@ -46,15 +47,15 @@ class LabelArrays:
         Raises:
             ValueError: for scores that cannot be logits.
         """
-        weight = np.asarray(self.weight[:, number], "float64")
-        keep = weight > 0
+        weights = np.asarray(self.weights[:, number], "float64")
+        keep = weights > 0
         if not keep.any():
             return None
         try:
             return checked_rows(
                 np.asarray(self.scores[keep, number])[:, None],
                 np.asarray(self.labels[keep, number]),
-                weight[keep],
+                weights[keep],
                 None if group is None else group[keep],
             )
         except ValueError as error:
@@ -62,8 +63,12 @@ class LabelArrays:
 
 
 def read_labels(
-    scores, labels, sample_weight=None, ignore_class=None, mask=None
-):
+    scores: ArrayLike,
+    labels: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    ignore_class: int | None = None,
+    mask: ArrayLike | None = None,
+) -> LabelArrays:
     """Read multi-label data, a batch of it or all.
 
     Args:
@@ -94,3 +99,17 @@ def read_labels(
     units = scores[..., None]
     parts = as_maps(units, labels, sample_weight, ignore_class, mask)
     return LabelArrays(*(part.reshape(-1, scores.shape[-1]) for part in parts))
+
+
+def as_label_samples(scores, labels, sample_weight, ignore_class, mask):
+    """`read_labels` of a batch: the rows of which an entry counts.
+
+    Returns:
+        scores, labels, weights: as in `LabelArrays`.
+        unit, units: see `as_samples`.
+    """
+    units = len(labels)
+    data = read_labels(scores, labels, sample_weight, ignore_class, mask)
+    used = data.weights.any(axis=1)
+    unit = np.arange(units).repeat(len(used) // max(units, 1))
+    return *(rows[used] for rows in data.arrays()), unit[used], units

@@ -11,6 +11,7 @@ import math
 import keras
 import numpy as np
 
+from keras_calib._typing import ArrayLike
 from keras_calib.inputs import arrays
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
@@ -19,7 +20,9 @@ from keras_calib.inputs.arrays import as_array
 from keras_calib.keras_private import keras_mask
 
 
-def top_label(labels, probabilities):
+def top_label(
+    labels: np.ndarray, probabilities: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Confidence and correctness of each prediction.
 
     Args:
@@ -48,7 +51,7 @@ class Predictions:
         probabilities: float32 or float64, `(n, num_classes)`.
         logits: `(n, num_classes)`, or `None` where probabilities came.
         targets: soft labels, `(n, num_classes)`, or `None`.
-        weight: `None` for ones, else `(n,)`, positive, with sum `n`.
+        weights: `None` for ones, else `(n,)`, positive, with sum `n`.
         unit: the index on the first axis that each row came from, `(n,)`; an
             image has many rows; or the number of its cluster. `None` where
             each row is its own.
@@ -60,7 +63,7 @@ class Predictions:
     probabilities: np.ndarray
     logits: np.ndarray | None
     targets: np.ndarray | None
-    weight: np.ndarray | None
+    weights: np.ndarray | None
     unit: np.ndarray | None
     units: int
     group: np.ndarray | None = None
@@ -75,8 +78,8 @@ class Predictions:
         units = len(found["labels"])
         if found["unit"] is not None:
             found["unit"], units = numbered(found["unit"])
-        weight = relative_weights(found.pop("weight"))
-        return Predictions(**found, weight=weight, units=units)
+        weights = relative_weights(found.pop("weights"))
+        return Predictions(**found, weights=weights, units=units)
 
     @property
     def num_classes(self):
@@ -149,17 +152,17 @@ class Predictions:
 
 
 def read_predictions(
-    labels,
-    predictions,
-    sample_weight=None,
-    from_logits=False,
-    axis=-1,
-    ignore_class=None,
-    mask=None,
-    relative=True,
-    groups=None,
-    clusters=None,
-):
+    labels: ArrayLike,
+    predictions: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    from_logits: bool = False,
+    axis: int = -1,
+    ignore_class: int | None = None,
+    mask: ArrayLike | None = None,
+    relative: bool = True,
+    groups: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
+) -> Predictions:
     """Read arrays or tensors of any rank as `Predictions`.
 
     Args:
@@ -180,7 +183,7 @@ def read_predictions(
         ValueError: for bad input, with what to do.
     """
     rows = _read(labels, predictions, sample_weight, axis, ignore_class, mask)
-    scores, weight = rows.scores, rows.weight
+    scores, weights = rows.scores, rows.weights
     single = scores.shape[-1] == 1
     logits, targets = None, rows.targets
     if from_logits:
@@ -197,9 +200,9 @@ def read_predictions(
     if targets is not None and is_one_hot(targets):
         targets = None
     if relative:
-        weight = relative_weights(weight)
-    elif weight is not None and (weight == 1).all():
-        weight = None
+        weights = relative_weights(weights)
+    elif weights is not None and (weights == 1).all():
+        weights = None
     unit, units = rows.unit, rows.units
     if clusters is not None:
         unit, units = numbered(rows.ids(clusters, "`clusters`"))
@@ -208,7 +211,7 @@ def read_predictions(
         probabilities,
         logits,
         targets,
-        weight,
+        weights,
         unit,
         units,
         None if groups is None else rows.ids(groups, "`groups`"),
@@ -233,7 +236,7 @@ def as_samples(
         logits: float32 or float64, `(n, num_classes)`; one column for one
             sigmoid unit.
         labels: int32, `(n,)`; soft labels as they came, `(n, num_classes)`.
-        weight: `None` or float64, `(n,)`.
+        weights: `None` or float64, `(n,)`.
         unit: the index on the first axis that each row came from, `(n,)`, or
             `None` where that is its own.
         units: how many indices there are.
@@ -245,7 +248,7 @@ def as_samples(
     labels = rows.labels.astype("int32")
     if rows.targets is not None and not is_one_hot(rows.targets):
         labels = rows.targets
-    return rows.scores, labels, rows.weight, rows.unit, rows.units
+    return rows.scores, labels, rows.weights, rows.unit, rows.units
 
 
 def as_maps(logits, labels, sample_weight=None, ignore_class=None, mask=None):
@@ -261,7 +264,7 @@ def as_maps(logits, labels, sample_weight=None, ignore_class=None, mask=None):
     Returns:
         logits: float32 or float64, shape as they came.
         labels: int32, `(batch, height, width)`, 0 where a pixel does not count.
-        weight: float32, `(batch, height, width)`, 0 where it does not count.
+        weights: float32, `(batch, height, width)`, 0 where it does not count.
 
     Raises:
         ValueError: for bad input.
@@ -269,31 +272,31 @@ def as_maps(logits, labels, sample_weight=None, ignore_class=None, mask=None):
     rows = _read(labels, logits, sample_weight, -1, ignore_class, mask)
     if rows.targets is not None and not is_one_hot(rows.targets):
         raise ValueError(
-            "A map of images needs one class per pixel. Received: soft labels. "
-            "Pass class ids."
+            "Images need one class per pixel. Received: soft labels. Pass "
+            "class ids."
         )
     logits = as_array(logits)
     if logits.dtype not in ("float32", "float64"):
         logits = logits.astype("float32")
     ids = np.zeros(len(rows.keep), "int32")
-    weight = np.zeros(len(rows.keep), "float32")
+    weights = np.zeros(len(rows.keep), "float32")
     ids[rows.keep] = rows.labels
-    weight[rows.keep] = 1.0 if rows.weight is None else rows.weight
+    weights[rows.keep] = 1.0 if rows.weights is None else rows.weights
     lead = logits.shape[:-1]
-    return logits, ids.reshape(lead), weight.reshape(lead)
+    return logits, ids.reshape(lead), weights.reshape(lead)
 
 
-def relative_weights(weight):
+def relative_weights(weights: np.ndarray | None) -> np.ndarray | None:
     """Weights times the factor that makes their sum their number.
 
     So a constant factor of all weights changes nothing, also where a number of
     samples enters a formula. `None` where all are equal.
     """
-    if weight is None or not len(weight) or weight.min() == weight.max():
+    if weights is None or not len(weights) or weights.min() == weights.max():
         return None
     # The largest first: a sum could be infinite, or lose its digits.
-    weight = weight / weight.max()
-    return weight * (len(weight) / weight.sum())
+    weights = weights / weights.max()
+    return weights * (len(weights) / weights.sum())
 
 
 def is_one_hot(targets):
@@ -309,7 +312,7 @@ class _Read:
         scores: float32 or float64, `(n, width)`.
         labels: int64 class ids, `(n,)`.
         targets: rows of labels as they came, `(n, num_classes)`, or `None`.
-        weight: `None` or float64, `(n,)`.
+        weights: `None` or float64, `(n,)`.
         unit: see `Predictions`.
         units: see `Predictions`.
         lead: shape of one value for each row, also those that do not count.
@@ -319,7 +322,7 @@ class _Read:
     scores: np.ndarray
     labels: np.ndarray
     targets: np.ndarray | None
-    weight: np.ndarray | None
+    weights: np.ndarray | None
     unit: np.ndarray | None
     units: int
     lead: tuple
@@ -361,25 +364,25 @@ def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
         keep &= labels != ignore_class
     if mask is not None:
         keep &= _per_row(mask, lead, "Masks").astype(bool)
-    weight = None
+    weights = None
     if sample_weight is not None:
-        weight = _per_row(sample_weight, lead).astype("float64")
-        keep &= weight != 0
+        weights = _per_row(sample_weight, lead).astype("float64")
+        keep &= weights != 0
     if not keep.all():
-        scores, labels, targets, weight, unit = (
+        scores, labels, targets, weights, unit = (
             part if part is None else part[keep]
-            for part in (scores, labels, targets, weight, unit)
+            for part in (scores, labels, targets, weights, unit)
         )
         if unit is None:
             unit = np.flatnonzero(keep)
-    if weight is not None:
-        rules.check_weights(weight)
+    if weights is not None:
+        rules.check_weights(weights)
     if targets is None:
         rules.check_ids(labels, layout.num_classes)
     else:
         rules.check_rows(targets)
     labels = labels.astype("int64")
-    return _Read(scores, labels, targets, weight, unit, lead[0], lead, keep)
+    return _Read(scores, labels, targets, weights, unit, lead[0], lead, keep)
 
 
 def _per_row(values, lead, what="Sample weights"):

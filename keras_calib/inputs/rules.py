@@ -3,6 +3,9 @@
 `inputs.rows` reads tensors, also in compiled code, and `inputs.predictions`
 whole arrays. A rule on values takes `xp`, the module to compute with:
 `keras.ops` or `numpy`.
+
+Weights of samples are `sample_weight` as a user passes them in, and `weights`
+once they are read, one per row; `weight` is one number, or that of a bin.
 """
 
 import dataclasses
@@ -164,9 +167,9 @@ def wrong_rows(targets, xp):
     return xp.logical_not(right)
 
 
-def wrong_weights(weight, xp):
+def wrong_weights(weights, xp):
     """True where a weight is negative, infinite or NaN."""
-    return xp.logical_not(xp.logical_and(weight >= 0, weight < float("inf")))
+    return xp.logical_not(xp.logical_and(weights >= 0, weights < float("inf")))
 
 
 def wrong_probabilities(given, xp):
@@ -205,14 +208,14 @@ def rows_of_probabilities(given, xp):
     return possible, xp.logical_and(possible, xp.any(inside, axis=-1))
 
 
-def check_weights(weight):
+def check_weights(weights):
     """Raise for weights that are not finite and non-negative, `(n,)`."""
-    wrong = wrong_weights(weight, np)
+    wrong = wrong_weights(weights, np)
     if wrong.any():
         row = int(wrong.argmax())
         raise ValueError(
             "Sample weights cannot be negative, infinite or NaN. Received: a "
-            f"weight of {weight[row]} in row {row}. Use 0 to leave a sample "
+            f"weight of {weights[row]} in row {row}. Use 0 to leave a sample "
             "out."
         )
 

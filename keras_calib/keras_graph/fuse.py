@@ -93,6 +93,6 @@ def _check_fusable(layer, final):
             return
     raise ValueError(
         "`fuse=True` needs logits from a dense or convolutional layer, into "
-        f"whose weights the map can be fused. Received: logits that {problem}. "
-        "Leave out `fuse`."
+        "whose weights a calibration layer can be fused. Received: logits that "
+        f"{problem}. Leave out `fuse`."
     )

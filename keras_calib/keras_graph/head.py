@@ -66,7 +66,7 @@ def find_head(model: keras.Model, *, twin: bool = False) -> Head:
     )
 
 
-def free_name(network, name):
+def free_name(network: keras.Model, name: str) -> str:
     """The name, with a number if a layer of the network has it."""
     taken = {layer.name for layer in flatten_layers(network)}
     free, i = name, 1

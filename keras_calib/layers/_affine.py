@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.inputs import arrays
+from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._logit_ops import on_pairs
@@ -69,11 +70,7 @@ class AffineCalibration(CalibrationLayer):
     ) -> None:
         super().__init__(**kwargs)
         self.regularization = regularization
-        if normalize_logits not in NORMALIZATIONS:
-            raise ValueError(
-                f"`normalize_logits` must be one of {NORMALIZATIONS}. "
-                f"Received: {normalize_logits!r}."
-            )
+        require_one_of(NORMALIZATIONS, normalize_logits=normalize_logits)
         if normalize_logits == "auto":
             shrinks = regularization == "auto"
             normalize_logits = "log_softmax" if shrinks else None

@@ -83,7 +83,7 @@ class CalibrationLayer(RecordedLayer):
         Returns:
             matrix: a scalar, a diagonal `(num_classes,)` or
                 `(num_classes, num_classes)`; NumPy.
-            bias: `(num_classes,)`. Or `None` if the map is not affine.
+            bias: `(num_classes,)`. Or `None` if the layer is not affine.
         """
         return None
 
@@ -141,7 +141,7 @@ class CalibrationLayer(RecordedLayer):
                 loss by its size relative to the other classes.
             ignore_class: samples with this label are ignored.
             groups: `None`, or the id of the group of each sample (patient,
-                document), `(n,)`. Maps that learn from folds (`shrinkage=
+                document), `(n,)`. Layers that learn from folds (`shrinkage=
                 "auto"`) keep groups together; by default the elements of
                 a sample, such as the pixels of an image, are one.
 
@@ -190,7 +190,7 @@ class CalibrationLayer(RecordedLayer):
                 f"{type(self).__name__} is for two classes. Received: logits "
                 f"of {num_units} classes."
             )
-        weights = rows.full_weight
+        weights = rows.full_weights
         logits = two_classes(given) if num_units == 1 else given
         data = logits, rows.labels, weights, objective
         if scaling is None:

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require_one_of
 from keras_calib.layers._binary_map import BinaryMap
 
 
@@ -57,11 +58,7 @@ class BetaCalibration(BinaryMap):
         **kwargs: Any,
     ) -> None:
         super().__init__(shrinkage=shrinkage, **kwargs)
-        if parameters not in ("abm", "am", "ab"):
-            raise ValueError(
-                '`parameters` must be "abm", "am" or "ab". '
-                f"Received: parameters={parameters!r}."
-            )
+        require_one_of(("abm", "am", "ab"), parameters=parameters)
         self.parameters = parameters
 
     def features(self, log_odds: np.ndarray) -> np.ndarray:

@@ -52,7 +52,7 @@ class BinaryMap(ShrunkCalibration):
     def _solve(self, logits, labels, weights, objective, tempered):
         if labels.min() == labels.max():
             raise ValueError(
-                "A binary map needs calibration samples of both classes. "
+                f"{type(self).__name__} needs samples of both classes. "
                 f"Received: {len(labels)} samples of class {labels[0]} only."
             )
         # A class at minus infinity is ruled out; float64 keeps the difference.

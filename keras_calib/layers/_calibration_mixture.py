@@ -21,16 +21,17 @@ class CalibrationMixture(CalibrationLayer):
 
         q = sum_m w_m softmax(f_m(z)),    sum_m w_m = 1
 
-    The output is `log q`. `adapt` fits every map by likelihood; the weights
-    stay. `kc.calibrate(method="auto", mixture=True)` chooses maps and weights.
+    The output is `log q`. `adapt` fits every layer by likelihood; the weights
+    stay. `kc.calibrate(method="auto", mixture=True)` chooses layers and
+    weights.
 
     Args:
         maps: calibration layers.
-        weights: floats >= 0, one for each map, with a sum above 0.
+        weights: floats >= 0, one for each layer, with a sum above 0.
         **kwargs: `record`, `name`, `dtype`, `trainable`.
 
     Raises:
-        ValueError: if there is no map, or the weights do not fit.
+        ValueError: if there is no layer, or the weights do not fit.
 
     Example:
         >>> import numpy as np, keras, keras_calib as kc
@@ -56,8 +57,8 @@ class CalibrationMixture(CalibrationLayer):
         fits = self.maps and w.shape == (len(self.maps),)
         if not fits or not (w >= 0).all() or not 0 < w.sum() < np.inf:
             raise ValueError(
-                "A mixture needs maps, and a weight >= 0 for each. Received: "
-                f"{len(self.maps)} maps, weights={weights!r}."
+                "A mixture needs layers, and a weight >= 0 for each. "
+                f"Received: {len(self.maps)} layers, weights={weights!r}."
             )
         self._weights_of_maps = [float(value) for value in w / w.sum()]
         self.preserves_accuracy = all(m.preserves_accuracy for m in self.maps)

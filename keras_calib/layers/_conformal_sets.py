@@ -11,6 +11,9 @@ from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.inputs import arrays
+from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_fraction
+from keras_calib.inputs.arguments import require_one_of
 from keras_calib.layers._decision import TUNING
 from keras_calib.layers._decision import DecisionLayer
 from keras_calib.layers._decision import classes
@@ -123,15 +126,8 @@ class ConformalSets(DecisionLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if method not in METHODS:
-            raise ValueError(
-                f"`method` must be one of {METHODS}. Received: {method!r}."
-            )
-        if not 0 < coverage < 1:
-            raise ValueError(
-                "`coverage` must be between 0 and 1. "
-                f"Received: coverage={coverage}."
-            )
+        require_one_of(METHODS, method=method)
+        require_fraction(coverage=coverage)
         if temperature != "fit" and (
             isinstance(temperature, str) or not 0 < temperature < math.inf
         ):
@@ -139,11 +135,7 @@ class ConformalSets(DecisionLayer):
                 '`temperature` must be a number above 0, or "fit". '
                 f"Received: temperature={temperature!r}."
             )
-        if not penalty >= 0 or not free_ranks >= 0:
-            raise ValueError(
-                "`penalty` and `free_ranks` must be at least 0. Received: "
-                f"penalty={penalty}, free_ranks={free_ranks}."
-            )
+        require_at_least(0, penalty=penalty, free_ranks=free_ranks)
         if randomized and method == "lac":
             raise ValueError(
                 "`randomized=True` needs scores that are sums over classes. "

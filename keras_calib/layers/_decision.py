@@ -22,7 +22,7 @@ class DecisionLayer(RecordedLayer):
 
     A guarantee holds for rows like those of `adapt`, which must be independent
     of everything that was fitted before: the network, its temperature, and the
-    choice of the map.
+    choice of the calibration layer.
 
     Args:
         **kwargs: `record`, `name`, as in `RecordedLayer`.
@@ -64,7 +64,7 @@ class DecisionLayer(RecordedLayer):
                 "The guarantee is about labels that are right or wrong. "
                 "Received: soft labels. Pass class ids."
             )
-        if rows.weight is not None:
+        if rows.weights is not None:
             raise ValueError(
                 "The guarantee holds for samples of equal weight. Received: "
                 "unequal `sample_weight`. Leave it out."

@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arrays import TINY
 from keras_calib.layers._affine import AffineCalibration
 from keras_calib.layers._matrix_scaling import MatrixScaling
@@ -57,11 +59,7 @@ class DirichletScaling(MatrixScaling):
         bias_strength: float | None = None,
         **kwargs: Any,
     ) -> None:
-        if regularization not in KINDS:
-            raise ValueError(
-                f"`regularization` must be one of {KINDS}. "
-                f"Received: regularization={regularization!r}."
-            )
+        require_one_of(KINDS, regularization=regularization)
         given = (strength, bias_strength) != (None, None)
         if regularization == "auto" and given:
             raise ValueError(
@@ -72,14 +70,10 @@ class DirichletScaling(MatrixScaling):
         super().__init__(
             regularization=None, normalize_logits="log_softmax", **kwargs
         )
-        for name, value in (
-            ("strength", strength),
-            ("bias_strength", bias_strength),
-        ):
-            if value is not None and not value >= 0:
-                raise ValueError(
-                    f"`{name}` must be a number >= 0. Received: {value!r}."
-                )
+        if strength is not None:
+            require_at_least(0, strength=strength)
+        if bias_strength is not None:
+            require_at_least(0, bias_strength=bias_strength)
         self.regularization = regularization
         self.strength = strength
         self.bias_strength = bias_strength

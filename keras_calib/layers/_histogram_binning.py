@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require_at_least
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import probabilities
 from keras_calib.layers._logit_ops import probabilities_seen
@@ -16,6 +17,8 @@ from keras_calib.layers._piecewise_linear import take_rows
 from keras_calib.layers._shrunk import check_shrinkage
 from keras_calib.layers._temperature_scaling import solve_temperature
 from keras_calib.layers._tempered import TemperedCalibration
+from keras_calib.ops.binning import centers
+from keras_calib.ops.binning import interior_edges
 from keras_calib.solvers.gamma_bins import average_factors
 from keras_calib.solvers.isotonic import without_certainty
 
@@ -94,10 +97,7 @@ class HistogramBinning(TemperedCalibration):
             )
         if num_bins is None:
             num_bins = 15 if shrinkage is None else 5
-        if num_bins < 1:
-            raise ValueError(
-                f"`num_bins` must be at least 1. Received: {num_bins}."
-            )
+        require_at_least(1, num_bins=num_bins)
         self.num_bins = num_bins
         self.equal_mass = equal_mass
         self.shrinkage = shrinkage
@@ -226,7 +226,7 @@ def histogram(scores, events, weights, num_bins, equal_mass=False):
     Returns:
         edges, counts, events: at most `num_bins - 1`, `num_bins` numbers.
     """
-    edges = np.arange(1, num_bins) / num_bins
+    edges = interior_edges(num_bins)
     if equal_mass:
         edges = equal_mass_edges(scores, num_bins, weights)
     # Rounded as the scores are, so that a score on an edge stays there.
@@ -247,7 +247,7 @@ def equal_mass_edges(scores, num_bins, weights):
     last = np.append(values[1:] > values[:-1], True)
     values, mass = values[last], mass[last]
     # Rounding can put a sum of weights just below its quantile.
-    levels = np.arange(1, num_bins) / num_bins * (1 - 1e-9)
+    levels = interior_edges(num_bins) * (1 - 1e-9)
     low = np.searchsorted(mass, levels * mass[-1])
     # Above the last score there is nothing to separate.
     low = low[low < len(values) - 1]
@@ -255,12 +255,6 @@ def equal_mass_edges(scores, num_bins, weights):
     middle = (values[low] + values[high]) / 2
     # Between neighboring floats there is no middle.
     return np.unique(np.where(middle < values[high], middle, values[low]))
-
-
-def centers(edges):
-    """The middle of each bin between 0, the edges and 1."""
-    bounds = np.concatenate([[0.0], edges, [1.0]])
-    return (bounds[1:] + bounds[:-1]) / 2
 
 
 def frequencies(edges, counts, events):

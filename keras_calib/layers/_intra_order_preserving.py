@@ -7,6 +7,8 @@ import numpy as np
 from keras import ops
 
 from keras_calib.inputs import arrays
+from keras_calib.inputs.arguments import require
+from keras_calib.inputs.arguments import require_one_of
 from keras_calib.layers._dense_stack import DenseStack
 from keras_calib.layers._dense_stack import network_weights
 from keras_calib.layers._dense_stack import standardized
@@ -101,16 +103,12 @@ class IntraOrderPreserving(DenseStack):
         shrinkage: str | None = "auto",
         **kwargs: Any,
     ) -> None:
-        if family not in ("diagonal", "order_invariant"):
-            raise ValueError(
-                '`family` must be "diagonal" or "order_invariant". '
-                f"Received: family={family!r}."
-            )
-        if num_segments < 2 or num_segments & (num_segments - 1):
-            raise ValueError(
-                "`num_segments` must be a power of 2, at least 2. "
-                f"Received: num_segments={num_segments}."
-            )
+        require_one_of(("diagonal", "order_invariant"), family=family)
+        require(
+            num_segments >= 2 and not num_segments & (num_segments - 1),
+            "`num_segments` must be a power of 2, at least 2.",
+            num_segments=num_segments,
+        )
         super().__init__(shrinkage=shrinkage, **kwargs)
         self.family = family
         self.num_segments = num_segments

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arrays import TINY
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
@@ -79,11 +80,7 @@ class IsotonicCalibration(ShrunkCalibration):
                 "`per_class` must be True or False. "
                 f"Received: per_class={per_class!r}."
             )
-        if num_levels < 2:
-            raise ValueError(
-                "`num_levels` must be at least 2. "
-                f"Received: num_levels={num_levels}."
-            )
+        require_at_least(2, num_levels=num_levels)
         self.per_class = per_class
         self.num_levels = num_levels
         self.preserves_accuracy = not per_class

@@ -10,7 +10,7 @@ from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import log_softmax
 from keras_calib.inputs.arrays import two_classes
 from keras_calib.layers._decision import classes
-from keras_calib.layers._temperature_scaling import TemperatureScaling
+from keras_calib.layers._temperature_scaling import solve_temperature_in_blocks
 
 # Part of the images that decides the epoch, and whether the map is kept.
 HELD_OUT = 0.2
@@ -27,13 +27,13 @@ class Maps:
         images: `(n, height, width, channels)`.
         logits: `(n, height, width, num_classes)`.
         labels: int class ids, `(n, height, width)`.
-        weight: float >= 0, `(n, height, width)`; 0 where no pixel counts.
+        weights: float >= 0, `(n, height, width)`; 0 where no pixel counts.
     """
 
     images: np.ndarray
     logits: np.ndarray
     labels: np.ndarray
-    weight: np.ndarray
+    weights: np.ndarray
 
     def __len__(self):
         return len(self.images)
@@ -46,16 +46,16 @@ class Maps:
         return (
             [images, logits.astype("float32")],
             np.asarray(self.labels[index]),
-            np.asarray(self.weight[index]).astype("float32"),
+            np.asarray(self.weights[index]).astype("float32"),
         )
 
     def rows(self):
         """The pixels that count, `(logits, labels, weights)` by image."""
         for i in range(len(self)):
-            keep = np.asarray(self.weight[i]) > 0
+            keep = np.asarray(self.weights[i]) > 0
             if keep.any():
-                weight = np.asarray(self.weight[i])[keep].astype("float64")
-                yield self.logits[i][keep], self.labels[i][keep], weight
+                weights = np.asarray(self.weights[i])[keep].astype("float64")
+                yield self.logits[i][keep], self.labels[i][keep], weights
 
 
 def fit_local(layer, maps):
@@ -73,18 +73,18 @@ def fit_local(layer, maps):
     Raises:
         ValueError: if no pixel counts.
     """
-    base = TemperatureScaling().adapt_to_checked_blocks(maps.rows)
+    temperature, record = solve_temperature_in_blocks(maps.rows)
     layer.build([maps.images.shape, maps.logits.shape])
     scale, mean, deviation = _scales(maps)
-    layer.log_temperature.assign(np.log(base.temperature))
+    layer.log_temperature.assign(np.log(temperature))
     layer.logit_scale.assign(scale)
     layer.image_mean.assign(mean)
     layer.image_scale.assign(deviation)
     start = _weights(layer)
-    counts = np.array([np.asarray(w).any() for w in maps.weight])
+    counts = np.array([np.asarray(w).any() for w in maps.weights])
     used = np.random.default_rng(layer.seed).permutation(np.flatnonzero(counts))
     record = {
-        **base.record,
+        **record,
         "num_images": len(used),
         "num_held_out_images": 0,
         "epochs": 0,
@@ -119,8 +119,8 @@ def _train(layer, maps, used, plain_nll):
     model = _trainer(layer, maps)
     rng = np.random.default_rng(layer.seed + 1)
     # A mean over the pixels that count; Keras divides by all pixels.
-    total = sum(float(np.sum(w, dtype="float64")) for w in maps.weight)
-    relative = np.float32(maps.weight.size / total)
+    total = sum(float(np.sum(w, dtype="float64")) for w in maps.weights)
+    relative = np.float32(maps.weights.size / total)
     plain = _losses(layer, model, maps, held_out)
     best = start = _nll(plain)
     weights, best_epoch, kept = _weights(layer), 0, plain
@@ -128,8 +128,8 @@ def _train(layer, maps, used, plain_nll):
     while epoch < layer.epochs and epoch - best_epoch < layer.patience:
         epoch += 1
         for index in _batches(rng.permutation(fitted), layer.batch_size):
-            inputs, labels, weight = maps.batch(index)
-            model.train_on_batch(inputs, labels, relative * weight)
+            inputs, labels, of_pixels = maps.batch(index)
+            model.train_on_batch(inputs, labels, relative * of_pixels)
         losses = _losses(layer, model, maps, held_out)
         nll = _nll(losses)
         if not np.isfinite(nll):
@@ -180,15 +180,15 @@ def _losses(layer, model, maps, index):
     """Sums of loss and of weight over the pixels of each image, `(2, n)`."""
     sums = []
     for part in _batches(index, layer.batch_size):
-        inputs, labels, weight = maps.batch(part)
+        inputs, labels, weights = maps.batch(part)
         z = as_array(model.predict_on_batch(inputs))
         log_p = log_softmax(z)
         loss = -np.take_along_axis(log_p, labels[..., None], axis=-1)[..., 0]
-        weight = weight.astype("float64")
+        weights = weights.astype("float64")
         # A pixel that does not count may have an infinite loss.
-        loss = np.where(weight > 0, loss, 0.0)
+        loss = np.where(weights > 0, loss, 0.0)
         pixels = (1, 2)
-        sums.append([(weight * loss).sum(pixels), weight.sum(pixels)])
+        sums.append([(weights * loss).sum(pixels), weights.sum(pixels)])
     return np.concatenate(sums, axis=1)[:, : len(index)]
 
 
@@ -202,13 +202,13 @@ def _batches(index, size):
     return np.resize(index, count * size).reshape(count, size)
 
 
-def _standard_error(difference, weight):
+def _standard_error(difference, weights):
     """Of a weighted mean over pixels, with images as units."""
-    mean = difference.sum() / weight.sum()
-    deviation = difference - mean * weight
-    n = len(weight)
+    mean = difference.sum() / weights.sum()
+    deviation = difference - mean * weights
+    n = len(weights)
     variance = n / (n - 1) * (deviation**2).sum()
-    return float(np.sqrt(variance) / weight.sum())
+    return float(np.sqrt(variance) / weights.sum())
 
 
 def _scales(maps):

@@ -9,6 +9,8 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require_one_of
+from keras_calib.inputs.arguments import require_positive
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.calibration_rows import checked_rows
@@ -109,21 +111,13 @@ class LocalTemperatureScaling(CalibrationLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        for name, value in (
-            ("epochs", epochs),
-            ("patience", patience),
-            ("batch_size", batch_size),
-            ("learning_rate", learning_rate),
-        ):
-            if not value > 0:
-                raise ValueError(
-                    f"`{name}` must be positive. Received: {name}={value}."
-                )
-        if normalize_logits not in (None, "mean"):
-            raise ValueError(
-                '`normalize_logits` must be None or "mean". Received: '
-                f"normalize_logits={normalize_logits!r}."
-            )
+        require_positive(
+            epochs=epochs,
+            patience=patience,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+        )
+        require_one_of((None, "mean"), normalize_logits=normalize_logits)
         self.epochs = epochs
         self.patience = patience
         self.batch_size = batch_size

@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.inputs import arrays
+from keras_calib.inputs.arguments import require_fraction
 from keras_calib.layers._decision import DecisionLayer
 from keras_calib.layers._decision import classes
 from keras_calib.layers._risk_threshold import RiskThreshold
@@ -103,15 +104,11 @@ class MetaCal(DecisionLayer):
                 f"{max_miscoverage}, min_accuracy={min_accuracy}. Leave out "
                 "one of them."
             )
-        for name, value in (
-            ("max_miscoverage", max_miscoverage),
-            ("min_accuracy", min_accuracy),
-            ("confidence", confidence),
-        ):
-            if value is not None and not 0 < value < 1:
-                raise ValueError(
-                    f"`{name}` must be in (0, 1). Received: {name}={value}."
-                )
+        require_fraction(confidence=confidence)
+        if max_miscoverage is None:
+            require_fraction(min_accuracy=min_accuracy)
+        else:
+            require_fraction(max_miscoverage=max_miscoverage)
         self.max_miscoverage = max_miscoverage
         self.min_accuracy = min_accuracy
         self.confidence = confidence

@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.calibration_rows import group_of_rows
@@ -30,7 +31,7 @@ IDENTITY = {"temperature": 1.0, "slope": 1.0, "intercept": 0.0, "mixture": 0.0}
 
 @keras.saving.register_keras_serializable(package="keras_calib")
 class MultiLabelScaling(RecordedLayer):
-    """Calibrate each of several sigmoid units by a map of its own.
+    """Calibrate each of several sigmoid units by itself.
 
     Labels do not exclude each other, so that each is a binary problem. For the
     logit `z` of a label the new logit is `z / T` with `method="temperature"`;
@@ -45,7 +46,7 @@ class MultiLabelScaling(RecordedLayer):
     as it is.
 
     `kc.calibrate(..., multi_label=True)` fits this layer to a model, and keeps
-    a label as it is also where the map is worse on left-out samples.
+    a label as it is also where calibration is worse on left-out samples.
 
     Args:
         method: `"temperature"` or `"platt"`.
@@ -87,11 +88,7 @@ class MultiLabelScaling(RecordedLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if method not in METHODS:
-            raise ValueError(
-                'The map of a label is "temperature" or "platt". Received: '
-                f"method={method!r}."
-            )
+        require_one_of(METHODS, method=method)
         check_shrinkage(shrinkage)
         self.method = method
         self.shrinkage = shrinkage
@@ -171,7 +168,7 @@ class MultiLabelScaling(RecordedLayer):
 
         Warns:
             UserWarning: for labels without a positive or without a negative
-                sample; and as the map of a label warns, with its number.
+                sample; and as the fit of a label warns, with its number.
         """
         data = read_labels(logits, labels, sample_weight, ignore_class)
         units = len(as_array(labels))
@@ -272,7 +269,7 @@ def _untouched(rows):
     if rows is None:
         return {}
     nll = binary_nll(
-        rows.logits[:, 0].astype("float64"), rows.labels, rows.weight
+        rows.logits[:, 0].astype("float64"), rows.labels, rows.weights
     )
     return {"nll_before": nll, "nll_after": nll}
 
@@ -297,7 +294,7 @@ def _summary(layer, data, records, counts):
     }
     share = [sum(count) for count in counts]
     found = {
-        "num_samples": int((data.weight > 0).any(axis=1).sum()),
+        "num_samples": int((data.weights > 0).any(axis=1).sum()),
         "num_labels": data.num_labels,
         "objective": "nll",
         **weights,

@@ -8,7 +8,12 @@ import numpy as np
 
 from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.inputs import arrays
+from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_fraction
+from keras_calib.inputs.arguments import require_one_of
 from keras_calib.ops import soft_bins
+from keras_calib.ops.binning import centers
+from keras_calib.ops.binning import interior_edges
 from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.blocks import normalized_weights
@@ -150,11 +155,7 @@ class LabelSmoothingObjective(NegativeLogLikelihoodObjective):
     settings = ("smoothing",)
 
     def __init__(self, *, smoothing: float = 0.05) -> None:
-        if not 0 <= smoothing < 1:
-            raise ValueError(
-                "`smoothing` must be at least 0 and below 1. "
-                f"Received: smoothing={smoothing}."
-            )
+        require_fraction(zero=True, smoothing=smoothing)
         self.smoothing = smoothing
 
 
@@ -169,8 +170,7 @@ class FocalObjective(_LogProbabilityObjective):
     settings = ("gamma",)
 
     def __init__(self, *, gamma: float = 3.0) -> None:
-        if not gamma >= 0:
-            raise ValueError(f"`gamma` must be >= 0. Received: gamma={gamma}.")
+        require_at_least(0, gamma=gamma)
         self.gamma = gamma
 
     def _losses(self, log_p, chosen):
@@ -271,10 +271,7 @@ class SoftBinnedECEObjective(_ConfidenceObjective):
         norm: float = 2,
         form: str = "bin",
     ) -> None:
-        if form not in ("bin", "label"):
-            raise ValueError(
-                f'`form` must be "bin" or "label". Received: form={form!r}.'
-            )
+        require_one_of(("bin", "label"), form=form)
         self.num_bins = num_bins
         self.temperature = temperature
         self.norm = norm
@@ -284,14 +281,14 @@ class SoftBinnedECEObjective(_ConfidenceObjective):
         self, confidence: Array, correct: Array, weights: Array | None = None
     ) -> float:
         weights = normalized_weights(weights, len(confidence))
-        centers = (np.arange(self.num_bins) + 0.5) / self.num_bins
+        middle = centers(interior_edges(self.num_bins))
         blocks = row_blocks(len(confidence), self.num_bins, 2 * IN_CACHE)
 
         columns = weights, confidence, correct
 
         def members(rows):
             return soft_bins.memberships(
-                confidence[rows], centers, self.temperature
+                confidence[rows], middle, self.temperature
             )
 
         def sums(rows):

@@ -9,6 +9,7 @@ from keras import ops
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib.inputs import arrays
+from keras_calib.inputs.arguments import require_one_of
 from keras_calib.layers._dense_stack import DenseStack
 from keras_calib.layers._dense_stack import network_weights
 from keras_calib.layers._dense_stack import standardized
@@ -100,11 +101,7 @@ class ParameterizedTemperatureScaling(DenseStack):
         **kwargs: Any,
     ) -> None:
         super().__init__(shrinkage=shrinkage, **kwargs)
-        if normalize_logits not in ("log_softmax", None):
-            raise ValueError(
-                '`normalize_logits` must be "log_softmax" or None. '
-                f"Received: normalize_logits={normalize_logits!r}."
-            )
+        require_one_of(("log_softmax", None), normalize_logits=normalize_logits)
         self.num_scores = num_scores
         self.hidden = tuple(hidden)
         self.penalty = penalty

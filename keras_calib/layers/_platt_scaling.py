@@ -18,7 +18,7 @@ class PlattScaling(BinaryMap):
 
     for logits of two classes or of one sigmoid unit. A slope below 0 reverses
     the order: the classifier prefers the wrong class. Only with
-    `shrinkage=None` can the map be fused into the last layer.
+    `shrinkage=None` can it be fused (`fuse=True`).
 
     Args:
         smooth_targets: bool, whether to fit to Platt's targets

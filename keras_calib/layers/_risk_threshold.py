@@ -10,6 +10,8 @@ from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.inputs import arrays
+from keras_calib.inputs.arguments import require_fraction
+from keras_calib.inputs.arguments import require_one_of
 from keras_calib.layers._decision import TUNING
 from keras_calib.layers._decision import DecisionLayer
 from keras_calib.layers._decision import classes
@@ -89,19 +91,8 @@ class RiskThreshold(DecisionLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        for name, value in (
-            ("target_risk", target_risk),
-            ("confidence", confidence),
-        ):
-            if not 0 < value < 1:
-                raise ValueError(
-                    f"`{name}` must be between 0 and 1. Received: "
-                    f"{name}={value}."
-                )
-        if score not in SCORES:
-            raise ValueError(
-                f"`score` must be one of {SCORES}. Received: {score!r}."
-            )
+        require_fraction(target_risk=target_risk, confidence=confidence)
+        require_one_of(SCORES, score=score)
         self.target_risk = target_risk
         self.confidence = confidence
         self.score = score

@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.calibration_rows import CalibrationRows
 from keras_calib.layers._logit_ops import keep_prediction
@@ -198,8 +199,4 @@ class Folds:
 
 def check_shrinkage(shrinkage):
     """Raise unless it is `"auto"` or `None`."""
-    if shrinkage is not None and shrinkage != "auto":
-        raise ValueError(
-            '`shrinkage` must be "auto" or None. '
-            f"Received: shrinkage={shrinkage!r}."
-        )
+    require_one_of(("auto", None), shrinkage=shrinkage)

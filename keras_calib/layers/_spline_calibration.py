@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import TINY
 from keras_calib.layers._logit_ops import keep_prediction
@@ -78,16 +79,9 @@ class SplineCalibration(ShrunkCalibration):
         **kwargs: Any,
     ) -> None:
         super().__init__(shrinkage=shrinkage, **kwargs)
-        if num_knots < 3:
-            raise ValueError(
-                "A natural cubic spline has at least 3 knots. "
-                f"Received: num_knots={num_knots}."
-            )
-        if num_points < 4:
-            raise ValueError(
-                "`num_points` must be at least 4. "
-                f"Received: num_points={num_points}."
-            )
+        # Fewer are no natural cubic spline.
+        require_at_least(3, num_knots=num_knots)
+        require_at_least(4, num_points=num_points)
         self.num_knots = num_knots
         self.num_points = num_points
         self.monotone = monotone

@@ -11,12 +11,14 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require_positive
 from keras_calib.inputs.arrays import two_classes
 from keras_calib.inputs.calibration_rows import checked_rows
 from keras_calib.inputs.predictions import as_samples
 from keras_calib.layers._base import CalibrationLayer
-from keras_calib.solvers.temperature_search import best_temperature
+from keras_calib.solvers.temperature import fit_temperature
 from keras_calib.solvers.temperature_search import ends_at
+from keras_calib.solvers.temperature_search import search_temperature
 from keras_calib.solvers.temperature_stream import fit_temperature_in_stream
 
 REASONS = {
@@ -90,11 +92,7 @@ class TemperatureScaling(CalibrationLayer):
 
     def __init__(self, *, temperature: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not temperature > 0:
-            raise ValueError(
-                "`temperature` divides logits and must be positive. "
-                f"Received: temperature={temperature}."
-            )
+        require_positive(temperature=temperature)
         self._initial_temperature = temperature
 
     def build(self, input_shape: tuple) -> None:
@@ -174,37 +172,9 @@ class TemperatureScaling(CalibrationLayer):
         Raises:
             ValueError: if there is no sample; the layer is then unchanged.
         """
-        counts: list[int] = []
-
-        def blocks():
-            counts.clear()
-            for logits, labels, weights in read():
-                counts.append(len(labels))
-                if logits.shape[1] == 1:
-                    logits = two_classes(logits)
-                if len(labels):
-                    yield logits, labels, weights
-            if not sum(counts):
-                raise ValueError(
-                    "There is no calibration sample to fit to. Received: "
-                    f"{len(counts)} blocks without a sample that has a weight "
-                    "above 0 and a label that counts. `read` must return a new "
-                    "iterator at every call."
-                )
-
-        found, num_passes = fit_temperature_in_stream(blocks)
-        if found.stop_reason is not None:
-            reason = REASONS[found.stop_reason]
-            _warn(found.temperature, reason, stacklevel=4)
-        self._assign({"log_temperature": np.log(found.temperature)}, 1)
-        self.record = {
-            "num_samples": sum(counts),
-            "objective": "nll",
-            "objective_arguments": {},
-            "class_loss_scaling": None,
-            **dataclasses.asdict(found),
-            "num_passes": num_passes,
-        }
+        temperature, record = solve_temperature_in_blocks(read)
+        self._assign({"log_temperature": np.log(temperature)}, 1)
+        self.record = record
         return self
 
     def call(self, logits: Tensor) -> Tensor:
@@ -219,23 +189,71 @@ class TemperatureScaling(CalibrationLayer):
 
 
 def solve_temperature(logits, labels, weights, objective, start=None):
-    """`best_temperature`, with a warning where it stops at a bound."""
-    temperature, record = best_temperature(
-        logits, labels, weights, objective, start
-    )
-    reason = record["stop_reason"]
-    if reason is not None:
-        text = REASONS[reason]
-        if not objective.is_cross_entropy:
+    """The temperature that minimizes an objective, and the record of its fit.
+
+    Newton's method for a cross-entropy, otherwise a search. Warns where either
+    stops at a bound.
+    """
+    data = logits, labels, weights
+    if not objective.is_cross_entropy:
+        temperature, value = search_temperature(*data, objective)
+        end = ends_at(temperature, objective)
+        if end is not None:
             text = (
                 f"the objective {objective.title!r} is smallest there, and "
-                f"beyond {ends_at(temperature, objective):g} nothing was "
-                "tried. Check the scale of the logits, and that labels and "
-                "logits belong together; predictions that are all right, or "
-                "no better than chance, have no best temperature."
+                f"beyond {end:g} nothing was tried. Check the scale of the "
+                "logits, and that labels and logits belong together; "
+                "predictions that are all right, or no better than chance, "
+                "have no best temperature."
             )
-        _warn(temperature, text, stacklevel=6)
-    return temperature, record
+            _warn(temperature, text, stacklevel=6)
+        return temperature, {
+            "temperature": temperature,
+            "objective_value": value,
+            "stop_reason": "limit" if end else None,
+        }
+    found = fit_temperature(*data, objective.smoothing, start)
+    if found.stop_reason is not None:
+        _warn(found.temperature, REASONS[found.stop_reason], stacklevel=6)
+    record = dataclasses.asdict(found)
+    if objective.smoothing:
+        # The minimum is not an NLL.
+        record["objective_value"] = record.pop("nll_after")
+        del record["nll_before"]
+    return found.temperature, record
+
+
+def solve_temperature_in_blocks(read):
+    """Temperature and record of a fit by NLL; see `adapt_to_checked_blocks`."""
+    counts = []
+
+    def blocks():
+        counts.clear()
+        for logits, labels, weights in read():
+            counts.append(len(labels))
+            if logits.shape[1] == 1:
+                logits = two_classes(logits)
+            if len(labels):
+                yield logits, labels, weights
+        if not sum(counts):
+            raise ValueError(
+                "There is no calibration sample to fit to. Received: "
+                f"{len(counts)} blocks without a sample that has a weight "
+                "above 0 and a label that counts. `read` must return a new "
+                "iterator at every call."
+            )
+
+    found, num_passes = fit_temperature_in_stream(blocks)
+    if found.stop_reason is not None:
+        _warn(found.temperature, REASONS[found.stop_reason], stacklevel=5)
+    return found.temperature, {
+        "num_samples": sum(counts),
+        "objective": "nll",
+        "objective_arguments": {},
+        "class_loss_scaling": None,
+        **dataclasses.asdict(found),
+        "num_passes": num_passes,
+    }
 
 
 def _warn(temperature, text, stacklevel):

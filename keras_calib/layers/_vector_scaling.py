@@ -33,7 +33,7 @@ class VectorScaling(AffineCalibration):
             log-sum-exp or the mean of each row first, so that logits and
             log-probabilities give the same result; `"auto"` is `"log_softmax"`
             with `regularization="auto"`, else `None`. Only with `None` and
-            `"mean"` can the map be fused into the last layer.
+            `"mean"` can it be fused (`fuse=True`).
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Example:

@@ -14,12 +14,13 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
-from keras_calib.losses._arguments import require
 from keras_calib.losses._base import ClassificationLoss
 from keras_calib.losses._focal import log_one_minus_p
 from keras_calib.losses._focal import log_one_minus_p_of_all
+from keras_calib.ops.binning import interior_edges
 
 # A file names the loss and, as a metric, its table. Keras reads the loss
 # first. Its table waits here, under the number of the pair, and the metric,
@@ -158,10 +159,7 @@ class AdaFocalTable(keras.metrics.Metric):
         self.gammas = self.add_variable(
             (num_bins,), "zeros", aggregation="mean", name="gammas"
         )
-        self.set(
-            np.arange(1, num_bins) / num_bins,
-            np.full(num_bins, gamma),
-        )
+        self.set(interior_edges(num_bins), np.full(num_bins, gamma))
 
     def set(self, edges: Tensor, gammas: Tensor) -> None:
         """Give every bin its place and its gamma.

@@ -1,18 +1,9 @@
-"""Arguments of losses: one form for every complaint, and how to read one."""
+"""How to read an argument of a loss, whatever form the loss has."""
 
 import inspect
 from typing import Any
 
 import keras
-
-
-def require(valid: bool, problem: str, remedy: str, **received: object) -> None:
-    """Raise `ValueError(problem, what came in, remedy)` unless `valid`."""
-    if not valid:
-        found = ", ".join(
-            f"{name}={value!r}" for name, value in received.items()
-        )
-        raise ValueError(f"{problem} Received: {found}. {remedy}")
 
 
 def setting_of(loss: Any, name: str, default: Any = None) -> Any:

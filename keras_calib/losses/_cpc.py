@@ -7,10 +7,10 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import pick
-from keras_calib.losses._arguments import require
 from keras_calib.losses._base import PenalizedLoss
 from keras_calib.ops.gradients import closed_gradient
 

@@ -3,15 +3,16 @@
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
-from keras_calib.losses._arguments import require
 from keras_calib.losses._base import PenalizedLoss
+from keras_calib.ops.binning import centers
+from keras_calib.ops.binning import interior_edges
 from keras_calib.ops.confidence import confidence_to_train
 from keras_calib.ops.soft_bins import bin_error
 from keras_calib.ops.soft_bins import bin_mean
@@ -90,9 +91,10 @@ def _soft_binned_ece(
     rows, *, num_bins, temperature, norm, form, squared, bin_range
 ):
     confidence, correct = confidence_to_train(rows)
-    edges = np.linspace(*bin_range, num_bins + 1)
-    centers = ops.cast((edges[1:] + edges[:-1]) / 2, confidence.dtype)
-    members = memberships(confidence, centers, temperature)
+    low, high = bin_range
+    edges = low + (high - low) * interior_edges(num_bins)
+    middle = ops.cast(centers(edges, low, high), confidence.dtype)
+    members = memberships(confidence, middle, temperature)
     weights = rows.relative_weights
     columns = (correct, confidence) if form == "bin" else (correct,)
     size, *totals = soft_bin_sums(members, weights, *columns)

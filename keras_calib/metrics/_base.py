@@ -5,17 +5,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
-from keras_calib.inputs.predictions import read_predictions
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.rows import mask_of
-from keras_calib.keras_private import carried_logits
-from keras_calib.keras_private import keras_mask
 from keras_calib.keras_private import lower_is_better
 from keras_calib.ops.confidence import top_label
 
@@ -157,62 +153,9 @@ class CalibrationMetric(keras.metrics.Metric):
         confidence = ops.where(rows.faulty, float("nan"), confidence)
         return confidence, correct, rows.weights
 
-    def host_events(
-        self,
-        y_true: ArrayLike,
-        y_pred: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """`events` as NumPy arrays if this is cheap, else `None`.
-
-        For invalid input it is `None` too, and `events` raises the error.
-        """
-        softmax_as_logits = (
-            self.from_logits and carried_logits(y_pred) is not None
-        )
-        if softmax_as_logits or not on_host(y_pred):
-            return None
-        try:
-            found = read_predictions(
-                y_true,
-                y_pred,
-                sample_weight,
-                self.from_logits,
-                self.axis,
-                self.ignore_class,
-                keras_mask(y_pred),
-                # Weights are relative to those of all batches.
-                relative=False,
-            )
-        except ValueError:
-            return None
-        self._values_seen = True
-        weight = found.weight
-        if weight is None:
-            weight = np.ones(len(found.labels))
-        return (*found.top_label, weight)
-
     def get_config(self) -> dict[str, Any]:
         names = ("from_logits", "axis", "ignore_class", *self.settings)
         return {
             **super().get_config(),
             **{name: getattr(self, name) for name in names},
         }
-
-
-def on_host(y_pred):
-    """Whether NumPy can read the predictions without a copy.
-
-    Eager torch runs one small operation after another, which takes several
-    times as long on a CPU as the same sums in NumPy. The other backends compile
-    these operations.
-    """
-    if keras.backend.backend() != "torch":
-        return False
-    import torch
-
-    return (
-        isinstance(y_pred, torch.Tensor)
-        and y_pred.device.type == "cpu"
-        and not torch.compiler.is_compiling()
-    )

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.metrics._base import CalibrationMetric
 from keras_calib.metrics._binned import BinnedMetric
@@ -98,11 +99,11 @@ class SmoothCalibrationError(CalibrationMetric):
         self, *, bandwidth: float | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        if bandwidth is not None and not 0 < bandwidth <= 1:
-            raise ValueError(
-                "`bandwidth` must be in (0, 1] or `None`. "
-                f"Received: bandwidth={bandwidth}."
-            )
+        require(
+            bandwidth is None or 0 < bandwidth <= 1,
+            "`bandwidth` must be in (0, 1] or `None`.",
+            bandwidth=bandwidth,
+        )
         self.bandwidth = bandwidth
         self.add_sums("nodes", (self.CELLS + 1,))
         self.add_sums("weight", ())

@@ -2,17 +2,21 @@
 
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require
+from keras_calib.inputs.predictions import read_predictions
 from keras_calib.inputs.rows import Rows
+from keras_calib.keras_private import carried_logits
+from keras_calib.keras_private import keras_mask
 from keras_calib.metrics import _histogram as histogram
 from keras_calib.metrics._base import CalibrationMetric
 from keras_calib.ops.bin_errors import INFINITY
 from keras_calib.ops.bin_errors import Bins
-from keras_calib.ops.bin_errors import calibration_error
 from keras_calib.ops.binning import bin_sums
 from keras_calib.ops.binning import interior_edges
 from keras_calib.ops.binning import interval_index
@@ -23,7 +27,7 @@ class BinnedMetric(CalibrationMetric):
 
     Bins of equal width have sums of their own. Bins of equal mass are merged
     from the cells of a fine histogram when the result is read, because their
-    edges are not known before.
+    edges are not known before. A subclass computes its `result` from `bins`.
 
     Args:
         num_bins: int, number of bins.
@@ -99,6 +103,41 @@ class BinnedMetric(CalibrationMetric):
         self.add_to("sums", ops.convert_to_tensor(np.array(sums, "float32")))
         self.add_totals(events[2])
 
+    def host_events(
+        self,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """`events` as NumPy arrays if this is cheap, else `None`.
+
+        For invalid input it is `None` too, and `events` raises the error.
+        """
+        softmax_as_logits = (
+            self.from_logits and carried_logits(y_pred) is not None
+        )
+        if softmax_as_logits or not on_host(y_pred):
+            return None
+        try:
+            found = read_predictions(
+                y_true,
+                y_pred,
+                sample_weight,
+                self.from_logits,
+                self.axis,
+                self.ignore_class,
+                keras_mask(y_pred),
+                # Weights are relative to those of all batches.
+                relative=False,
+            )
+        except ValueError:
+            return None
+        self._values_seen = True
+        weights = found.weights
+        if weights is None:
+            weights = np.ones(len(found.labels))
+        return (*found.top_label, weights)
+
     def update_rows(self, rows: Rows) -> None:
         events = self.events(rows)
         index = interval_index(events[0], self.edges)
@@ -106,16 +145,16 @@ class BinnedMetric(CalibrationMetric):
         self.add_to("sums", bin_sums(columns, index, self.num_cells))
         self.add_totals(events[2])
 
-    def add_totals(self, weight: Tensor) -> None:
+    def add_totals(self, weights: Tensor) -> None:
         """Add to sums over all events, where an error has such."""
 
     def per_event(
-        self, confidence: Tensor, correct: Tensor, weight: Tensor
+        self, confidence: Tensor, correct: Tensor, weights: Tensor
     ) -> list[Tensor]:
         """Terms of each event in the first `num_columns` sums of `Bins`."""
-        columns = [weight, weight * (confidence - correct)]
+        columns = [weights, weights * (confidence - correct)]
         if self.num_columns > 2:
-            columns.append(weight * correct)
+            columns.append(weights * correct)
         return columns
 
     def bins(self, sums=None):
@@ -129,9 +168,6 @@ class BinnedMetric(CalibrationMetric):
             sums = histogram.merge_cells(sums, self.num_bins)
         return Bins(*ops.unstack(sums))
 
-    def result(self) -> Tensor:
-        return calibration_error(self.bins(), self.norm)
-
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         if config.get("norm") == INFINITY:
@@ -139,15 +175,34 @@ class BinnedMetric(CalibrationMetric):
         return config
 
 
+def on_host(y_pred):
+    """Whether NumPy can read the predictions without a copy.
+
+    Eager torch runs one small operation after another, which takes several
+    times as long on a CPU as the same sums in NumPy. The other backends compile
+    these operations.
+    """
+    if keras.backend.backend() != "torch":
+        return False
+    import torch
+
+    return (
+        isinstance(y_pred, torch.Tensor)
+        and y_pred.device.type == "cpu"
+        and not torch.compiler.is_compiling()
+    )
+
+
 def check_bins(num_bins, binning="width"):
     """Raise `ValueError` if an argument is out of range."""
-    if num_bins < 1 or num_bins != int(num_bins):
-        raise ValueError(
-            "`num_bins` must be an integer of at least 1. "
-            f"Received: num_bins={num_bins}."
-        )
-    if binning not in ("width", "mass"):
-        raise ValueError(
-            '`binning` must be "width" (bins of equal width) or "mass" (bins '
-            f"of equal numbers of samples). Received: binning={binning!r}."
-        )
+    require(
+        num_bins >= 1 and num_bins == int(num_bins),
+        "`num_bins` must be an integer of at least 1.",
+        num_bins=num_bins,
+    )
+    require(
+        binning in ("width", "mass"),
+        '`binning` must be "width" (bins of equal width) or "mass" (bins of '
+        "equal numbers of samples).",
+        binning=binning,
+    )

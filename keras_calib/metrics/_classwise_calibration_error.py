@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.rows import Rows
 from keras_calib.metrics._per_class import PerClassMetric
 
@@ -69,11 +70,7 @@ class ClasswiseCalibrationError(PerClassMetric):
         num_classes: int | None = None,
         **kwargs: Any,
     ) -> None:
-        if not 0 <= threshold < 1:
-            raise ValueError(
-                "`threshold` must be in [0, 1). "
-                f"Received: threshold={threshold}."
-            )
+        require_fraction(zero=True, threshold=threshold)
         super().__init__(
             num_bins=num_bins,
             binning=binning,
@@ -86,8 +83,8 @@ class ClasswiseCalibrationError(PerClassMetric):
     def update_rows(self, rows: Rows) -> None:
         self.create_for(rows.num_classes)
         p = rows.probabilities
-        weight = ops.broadcast_to(rows.weights[:, None], ops.shape(p))
+        weights = ops.broadcast_to(rows.weights[:, None], ops.shape(p))
         if self.threshold:
-            weight = weight * ops.cast(p > self.threshold, p.dtype)
+            weights = weights * ops.cast(p > self.threshold, p.dtype)
         p = ops.where(rows.faulty[:, None], float("nan"), p)
-        self.count(p, rows.one_hot, weight)
+        self.count(p, rows.one_hot, weights)

@@ -83,17 +83,17 @@ class DebiasedCalibrationError(BinnedMetric):
         )
 
     def per_event(
-        self, confidence: Tensor, correct: Tensor, weight: Tensor
+        self, confidence: Tensor, correct: Tensor, weights: Tensor
     ) -> list[Tensor]:
         # Squares of small and of large weights leave the range of float32, so
         # they are summed on two scales. Powers of two round nothing off.
-        xp = np if isinstance(weight, np.ndarray) else ops
+        xp = np if isinstance(weights, np.ndarray) else ops
         return [
-            weight,
-            weight * (confidence - correct),
-            weight * correct,
-            (xp.minimum(weight, LARGE) * MAGNIFIED) ** 2,
-            (weight * REDUCED) ** 2,
+            weights,
+            weights * (confidence - correct),
+            weights * correct,
+            (xp.minimum(weights, LARGE) * MAGNIFIED) ** 2,
+            (weights * REDUCED) ** 2,
         ]
 
     def bins(self, sums: Tensor | None = None) -> Bins:

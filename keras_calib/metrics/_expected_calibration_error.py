@@ -9,6 +9,7 @@ from keras_calib._typing import Tensor
 from keras_calib.inputs.rows import Rows
 from keras_calib.metrics._binned import BinnedMetric
 from keras_calib.ops.bin_errors import INFINITY
+from keras_calib.ops.bin_errors import calibration_error
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -58,11 +59,14 @@ class ExpectedCalibrationError(BinnedMetric):
         Uncertainty Calibration", NeurIPS 2019, Definition 2.1.
     """
 
-    settings = ("num_bins", "binning", "norm")
+    settings: tuple[str, ...] = ("num_bins", "binning", "norm")
+
+    def result(self) -> Tensor:
+        return calibration_error(self.bins(), self.norm)
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
-class MaximumCalibrationError(BinnedMetric):
+class MaximumCalibrationError(ExpectedCalibrationError):
     """Maximum calibration error (MCE): the largest gap of a bin, streaming.
 
         max_m |confidence_m - accuracy_m|
@@ -102,7 +106,7 @@ class MaximumCalibrationError(BinnedMetric):
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
-class AdaptiveCalibrationError(BinnedMetric):
+class AdaptiveCalibrationError(ExpectedCalibrationError):
     """Adaptive calibration error (AECE): ECE over bins of equal mass.
 
     The same as `ExpectedCalibrationError(binning="mass")`, with the same bound

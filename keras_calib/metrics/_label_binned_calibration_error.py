@@ -82,15 +82,15 @@ class LabelBinnedCalibrationError(BinnedMetric):
         return histogram.cell_edges(num_bins=self.num_bins)
 
     def per_event(
-        self, confidence: Tensor, correct: Tensor, weight: Tensor
+        self, confidence: Tensor, correct: Tensor, weights: Tensor
     ) -> list[Tensor]:
         # Sums of distances from the middle lose fewer digits than those of
         # confidences.
         middle = ops.convert_to_tensor(centers(self.edges), confidence.dtype)
         index = interval_index(confidence, self.edges)
         distance = confidence - ops.take(middle, index)
-        hits = weight * correct
-        return [weight, hits, weight * distance, weight * distance**2]
+        hits = weights * correct
+        return [weights, hits, weights * distance, weights * distance**2]
 
     def result(self) -> Tensor:
         weight, hits, distance, square = ops.unstack(self.sums("sums"))

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.rows import Rows
 from keras_calib.keras_private import without_direction
@@ -164,10 +165,7 @@ class NegativeLogLikelihood(MeanOfRows):
 
     def __init__(self, *, epsilon: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not 0 <= epsilon < 1:
-            raise ValueError(
-                f"`epsilon` must be in [0, 1). Received: epsilon={epsilon}."
-            )
+        require_fraction(zero=True, epsilon=epsilon)
         self.epsilon = epsilon
         self.add_sums("impossible", ())
 

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import mask_of
 from keras_calib.metrics._per_class import PerClassMetric
 from keras_calib.ops.bin_errors import calibration_error
@@ -62,11 +63,12 @@ class MultilabelCalibrationError(PerClassMetric):
         num_classes: int | None = None,
         **kwargs: Any,
     ) -> None:
-        if average not in ("macro", "micro"):
-            raise ValueError(
-                '`average` must be "macro" (mean over the labels) or "micro" '
-                f"(all labels together). Received: average={average!r}."
-            )
+        require(
+            average in ("macro", "micro"),
+            '`average` must be "macro" (mean over the labels) or "micro" (all '
+            "labels together).",
+            average=average,
+        )
         super().__init__(
             num_bins=num_bins,
             binning=binning,

@@ -35,9 +35,9 @@ class PerClassMetric(BinnedMetric):
             shape = (self.num_columns, self.classes, self.num_cells)
             self.add_sums("sums", shape)
 
-    def count(self, probabilities, present, weight):
+    def count(self, probabilities, present, weights):
         """Add `(n, num_classes)` probabilities, labels (0 or 1) and weights."""
-        columns = self.per_event(probabilities, present, weight)
+        columns = self.per_event(probabilities, present, weights)
         sums = bin_sums_by_class(
             ops.stack(columns),
             interval_index(probabilities, self.edges),

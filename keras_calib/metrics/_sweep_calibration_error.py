@@ -59,8 +59,8 @@ class SweepCalibrationError(BinnedMetric):
         self.max_bins = max_bins
         self.add_sums("squares", ())
 
-    def add_totals(self, weight: Tensor) -> None:
-        self.add_to("squares", ops.sum(weight**2))
+    def add_totals(self, weights: Tensor) -> None:
+        self.add_to("squares", ops.sum(weights**2))
 
     def _bins_of_each_number(self):
         """`Bins`; row `b - 1` has `b` bins, followed by empty ones."""

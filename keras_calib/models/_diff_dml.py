@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_calib._typing import Logs
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require_one_of
 from keras_calib.models._mutual_learning import MutualLearning
 from keras_calib.models._mutual_optimizer import at_fixed_rate
 from keras_calib.models._mutual_optimizer import is_mutual
@@ -125,11 +126,7 @@ class DiffDML(MutualLearning):
         label_warmup: float = 0,
         **kwargs: Any,
     ) -> None:
-        if peers not in ("primary", "all"):
-            raise ValueError(
-                '`peers` must be "primary" or "all". '
-                f"Received: peers={peers!r}."
-            )
+        require_one_of(("primary", "all"), peers=peers)
         _check_warmup(label_warmup)
         super().__init__(primary, auxiliaries, **kwargs)
         self.peers = peers

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.data.sample_index import INPUTS
+from keras_calib.inputs.arguments import require_fraction
 from keras_calib.losses._base import PenalizedLoss
 from keras_calib.losses._base import mean_reduction
 from keras_calib.losses._base import reduce
@@ -82,12 +83,7 @@ class InterleavedTraining(WrappedModel):
         **kwargs: Any,
     ) -> None:
         super().__init__(model, name=name, **kwargs)
-        if not 0 < penalty_split < 1:
-            raise ValueError(
-                "`penalty_split` is the share of the training data that the "
-                "penalty learns from, between 0 and 1. Received: "
-                f"penalty_split={penalty_split}."
-            )
+        require_fraction(penalty_split=penalty_split)
         self.penalty_split = penalty_split
         self.seed = seed
 

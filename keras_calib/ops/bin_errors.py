@@ -9,6 +9,8 @@ import math
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import Tensor
+
 INFINITY = float("inf")
 
 
@@ -84,7 +86,7 @@ def divide(a, b, xp=np):
     return np.divide(a, b, out=np.zeros(a.shape), where=b != 0)
 
 
-def calibration_error(bins, norm=1):
+def calibration_error(bins: Bins, norm: float = 1) -> Tensor:
     """`(sum_m n_m / n |C_m - A_m|^p)^(1/p)`, in `[0, 1]`, `(...)`.
 
     Norm 1 is the ECE of Guo et al. (2017), equation 3, `inf` the MCE, equation

@@ -5,9 +5,11 @@ import functools
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import Tensor
+
 
 @functools.lru_cache
-def interior_edges(num_bins):
+def interior_edges(num_bins: int) -> np.ndarray:
     """The edges `j / num_bins` between equal-width bins, each rounded once.
 
     `np.linspace` rounds some of them twice, and then a confidence such as 0.6
@@ -16,13 +18,15 @@ def interior_edges(num_bins):
     return np.arange(1, num_bins) / num_bins
 
 
-def centers(edges):
-    """The middle of each interval of `[0, 1]` between interior edges."""
-    edges = np.concatenate([[0.0], edges, [1.0]])
+def centers(
+    edges: np.ndarray, low: float = 0.0, high: float = 1.0
+) -> np.ndarray:
+    """The middle of each interval of `[low, high]` between interior edges."""
+    edges = np.concatenate([[low], edges, [high]])
     return (edges[1:] + edges[:-1]) / 2
 
 
-def bin_index(confidence, num_bins):
+def bin_index(confidence: Tensor, num_bins: int) -> Tensor:
     """Index of the equal-width bin that holds each confidence, int32.
 
     Bin `m` is `(m / num_bins, (m + 1) / num_bins]`, as in Guo et al. (2017),
@@ -39,7 +43,7 @@ def bin_index(confidence, num_bins):
     return interval_index(confidence, interior_edges(num_bins))
 
 
-def interval_index(values, edges):
+def interval_index(values: Tensor, edges: np.ndarray) -> Tensor:
     """Index of the right-closed interval between sorted edges, int32.
 
     Args:
@@ -54,7 +58,7 @@ def interval_index(values, edges):
     return ops.reshape(ops.cast(index, "int32"), ops.shape(values))
 
 
-def bin_sums(columns, index, num_bins):
+def bin_sums(columns: Tensor, index: Tensor, num_bins: int) -> Tensor:
     """Sum the columns over the rows of each bin.
 
     Sums can be added over batches and devices, but averages cannot.

@@ -8,6 +8,8 @@ from keras_calib._typing import ArrayLike
 from keras_calib.evaluation.consistency_bars import consistency_bars
 from keras_calib.evaluation.events import sort_events
 from keras_calib.evaluation.floor import binned_floor
+from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.predictions import read_predictions
 from keras_calib.ops.bin_errors import calibration_error
 
@@ -77,15 +79,8 @@ def reliability_diagram(
         Figure 1; Broecker and Smith, "Increasing the Reliability of Reliability
         Diagrams", Weather and Forecasting, 2007.
     """
-    if band not in (*BANDS, None):
-        raise ValueError(
-            '`band` must be "simultaneous", "pointwise" or `None`. Received: '
-            f"band={band!r}."
-        )
-    if num_bins < 1:
-        raise ValueError(
-            f"`num_bins` must be at least 1. Received: num_bins={num_bins}."
-        )
+    require_one_of((*BANDS, None), band=band)
+    require_at_least(1, num_bins=num_bins)
     data = read_predictions(
         labels, probabilities, sample_weight, from_logits, axis, ignore_class
     )
@@ -95,7 +90,7 @@ def reliability_diagram(
             "above 0 and a label that counts."
         )
     confidence, correct = data.top_label
-    events = sort_events(confidence, correct, data.weight)
+    events = sort_events(confidence, correct, data.weights)
     bins = events.bins(events.width_cuts(num_bins))
     figure, (above, below) = _axes(axes)
     _draw_bars(above, bins, band)

@@ -18,7 +18,7 @@ TENSOR_BLOCK = 1 << 20
 TINY64 = 1e-300
 
 
-def row_blocks(count, width, elements=BLOCK):
+def row_blocks(count: int, width: int, elements: int = BLOCK) -> list[slice]:
     """Slices that cut `count` rows of `width` numbers into small blocks."""
     rows = max(1, elements // width)
     return [slice(start, start + rows) for start in range(0, count, rows)]
@@ -51,7 +51,7 @@ def sum_groups(function, blocks):
     )
 
 
-def normalized_weights(weights, count):
+def normalized_weights(weights: np.ndarray | None, count: int) -> np.ndarray:
     """Weights divided by their sum, float64; equal weights for `None`."""
     if weights is None:
         return np.full(count, 1 / count)

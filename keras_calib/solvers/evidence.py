@@ -190,6 +190,38 @@ def mix(log_evidence, log_prior, simpler, probability):
     return np.exp(log_posterior), float(joint[best] - log_posterior[best])
 
 
+def as_fit(problem, found, widths, phi, determinants):
+    """What a regression found, with its evidence by Laplace's approximation.
+
+    With the summed loss f, the strengths L = phi / t^2 of the penalty, and the
+    Hessian H of f at the fit:
+
+        log E = (f(0) - f(d)) / phi - sum d^2 / (2 t^2)
+            + (log det L - log det(H + L) + log H_aa(0)) / 2
+
+    Args:
+        problem: the regression, with its value and the curvature `H_aa` at
+            temperature scaling.
+        found: `Minimum`.
+        widths: see `Fit`.
+        phi: see `Average`.
+        determinants: `log det L - log det(H + L)`.
+
+    Returns:
+        `Fit`.
+    """
+    # The penalty of the mean loss is phi sum d^2 / (2 n t^2).
+    penalty = problem.penalty(found.parameters)
+    gain = problem.plain_value - (found.value - penalty)
+    log_evidence = problem.n * gain / phi - problem.n * penalty / phi
+    log_evidence += (determinants + np.log(problem.plain_curvature)) / 2
+    parameters = problem.settle(found.parameters)
+    if not np.isfinite(log_evidence):
+        # The logits are so large that the curvature is only rounding.
+        parameters, log_evidence = problem.center, -np.inf
+    return Fit(parameters, widths, float(log_evidence), found.iterations)
+
+
 class _Deviations(DiagonalProblem):
     """The regression around temperature scaling, with a free common scale.
 
@@ -254,33 +286,15 @@ class _Deviations(DiagonalProblem):
         return strengths
 
     def fit(self, widths, phi, start):
-        """The ridge fit for one pair of widths, and its evidence.
-
-        By Laplace's approximation, with the summed loss f, the strengths
-        L = phi / t^2 of the penalty, and the Hessian H of f at the fit:
-
-            log E = (f(0) - f(d)) / phi - sum d^2 / (2 t^2)
-                + (log det L - log det(H + L) + log H_aa(0)) / 2
-        """
+        """The ridge fit for one pair of widths, and its evidence."""
         strengths = self.penalize(widths, phi)
         used = strengths > 0
         found = fit_regression(self, start, self.tolerance)
-        # The penalty of the mean loss is phi sum d^2 / (2 n t^2).
-        penalty = self.penalty(found.parameters)
-        gain = self.n * (self.plain_value - (found.value - penalty)) / phi
-        distance = self.n * penalty / phi
         num_classes = start.shape[1]
         log_det_l = num_classes * np.log(strengths[used]).sum()
         size = 1 + num_classes * used.sum()
         log_det = self._log_det if size <= DENSE else self._log_det_by_class
-        determinants = log_det_l - log_det(strengths)
-        log_evidence = gain - distance
-        log_evidence += (determinants + np.log(self.plain_curvature)) / 2
-        parameters = found.parameters
-        if not np.isfinite(log_evidence):
-            # The logits are so large that the curvature is only rounding.
-            parameters, log_evidence = self.center, -np.inf
-        return Fit(parameters, widths, float(log_evidence), found.iterations)
+        return as_fit(self, found, widths, phi, log_det_l - log_det(strengths))
 
     def _balance(self, away):
         w, b = away

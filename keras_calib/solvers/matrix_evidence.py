@@ -19,7 +19,7 @@ from keras_calib.inputs import arrays
 from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.evidence import TOLERANCE
 from keras_calib.solvers.evidence import WIDTHS
-from keras_calib.solvers.evidence import Fit
+from keras_calib.solvers.evidence import as_fit
 from keras_calib.solvers.evidence import average_by_evidence
 from keras_calib.solvers.evidence import mix
 from keras_calib.solvers.multinomial_regression import fit_objective
@@ -190,24 +190,14 @@ class _MatrixDeviations(FullProblem):
         self.inverse = self._inverse_of_classes()
 
     def fit(self, start):
-        """The ridge fit, and its evidence; see `solvers.evidence`."""
+        """The ridge fit, and its evidence."""
         found = fit_regression(self, start, self.tolerance)
         self.hessians = self._hessians_of_classes()
-        penalty = self.penalty(found.parameters)
-        gain = self.plain_value - (found.value - penalty)
-        distance = self.n * penalty / self.phi
         strengths = self.phi / self.widths**2
         dense = strengths.size < DENSE
         log_det = self._log_det if dense else self._log_det_by_class
         determinants = np.log(strengths).sum() - log_det(strengths)
-        log_evidence = self.n * gain / self.phi - distance
-        log_evidence += (determinants + np.log(self.plain_curvature)) / 2
-        parameters = self.settle(found.parameters)
-        if not np.isfinite(log_evidence):
-            parameters, log_evidence = self.center, -np.inf
-        return Fit(
-            parameters, self.widths, float(log_evidence), found.iterations
-        )
+        return as_fit(self, found, self.widths, self.phi, determinants)
 
     def renew(self):
         """The Hessians of the last fit serve all steps of this one."""

@@ -48,7 +48,13 @@ class TemperatureFit:
     stop_reason: str | None = None
 
 
-def fit_temperature(logits, labels, weights=None, smoothing=0.0, start=None):
+def fit_temperature(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    weights: np.ndarray | None = None,
+    smoothing: float = 0.0,
+    start: float | None = None,
+) -> TemperatureFit:
     """Minimize `mean(logsumexp(z / T) - z_y / T)` over T.
 
     Where every sample is predicted correctly, there is no minimum, and any

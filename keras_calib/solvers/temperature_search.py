@@ -5,7 +5,6 @@ a hard-binned error is a step function. A grid therefore finds the lowest
 valley first, and a local search refines the minimum inside it.
 """
 
-import dataclasses
 import math
 
 import numpy as np
@@ -17,50 +16,12 @@ from keras_calib.solvers.blocks import sum_blocks
 from keras_calib.solvers.blocks import threads
 from keras_calib.solvers.root import false_position
 from keras_calib.solvers.root import golden_section
-from keras_calib.solvers.temperature import fit_temperature
 
 # Elements of the logits above which the first grid uses a subsample.
 WHOLE_UP_TO = 1 << 22
 # Where the minimum is searched, by whether the objective is of confidence.
 CONFIDENCE_RANGE, FULL_RANGE = (0.1, 10.0), (0.01, 100.0)
 RANGES = {True: CONFIDENCE_RANGE, False: FULL_RANGE}
-
-
-def best_temperature(logits, labels, weights, objective, start=None):
-    """The temperature that minimizes any objective.
-
-    Newton's method for a cross-entropy, otherwise a search.
-
-    Args:
-        logits: `(n, num_classes)`.
-        labels: int class ids, `(n,)`.
-        weights: sample weights, `(n,)`.
-        objective: `Objective`.
-        start: `None`, or a temperature near that of the least cross-entropy;
-            other objectives do without it.
-
-    Returns:
-        temperature: float.
-        record: dict with `temperature`, `stop_reason`, and `nll_before` and
-            `nll_after` or, for an objective that is no negative
-            log-likelihood, `objective_value`.
-    """
-    if not objective.is_cross_entropy:
-        temperature, value = search_temperature(
-            logits, labels, weights, objective
-        )
-        return temperature, {
-            "temperature": temperature,
-            "objective_value": value,
-            "stop_reason": "limit" if ends_at(temperature, objective) else None,
-        }
-    found = fit_temperature(logits, labels, weights, objective.smoothing, start)
-    record = dataclasses.asdict(found)
-    if objective.smoothing:
-        # The minimum is not an NLL.
-        record["objective_value"] = record.pop("nll_after")
-        del record["nll_before"]
-    return found.temperature, record
 
 
 def search_temperature(logits, labels, weights, objective):

@@ -263,7 +263,7 @@ def test_an_endless_dataset_needs_steps():
 
 
 def test_a_model_without_a_map_has_no_record():
-    with pytest.raises(ValueError, match="no calibration map"):
+    with pytest.raises(ValueError, match="no calibration layer"):
         kc.calibration_record(functional(dense()))
 
 

@@ -114,7 +114,7 @@ def test_a_layer_of_another_model_is_refused():
 def test_a_name_that_is_taken_is_refused():
     model = functional(layers.Dense(8, name="mine"), dense())
     layer = kc.layers.TemperatureScaling(name="mine")
-    with pytest.raises(ValueError, match="Give the map another `name`"):
+    with pytest.raises(ValueError, match="Give it another `name`"):
         kc.calibrate(model, X, Y, method=layer, verbose=0)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from keras_calib.data.batches import as_batches
 from keras_calib.data.collect import collect
+from keras_calib.inputs.calibration_rows import checked_rows
 from tests.calibration.networks import X
 from tests.calibration.networks import Y
 from tests.calibration.networks import built
@@ -22,7 +23,9 @@ def gathered(x=X, y=Y, weight=None, batch_size=64, **kwargs):
         return (
             np.array(samples.scores),
             samples.labels,
-            samples.weight,
+            checked_rows(
+                samples.scores, samples.labels, samples.weights
+            ).weights,
             samples.fingerprint,
         )
 
@@ -92,4 +95,5 @@ def test_per_pixel_rows():
     with collect(network, source) as samples:
         assert samples.scores.shape == (290, 3)  # an image weighs nothing
         relative = weight[1:].repeat(10) * 290 / weight.sum() / 10
-        np.testing.assert_allclose(samples.weight, relative)
+        rows = checked_rows(samples.scores, samples.labels, samples.weights)
+        np.testing.assert_allclose(rows.weights, relative)

@@ -74,7 +74,7 @@ def test_coverage_with_weights(number, at_most):
     used = bins.weight > 0
     starts = bins.cuts[:-1][used]
     drawn = rng.random((4000, number)) < confidence
-    sums = np.add.reduceat(drawn * bins.events.weight, starts, axis=1)
+    sums = np.add.reduceat(drawn * bins.events.weights, starts, axis=1)
     accuracy = sums / bins.weight[used]
     inside = (accuracy > low[used] - 1e-9) & (accuracy < high[used] + 1e-9)
     # The error of 4,000 sets is 0.0034, that of the quantile 0.005. Bars of

@@ -8,6 +8,7 @@ import pytest
 import keras_calib as kc
 from keras_calib.evaluation.events import sort_events
 from keras_calib.evaluation.floor import binned_floor
+from keras_calib.evaluation.floor import normal_floor
 from keras_calib.evaluation.named_errors import FLOORS
 from tests.metrics.oracles import CONFIDENCE
 from tests.metrics.oracles import CORRECT
@@ -45,6 +46,18 @@ def test_saturated_bin_is_not_taken_for_normal():
     assert floor.mean == pytest.approx(2 * 0.01 * miss / 100, rel=1e-9)
 
 
+def test_where_all_bins_are_large_they_are_normal_and_need_no_sorting():
+    rng = np.random.default_rng(0)
+    confidence, weight = (
+        rng.uniform(0.2, 0.9, 20_000),
+        rng.uniform(1, 3, 20_000),
+    )
+    found = normal_floor(confidence, weight, 15)
+    assert found == pytest.approx(
+        binned_floor(bins_of(confidence, weight=weight)).mean, rel=1e-9
+    )
+
+
 def test_weighted_floor_agrees_with_drawn_labels():
     weight = 1.0 + np.arange(12) % 3
     floor = binned_floor(
@@ -55,7 +68,7 @@ def test_weighted_floor_agrees_with_drawn_labels():
     events = sort_events(CONFIDENCE, CORRECT, weight)
     rng = np.random.default_rng(1)
     drawn = rng.random((40_000, 12)) < events.confidence64
-    residual = (events.confidence64 - drawn) * events.weight
+    residual = (events.confidence64 - drawn) * events.weights
     cuts = events.width_cuts(5)
     sums = np.add.reduceat(residual, np.unique(cuts[:-1]), axis=1)
     errors = np.abs(sums).sum(axis=1) / weight.sum()

@@ -196,7 +196,7 @@ def test_soft_labels_are_expectations():
     )
     hard = refinement.out_of_fold(both, np.tile(folds, 2))
     for name in ("refinement_loss", "calibration_error_l2_lower_bound"):
-        expected = np.average(hard[name], weights=both.weight)
+        expected = np.average(hard[name], weights=both.weights)
         assert found[name].mean() == pytest.approx(expected, abs=1e-9), name
 
 

@@ -139,5 +139,5 @@ def test_the_lines_are_the_consistency_bars_and_the_floor_is_named():
     assert "floor 0.03" in figure.axes[0].texts[0].get_text()
     figure = kc.plots.reliability_diagram(np.zeros(100), p, band=None)
     assert not figure.axes[0].collections
-    with pytest.raises(ValueError, match="`band` must be"):
+    with pytest.raises(ValueError, match="`band` must be one of"):
         kc.plots.reliability_diagram(np.zeros(100), p, band="all")
