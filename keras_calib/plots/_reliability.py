@@ -98,9 +98,9 @@ def reliability_diagram(
     above.text(
         0.03,
         0.97,
-        f"ECE {float(calibration_error(bins)):.4f}, "
-        f"floor {binned_floor(bins).mean:.4f}  ({num_bins} bins)\n"
-        f"N {len(events):,}",
+        f"ECE {float(calibration_error(bins)):.4f} "
+        f"(floor {binned_floor(bins).mean:.4f})\n"
+        f"{num_bins} bins, N {len(events):,}",
         transform=above.transAxes,
         va="top",
         color=INK,
