@@ -193,6 +193,7 @@ class BatchOutputs:
         unit: the entry of the batch that each row came from, `(n,)`.
         one_hot: see `Samples`.
         hashes: a hash of each input, uint64, `(batch,)`.
+        group: `None`, as rows of a fit have it.
     """
 
     scores: np.ndarray

@@ -11,8 +11,9 @@ import numpy as np
 from keras_calib.evaluation.floor import residual_draws
 from keras_calib.ops.bin_errors import divide
 
-# Standard deviations, and hits, on both sides of the mean of a binomial law.
-# The probability outside is below 1e-15.
+# Standard deviations on both sides of the mean of a binomial law that are
+# computed, and the least number of hits. The probability outside is below
+# 1e-15.
 REACH = 9.0
 LEAST_REACH = 40
 
@@ -33,6 +34,8 @@ def consistency_bars(bins, *, level=0.95, simultaneous=True, seed=0):
     `max_b |S_b| / sqrt(V_b)` over draws of the labels (see `floor`):
 
         C_b -+ quantile sqrt(V_b) / W_b
+
+    or, pointwise, of `|S_b|` itself: `C_b -+ quantile / W_b`.
 
     Args:
         bins: `SortedBins`.
@@ -81,7 +84,8 @@ def consistency_bars(bins, *, level=0.95, simultaneous=True, seed=0):
 def _weighted(bins, level, simultaneous, seed):
     rng = np.random.default_rng(seed)
     sizes, _, variances = residual_draws(bins, 2000, rng)
-    # The rank of a draw among draws of its own kind.
+    # A new draw is at most the ceil(level (m + 1))-th of m with probability
+    # `level`.
     rank = min(int(np.ceil(level * (len(sizes) + 1))), len(sizes)) - 1
     if simultaneous:
         sizes = divide(sizes, np.sqrt(variances)).max(axis=1)

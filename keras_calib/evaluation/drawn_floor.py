@@ -32,7 +32,7 @@ MOST_DRAWS = 1000
 # first otherwise, to see how long it takes.
 ENOUGH = 30_000_000
 FIRST = 1_000_000
-# Means over the classes of errors whose mean is known exactly.
+# Means over classes, whose mean floor needs no draws: these are their bins.
 EXACT_MEANS = {
     "classwise_calibration_error": "width",
     "classwise_adaptive_calibration_error": "mass",
@@ -107,7 +107,7 @@ def drawn_floors(data, wanted, bins, *, seed=0, max_seconds=None, verbose=0):
         if seconds is not None:
             seconds -= taken
         if seconds is not None and len(exact) == len(names) and seconds < taken:
-            # A draw takes longer than the means, and these are all there.
+            # All means are exact, and less time is left than they took.
             values = dict.fromkeys(names, np.empty(0))
         else:
             values = _draw(data, names, bins, seed, seconds, verbose)
@@ -131,6 +131,7 @@ def _draw(data, names, bins, seed, seconds, verbose):
     def draw(number, seed, shown):
         draws = kind(data, number, seed, passes, shown)
         found = draws.statistics(names, *bins)
+        # The first is the error of the sample itself.
         return {name: values[1:] for name, values in found.items()}
 
     labels = passes * (CELLS if kind is CellDraws else len(data.labels))

@@ -110,7 +110,7 @@ def binned_floor(bins, norm=1, num_draws=10000, seed=0):
     normal. There is one pass over the samples for any number of draws.
 
     Args:
-        bins: `Bins`.
+        bins: `SortedBins`.
         norm: 1, 2 or `inf`.
         num_draws: int, draws for the range.
         seed: int.

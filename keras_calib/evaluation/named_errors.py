@@ -61,8 +61,8 @@ class BinsOfEvents:
 
 
 # From the bins of the predicted class.
-# The adaptive calibration error is `sum_m w_m / W |acc_m - conf_m|` as the ECE
-# is, over bins of equal mass.
+# The adaptive calibration error is `sum_m n_m / n |C_m - A_m|` as the ECE is,
+# over bins of equal mass.
 TOP_LABEL = {
     "expected_calibration_error": lambda b: calibration_error(b.width),
     "expected_calibration_error_l2": lambda b: calibration_error(b.width, 2),

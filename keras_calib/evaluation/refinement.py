@@ -136,18 +136,19 @@ def _recalibrated(data, others):
     isotonic = _isotonic(*others.top_label, others.weights, confidence)
     before = data.negative_log_likelihood(), data.brier()
     refined = after.negative_log_likelihood(), after.brier()
-    values = (
-        refined[0],
-        before[0] - refined[0],
-        refined[1],
-        before[1] - refined[1],
-        bound,
-        over,
-        bound - over,
-        top_label_bound(confidence, isotonic, correct),
-        l2_bound(data, after.probabilities),
-    )
-    return dict(zip(RANGES, values, strict=True))
+    return {
+        "refinement_loss": refined[0],
+        "calibration_loss": before[0] - refined[0],
+        "brier_refinement_loss": refined[1],
+        "brier_calibration_loss": before[1] - refined[1],
+        "calibration_error_lower_bound": bound,
+        "overconfidence_error_lower_bound": over,
+        "underconfidence_error_lower_bound": bound - over,
+        "isotonic_calibration_error_lower_bound": top_label_bound(
+            confidence, isotonic, correct
+        ),
+        "calibration_error_l2_lower_bound": l2_bound(data, after.probabilities),
+    }
 
 
 def top_label_bound(confidence, recalibrated, correct):

@@ -40,7 +40,7 @@ def require_positive(**received: float) -> None:
 
 
 def require_fraction(*, zero: bool = False, **received: Any) -> None:
-    """Raise unless every value is above 0, or may be 0, and below 1."""
+    """Raise unless every value is in (0, 1), or in [0, 1) with `zero`."""
     for name, value in received.items():
         where = "[0, 1)" if zero else "(0, 1)"
         valid = 0 < value < 1 or (zero and value == 0)

@@ -115,7 +115,7 @@ def checked_rows(
     weights: np.ndarray | None = None,
     group: np.ndarray | None = None,
 ) -> CalibrationRows:
-    """`rows_of` logits that nobody has checked."""
+    """Check logits, then `rows_of`."""
     rules.check_logits(logits)
     return rows_of(logits, labels, weights, group)
 

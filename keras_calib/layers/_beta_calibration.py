@@ -74,6 +74,6 @@ class BetaCalibration(BinaryMap):
         return np.eye(3)[:, : len(self.parameters)]
 
     def transform(self, log_odds: Tensor, w: Any, xp: Any) -> Tensor:
-        # log(1 + exp(x)), as NumPy has it, too.
+        # -log(1 - p) and -log p: log(1 + exp(x)), as NumPy has it, too.
         plus, minus = (xp.logaddexp(x, 0.0) for x in (log_odds, -log_odds))
         return w.b * plus - w.a * minus + w.c

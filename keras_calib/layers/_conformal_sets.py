@@ -269,11 +269,13 @@ class ConformalSets(DecisionLayer):
         """Minus the score but for a constant: large for likely classes.
 
             LAC     log p_k
-            APS     the sum of p over ranks above r, plus u p_k if randomized
-            RAPS    that of APS, minus penalty max(r - free_ranks, 0)
+            APS     the sum of p over less likely classes, plus u p_k if
+                    randomized
+            RAPS    that of APS, minus penalty max(r - free_ranks, 0), with
+                    r = 1 for the most likely class
 
-        The sums of APS are those of the lower ranks: in float32, those of the
-        higher ranks would all come to 1.
+        The usual score of APS sums over more likely classes. It is 1 minus
+        this, and in float32 it comes to 1 for all unlikely classes.
         """
         if self.method == "lac":
             return log_p
@@ -286,10 +288,10 @@ class ConformalSets(DecisionLayer):
             tail = tail + u * xp.exp(log_p)
         if self.method == "aps":
             return tail
-        above = xp.maximum(rank + 1 - self.free_ranks, 0)
+        excess = xp.maximum(rank + 1 - self.free_ranks, 0)
         if xp is ops:
-            above = ops.cast(above, tail.dtype)
-        return tail - self.penalty * above
+            excess = ops.cast(excess, tail.dtype)
+        return tail - self.penalty * excess
 
 
 def _least_samples(coverage):

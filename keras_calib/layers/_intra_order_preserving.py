@@ -260,7 +260,10 @@ def _drawn_to_zero(network, theta):
 def order_preserving(scores, stretch, xp=ops):
     """Stretch the gaps between sorted scores by `softplus(stretch)`.
 
-    The largest score becomes 0; equal scores stay equal.
+        z_k = -sum_{j < k} softplus(m_j) (s_j - s_{j+1})
+
+    for descending scores s, with `m_j` the stretch of the gap below `s_j`. The
+    largest score becomes 0; equal scores stay equal.
 
     Args:
         scores: descending, `(..., num_classes)`.

@@ -251,7 +251,10 @@ def _log_binomial_cdf(errors, count, p):
 
 
 def _upper_bound(errors, count, delta):
-    """Clopper and Pearson's upper bound of a risk, by bisection."""
+    """Clopper and Pearson's bound: largest `p` with `P(errors | p) >= delta`.
+
+    `P` is that of at most so many errors; `p` is found by bisection.
+    """
     if errors >= count:
         return 1.0
     low, high = 0.0, 1.0

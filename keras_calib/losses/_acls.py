@@ -44,6 +44,11 @@ def acls(
         negative = mean over j != y of relu(sg(z_y) - z_j - margin)^2
         positive_weight * positive + negative_weight * negative
 
+    With `r = min_k z_k` and a sum for the mean this is eq. 13 of the paper. Its
+    relu is the condition of eq. 11 (smooth only beyond the margin), its square
+    the adaptive smoothing of eq. 10, and eq. 12 is half of its gradient, with
+    the constants of `sg`.
+
     Paper and released code differ in `r`. The paper measures from the smallest
     logit, and its gradient (eq. 12) holds that logit constant: nothing then
     keeps all logits from falling together, and training diverges, as
@@ -67,7 +72,8 @@ def acls(
             letter).
         adaptive: square the distances, so that the smoothing grows with them.
             `False` is the paper's ablation "CR only".
-        conditional: smooth only beyond the margin. `False` is "AR only".
+        conditional: smooth only beyond the margin. `False` is "AR only": every
+            distance is pulled to the margin.
         stop_gradient: bool, whether to hold constant what `sg` marks.
             Defaults to `True` for `reference="zero"` (the released code) and
             to `False` for `"min"`; `True` with `"min"` is eq. 12.

@@ -92,11 +92,11 @@ def _check(confidence="softmax", normalization="min_max"):
 def _crl(rows, correctness, confidence):
     correctness = ops.cast(correctness, rows.logits.dtype)
     following = _next_row(rows.weights)
-    kappa = _confidence(rows, confidence)
+    c = _confidence(rows, confidence)
     gap = correctness - ops.take(correctness, following, axis=0)
     target = ops.stop_gradient(ops.sign(gap))
     margin = ops.stop_gradient(ops.abs(gap))
-    distance = kappa - ops.take(kappa, following, axis=0)
+    distance = c - ops.take(c, following, axis=0)
     pair = ops.relu(margin - target * distance) * ops.abs(target)
     # The weighted sum over all pairs weighs each by both of its rows.
     weight = rows.weights * ops.take(rows.weights, following, axis=0)
@@ -218,7 +218,7 @@ class CRL(PenalizedLoss):
         return _crl(rows, self.correctness(history), self.confidence)
 
     def correctness(self, history: BatchHistory) -> Tensor:
-        """`c` of each sample in the batch, in `[0, 1]`, a constant."""
+        """`a` of each sample in the batch, in `[0, 1]`, a constant."""
         if self.normalization == "fraction":
             return ops.divide_no_nan(history.correct, history.seen)
         # Each sample is seen once per epoch, so the largest count is the number

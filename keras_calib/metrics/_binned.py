@@ -111,7 +111,7 @@ class BinnedMetric(CalibrationMetric):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """`events` as NumPy arrays if this is cheap, else `None`.
 
-        For invalid input it is `None` too, and `events` raises the error.
+        For invalid input it is `None` too, and `rows` raises the error.
         """
         softmax_as_logits = (
             self.from_logits and carried_logits(y_pred) is not None

@@ -142,6 +142,9 @@ class BrierScore(MeanOfRows):
 def decompose(sums, middle):
     """The four terms of the score, from sums per class and bin.
 
+    With the means C_m and A_m of each probability's bin, the within-bin part
+    is `1/n sum_i (p_i - C_m)^2 - 2 (p_i - C_m) (t_i - A_m)`.
+
     Args:
         sums: of `w`, `w t`, `w t^2`, `w d`, `w d^2` and `w d t`, where `w` is
             the weight of a sample, `t` its label and `d` the distance of its

@@ -51,6 +51,7 @@ class PerClassMetric(BinnedMetric):
         return calibration_error(self.bins(), self.norm)
 
     def result(self) -> Tensor:
+        """`mean_k E_k`, `sqrt(mean_k E_k^2)` or `max_k E_k`, by the norm."""
         if self.classes is None:
             return ops.zeros(())
         errors = self.per_class()

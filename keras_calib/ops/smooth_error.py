@@ -38,7 +38,8 @@ def _error_of_bandwidth(nodes, points, xp):
     """The smooth error as a function of the bandwidth s.
 
     `damping` is the Fourier transform of the kernel `K_s`, and `density` is
-    `1/n sum_i (c_i - a_i) K_s(t, c_i)` at the points t.
+    `1/n sum_i (c_i - a_i) K_s(t, c_i)` at the points t, times their distance
+    `1 / points`.
     """
     # Reflection at 0 and 1 is an even function of period 2, in which an inner
     # node occurs twice and an end node once: the mass of an end is doubled.
@@ -59,7 +60,8 @@ def _error_of_bandwidth(nodes, points, xp):
         else:
             density = ops.irfft((damped, ops.zeros_like(damped)))
         size = xp.abs(density[..., : points + 1])
-        # The trapezoid rule; `irfft` has divided by the number of points.
+        # The trapezoid rule. `irfft` has divided by `2 points`, and reflection
+        # has doubled the mass: what is left is the distance of the points.
         ends = (size[..., 0] + size[..., -1]) / 2
         return xp.sum(size, axis=-1) - ends
 

@@ -2,6 +2,10 @@
 
 The total `sum_k (1 + w_k) L_k` is a weighted mean of the samples' losses, and
 the weights depend on the class losses `L_k` of the fitted map: a fixed point.
+
+Reference:
+    Jung et al., "Scaling of Class-wise Training Losses for Post-hoc
+    Calibration", ICML 2023.
 """
 
 import numpy as np
@@ -77,12 +81,12 @@ def fit_slope_and_span(before, after, normalization, num_classes):
     target = before - after.mean()
     slopes = np.linspace(0.1, max(0.1, np.log(num_classes) / 2), 2001)
     # Of each A the terms of the sum, but for B.
-    shape = 1 / (1 + np.exp(-scaled / slopes[:, None])) - 0.5
-    shape *= after - before
-    square = (shape**2).sum(axis=1)
-    spans = (shape @ target) / np.where(square > 0, square, 1.0)
+    terms = 1 / (1 + np.exp(-scaled / slopes[:, None])) - 0.5
+    terms *= after - before
+    square = (terms**2).sum(axis=1)
+    spans = (terms @ target) / np.where(square > 0, square, 1.0)
     spans = np.clip(spans, *SPANS)
-    errors = ((target - spans[:, None] * shape) ** 2).sum(axis=1)
+    errors = ((target - spans[:, None] * terms) ** 2).sum(axis=1)
     best = int(errors.argmin())
     return float(slopes[best]), float(spans[best])
 
@@ -169,8 +173,8 @@ class ClassLosses:
         # constant factor changes nothing.
         self.weights = weights.astype("float32").astype("float64")
         mass = np.bincount(labels, self.weights, num_classes)
-        # A class loss is its sum divided by `mass`; the mean over samples is
-        # the sum of class losses times `fraction`.
+        # L_k = (weighted sum of the losses of class k) / mass_k, and the mean
+        # over all samples is sum_k fraction_k L_k.
         self.fraction = mass / mass.sum()
         if reduction == "sum":
             self.fraction = np.full(num_classes, 1 / mass.sum())
@@ -179,7 +183,7 @@ class ClassLosses:
         self.blocks = row_blocks(len(labels), num_classes, TENSOR_BLOCK)
 
     def of(self, scores):
-        """One loss per class; NaN for a class without samples.
+        """`L_k` of each class, equation 3; NaN for a class without samples.
 
         Args:
             scores: `scores(rows)` returns the scores of a slice of rows.

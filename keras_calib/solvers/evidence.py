@@ -1,6 +1,7 @@
 """Ridge fits around temperature scaling, averaged by their evidence.
 
-The scores of a fit are, with the log-probabilities x after temperature scaling,
+The scores of a fit are, with x the log-probabilities divided by the temperature
+of temperature scaling, and not normalized again,
 
     x_ik (1 + a + v_k) + b_k,    v_k ~ N(0, tv^2),    b_k ~ N(0, tb^2)
 
@@ -30,7 +31,7 @@ BIAS_WIDTH = 1.0
 PLAIN = 0.5
 # Parameters up to which the Hessian is computed whole.
 DENSE = 400
-# Of the largest entry of a fit's gradient, per unit of x.
+# A fit stops when no entry of its gradient is above this times the unit of x.
 TOLERANCE = 1e-6
 
 
@@ -43,7 +44,7 @@ class Average:
         plain: posterior probability of temperature scaling.
         scale_width: posterior mean of `tv`; 0 under temperature scaling.
         bias_width: posterior mean of `tb`.
-        dispersion: factor `phi >= 1` by which the evidence is divided.
+        dispersion: factor `phi >= 1` by which the summed loss is divided.
         log_evidence: of the mean, against temperature scaling.
         value: mean loss.
         iterations: Newton steps of all fits.
@@ -90,11 +91,12 @@ def average_by_evidence(
     """Fit the deviations from temperature scaling for every width.
 
         P(fit) ~ (1 - plain) E p(t),    P(temperature scaling) ~ plain
+        E: evidence of the fit against temperature scaling, see `with_evidence`
         p(t) ~ exp(-tv^2 / (2 * 0.5^2) - tb^2 / (2 * 1^2))
         result = sum P(fit) parameters
 
     Args:
-        x: log-probabilities after temperature scaling, `(n, num_classes)`.
+        x: log-probabilities divided by the temperature, `(n, num_classes)`.
         labels: class ids, `(n,)`.
         weights: `(n,)`, with the number of samples as their sum.
         paths: `(scale, bias)` pairs of booleans: which deviations are free
@@ -131,7 +133,7 @@ def average_by_evidence(
     parameters = np.tensordot(posterior, parameters, 1)
     parameters[0] = np.clip(parameters[0], *bounds)
     widths = posterior[:-1] @ widths
-    problem.ridge = np.zeros_like(problem.ridge)
+    problem.ridge = np.zeros_like(problem.ridge)  # for the value below
     return Average(
         parameters,
         plain=float(posterior[-1]),
@@ -190,7 +192,7 @@ def mix(log_evidence, log_prior, simpler, probability):
     return np.exp(log_posterior), float(joint[best] - log_posterior[best])
 
 
-def as_fit(problem, found, widths, phi, determinants):
+def with_evidence(problem, found, widths, phi, determinants):
     """What a regression found, with its evidence by Laplace's approximation.
 
     With the summed loss f, the strengths L = phi / t^2 of the penalty, and the
@@ -294,7 +296,9 @@ class _Deviations(DiagonalProblem):
         log_det_l = num_classes * np.log(strengths[used]).sum()
         size = 1 + num_classes * used.sum()
         log_det = self._log_det if size <= DENSE else self._log_det_by_class
-        return as_fit(self, found, widths, phi, log_det_l - log_det(strengths))
+        return with_evidence(
+            self, found, widths, phi, log_det_l - log_det(strengths)
+        )
 
     def _balance(self, away):
         w, b = away
@@ -307,7 +311,12 @@ class _Deviations(DiagonalProblem):
         return self.n * max(float(self._curvature(ones)[0].sum()), TINY64)
 
     def _log_det(self, strengths):
-        """`log det(H + L)`, with the common scale in the first row."""
+        """`log det(H + L)`, with the common scale in the first row.
+
+            H[kp, lr] = sum_i w_i ([k = l] q_ik - q_ik q_il) x_ik^p x_il^r
+
+        where the power p or r is 1 for a slope and 0 for a bias.
+        """
         powers = [power for power in (1, 0) if strengths[1 - power]]
         x, q = self.x.astype(float), self.q.astype(float)
         w = self.n * self.weights.astype(float)

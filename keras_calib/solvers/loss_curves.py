@@ -12,7 +12,7 @@ REACH = np.log(16.0)
 
 
 class LossCurves:
-    """Losses and slopes at nodes, and a cubic through them.
+    """Losses and slopes at nodes, and a cubic Hermite spline through them.
 
     A fit that gives every sample a temperature needs hundreds of passes over
     the logits. These curves need one pass for each node. Between nodes

@@ -1,7 +1,8 @@
 """The average by evidence for matrices: `solvers.evidence` with one more group.
 
-With the log-probabilities x after temperature scaling, and f = x minus the
-means of its rows and then of its columns, the scores of a fit are
+With x the log-probabilities divided by the temperature of temperature scaling,
+and f = x minus the means of its rows and then of its columns, the scores of a
+fit are
 
     x_ik (1 + a) + b_k + sum_j f_ij M_jk
 
@@ -19,9 +20,9 @@ from keras_calib.inputs import arrays
 from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.evidence import TOLERANCE
 from keras_calib.solvers.evidence import WIDTHS
-from keras_calib.solvers.evidence import as_fit
 from keras_calib.solvers.evidence import average_by_evidence
 from keras_calib.solvers.evidence import mix
+from keras_calib.solvers.evidence import with_evidence
 from keras_calib.solvers.multinomial_regression import fit_objective
 from keras_calib.solvers.multinomial_regression import fit_regression
 from keras_calib.solvers.multinomial_regression import unit_of
@@ -34,6 +35,7 @@ MATRIX_WIDTH = 0.25
 # Prior probability of a matrix, and that of temperature scaling without one.
 MATRIX = 0.25
 PLAIN = 2 / 3
+# Widths below this count as this: a fit needs a penalty to be found.
 LEAST_WIDTH = 0.01
 # Parameters up to which the Hessian is computed whole.
 DENSE = 450
@@ -135,19 +137,20 @@ def _mean_loss(data, parameters, smoothing):
 class _MatrixDeviations(FullProblem):
     """The regression around temperature scaling, with a free common scale.
 
-    `x (1 + a)` is `f (1 + a) + (1 + a) mean f` but for a constant of each row,
-    so that `f` with a bias is all that is needed. The penalty leaves out the
+    Let g be x minus its row means, m the column means of g, and f = g - m. Then
+    `x (1 + a)` is `f (1 + a) + m (1 + a)` but for a constant of each row, so
+    that `f` with a bias is all that is needed. The penalty leaves out the
     direction of `a`: what is nearest to it costs nothing.
     """
 
     def __init__(self, x, labels, weights, smoothing):
         self.n = weights.sum()
-        f = x - x.mean(axis=1, keepdims=True)
-        self.mean = weights @ f / self.n
+        g = x - x.mean(axis=1, keepdims=True)
+        self.mean = weights @ g / self.n
         center = np.concatenate([np.eye(x.shape[1]), self.mean[None]])
         self.blind = center
         super().__init__(
-            f - self.mean.astype(f.dtype),
+            g - self.mean.astype(g.dtype),
             labels,
             weights / self.n,
             smoothing,
@@ -197,7 +200,7 @@ class _MatrixDeviations(FullProblem):
         dense = strengths.size < DENSE
         log_det = self._log_det if dense else self._log_det_by_class
         determinants = np.log(strengths).sum() - log_det(strengths)
-        return as_fit(self, found, self.widths, self.phi, determinants)
+        return with_evidence(self, found, self.widths, self.phi, determinants)
 
     def renew(self):
         """The Hessians of the last fit serve all steps of this one."""
@@ -245,7 +248,12 @@ class _MatrixDeviations(FullProblem):
         return found + np.log(self._common_curvature())
 
     def _log_det(self, strengths):
-        """`log det(H + L)`, with the common scale in the first row."""
+        """`log det(H + L)`, with the common scale in the first row.
+
+        The block of the classes k and l is
+
+            sum_i w_i ([k = l] q_ik - q_ik q_il) (x_i, 1) (x_i, 1)'
+        """
         x, q = self.with_ones(slice(None)).astype(float), self.q.astype(float)
         n, num_classes = q.shape
         w = self.n * self.weights.astype(float)

@@ -20,11 +20,12 @@ ROWS = 1024
 DIGITS = 1 << 12
 # Elements up to which it computes values in float64.
 SMALL = 1 << 23
-# Classes up to which each class may have a preconditioner of its own, and the
-# products in one step from which it has. With so many samples for each pair of
-# classes it has from the start, which takes 0.7 to 0.9 of the time.
+# Classes up to which each class may have a preconditioner of its own.
 BLOCKS = 200
+# Products in one step from which it has.
 MANY = 45
+# Samples for each pair of classes from which it has from the start, which takes
+# 0.7 to 0.9 of the time.
 SAMPLES_PER_PAIR = 12
 # Keeps directions without data where they start; too small to be visible.
 RIDGE = 1e-9
@@ -192,6 +193,7 @@ class DiagonalProblem(_Problem):
         )
 
     def _curvature(self, direction):
+        """`sum_i w_i q (a - q . a) (x, 1)` with `a = x v + u`."""
         v, u = direction.astype(self.x.dtype)
 
         def part(rows):

@@ -8,6 +8,9 @@ from keras_calib.solvers.isotonic import isotonic_regression
 def spline_map(confidence, correct, num_knots=6, weights=None, monotone=False):
     """Calibrated confidence at every confidence among the samples.
 
+    With the samples in the order of their confidence c, u the part of them
+    below, and S the spline through the running mean of `a - c`: c + S'(u).
+
     Args:
         confidence: `(n,)`.
         correct: 0 or 1, `(n,)`.

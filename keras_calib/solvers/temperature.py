@@ -2,9 +2,9 @@
 
 NLL is convex in `beta = 1 / T`. Newton's method in `u = log beta`, kept inside
 a bracket, needs 4 to 6 evaluations from any start; from the temperature of the
-last epoch 2 or 3, and the one at T = 1. Each evaluation is one pass
-over the logits in blocks that fit a processor's cache, spread over threads;
-no array of the size of the logits is allocated.
+last epoch 2 or 3, plus the one at T = 1. Each evaluation is one pass over the
+logits in blocks that fit a processor's cache, spread over threads; no array of
+the size of the logits is allocated.
 """
 
 import dataclasses
@@ -125,6 +125,7 @@ def log_evidence(logits, labels, weights=None, *, start=1.0, width=0.5):
     nll, *_ = likelihood.derivatives(0.0)
     u, _ = _newton(likely, -np.log(start), None, LOW, HIGH, tolerance=1e-3)
     least, _, curvature = likely.derivatives(u)
+    # log E = n (NLL(0) - least) - log(width sqrt(n curvature))
     scale = width * np.sqrt(count * curvature)
     return float(count * (nll - least) - np.log(scale))
 
@@ -189,23 +190,18 @@ def _newton(likelihood, u, known, low, high, tolerance):
         known = likelihood.derivatives(u)
 
 
-class _WithPrior:
-    """The likelihood times a normal density of `u = -log T`."""
-
-    def __init__(self, likelihood, count, width):
-        self.likelihood, self.precision = likelihood, 1 / (count * width**2)
-
-    def derivatives(self, u):
-        """NLL minus the log prior over n, and its first two derivatives."""
-        nll, slope, curvature = self.likelihood.derivatives(u)
-        p = self.precision
-        return nll + p * u**2 / 2, slope + p * u, curvature + p
-
-
 class Likelihood:
-    """Passes over the logits; the first pass keeps two numbers per row.
+    """Passes over the logits; the first pass keeps three numbers per row.
+
+    With d_k = z_k - max z, p = softmax(beta d), and weights that sum to 1:
+
+        NLL = mean(log sum_k exp(beta d_k) - beta d_y)
+        d NLL / d beta = mean(E_p d - d_y)
+        d^2 NLL / d beta^2 = mean(Var_p d)
 
     Attributes:
+        largest: `max_k z_k` of each row.
+        ruled_out: whether a logit is minus infinity.
         count: sum of the weights.
         shortfall: `mean(max_k z_k - z_y)`; 0 if every prediction is right.
         excess: `mean(mean_k z_k - z_y)`; >= 0 if no better than chance.
@@ -274,3 +270,16 @@ class Likelihood:
         nll, first, second = sum_blocks(moments, self.blocks)
         slope = beta * first
         return float(nll), float(slope), float(slope + beta**2 * second)
+
+
+class _WithPrior:
+    """The likelihood times a normal density of `u = -log T`."""
+
+    def __init__(self, likelihood, count, width):
+        self.likelihood, self.precision = likelihood, 1 / (count * width**2)
+
+    def derivatives(self, u):
+        """NLL minus the log prior over n, and its first two derivatives."""
+        nll, slope, curvature = self.likelihood.derivatives(u)
+        p = self.precision
+        return nll + p * u**2 / 2, slope + p * u, curvature + p
