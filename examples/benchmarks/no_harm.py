@@ -19,7 +19,8 @@ of probmetrics take part (`pip install keras-calib[peers]`); with `--chosen`,
 what `kc.calibrate` returns by default and with `method="auto"`.
 
 Data comes from the folder `$KERAS_CALIB_DATA`. The constants of the maps were
-set on the `development` files; `test` data was opened after that.
+set on the `development` files; `test` data was opened after that. Two odds of
+`method="auto"` were then set on the development files and `tables`.
 """
 
 import argparse
@@ -86,33 +87,50 @@ def residual_networks(folder):
 def tables(folder):
     """Networks of scikit-learn on made tables, and on its digits."""
     from sklearn.datasets import load_digits
-    from sklearn.datasets import make_classification
-    from sklearn.neural_network import MLPClassifier
 
-    sets = {"digits": load_digits(return_X_y=True)}
+    yield "digits", *_of_network(*load_digits(return_X_y=True))
     for classes, weights in ((2, None), (2, [0.9]), (20, None)):
         name = f"table-{classes}{'-imbalanced' if weights else ''}"
-        sets[name] = make_classification(
-            12_000,
-            30,
-            n_informative=10,
-            n_classes=classes,
-            weights=weights,
-            flip_y=0.05,
-            random_state=0,
-        )
-    for name, (x, y) in sets.items():
-        x = (x - x.mean(axis=0)) / (x.std(axis=0) + 1e-6)
-        order = np.random.default_rng(0).permutation(len(x))
-        trained, held_out = np.split(order, [len(x) // 6])
-        network = MLPClassifier((64,), alpha=0, max_iter=300, random_state=0)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            network.fit(x[trained], y[trained])
-        log_p = np.log(
-            np.maximum(network.predict_proba(x[held_out]), 1e-30)
-        ).astype("float32")
-        yield name, log_p, y[held_out]
+        yield name, *_of_network(*_made(classes, weights=weights))
+
+
+def development_tables(folder):
+    """Networks of scikit-learn on other made tables."""
+    # Classes, informative columns, fraction of random labels, widths.
+    kinds = (
+        (5, 8, 0.1, (32,)),
+        (10, 10, 0.02, (128,)),
+        (30, 12, 0.05, (64,)),
+        (15, 15, 0.2, (64, 64)),
+    )
+    for seed, (classes, informative, flipped, widths) in enumerate(kinds, 11):
+        data = _made(classes, seed, n_informative=informative, flip_y=flipped)
+        yield f"dev-table-{classes}", *_of_network(*data, widths, seed)
+
+
+def _made(classes, seed=0, **options):
+    """A made table and its labels."""
+    from sklearn.datasets import make_classification
+
+    options = {"n_informative": 10, "flip_y": 0.05, **options}
+    return make_classification(
+        12_000, 30, n_classes=classes, random_state=seed, **options
+    )
+
+
+def _of_network(x, y, widths=(64,), seed=0):
+    """Log-probabilities and labels of what a network was not trained on."""
+    from sklearn.neural_network import MLPClassifier
+
+    x = (x - x.mean(axis=0)) / (x.std(axis=0) + 1e-6)
+    order = np.random.default_rng(seed).permutation(len(x))
+    trained, held_out = np.split(order, [len(x) // 6])
+    network = MLPClassifier(widths, alpha=0, max_iter=300, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        network.fit(x[trained], y[trained])
+    p = np.maximum(network.predict_proba(x[held_out]), 1e-30)
+    return np.log(p).astype("float32"), y[held_out]
 
 
 def newsgroups(folder):
@@ -149,6 +167,7 @@ def protocol_s(folder):
 
 SETS = {
     "development": (predictions,),
+    "tables": (development_tables,),
     "test": (residual_networks, tables, newsgroups, protocol_s),
 }
 

@@ -330,7 +330,7 @@ def _fit(method, mixture, network, rows, options):
     if method != "auto":
         return fit(method, network, rows, options)
     options = dataclasses.replace(options, unguarded="auto")
-    choice = choose(rows, options)
+    choice = choose(rows, options, mixture=mixture)
     method = choice.best
     if mixture:
         method = mixture_of(choice, network, options)

@@ -120,7 +120,9 @@ def judge(layer, rows, *, seconds=np.inf, taken=0.0):
         prior, temperature = PRIOR, plain
         if rows.group is None:
             prior = PRIOR_OF_EVIDENCE
-            temperature = model - _evidence(part, start) / num_units
+            temperature = (
+                model - evidence_of_temperature(part, start) / num_units
+            )
     except (ArithmeticError, TypeError, ValueError) as error:
         return Verdict(skipped=f"{type(error).__name__}: {error}")
     # How far the map is ahead of temperature scaling.
@@ -155,7 +157,7 @@ def _held_out(layer, rows, fold, start):
     return _mean(plain, rows), None if rich is None else _mean(rich, rows)
 
 
-def _evidence(rows, start):
+def evidence_of_temperature(rows, start=1.0):
     """Log evidence that the logits need a temperature, in nats."""
     logits = rows.logits
     if logits.shape[1] == 1:

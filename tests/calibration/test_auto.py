@@ -7,7 +7,8 @@ import keras_calib as kc
 from keras_calib.calibration._choose import bootstrap_weights
 from keras_calib.calibration._choose import choose
 from keras_calib.calibration._fit import Options
-from keras_calib.calibration._guard import PRIOR
+from keras_calib.calibration._guard import PRIOR_OF_EVIDENCE
+from keras_calib.calibration._guard import evidence_of_temperature
 from keras_calib.calibration._held_out import losses_and_probabilities
 from keras_calib.calibration._held_out import standard_error
 from keras_calib.calibration._methods import as_map
@@ -19,6 +20,7 @@ from tests.calibration.networks import X
 from tests.calibration.networks import built
 from tests.calibration.networks import dense
 from tests.calibration.networks import functional
+from tests.calibration.test_guard import sampled
 from tests.helpers import read_predictions
 
 
@@ -53,7 +55,15 @@ def test_a_model_that_is_calibrated():
     # All candidates learn that there is nothing to learn.
     nll = [trial["nll"] for trial in choice.trials.values() if "nll" in trial]
     assert max(nll) - min(nll) < 2e-3
-    assert 0 < choice.weights["no_calibration"] < 0.2
+    # The evidence decides between the model and temperature scaling.
+    unchanged, tempered = (
+        choice.trials[name] for name in ("no_calibration", "temperature")
+    )
+    ahead = len(labels) * (tempered["nll"] - unchanged["nll"])
+    assert ahead > PRIOR_OF_EVIDENCE
+    assert unchanged["weight"] / tempered["weight"] == pytest.approx(
+        np.exp(ahead - PRIOR_OF_EVIDENCE)
+    )
 
 
 def test_a_bias_is_found():
@@ -108,14 +118,34 @@ def test_bootstrap_weights_by_hand():
     # of weights sums to n, so that the weight is 1 / (1 + exp(-n d)).
     rows = read_rows(*generated(0.0, 10))
     losses = {"a": np.full(10, 1.0), "b": np.full(10, 1.1)}
-    found = bootstrap_weights(losses, rows)
+    found = bootstrap_weights(losses, rows, {})
     assert found["a"] == pytest.approx(1 / (1 + np.exp(-1.0)))
     losses["c"] = np.full(10, np.inf)
-    assert bootstrap_weights(losses, rows) == {**found, "c": 0.0}
-    # Leaving the model as it is has odds of its own.
-    losses = {"a": np.full(10, 1.0), "no_calibration": np.full(10, 1.0)}
-    found = bootstrap_weights(losses, rows)
-    assert found["a"] == pytest.approx(1 / (1 + np.exp(-PRIOR)))
+    assert bootstrap_weights(losses, rows, {}) == {**found, "c": 0.0}
+    found = bootstrap_weights(losses, rows, {"b": -3.0})
+    assert found["a"] == pytest.approx(1 / (1 + np.exp(-4.0)))
+
+
+def test_the_model_as_it_is_stands_behind_by_evidence():
+    # By folds, these samples would leave a model alone that needs T = 1.6.
+    logits, labels = sampled(50, scale=1.6, num_classes=3, seed=62)
+    for mixture in (False, True):
+        rows = read_rows(logits, labels)
+        choice = choose(rows, Options(), mixture=mixture)
+        trials = choice.trials
+        gap = trials["no_calibration"]["nll"] - trials["temperature"]["nll"]
+        assert 50 * gap == pytest.approx(evidence_of_temperature(rows))
+        assert choice.best != "no_calibration"
+
+
+def test_the_structured_matrix_must_be_better_by_itself():
+    logits, labels = generated([1.0, 0.0, -1.0], 150)
+    rows = read_rows(logits, labels)
+    odds = [
+        choose(rows, Options(), mixture=mixture).weights["structured_matrix"]
+        for mixture in (False, True)
+    ]
+    assert 0 < odds[0] < odds[1]
 
 
 def test_standard_errors_draw_groups_as_a_whole():
