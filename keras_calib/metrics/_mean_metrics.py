@@ -8,6 +8,7 @@ from keras import ops
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.rows import Rows
 from keras_calib.keras_private import without_direction
 from keras_calib.metrics._base import CalibrationMetric
@@ -130,7 +131,13 @@ class MeanEntropy(NoPreferredDirection):
     """
 
     def per_row(self, rows: Rows) -> Tensor:
-        return -ops.sum(rows.probabilities * rows.log_probabilities, axis=-1)
+        p = rows.probabilities
+        if rows.given_probabilities is None:
+            log_p = rows.log_probabilities
+        else:
+            # 0 log 0 is 0.
+            log_p = ops.log(ops.maximum(p, TINY))
+        return -ops.sum(p * log_p, axis=-1)
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
