@@ -30,6 +30,9 @@ class ExpectedCalibrationError(BinnedMetric):
     Cells with one distinct value cause no error. `calibration_errors` and
     `CalibrationMonitor` compute the exact value.
 
+    A calibrated model has an ECE above 0, too, because the accuracies of bins
+    are noisy: its noise floor, `calibration_errors(..., floor=True)`.
+
     Predictions of shape `(..., 1)` are those of one sigmoid unit.
 
     Args:
