@@ -162,7 +162,7 @@ def test_several_inputs_one_hot_labels_and_weights(data):
 
 
 def test_bad_arguments(data):
-    with pytest.raises(ValueError, match="`fraction` is between"):
+    with pytest.raises(ValueError, match="`fraction` must be in"):
         kc.callbacks.DataPruning(*data, fraction=1.0)
     with pytest.raises(ValueError, match="`every` must be at least 1"):
         kc.callbacks.DataPruning(*data, every=0)

@@ -227,7 +227,7 @@ def test_mixed_precision_and_saving(parts, tmp_path):
 
 def test_what_cannot_be_interleaved(parts):
     majority, rest = parts
-    with pytest.raises(ValueError, match="share of the training data"):
+    with pytest.raises(ValueError, match="`penalty_split` must be in"):
         kc.models.InterleavedTraining(small_network(), penalty_split=1.0)
     model = kc.models.InterleavedTraining(small_network())
     for loss in (
