@@ -1,4 +1,4 @@
-"""Whether a fitted map is the best of three on data it was not fitted to.
+"""Whether a fitted map is expected to be the best of three on new data.
 
 The map is compared with temperature scaling by the mean negative log-likelihood
 of calibration samples that are left out:

@@ -84,8 +84,8 @@ def consistency_bars(bins, *, level=0.95, simultaneous=True, seed=0):
 def _weighted(bins, level, simultaneous, seed):
     rng = np.random.default_rng(seed)
     sizes, _, variances = residual_draws(bins, 2000, rng)
-    # A new draw is at most the ceil(level (m + 1))-th of m with probability
-    # `level`.
+    # A new draw is at most the ceil(level (m + 1))-th of m with a probability
+    # of at least `level`.
     rank = min(int(np.ceil(level * (len(sizes) + 1))), len(sizes)) - 1
     if simultaneous:
         sizes = divide(sizes, np.sqrt(variances)).max(axis=1)

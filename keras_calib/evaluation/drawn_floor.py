@@ -4,9 +4,10 @@ The labels decide the bins or the bandwidth of these errors, or the errors of
 the classes depend on each other. So labels are drawn from the predictions, and
 the whole error is computed for each set of labels.
 
-Above `LARGE` rows without weights, the samples are replaced by `CELLS` cells of
-equal numbers, and the hits of a cell are `Binomial(n_j, C_j)`: the same number
-of samples, in less time. A part of the samples would have another floor.
+For errors of the predicted class, above `LARGE` rows without weights, samples
+are replaced by `CELLS` cells of equal numbers, and the hits of a cell are
+`Binomial(n_j, C_j)`: the same number of samples, in less time. A part of the
+samples would have another floor.
 """
 
 import time

@@ -29,7 +29,8 @@ from keras_calib.ops.binning import bin_index
 LEAST_DRAWS = 40
 # Sums of Bernoulli variables with at least this variance are normal.
 NORMAL_FROM = 25.0
-# The samples of a bin with more of them are merged to this number of cells.
+# More samples of a small bin are merged to this number of cells, or, if they
+# have weights, their surprises are drawn as a Poisson process.
 MOST_CELLS = 1000
 # Points of the discrete Fourier transform. The standard deviation is at most 5,
 # so there are 12 standard deviations on each side of the mean.
@@ -107,7 +108,8 @@ def binned_floor(bins, norm=1, num_draws=10000, seed=0):
 
     `W_b` is the weight of a bin, `W` that of all. For norm 1 the mean is not
     drawn but computed, as `sqrt(2 / pi) sum_b sqrt(V_b) / W` if the bins are
-    normal. There is one pass over the samples for any number of draws.
+    normal; there is one pass over the samples for any number of draws. Only in
+    small bins of weighted samples both are drawn.
 
     Args:
         bins: `SortedBins`.
@@ -217,7 +219,9 @@ def _small_bin(bins, b, num_draws, rng):
 
 
 def _by_transform(confidence, num_draws, rng):
-    """Exact mean and draws of `|sum (c - a)|`, by the characteristic function.
+    """Mean and draws of `|sum (c - a)|`, exact up to `MOST_CELLS` samples.
+
+    By the characteristic function.
 
     Above `MOST_CELLS` samples, confidences are replaced by their means in cells
     of equal size. This keeps the mean of the sum, and nearly its variance.

@@ -1,6 +1,6 @@
 """Class-wise loss scaling (SCTL): the weight of each class's loss.
 
-The total `sum_k (1 + w_k) L_k` is a weighted mean of the samples' losses, and
+The total `sum_k (1 + w_k) L_k` is a weighted sum of the samples' losses, and
 the weights depend on the class losses `L_k` of the fitted map: a fixed point.
 
 Reference:

@@ -59,8 +59,10 @@ def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
         `(num_classes + 1, num_classes)`.
     """
     data = x, labels, weights
-    diagonal = average_by_evidence(*data, paths, smoothing, plain=PLAIN)
     num_classes = x.shape[1]
+    # Without a matrix, temperature scaling has the probability 1/2 again.
+    prior = {"plain": PLAIN} if num_classes <= MAX_CLASSES else {}
+    diagonal = average_by_evidence(*data, paths, smoothing, **prior)
     parameters = np.concatenate(
         [np.diag(diagonal.parameters[0]), diagonal.parameters[1:]]
     )
@@ -252,7 +254,7 @@ class _MatrixDeviations(FullProblem):
 
         The block of the classes k and l is
 
-            sum_i w_i ([k = l] q_ik - q_ik q_il) (x_i, 1) (x_i, 1)'
+            sum_i w_i ([k = l] q_ik - q_ik q_il) (f_i, 1) (f_i, 1)'
         """
         x, q = self.with_ones(slice(None)).astype(float), self.q.astype(float)
         n, num_classes = q.shape

@@ -121,6 +121,11 @@ def test_too_many_classes_have_no_matrix(monkeypatch):
     matrix, _, found = average(x, labels)
     assert found.matrix_width == 0.0
     np.testing.assert_array_equal(matrix, np.diag(np.diag(matrix)))
+    # It is the average without a matrix.
+    temperature = fit_temperature(x, labels).temperature
+    data = x / temperature, labels, np.ones(300)
+    plain = average_by_evidence(*data, VECTOR).parameters / temperature
+    np.testing.assert_allclose(np.diag(matrix), plain[0], rtol=1e-12)
 
 
 def test_the_order_of_weighted_rows_does_not_matter():
