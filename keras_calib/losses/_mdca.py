@@ -43,12 +43,12 @@ def mdca(
 
 
 def _mdca(rows):
-    # p = exponentials / partition; no second softmax beside the primary loss.
-    share = rows.weights / rows.total_weight
-    factor = (share / rows.partition)[:, None]
-    predicted = ops.sum(factor * rows.exponentials, axis=0)
-    observed = ops.sum(share[:, None] * rows.soft_labels, axis=0)
-    gap = predicted - observed
+    # p = exponentials / partition; products take half the time of sums.
+    weights = rows.relative_weights
+    predicted = ops.matmul(weights / rows.partition, rows.exponentials)
+    observed = ops.matmul(weights, rows.soft_labels)
+    total = ops.sum(weights)
+    gap = (predicted - observed) / ops.where(total > 0, total, 1.0)
     return ops.sum(absolute(gap)) / rows.num_classes
 
 
