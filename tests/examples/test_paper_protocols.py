@@ -6,25 +6,11 @@ import json
 import lzma
 import os
 import pathlib
-import sys
 
 import numpy as np
 import pytest
 
 from tests.helpers import to_numpy
-
-FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "papers"
-
-
-@pytest.fixture(scope="module")
-def work():
-    sys.path.insert(0, str(FOLDER))
-    try:
-        import work
-
-        yield work
-    finally:
-        sys.path.remove(str(FOLDER))
 
 
 def small_state(seed=0, channels=(4, 8, 16)):

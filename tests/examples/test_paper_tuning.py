@@ -1,25 +1,17 @@
 """Settings are chosen one after the other, on validation data alone."""
 
 import json
-import pathlib
-import sys
 
 import pytest
 
-FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "papers"
-
 
 @pytest.fixture(scope="module")
-def driver():
-    sys.path.insert(0, str(FOLDER))
-    try:
-        import run
-        import table
-        import tuning
+def driver(papers):
+    import run
+    import table
+    import tuning
 
-        yield run, table, tuning
-    finally:
-        sys.path.remove(str(FOLDER))
+    return run, table, tuning
 
 
 def test_lowest_error_that_keeps_the_accuracy_is_chosen(driver):

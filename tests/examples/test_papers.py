@@ -2,8 +2,6 @@
 
 import dataclasses
 import os
-import pathlib
-import sys
 
 import keras
 import numpy as np
@@ -11,22 +9,10 @@ import pytest
 
 from tests.helpers import to_numpy
 
-FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "papers"
 needs_data = pytest.mark.skipif(
     "KERAS_CALIB_DATA" not in os.environ,
     reason="KERAS_CALIB_DATA names no folder with CIFAR-10",
 )
-
-
-@pytest.fixture(scope="module")
-def work():
-    sys.path.insert(0, str(FOLDER))
-    try:
-        import work
-
-        yield work
-    finally:
-        sys.path.remove(str(FOLDER))
 
 
 @needs_data
