@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 
 from keras_calib._typing import ArrayLike
+from keras_calib.evaluation.calibrated_draws import CalibratedDraws
 from keras_calib.evaluation.calibration_errors import check_bins_and_threshold
 from keras_calib.evaluation.named_errors import BINARY
 from keras_calib.evaluation.named_errors import CLASSWISE
 from keras_calib.evaluation.named_errors import TOP_LABEL
-from keras_calib.evaluation.replicates import CalibratedDraws
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arguments import require_one_of

@@ -14,7 +14,9 @@ import time
 
 import numpy as np
 
-from keras_calib.evaluation.events import Events
+from keras_calib.evaluation.calibrated_draws import CELLS
+from keras_calib.evaluation.calibrated_draws import CalibratedDraws
+from keras_calib.evaluation.calibrated_draws import CellDraws
 from keras_calib.evaluation.events import sort_events
 from keras_calib.evaluation.floor import Floor
 from keras_calib.evaluation.floor import binned_floor
@@ -24,10 +26,8 @@ from keras_calib.evaluation.named_errors import NO_FLOOR
 from keras_calib.evaluation.named_errors import TOP_LABEL
 from keras_calib.evaluation.named_errors import BinsOfEvents
 from keras_calib.evaluation.named_errors import confidence_and_correct
-from keras_calib.evaluation.replicates import CalibratedDraws
 
 LARGE = 100_000
-CELLS = 4096
 MOST_DRAWS = 1000
 # Labels to draw if no time is given, a few seconds; and those that are drawn
 # first otherwise, to see how long it takes.
@@ -38,35 +38,6 @@ EXACT_MEANS = {
     "classwise_calibration_error": "width",
     "classwise_adaptive_calibration_error": "mass",
 }
-
-
-class CellDraws(CalibratedDraws):
-    """Labels are drawn in cells of neighboring confidences.
-
-    Only for errors of the predicted class, without weights.
-    """
-
-    @property
-    def rows(self):
-        return CELLS
-
-    def _of_events(self, function, k):
-        confidence, correct = confidence_and_correct(self.data, k)
-        events = sort_events(confidence, correct)
-        cuts = np.linspace(0, len(events), CELLS + 1).astype(int)
-        number = np.diff(cuts).astype("float64")
-        start = cuts[:-1]
-        mean = np.add.reduceat(events.confidence64, start) / number
-        # Weights count repetitions: `square` is left out.
-        hits = np.add.reduceat(events.correct, start)
-        cells = Events(mean, hits / number, number)
-        return self._values(function, cells, None, k)
-
-    def replicate(self, events, order, k, rng, size):
-        number = events.weights.astype(int)
-        chance = np.clip(events.confidence, 0.0, 1.0)
-        hits = rng.binomial(number, chance, (size, len(number)))
-        return Events(events.confidence, hits / number, events.weights)
 
 
 def drawn_floors(data, wanted, bins, *, seed=0, max_seconds=None, verbose=0):

@@ -1,6 +1,5 @@
 """Statistics of a sample and of its replicates: resamples, or drawn labels."""
 
-import functools
 import time
 
 import keras
@@ -164,34 +163,6 @@ class Resamples(Replicates):
         for rng, size in self.chunks():
             found.append(mean(self.counts(rng, size) * weights))
         return np.concatenate(found, axis=1)
-
-
-class CalibratedDraws(Replicates):
-    """Labels are drawn from the predicted probabilities."""
-
-    def replicate(self, events, order, k, rng, size):
-        # An event is true if a uniform number is in an interval whose length
-        # is the confidence.
-        low, high = (
-            np.broadcast_to(v, order.shape)[order] for v in self.ends(k)
-        )
-        uniform = rng.random((size, len(order)))[:, order]
-        drawn = ((uniform >= low) & (uniform < high)).astype("float64")
-        return Events(events.confidence, drawn, events.weights, events.square)
-
-    def ends(self, k):
-        """Both ends of the intervals of class `k`, which tile [0, 1]."""
-        if k is None:
-            return 0.0, self.data.top_label[0]
-        return self._ends[k], self._ends[k + 1]
-
-    @functools.cached_property
-    def _ends(self):
-        num_classes, n = self.data.by_class.shape
-        ends = np.zeros((num_classes + 1, n))
-        np.cumsum(self.data.by_class, axis=0, out=ends[1:])
-        ends[-1] = 1.0
-        return ends
 
 
 class ProgressBar:

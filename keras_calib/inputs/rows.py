@@ -21,6 +21,7 @@ from keras_calib.inputs.tensors import from_the_left
 from keras_calib.inputs.tensors import pick
 from keras_calib.inputs.tensors import predicted_class
 from keras_calib.inputs.tensors import row_max
+from keras_calib.inputs.tensors import sum_or_one
 from keras_calib.keras_private import carried_logits
 from keras_calib.keras_private import keras_mask
 from keras_calib.keras_private import mask_passed_on
@@ -154,12 +155,8 @@ class Rows:
 
     @functools.cached_property
     def total_weight(self):
-        """Sum of the weights, or 1 where that is 0 and cannot divide.
-
-        A tiny number instead of 1 would make the gradient `0 * inf`.
-        """
-        total = ops.sum(self.weights)
-        return ops.where(total > 0, total, 1.0)
+        """Sum of the weights, or 1 where that is 0."""
+        return sum_or_one(self.weights)
 
     @functools.cached_property
     def relative_weights(self):

@@ -92,3 +92,12 @@ def from_the_left(values, batch, lead, what="Sample weights"):
     while len(values.shape) < rank:
         values = ops.expand_dims(values, axis=-1)
     return ops.broadcast_to(values, batch)
+
+
+def sum_or_one(weights):
+    """The sum of weights, or 1 where that is 0 and cannot divide.
+
+    A tiny number instead of 1 would make the gradient `0 * inf`.
+    """
+    total = ops.sum(weights)
+    return ops.where(total > 0, total, 1.0)

@@ -104,7 +104,7 @@ class _LogProbabilityObjective(Objective):
     def losses(self, scores: Array, labels: Array) -> Array:
         return self._losses(*_log_probabilities(scores, labels))
 
-    def _losses(self, log_p, chosen):
+    def _losses(self, log_p, label_log_p):
         """Losses from log-probabilities, and those of the labels."""
         raise NotImplementedError
 
@@ -124,17 +124,17 @@ class NegativeLogLikelihoodObjective(_LogProbabilityObjective):
     is_plain_nll = True
     is_cross_entropy = True
 
-    def _losses(self, log_p, chosen):
+    def _losses(self, log_p, label_log_p):
         if not self.smoothing:
-            return -chosen
+            return -label_log_p
         mean = log_p.mean(axis=1, dtype="float64")
-        return -((1 - self.smoothing) * chosen + self.smoothing * mean)
+        return -((1 - self.smoothing) * label_log_p + self.smoothing * mean)
 
     def losses_and_gradients(
         self, scores: Array, labels: Array
     ) -> tuple[Array, Array]:
-        log_p, chosen = _log_probabilities(scores, labels)
-        losses = self._losses(log_p, chosen)
+        log_p, label_log_p = _log_probabilities(scores, labels)
+        losses = self._losses(log_p, label_log_p)
         # d loss / d score_k = p_k - target_k
         gradient = np.exp(log_p, out=log_p)
         if self.smoothing:
@@ -173,20 +173,19 @@ class FocalObjective(_LogProbabilityObjective):
         require_at_least(0, gamma=gamma)
         self.gamma = gamma
 
-    def _losses(self, log_p, chosen):
-        return -((-np.expm1(chosen)) ** self.gamma) * chosen
+    def _losses(self, log_p, label_log_p):
+        return -((-np.expm1(label_log_p)) ** self.gamma) * label_log_p
 
     def losses_and_gradients(
         self, scores: Array, labels: Array
     ) -> tuple[Array, Array]:
-        log_p, chosen = _log_probabilities(scores, labels)
-        losses = self._losses(log_p, chosen)
-        other = np.maximum(-np.expm1(chosen), TINY64)
+        log_p, label_log_p = _log_probabilities(scores, labels)
+        losses = self._losses(log_p, label_log_p)
+        one_minus_p = np.maximum(-np.expm1(label_log_p), TINY64)
+        p = np.exp(label_log_p)
         # d loss / d log p_y
-        slope = (
-            self.gamma * other ** (self.gamma - 1) * np.exp(chosen) * chosen
-            - other**self.gamma
-        )
+        slope = self.gamma * one_minus_p ** (self.gamma - 1) * p * label_log_p
+        slope -= one_minus_p**self.gamma
         # d log p_y / d score_k = [k = y] - p_k
         gradient = np.exp(log_p, out=log_p)
         np.negative(gradient, out=gradient)

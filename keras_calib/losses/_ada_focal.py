@@ -83,8 +83,8 @@ def _ada_focal(rows, edges, gammas):
         log_p = rows.log_probability(rows.labels)
         return _signed_focal(log_p, log_one_minus_p(rows, rows.labels), gamma)
     gamma = _gamma_of(rows.probabilities, edges, gammas)
-    rest = log_one_minus_p_of_all(rows)
-    terms = _signed_focal(rows.log_probabilities, rest, gamma)
+    log_complement = log_one_minus_p_of_all(rows)
+    terms = _signed_focal(rows.log_probabilities, log_complement, gamma)
     return ops.sum(rows.targets * terms, axis=-1)
 
 
@@ -95,9 +95,9 @@ def _gamma_of(p, edges, gammas):
     return ops.reshape(ops.stop_gradient(gamma), ops.shape(p))
 
 
-def _signed_focal(log_p, rest, gamma):
+def _signed_focal(log_p, log_complement, gamma):
     # log (1 - p) and log (1 + p).
-    base = ops.where(gamma >= 0, rest, ops.log1p(ops.exp(log_p)))
+    base = ops.where(gamma >= 0, log_complement, ops.log1p(ops.exp(log_p)))
     return -ops.exp(ops.abs(gamma) * base) * log_p
 
 

@@ -80,6 +80,10 @@ def _avuc(rows, threshold, stop_gradient):
 def avu_loss(importance, correct, uncertain, certain, h) -> Tensor:
     """`log(1 + (AU + IC) / (AC + IU))` from the parts of each sample.
 
+        AC = sum of certain (1 - tanh h)   AU = sum of uncertain tanh h
+
+    over correct samples, IC and IU over wrong ones, all times `importance`.
+
     Args:
         importance: what each sample counts, `(n,)`, as all that follow.
         correct: 0 or 1.

@@ -12,7 +12,7 @@ from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import pick
 from keras_calib.losses._base import PenalizedLoss
-from keras_calib.ops.gradients import closed_gradient
+from keras_calib.ops.class_pairs import mean_over_pairs_of_softplus
 
 
 def cpc(
@@ -70,110 +70,15 @@ def _cpc(rows, one_vs_one_weight, exclusion_weight):
     index = ops.arange(rows.num_classes - 1, dtype="int32")
     # All classes except the label; those after it move down by one.
     others = ops.where(index < rows.labels[:, None], z[:, :-1], z[:, 1:])
+    # -log r_yk = softplus(z_k - z_y)
     one_vs_one = ops.sum(ops.softplus(others - label), axis=-1)
     one_vs_one = one_vs_one / (rows.num_classes - 1)
     value = one_vs_one_weight * one_vs_one
     if rows.num_classes > 2 and exclusion_weight:
-        value = value + exclusion_weight * _exclusion(others)
+        # -log r_kl = softplus(z_l - z_k)
+        exclusion = mean_over_pairs_of_softplus(others) / 2
+        value = value + exclusion_weight * exclusion
     return value
-
-
-@closed_gradient
-def _exclusion(z):
-    """Half the mean over ordered pairs `k != l` of `softplus(z_l - z_k)`.
-
-    Shift by shift, so that nothing of size `C^2` is held: shift `s` pairs
-    each class with the `s`-th after it, and half the shifts meet every pair.
-    The value is the sum of `pairs` over the shifts; `slope` is only for its
-    gradient, `sum_k tanh((z_j - z_k) / 2)`, which is gathered on the way.
-    """
-    n = z.shape[-1]
-    scale = 1.0 / (2.0 * n * (n - 1))
-
-    def pairs(weight, distance):
-        # softplus(d) + softplus(-d), for both orders of the pair; its
-        # derivative is tanh(d / 2).
-        size = ops.abs(distance)
-        e = ops.exp(-size)
-        both_orders = size + 2.0 * ops.log1p(e)
-        value = weight * ops.sum(both_orders, axis=-1)
-        return value, weight * ops.sign(distance) * (1.0 - e) / (1.0 + e)
-
-    if keras.backend.backend() == "jax":
-        # Differentiated in both directions, and through the loop.
-        value, slope = _over_pairs(pairs, z)
-    else:
-        value, slope = _over_pairs(pairs, ops.stop_gradient(z))
-        slope = _slope(z, slope)
-
-    def gradient(upstream):
-        return scale * upstream[:, None] * slope
-
-    return scale * value, gradient
-
-
-@closed_gradient
-def _slope(z, slope):
-    """The `slope` that is known already, with its own derivative in `z`.
-
-    The derivative along `v` is `sum_k sech((z_j - z_k) / 2)^2 (v_j - v_k) / 2`.
-    """
-
-    def gradient(upstream):
-        def pairs(weight, distance, change):
-            e = ops.exp(-ops.abs(distance))
-            curve = 2.0 * e / ops.square(1.0 + e)
-            return ops.zeros_like(z[:, 0]), weight * curve * change
-
-        _, curved = _over_pairs(pairs, z, upstream)
-        return curved, ops.zeros_like(slope)
-
-    return ops.copy(slope), gradient
-
-
-def _over_pairs(pair_terms, z, *others):
-    """Sum a function of differences `z_j - z_k` over pairs of classes.
-
-    Args:
-        pair_terms: weight of the pair, difference of each tensor -> one value
-            per row, and what class `j` gains and class `k` loses.
-        z: `(n, num_classes)`.
-        *others: tensors of the same shape.
-
-    Returns:
-        value: `(n,)`.
-        gains: `(n, num_classes)`.
-    """
-    n = z.shape[-1]
-    tensors = [(x, ops.concatenate([x, x], axis=-1)) for x in (z, *others)]
-
-    def shifted(doubled, start):
-        return ops.slice(doubled, (0, start), ops.shape(z))
-
-    def body(shift, sums):
-        value, gains = sums
-        # With an even number of classes the last shift meets each pair twice.
-        weight = ops.cast(ops.where(2 * shift == n, 0.5, 1.0), z.dtype)
-        found, gain = pair_terms(
-            weight, *(x - shifted(doubled, shift) for x, doubled in tensors)
-        )
-        doubled = ops.concatenate([gain, gain], axis=-1)
-        return value + found, gains + gain - shifted(doubled, n - shift)
-
-    start = ops.zeros_like(z[:, 0]), ops.zeros_like(z)
-    return _loop(1, n // 2 + 1, body, start)
-
-
-def _loop(lower, upper, body, start):
-    """`ops.fori_loop`; on torch kept out of the compiled graph.
-
-    `torch.compile` would unroll it: hundreds of copies of the body.
-    """
-    if keras.backend.backend() == "torch":
-        import torch
-
-        return torch.compiler.disable(ops.fori_loop)(lower, upper, body, start)
-    return ops.fori_loop(lower, upper, body, start)
 
 
 def _check(one_vs_one_weight, exclusion_weight):

@@ -9,6 +9,7 @@ from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.tensors import sum_or_one
 from keras_calib.losses._base import PenalizedLoss
 from keras_calib.ops.subgradients import absolute
 
@@ -45,10 +46,9 @@ def mdca(
 def _mdca(rows):
     # p = exponentials / partition; products take half the time of sums.
     weights = rows.relative_weights
-    predicted = ops.matmul(weights / rows.partition, rows.exponentials)
-    observed = ops.matmul(weights, rows.soft_labels)
-    total = ops.sum(weights)
-    gap = (predicted - observed) / ops.where(total > 0, total, 1.0)
+    confidence = ops.matmul(weights / rows.partition, rows.exponentials)
+    frequency = ops.matmul(weights, rows.soft_labels)
+    gap = (confidence - frequency) / sum_or_one(weights)
     return ops.sum(absolute(gap)) / rows.num_classes
 
 

@@ -76,11 +76,20 @@ def mmce(
 
 def _mmce(rows, weighted, kernel_width, squared, double_normalized):
     confidence, correct = confidence_to_train(rows)
-    if not weighted:
+    if weighted:
+        value = _weighted_square(
+            rows, confidence, correct, kernel_width, double_normalized
+        )
+    else:
         s = rows.weights * (correct - confidence) / rows.total_weight
         value = quadratic_form(s, confidence, kernel_width)
-        return value if squared else root(value)
+    return value if squared else root(value)
 
+
+def _weighted_square(
+    rows, confidence, correct, kernel_width, double_normalized
+):
+    """The square of the weighted form, eq. 10."""
     weights = rows.relative_weights
     right, wrong = weights * correct, weights * (1.0 - correct)
     n_right, n_wrong = ops.sum(right), ops.sum(wrong)
@@ -98,8 +107,7 @@ def _mmce(rows, weighted, kernel_width, squared, double_normalized):
             + of_wrong / (n_wrong**2 + 1e-5)
             + between / (n_right * n_wrong + 1e-5)
         )
-    value = ops.where(both, value, 0.0)
-    return value if squared else root(value)
+    return ops.where(both, value, 0.0)
 
 
 def quadratic_form(s, c, width) -> Tensor:

@@ -70,12 +70,12 @@ def soft_avuc(
 def _soft_avuc(rows, kappa, temperature):
     _, correct = confidence_to_train(rows)
     h = entropy(rows)
-    share = ops.clip(h / math.log(rows.num_classes), CLIP, 1.0 - CLIP)
-    logit = ops.log(share) - ops.log1p(-share)
+    uncertainty = ops.clip(h / math.log(rows.num_classes), CLIP, 1.0 - CLIP)
+    logit = ops.log(uncertainty) - ops.log1p(-uncertainty)
     step = (logit - math.log(kappa / (1.0 - kappa))) / temperature
-    return avu_loss(
-        rows.relative_weights, correct, ops.sigmoid(step), ops.sigmoid(-step), h
-    )
+    t, one_minus_t = ops.sigmoid(step), ops.sigmoid(-step)
+    # log(1 + (AU + IC) / (AC + IU))
+    return avu_loss(rows.relative_weights, correct, t, one_minus_t, h)
 
 
 def _check(kappa, temperature):

@@ -10,6 +10,7 @@ from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.tensors import sum_or_one
 from keras_calib.losses._base import PenalizedLoss
 from keras_calib.ops.binning import centers
 from keras_calib.ops.binning import interior_edges
@@ -94,17 +95,17 @@ def _soft_binned_ece(
     low, high = bin_range
     edges = low + (high - low) * interior_edges(num_bins)
     middle = ops.cast(centers(edges, low, high), confidence.dtype)
-    members = memberships(confidence, middle, temperature)
+    u = memberships(confidence, middle, temperature)
     weights = rows.relative_weights
-    columns = (correct, confidence) if form == "bin" else (correct,)
-    size, *totals = soft_bin_sums(members, weights, *columns)
-    accuracy, *mean = (bin_mean(total, size) for total in totals)
-    if form == "bin":
-        error = bin_error(size, *mean, accuracy, norm)
-    else:
-        error = label_error(members, weights, confidence, accuracy, norm)
-    total = ops.sum(weights)
-    error = error / ops.where(total > 0, total, 1.0)
+    if form == "bin":  # eq. 11: sum_j S_j |A_j - C_j|^norm
+        size, *sums = soft_bin_sums(u, weights, correct, confidence)
+        accuracy, mean = (bin_mean(each, size) for each in sums)
+        error = bin_error(size, mean, accuracy, norm)
+    else:  # eq. 12: sum_i w_i sum_j u_ij |A_j - c_i|^norm
+        size, hits = soft_bin_sums(u, weights, correct)
+        accuracy = bin_mean(hits, size)
+        error = label_error(u, weights, confidence, accuracy, norm)
+    error = error / sum_or_one(weights)
     return error if squared else root(error, norm)
 
 

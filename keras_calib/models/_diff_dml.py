@@ -10,6 +10,7 @@ from keras import ops
 from keras_calib._typing import Logs
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import require_one_of
+from keras_calib.models._divergence import Objective
 from keras_calib.models._mutual_learning import MutualLearning
 from keras_calib.models._mutual_optimizer import at_fixed_rate
 from keras_calib.models._mutual_optimizer import is_mutual
@@ -206,24 +207,21 @@ class DiffDML(MutualLearning):
             self._steps_done.assign_add(1)
         return loss
 
-    def _factors_of(self, i):
-        """Factors of the supervised loss and of the divergence, and peers.
+    def _objective(self, i):
+        """What the primary `f` and an auxiliary `g` minimize.
 
-            L_f = supervised + weight mean_i KL(g_i || f)    the primary, as DML
-            L_g = KL(f || g)                                 an auxiliary
-
-        They are summed up in `MutualLearning.compute_loss`.
+        L_f = supervised + weight * mean over i of KL(g_i || f)
+        L_g = KL(f || g)
         """
-        factors = super()._factors_of(i)
+        of_dml = super()._objective(i)
         if i == 0 or not self.diversity_preserving:
-            return factors
-        label_weight, divergence_weight, peers = 0.0, 1.0, [0]
-        if self.peers == "all":
-            peers = factors[2]
+            return of_dml
+        label_weight = 0.0
         if self.label_warmup:
             early = self._steps_done < self._label_steps
             label_weight = ops.cast(early, "float32")
-        return label_weight, divergence_weight, peers
+        peers = [0] if self.peers == "primary" else of_dml.peers
+        return Objective(label_weight, divergence_weight=1.0, peers=peers)
 
 
 class _LabelWarmup(keras.callbacks.Callback):

@@ -15,6 +15,7 @@ from keras_calib.keras_graph.endings import output_kind
 from keras_calib.losses._arguments import setting_of
 from keras_calib.models import _mutual_optimizer
 from keras_calib.models import _networks
+from keras_calib.models._divergence import Objective
 from keras_calib.models._divergence import reduced_divergence
 from keras_calib.models._shared_layers import share_again
 from keras_calib.models._shared_layers import shared_layers
@@ -225,16 +226,14 @@ class MutualLearning(CompositeModel):
     def call(self, inputs: Any, training: bool | None = None) -> Tensor:
         return self.primary(inputs, training=training)
 
-    def _factors_of(self, i):
-        """Factors of the terms that network `i` minimizes; 0 is the primary.
+    def _objective(self, i):
+        """`L_i = supervised_i + weight * mean over j != i of KL(p_j || p_i)`.
 
-        Returns:
-            label_weight: factor of its supervised loss.
-            divergence_weight: factor of the mean divergence from its peers.
-            peers: which networks it learns from.
+        Args:
+            i: index in `networks`; 0 is the primary.
         """
         peers = [j for j in range(len(self.networks)) if j != i]
-        return 1.0, self.weight, peers
+        return Objective(1.0, self.weight, peers)
 
     @property
     def losses(self):
@@ -262,15 +261,17 @@ class MutualLearning(CompositeModel):
         masks = [keras_private.keras_mask(output) for output in outputs]
         terms = []
         for i, output in enumerate(outputs):
-            label_weight, divergence_weight, peers = self._factors_of(i)
-            supervised = self._on_labels(label_weight, y, output, sample_weight)
-            # L_i = supervised + weight * mean over peers j of KL(p_j || p_i):
-            # all networks of DML, and the primary of Diff-DML.
-            divergence = self._divergence(i, peers, log_p, masks, sample_weight)
-            objective = supervised + divergence_weight * divergence
-            terms.append((supervised, divergence, objective + penalties[i]))
-        supervised, divergence, objective = terms[0]
-        auxiliary = sum(each for _, _, each in terms[1:])
+            of_network = self._objective(i)
+            supervised = self._on_labels(
+                of_network.label_weight, y, output, sample_weight
+            )
+            divergence = self._divergence(
+                i, of_network.peers, log_p, masks, sample_weight
+            )
+            value = supervised + of_network.divergence_weight * divergence
+            terms.append((supervised, divergence, value + penalties[i]))
+        supervised, divergence, primary = terms[0]
+        auxiliary = sum(value for _, _, value in terms[1:])
         self._track(
             y_pred,
             supervised_loss=supervised,
@@ -279,7 +280,7 @@ class MutualLearning(CompositeModel):
         )
         self._track_accuracy(y, outputs[1:], sample_weight)
         # The value of the primary's objective, the gradients of all.
-        return objective + (auxiliary - ops.stop_gradient(auxiliary))
+        return primary + (auxiliary - ops.stop_gradient(auxiliary))
 
     def _run_all(self, x, y_pred):
         """The output and the penalty of each network."""

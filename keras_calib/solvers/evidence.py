@@ -300,7 +300,7 @@ class _Deviations(DiagonalProblem):
             self, found, widths, phi, log_det_l - log_det(strengths)
         )
 
-    def _balance(self, away):
+    def _half_penalty_gradient(self, away):
         w, b = away
         return self.ridge * np.stack([w - w.mean(), b])
 

@@ -150,7 +150,7 @@ class _MatrixDeviations(FullProblem):
         g = x - x.mean(axis=1, keepdims=True)
         self.mean = weights @ g / self.n
         center = np.concatenate([np.eye(x.shape[1]), self.mean[None]])
-        self.blind = center
+        self.unpenalized = center
         super().__init__(
             g - self.mean.astype(g.dtype),
             labels,
@@ -190,8 +190,8 @@ class _MatrixDeviations(FullProblem):
         widths[-1] = max(average.bias_width, LEAST_WIDTH)
         self.widths, self.phi = widths, average.dispersion
         self.ridge = self.phi / (2 * self.n * widths**2)
-        # What the penalty is blind to, beside one vector for all columns.
-        self.blind = self.center - super()._shift(self.center)
+        # What costs no penalty, beside one vector for all columns.
+        self.unpenalized = self.center - super()._shift(self.center)
         self.inverse = self._inverse_of_classes()
 
     def fit(self, start):
@@ -207,12 +207,12 @@ class _MatrixDeviations(FullProblem):
     def renew(self):
         """The Hessians of the last fit serve all steps of this one."""
 
-    def _balance(self, away):
+    def _half_penalty_gradient(self, away):
         away = away - self._shift(away)
-        blind = self.ridge * self.blind
-        size = max(float((blind * self.blind).sum()), TINY64)
-        common = float((blind * away).sum()) / size
-        return self.ridge * (away - common * self.blind)
+        weighted = self.ridge * self.unpenalized
+        size = max(float((weighted * self.unpenalized).sum()), TINY64)
+        common = float((weighted * away).sum()) / size
+        return self.ridge * (away - common * self.unpenalized)
 
     def _common_curvature(self):
         """The second derivative in `a` of the summed loss."""

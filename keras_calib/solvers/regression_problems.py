@@ -72,13 +72,13 @@ class _Problem:
 
     def product(self, direction):
         """The Hessian at the last point, times a direction."""
-        found = self._curvature(direction) + 2 * self._balance(direction)
-        return self._project(found)
+        half = self._half_penalty_gradient(direction)
+        return self._project(self._curvature(direction) + 2 * half)
 
     def penalty(self, parameters):
         """`sum ridge (parameters - center)^2` at its least, see `settle`."""
         away = parameters - self.center
-        return float((self._balance(away) * away).sum())
+        return float((self._half_penalty_gradient(away) * away).sum())
 
     def all_correct(self, labels):
         """Whether every label has a predicted probability above 0.5."""
@@ -88,8 +88,8 @@ class _Problem:
         """Called before each Newton step."""
 
     def _gradient(self, sums, parameters):
-        balance = self._balance(parameters - self.center)
-        return self._project(sums + 2 * balance)
+        half = self._half_penalty_gradient(parameters - self.center)
+        return self._project(sums + 2 * half)
 
 
 class DiagonalProblem(_Problem):
@@ -127,7 +127,7 @@ class DiagonalProblem(_Problem):
         """The parameters themselves: their biases are centered already."""
         return parameters
 
-    def _balance(self, away):
+    def _half_penalty_gradient(self, away):
         return self.ridge * away
 
     def _project(self, gradient):
@@ -269,7 +269,7 @@ class FullProblem(_Problem):
         """Move along what changes no probability to the least penalty."""
         return parameters - self._shift(parameters - self.center)
 
-    def _balance(self, away):
+    def _half_penalty_gradient(self, away):
         """Half the gradient of the penalty, after `settle`."""
         return self.ridge * (away - self._shift(away))
 

@@ -1,0 +1,69 @@
+"""Labels drawn from the predictions, as those of a calibrated model are."""
+
+import functools
+
+import numpy as np
+
+from keras_calib.evaluation.events import Events
+from keras_calib.evaluation.events import sort_events
+from keras_calib.evaluation.named_errors import confidence_and_correct
+from keras_calib.evaluation.replicates import Replicates
+
+CELLS = 4096
+
+
+class CalibratedDraws(Replicates):
+    """Labels are drawn from the predicted probabilities."""
+
+    def replicate(self, events, order, k, rng, size):
+        # An event is true if a uniform number is in an interval whose length
+        # is the confidence.
+        low, high = (
+            np.broadcast_to(v, order.shape)[order] for v in self.ends(k)
+        )
+        uniform = rng.random((size, len(order)))[:, order]
+        drawn = ((uniform >= low) & (uniform < high)).astype("float64")
+        return Events(events.confidence, drawn, events.weights, events.square)
+
+    def ends(self, k):
+        """Both ends of the intervals of class `k`, which tile [0, 1]."""
+        if k is None:
+            return 0.0, self.data.top_label[0]
+        return self._ends[k], self._ends[k + 1]
+
+    @functools.cached_property
+    def _ends(self):
+        num_classes, n = self.data.by_class.shape
+        ends = np.zeros((num_classes + 1, n))
+        np.cumsum(self.data.by_class, axis=0, out=ends[1:])
+        ends[-1] = 1.0
+        return ends
+
+
+class CellDraws(CalibratedDraws):
+    """Labels are drawn in cells of neighboring confidences.
+
+    Only for errors of the predicted class, without weights.
+    """
+
+    @property
+    def rows(self):
+        return CELLS
+
+    def _of_events(self, function, k):
+        confidence, correct = confidence_and_correct(self.data, k)
+        events = sort_events(confidence, correct)
+        cuts = np.linspace(0, len(events), CELLS + 1).astype(int)
+        number = np.diff(cuts).astype("float64")
+        start = cuts[:-1]
+        mean = np.add.reduceat(events.confidence64, start) / number
+        # Weights count repetitions: `square` is left out.
+        hits = np.add.reduceat(events.correct, start)
+        cells = Events(mean, hits / number, number)
+        return self._values(function, cells, None, k)
+
+    def replicate(self, events, order, k, rng, size):
+        number = events.weights.astype(int)
+        chance = np.clip(events.confidence, 0.0, 1.0)
+        hits = rng.binomial(number, chance, (size, len(number)))
+        return Events(events.confidence, hits / number, events.weights)
