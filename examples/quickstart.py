@@ -21,6 +21,8 @@ import keras_calib as kc
 
 FOLDER = pathlib.Path("quickstart")
 ECE = kc.metrics.ExpectedCalibrationError
+ECE_NAME, NLL = "expected_calibration_error", "negative_log_likelihood"
+EPOCHS = 100
 
 
 def digits():
@@ -59,25 +61,33 @@ def train(loss, train_data, validation_data):
     history = model.fit(
         *train_data,
         validation_data=validation_data,
-        epochs=100,
+        epochs=EPOCHS,
         batch_size=50,
-        verbose=2,
-    )
-    curve = history.history["val_ece"]
-    print(f"val_ece: first epoch {curve[0]:.4f}, last epoch {curve[-1]:.4f}")
+        verbose=0,
+        callbacks=[kc.callbacks.CalibrationMonitor(from_logits=True)],
+    ).history
+    for epoch in (1, 20, EPOCHS):
+        logs = {name: values[epoch - 1] for name, values in history.items()}
+        print(
+            f"  epoch {epoch:3}: val_accuracy {logs['val_accuracy']:.3f}, "
+            f"val_ece {logs['val_ece']:.3f}, "
+            f"val_brier_score {logs['val_brier_score']:.3f}"
+        )
     return model
 
 
 def measure(model, data):
-    """Accuracy, NLL and ECE of a model that gives probabilities."""
+    """Accuracy, NLL, ECE, and the mean ECE of a calibrated model: its floor."""
     x, y = data
     probabilities = model.predict(x, verbose=0)
-    ece = ECE()
-    ece.update_state(y, probabilities)
+    found = kc.metrics.calibration_errors(
+        y, probabilities, metrics=[NLL, ECE_NAME], floor=True
+    )
     return {
         "accuracy": float((probabilities.argmax(-1) == y).mean()),
-        "nll": float(-np.log(probabilities[np.arange(len(y)), y]).mean()),
-        "ece": float(ece.result()),
+        "nll": found[NLL],
+        "ece": found[ECE_NAME],
+        "floor": found[f"{ECE_NAME}_floor"],
     }
 
 
@@ -111,10 +121,10 @@ def main():
     }
     rows, models = [], {}
     for name, loss in losses.items():
-        print(f"\n--- training with {name}")
+        print(f"Training with {name}, {EPOCHS} epochs:")
         model = train(loss, training, calibration)
         softmax = keras.Sequential([model, keras.layers.Softmax()])
-        calibrated = kc.calibrate(model, *calibration, verbose=0)
+        calibrated = kc.calibrate(model, *calibration)
         rows.append(
             {
                 "loss": name,
@@ -125,18 +135,8 @@ def main():
         )
         models[name] = softmax, calibrated
 
-    print(f"\n{len(test[1])} test images, {len(calibration[1])} to calibrate")
-    print(
-        "| loss | accuracy | NLL | NLL calibrated | ECE | ECE calibrated | T |"
-    )
-    print("|---|---|---|---|---|---|---|")
-    for row in rows:
-        before, after = row["before"], row["after"]
-        print(
-            f"| {row['loss']} | {before['accuracy']:.4f} "
-            f"| {before['nll']:.4f} | {after['nll']:.4f} "
-            f"| {before['ece']:.4f} | {after['ece']:.4f} | {row['T']:.3f} |"
-        )
+    print(f"\n{len(test[1])} test images, {len(calibration[1])} to calibrate:")
+    print_table(rows)
     (FOLDER / "table.json").write_text(json.dumps(rows, indent=2))
 
     x, y = test
@@ -151,6 +151,24 @@ def main():
     print(f"\n{file} reloaded in a fresh process: identical = {same}")
     if not same:
         sys.exit("the reloaded model predicts something else")
+    print(f"Reliability diagrams: {(FOLDER / 'reliability.png').resolve()}")
+
+
+def print_table(rows):
+    """A row before and a row after calibration for each loss."""
+    print("| loss | calibrated | accuracy | NLL | ECE | floor of ECE |")
+    print("|---|---|---|---|---|---|")
+    for row in rows:
+        for when, calibrated in (
+            ("before", "no"),
+            ("after", f"T = {row['T']:.3f}"),
+        ):
+            found = row[when]
+            print(
+                f"| {row['loss']} | {calibrated} | {found['accuracy']:.4f} "
+                f"| {found['nll']:.4f} | {found['ece']:.4f} "
+                f"| {found['floor']:.4f} |"
+            )
 
 
 def draw(labels, before, after):

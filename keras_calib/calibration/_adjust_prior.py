@@ -81,8 +81,8 @@ def adjust_prior(
             model's graph decides.
         batch_size: for arrays; defaults to 32.
         steps: number of batches of a dataset to take.
-        verbose: `"auto"` or 1 for a progress bar and a line that says what
-            was found, 0 for silence.
+        verbose: `"auto"` for a line that says what was found, and a progress
+            bar after a few seconds; 1 for a bar from the start; 0 for silence.
 
     Returns:
         A `keras.Model` with outputs of the same kind, probabilities or logits,

@@ -179,8 +179,8 @@ def calibrate(
             all candidates by how often they win. It predicts better than one
             layer, and cannot be fused.
         seed: int, for the folds and draws of `"auto"`.
-        verbose: `"auto"` or 1 for a progress bar and a line that says what
-            was found, 0 for silence.
+        verbose: `"auto"` for a line that says what was found, and a progress
+            bar after a few seconds; 1 for a bar from the start; 0 for silence.
 
     Returns:
         A `keras.Model`, compiled for `evaluate`. `kc.calibration_record`

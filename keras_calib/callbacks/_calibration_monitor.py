@@ -10,19 +10,33 @@ from keras_calib.evaluation.calibration_errors import calibration_errors
 from keras_calib.evaluation.calibration_errors import check_names
 from keras_calib.inputs.predictions import read_predictions
 
+DEFAULT = (
+    "expected_calibration_error",
+    "smooth_calibration_error",
+    "brier_score",
+    "negative_log_likelihood",
+)
+
 
 class CalibrationMonitor(PredictingCallback):
     """Add exact calibration errors of validation data to the epoch logs.
 
         logs["val_" + name] = calibration_errors(y_val, model(x_val))[name]
 
-    Errors are in [0, 1]; NLL and entropy are in nats. History, CSVLogger,
-    TensorBoard, EarlyStopping and ModelCheckpoint read these keys if they come
-    **after** this callback in the list. EarlyStopping and ModelCheckpoint need
-    `mode="min"` for a key that is not the name of a compiled metric.
+    By default these are `val_expected_calibration_error`,
+    `val_smooth_calibration_error`, `val_brier_score` and
+    `val_negative_log_likelihood`. Errors are in [0, 1]; NLL and entropy are in
+    nats. History, CSVLogger, TensorBoard, EarlyStopping and ModelCheckpoint
+    read these keys if they come **after** this callback in the list.
+    EarlyStopping and ModelCheckpoint need `mode="min"` for a key that is not
+    the name of a compiled metric.
 
     Errors with bins of equal mass, sweep, KS and smooth errors are computed
     from all confidences of the epoch; a streaming metric approximates them.
+
+    A calibration error alone is the wrong number to stop or to choose an epoch
+    by: that of a network that guesses is small. NLL and Brier score are
+    better, and `val_refinement_loss` is best before `kc.calibrate`.
 
     With `refinement=True` there are three keys more, in nats and without a
     second pass: `val_refinement_loss`, the NLL after the temperature that fits
@@ -43,8 +57,8 @@ class CalibrationMonitor(PredictingCallback):
     Args:
         validation_data: `None`, or `(x, y)` or `(x, y, sample_weight)` arrays,
             or a dataset as `fit` takes it, for a separate pass.
-        metrics: names to compute; `None` for all. Those that treat each class
-            cost a sort per class.
+        metrics: names of `calibration_errors`; `None` for the four above, or
+            `"all"`. Those that treat each class cost a sort per class.
         refinement: whether to add `val_refinement_loss`,
             `val_calibration_loss` and `val_temperature`.
         **kwargs: `num_bins` (defaults to 15), `from_logits` (`False`),
@@ -65,7 +79,7 @@ class CalibrationMonitor(PredictingCallback):
         >>> monitor = kc.callbacks.CalibrationMonitor()
         >>> history = model.fit(x, y, validation_data=(x, y), verbose=0,
         ...                     callbacks=[monitor])
-        >>> len(history.history["val_adaptive_calibration_error"])
+        >>> len(history.history["val_smooth_calibration_error"])
         1
 
     Reference:
@@ -78,12 +92,19 @@ class CalibrationMonitor(PredictingCallback):
         self,
         validation_data: Any = None,
         *,
-        metrics: Collection[str] | None = None,
+        metrics: Collection[str] | str | None = None,
         refinement: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(validation_data, **kwargs)
-        check_names(metrics)
+        if isinstance(metrics, str) and metrics != "all":
+            raise ValueError(
+                '`metrics` is a list of names, or "all". '
+                f"Received: metrics={metrics!r}. Pass `[{metrics!r}]`."
+            )
+        if metrics != "all":
+            metrics = DEFAULT if metrics is None else tuple(metrics)
+            check_names(metrics)
         self.metrics = metrics
         self.refinement = refinement
         self._measured = False
@@ -105,7 +126,7 @@ class CalibrationMonitor(PredictingCallback):
             weights,
             num_bins=self.num_bins,
             from_logits=self.from_logits,
-            metrics=self.metrics,
+            metrics=None if self.metrics == "all" else self.metrics,
         )
         self._measured = True
         logs.update({f"val_{name}": value for name, value in found.items()})

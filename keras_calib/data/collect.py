@@ -14,6 +14,7 @@ import tempfile
 import keras
 import numpy as np
 
+from keras_calib._progress import ProgressBar
 from keras_calib.data.batches import concatenate
 from keras_calib.data.batches import for_model
 from keras_calib.data.batches import join_labels
@@ -63,7 +64,7 @@ def collect(
         network: a `keras.Model` with one output.
         data: `Batches`.
         ignore_class: samples with this label are ignored.
-        verbose: 0 for silence, else a progress bar.
+        verbose: see `ProgressBar`.
         groups: `None`, or the id of the group of each sample, in the order of
             the data.
         spill: bytes of outputs above which they go to a temporary file;
@@ -153,7 +154,7 @@ def collect_outputs(network, data, verbose=0):
     Args:
         network: a `keras.Model` with one output.
         data: `Batches` of `(x, None, sample_weight)`.
-        verbose: 0 for silence, else a progress bar.
+        verbose: see `ProgressBar`.
 
     Yields:
         scores: outputs of the rows that count, `(n, num_classes)`.
@@ -237,25 +238,20 @@ def run_by_batch(network, data, verbose=0):
     Args:
         network: a `keras.Model` with one output.
         data: `Batches`.
-        verbose: 0 for silence, else a progress bar.
+        verbose: see `ProgressBar`.
 
     Yields:
         `(x, scores, mask, y, sample_weight)`; see `outputs_and_mask`.
     """
-    bar = (
-        keras.utils.Progbar(data.total, unit_name="batch") if verbose else None
-    )
-    step = 0
-    for step, (x, y, weights) in enumerate(data, start=1):
+    bar = ProgressBar(data.total, verbose, unit_name="batch")
+    for x, y, weights in data:
         x = for_model(x)
         scores, mask = outputs_and_mask(network, x)
         if scores.ndim < 2:
             raise ValueError(rules.no_class_axis(scores.shape))
         yield x, scores, mask, None if y is None else as_array(y), weights
-        if bar is not None:
-            bar.update(step)
-    if bar is not None:
-        bar.update(step, finalize=True)
+        bar.step()
+    bar.finish()
 
 
 def fingerprint_of(hashes):

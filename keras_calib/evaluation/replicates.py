@@ -1,10 +1,8 @@
 """Statistics of a sample and of its replicates: resamples, or drawn labels."""
 
-import time
-
-import keras
 import numpy as np
 
+from keras_calib._progress import ProgressBar
 from keras_calib.evaluation.events import Events
 from keras_calib.evaluation.events import sort_events
 from keras_calib.evaluation.named_errors import BINARY
@@ -36,7 +34,8 @@ class Replicates:
         self.number = number
         self.seed = seed
         self.size = max(1, TABLE // max(self.rows, 1))
-        self.bar = ProgressBar(passes * -(-number // self.size), verbose)
+        chunks = passes * -(-number // self.size)
+        self.bar = ProgressBar(chunks, verbose, unit_name="draw")
 
     @property
     def rows(self):
@@ -163,30 +162,3 @@ class Resamples(Replicates):
         for rng, size in self.chunks():
             found.append(mean(self.counts(rng, size) * weights))
         return np.concatenate(found, axis=1)
-
-
-class ProgressBar:
-    """A progress bar that appears after a few seconds."""
-
-    PATIENCE = 3.0  # seconds
-
-    def __init__(self, total, verbose):
-        self.total = total
-        self.done = 0
-        self.bar = None
-        self.verbose = verbose
-        self.start = time.monotonic()
-
-    def step(self):
-        self.done += 1
-        waited = time.monotonic() - self.start
-        if self.verbose == 0:
-            return
-        if self.bar is None and (self.verbose == 1 or waited > self.PATIENCE):
-            self.bar = keras.utils.Progbar(self.total, unit_name="draw")
-        if self.bar is not None:
-            self.bar.update(min(self.done, self.total - 1))
-
-    def finish(self):
-        if self.bar is not None:
-            self.bar.update(self.total, finalize=True)

@@ -10,6 +10,8 @@ from tests.helpers import JIT_BUT_ON_TORCH
 from tests.helpers import exact_error
 from tests.helpers import small_network
 
+NLL = "negative_log_likelihood"
+
 
 def network(from_logits=True):
     model = small_network(activation=None if from_logits else "softmax")
@@ -36,7 +38,9 @@ def test_values_are_exact_and_seen_by_later_callbacks(
         verbose=0,
         callbacks=[
             kc.callbacks.CalibrationMonitor(
-                validation, from_logits=from_logits
+                validation,
+                metrics=["adaptive_calibration_error", NLL],
+                from_logits=from_logits,
             ),
             keras.callbacks.CSVLogger(str(tmp_path / "log.csv")),
             keras.callbacks.EarlyStopping(key, mode="min", patience=5),
@@ -55,12 +59,30 @@ def test_values_are_exact_and_seen_by_later_callbacks(
     expected = exact_error(confidence, correct, binning="mass")
     assert history[key][-1] == pytest.approx(expected, abs=1e-7)
     assert history["val_accuracy"][-1] == pytest.approx(correct.mean())
-    assert history["val_negative_log_likelihood"][-1] == pytest.approx(
+    assert history[f"val_{NLL}"][-1] == pytest.approx(
         history["val_loss"][-1], rel=1e-4
     )
     with open(tmp_path / "log.csv") as file:
         assert key in next(csv.reader(file))
     assert (tmp_path / "best.keras").exists()
+
+
+def test_four_keys_by_default(digits):
+    """All of them would fill a progress line and 31 curves."""
+    (x, y), validation, _ = digits
+    monitor = kc.callbacks.CalibrationMonitor(validation, from_logits=True)
+    history = network().fit(x, y, verbose=0, callbacks=[monitor]).history
+    assert {key for key in history if key.startswith("val_")} == {
+        "val_expected_calibration_error",
+        "val_smooth_calibration_error",
+        "val_brier_score",
+        "val_negative_log_likelihood",
+    }
+
+
+def test_a_name_is_not_a_list_of_names():
+    with pytest.raises(ValueError, match=r"Pass `\['brier_score'\]`"):
+        kc.callbacks.CalibrationMonitor(metrics="brier_score")
 
 
 def test_every_other_epoch_and_the_last(digits):
@@ -90,7 +112,7 @@ def test_the_validation_of_fit_is_used(from_logits, weighted, digits):
         validation_data=data,
         epochs=2,
         verbose=0,
-        callbacks=[kc.callbacks.CalibrationMonitor(**arguments)],
+        callbacks=[kc.callbacks.CalibrationMonitor(metrics="all", **arguments)],
     ).history
     assert not calls
     assert not [key for key in history if "outputs" in key]
@@ -126,7 +148,7 @@ def test_a_sigmoid_unit_and_a_last_batch_of_one(jit_compile):
         y,
         validation_data=(x, y),
         verbose=0,
-        callbacks=[kc.callbacks.CalibrationMonitor()],
+        callbacks=[kc.callbacks.CalibrationMonitor(metrics="all")],
     ).history
     outputs = model.predict(x, verbose=0)
     expected = kc.metrics.calibration_errors(y, outputs)
@@ -149,7 +171,9 @@ def test_pixels_with_a_void_class():
         validation_data=(x, void),
         batch_size=4,
         verbose=0,
-        callbacks=[kc.callbacks.CalibrationMonitor(ignore_class=255)],
+        callbacks=[
+            kc.callbacks.CalibrationMonitor(ignore_class=255, metrics="all")
+        ],
     ).history
     p = model.predict(x, verbose=0)
     expected = kc.metrics.calibration_errors(y[:, 1:], p[:, 1:])

@@ -71,7 +71,7 @@ def test_padding_does_not_count(own, weights, tmp_path, monkeypatch):
         batch_size=8,
         validation_data=validation,
         callbacks=[
-            kc.callbacks.CalibrationMonitor(data, **arguments),
+            kc.callbacks.CalibrationMonitor(data, metrics="all", **arguments),
             kc.callbacks.TemperatureTracker(data, **arguments),
             kc.callbacks.ReliabilityDiagram(
                 tmp_path / "one.png", validation_data=data, **arguments
@@ -120,7 +120,9 @@ def test_steps_of_several_batches_lose_no_mask():
         y,
         batch_size=8,
         validation_data=(x, y),
-        callbacks=[kc.callbacks.CalibrationMonitor(from_logits=True)],
+        callbacks=[
+            kc.callbacks.CalibrationMonitor(from_logits=True, metrics="all")
+        ],
         verbose=0,
     ).history
     keep = x > 0
@@ -162,7 +164,7 @@ def test_texts_of_another_length_in_each_batch(own):
         validation_data=Texts(),
         callbacks=[
             kc.callbacks.CalibrationMonitor(
-                Texts() if own else None, from_logits=True
+                Texts() if own else None, from_logits=True, metrics="all"
             )
         ],
         verbose=0,

@@ -26,7 +26,7 @@ def compiled(model, from_logits=True, **kwargs):
 
 def monitor(validation=None, from_logits=True, **kwargs):
     return kc.callbacks.CalibrationMonitor(
-        validation, from_logits=from_logits, **kwargs
+        validation, from_logits=from_logits, metrics="all", **kwargs
     )
 
 
@@ -203,7 +203,9 @@ def test_class_axis_of_every_callback(tmp_path):
         callbacks=[
             schedule,
             kc.callbacks.TemperatureTracker((x, labels), **shared),
-            kc.callbacks.CalibrationMonitor((x, labels), **shared),
+            kc.callbacks.CalibrationMonitor(
+                (x, labels), metrics="all", **shared
+            ),
             kc.callbacks.ReliabilityDiagram(
                 tmp_path / "one.png", validation_data=(x, labels), **shared
             ),

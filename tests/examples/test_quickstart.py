@@ -16,6 +16,10 @@ def test_quickstart(tmp_path):
     assert found.returncode == 0, found.stderr
     assert "identical = True" in found.stdout
     folder = tmp_path / "quickstart"
+    lines = found.stdout.splitlines()
+    # What is read in one look, the picture's place last.
+    assert len(lines) <= 25
+    assert lines[-1].endswith(str(folder / "reliability.png"))
     assert (folder / "calibrated.keras").exists()
     assert (folder / "reliability.png").stat().st_size > 10_000
     rows = json.loads((folder / "table.json").read_text())
@@ -24,3 +28,4 @@ def test_quickstart(tmp_path):
         assert row["before"]["accuracy"] > 0.9
         assert row["after"]["accuracy"] == row["before"]["accuracy"]
         assert row["after"]["nll"] < row["before"]["nll"]
+        assert 0.005 < row["after"]["floor"] < 0.02
