@@ -4,10 +4,11 @@ import importlib.util
 import os
 import pathlib
 import re
-import sys
 from typing import Any
 
 from keras_calib._typing import Logs
+from keras_calib.callbacks._event_files import ImageWriter
+from keras_calib.callbacks._event_files import find_writer
 from keras_calib.callbacks._predicting_callback import PredictingCallback
 
 EPOCH = re.compile(r"\{epoch(:[^{}]*)?\}")
@@ -31,16 +32,16 @@ class ReliabilityDiagram(PredictingCallback):
         ignore_class: samples with this label are ignored.
         batch_size: int, for arrays; 32 by default.
         tensorboard: whether a folder also gets TensorBoard images (tag
-            `reliability`). This needs TensorFlow; by default images are
-            written if the program has imported it already, so that the other
-            backends need not import it.
+            `reliability`). They are written by TensorFlow, if the program has
+            imported it, or by tensorboardX; by default, if one of them is
+            there.
         axis: the class axis of the predictions.
 
     Raises:
         ValueError: if `every` or `num_bins` is below 1, or data cannot be read
             after each epoch; in `fit`, for bad input.
-        ImportError: if matplotlib is missing, or TensorFlow with
-            `tensorboard=True`, when the callback is created.
+        ImportError: when the callback is created, if matplotlib is missing,
+            or, with `tensorboard=True`, whatever writes event files.
 
     Example:
         >>> import numpy as np, keras_calib as kc
@@ -76,20 +77,13 @@ class ReliabilityDiagram(PredictingCallback):
         _require("matplotlib", "keras-calib[plots]")
         path = pathlib.Path(path_or_log_dir)
         is_file = path.suffix == ".png"
-        if tensorboard is None:
-            # TensorFlow writes images only with TensorBoard installed.
-            tensorboard = (
-                not is_file
-                and "tensorflow" in sys.modules
-                and importlib.util.find_spec("tensorboard") is not None
-            )
-        if tensorboard:
-            _require("tensorflow", "tensorflow")
-            _require("tensorboard", "tensorboard")
+        if tensorboard is None and is_file:
+            tensorboard = False
+        self._event_package = find_writer(tensorboard)
         self.path = path if is_file else None
         self.log_dir = path.parent if is_file else path
-        self.tensorboard = tensorboard
-        self._writer = None
+        self.tensorboard = self._event_package is not None
+        self._writer: ImageWriter | None = None
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if not self.is_due(epoch):
@@ -136,16 +130,9 @@ class ReliabilityDiagram(PredictingCallback):
             pyplot.close(figure)
 
     def _write_event(self, path, epoch):
-        # Keras has no writer of event files: `keras.callbacks.TensorBoard`
-        # uses that of TensorFlow, on every backend.
-        import tensorflow as tf
-
         if self._writer is None:
-            self._writer = tf.summary.create_file_writer(str(self.log_dir))
-        image = tf.io.decode_png(path.read_bytes(), channels=3)
-        with self._writer.as_default():
-            tf.summary.image("reliability", image[None], step=epoch)
-        self._writer.flush()
+            self._writer = ImageWriter(self._event_package, self.log_dir)
+        self._writer.write("reliability", path, epoch)
 
 
 def _require(module, package):

@@ -1,4 +1,5 @@
 import importlib.util
+import struct
 import sys
 
 import keras
@@ -83,7 +84,53 @@ def test_tensorboard_images(digits, tmp_path):
     assert steps == [0, 1]
 
 
-def test_without_tensorflow_only_files(digits, tmp_path, monkeypatch):
+def hide(monkeypatch, *packages):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name: None if name in packages else find(name),
+    )
+
+
+def images_of(path):
+    """Tag, step, width and PNG bytes of each image of an event file."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    data, start = path.read_bytes(), 0
+    while start < len(data):
+        # Length and its checksum, the event and its checksum.
+        (length,) = struct.unpack("<Q", data[start : start + 8])
+        event = Event.FromString(data[start + 12 : start + 12 + length])
+        start += 16 + length
+        for value in event.summary.value:
+            image = value.image
+            yield value.tag, event.step, image.width, image.encoded_image_string
+
+
+def test_images_without_tensorflow(digits, tmp_path, monkeypatch):
+    pytest.importorskip("tensorboardX")
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    callback = kc.callbacks.ReliabilityDiagram(
+        tmp_path, validation_data=digits[1], from_logits=True
+    )
+    assert callback.tensorboard
+    fit(digits, callback, epochs=2)
+    (events,) = tmp_path.glob("events.*")
+    found = list(images_of(events))
+    assert [(tag, step) for tag, step, *_ in found] == [
+        ("reliability", 0),
+        ("reliability", 1),
+    ]
+    for _, _, width, encoded in found:
+        assert width > 200
+        assert encoded.startswith(b"\x89PNG")
+    if keras.backend.backend() != "tensorflow":
+        assert "tensorflow" not in sys.modules
+
+
+def test_only_files_if_nothing_writes_events(digits, tmp_path, monkeypatch):
+    hide(monkeypatch, "tensorboardX")
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
     callback = kc.callbacks.ReliabilityDiagram(
         tmp_path, validation_data=digits[1]
@@ -102,19 +149,14 @@ def test_bad_arguments(digits, tmp_path, monkeypatch):
         kc.callbacks.ReliabilityDiagram(tmp_path, validation_data=digits[1])
 
 
-def test_without_tensorboard_only_files(digits, tmp_path, monkeypatch):
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util,
-        "find_spec",
-        lambda name: None if name == "tensorboard" else find(name),
-    )
+def test_tensorflow_needs_tensorboard(digits, tmp_path, monkeypatch):
+    hide(monkeypatch, "tensorboard", "tensorboardX")
     monkeypatch.setitem(sys.modules, "tensorflow", sys)
     callback = kc.callbacks.ReliabilityDiagram(
         tmp_path, validation_data=digits[1]
     )
     assert not callback.tensorboard
-    with pytest.raises(ImportError, match="pip install tensorboard"):
+    with pytest.raises(ImportError, match="pip install tensorboardX"):
         kc.callbacks.ReliabilityDiagram(
             tmp_path, validation_data=digits[1], tensorboard=True
         )
