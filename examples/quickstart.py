@@ -2,8 +2,9 @@
 
 Trains a small CNN on scikit-learn's digits (they ship in its wheel, nothing is
 downloaded), once with cross-entropy and once with ACLS; calibrates both with
-temperature scaling; prints one table; writes `quickstart/calibrated.keras` and
-`quickstart/reliability.png`; loads the file in a fresh process and compares.
+temperature scaling; prints one table; writes `quickstart/calibrated.keras`,
+`quickstart/reliability.png` and diagrams of two epochs of each training; loads
+the file in a fresh process and compares.
 
     python examples/quickstart.py
 """
@@ -34,7 +35,7 @@ def digits():
     return [(images[part], labels[order][part]) for part in splits]
 
 
-def small_cnn():
+def small_cnn(name):
     """Logits for ten digits."""
     return keras.Sequential(
         [
@@ -45,14 +46,15 @@ def small_cnn():
             keras.layers.Flatten(),
             keras.layers.Dense(64, activation="relu"),
             keras.layers.Dense(10),
-        ]
+        ],
+        name=name,
     )
 
 
 def train(loss, train_data, validation_data):
-    """`fit` as ever: a loss, and ECE as a metric."""
+    """`fit` as ever: a loss, ECE as a metric, and callbacks that watch."""
     keras.utils.set_random_seed(1)
-    model = small_cnn()
+    model = small_cnn(loss.name)
     model.compile(
         optimizer=keras.optimizers.Adam(2e-3),
         loss=loss,
@@ -64,14 +66,23 @@ def train(loss, train_data, validation_data):
         epochs=EPOCHS,
         batch_size=50,
         verbose=0,
-        callbacks=[kc.callbacks.CalibrationMonitor(from_logits=True)],
+        callbacks=[
+            kc.callbacks.CalibrationMonitor(from_logits=True),
+            kc.callbacks.TemperatureTracker(from_logits=True),
+            kc.callbacks.ReliabilityDiagram(
+                FOLDER / f"{model.name}_{{epoch:03d}}.png",
+                every=EPOCHS // 2,
+                from_logits=True,
+            ),
+        ],
     ).history
     for epoch in (1, 20, EPOCHS):
         logs = {name: values[epoch - 1] for name, values in history.items()}
         print(
             f"  epoch {epoch:3}: val_accuracy {logs['val_accuracy']:.3f}, "
             f"val_ece {logs['val_ece']:.3f}, "
-            f"val_brier_score {logs['val_brier_score']:.3f}"
+            f"val_brier_score {logs['val_brier_score']:.3f}, "
+            f"best temperature {logs['val_temperature']:.2f}"
         )
     return model
 
@@ -151,7 +162,9 @@ def main():
     print(f"\n{file} reloaded in a fresh process: identical = {same}")
     if not same:
         sys.exit("the reloaded model predicts something else")
-    print(f"Reliability diagrams: {(FOLDER / 'reliability.png').resolve()}")
+    print(
+        f"Reliability diagrams, before and after: {(FOLDER / 'reliability.png').resolve()}"
+    )
 
 
 def print_table(rows):
