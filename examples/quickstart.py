@@ -162,9 +162,8 @@ def main():
     print(f"\n{file} reloaded in a fresh process: identical = {same}")
     if not same:
         sys.exit("the reloaded model predicts something else")
-    print(
-        f"Reliability diagrams, before and after: {(FOLDER / 'reliability.png').resolve()}"
-    )
+    figure = (FOLDER / "reliability.png").resolve()
+    print(f"Reliability diagrams, before and after: {figure}")
 
 
 def print_table(rows):
