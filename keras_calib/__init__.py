@@ -12,9 +12,12 @@ from keras_calib.calibration import adjust_prior
 from keras_calib.calibration import calibrate
 from keras_calib.calibration import calibration_record
 from keras_calib.data.sample_index import add_sample_index
+from keras_calib.reporting import Report
+from keras_calib.reporting import report
 from keras_calib.version import __version__
 
 __all__ = [
+    "Report",
     "__version__",
     "add_sample_index",
     "adjust_prior",
@@ -28,4 +31,5 @@ __all__ = [
     "metrics",
     "models",
     "plots",
+    "report",
 ]

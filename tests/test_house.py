@@ -23,13 +23,13 @@ FLOORS = [
     {"data", "datasets", "evaluation", "losses"},
     {"metrics", "plots"},
     {"layers", "models"},
-    {"calibration", "callbacks"},
+    {"calibration", "callbacks", "reporting"},
     {"_check", "_check_compiled"},
     {"__init__"},
 ]
 FLOOR = {room: n for n, rooms in enumerate(FLOORS) for room in rooms}
 PUBLIC = ("callbacks", "calibration", "datasets", "layers", "losses")
-PUBLIC += ("metrics", "models", "plots")
+PUBLIC += ("metrics", "models", "plots", "reporting")
 # Arguments that are data: these, and only these, may come by position.
 DATA = {
     "labels",

@@ -197,14 +197,15 @@ def calibration_errors(
         if name not in BINARY or data.num_classes == 2
     ]
     errors_of = functools.partial(
-        _errors,
+        errors_of_predictions,
         wanted=wanted,
         bins=(num_bins, threshold),
-        resampling=(num_resamples or 0, seed),
+        num_resamples=num_resamples or 0,
         interval=(confidence_level, interval),
         floor=floor,
         refinement=refinement,
         max_seconds=_seconds_of_part(max_seconds, data),
+        seed=seed,
         verbose=verbose,
     )
     errors = errors_of(data)
@@ -213,37 +214,39 @@ def calibration_errors(
     return errors
 
 
-def _errors(
+def errors_of_predictions(
     data,
     wanted,
-    bins,
-    resampling,
-    interval,
-    floor,
-    refinement,
-    max_seconds,
-    verbose,
+    *,
+    bins=(15, 0.01),
+    num_resamples=0,
+    interval=(0.95, "percentile"),
+    floor=False,
+    refinement=False,
+    max_seconds=None,
+    seed=0,
+    verbose=0,
 ):
-    """The wanted errors of `Predictions`, with intervals and floors."""
+    """The wanted errors of `Predictions`; see `calibration_errors`."""
     passes = 2 + data.num_classes
-    resamples = Resamples(data, *resampling, passes, verbose)
+    resamples = Resamples(data, num_resamples, seed, passes, verbose)
     found = resamples.statistics(wanted, *bins)
     limits = {name: statistic_range(name, data.num_classes) for name in wanted}
     if refinement:
         limits |= RANGES
-        found |= refinement_statistics(data, *resampling, verbose)
+        found |= refinement_statistics(data, num_resamples, seed, verbose)
     errors = {}
     for name, ends in limits.items():
         errors[name] = float(found[name][0])
         if resamples.number:
             errors[name] = _estimate(found[name], *interval, ends)
     if floor:
-        errors |= noise_floors(data, wanted, bins[0], resamples.seed)
+        errors |= noise_floors(data, wanted, bins[0], seed)
         errors |= drawn_floors(
             data,
             wanted,
             bins,
-            seed=resamples.seed,
+            seed=seed,
             max_seconds=max_seconds,
             verbose=verbose,
         )

@@ -1,0 +1,224 @@
+"""Every number of a report: errors, intervals, floors, groups, classes."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from keras_calib.evaluation.by_group import by_group
+from keras_calib.evaluation.calibration_errors import errors_of_predictions
+from keras_calib.evaluation.cell_resamples import intervals_by_cells
+from keras_calib.evaluation.events import sort_events
+from keras_calib.evaluation.named_errors import BINARY
+from keras_calib.evaluation.named_errors import MEANS
+from keras_calib.evaluation.named_errors import METRICS
+from keras_calib.evaluation.named_errors import TOP_LABEL
+from keras_calib.evaluation.named_errors import statistic_range
+from keras_calib.evaluation.refinement import at_temperature
+from keras_calib.evaluation.refinement import best_temperature
+
+NUM_BINS = 15
+# Errors of the predicted class of more rows are resampled in cells.
+LARGE = 10_000
+# Seconds that the floors which need drawn labels may take, for each model.
+SECONDS = 5.0
+# Classes and groups with fewer rows say little.
+FEWEST = 20
+QUANTILE = 1.96
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What a report says about one model.
+
+    Attributes:
+        name: that of the model.
+        num_rows: how many rows count.
+        num_classes: int.
+        metrics: dict from name to a dict of `value`, `low`, `high` (a 95 %
+            interval, or `None`), `floor`, `floor_low` and `floor_high` (or
+            `None`).
+        intervals: in words, where the intervals come from.
+        temperature: dict of `value`, the temperature with the least NLL on
+            these rows, `error_after`, the ECE at it, `gain`, what it takes off
+            the NLL of left-out rows, and `refinement`, what is left.
+        classes: rows of a table by predicted class, the farthest off first.
+        groups: rows of a table by group, the worst first; or `None`.
+        bins: dicts of the bins of the reliability diagram that are not empty.
+    """
+
+    name: str
+    num_rows: int
+    num_classes: int
+    metrics: dict[str, dict[str, float | None]]
+    intervals: str
+    temperature: dict[str, float]
+    classes: list[dict[str, Any]]
+    groups: list[dict[str, Any]] | None
+    bins: list[dict[str, float]]
+
+
+def measure(name, data, *, num_resamples, class_names=None, seed=0):
+    """`Measured` of the `Predictions` of one model."""
+    wanted = [n for n in METRICS if n not in BINARY or data.num_classes == 2]
+    found = errors_of_predictions(
+        data,
+        wanted,
+        floor=True,
+        refinement=True,
+        max_seconds=SECONDS,
+        seed=seed,
+    )
+    ends, words = _intervals(data, wanted, num_resamples, seed)
+    metrics = {}
+    for key in wanted:
+        low, high = ends.get(key, (None, None))
+        if low is not None:
+            least, most = statistic_range(key, data.num_classes)
+            low = max(least, found[key] + low)
+            high = min(most, found[key] + high)
+        metrics[key] = {
+            "value": found[key],
+            "low": low,
+            "high": high,
+            "floor": found.get(f"{key}_floor"),
+            "floor_low": found.get(f"{key}_floor_low"),
+            "floor_high": found.get(f"{key}_floor_high"),
+        }
+    return Measured(
+        name=name,
+        num_rows=len(data.labels),
+        num_classes=data.num_classes,
+        metrics=metrics,
+        intervals=words,
+        temperature=_temperature(data, found),
+        classes=_classes(data, class_names),
+        groups=None if data.group is None else _groups(data),
+        bins=_bins(data),
+    )
+
+
+def _intervals(data, wanted, num_resamples, seed):
+    """Distances of both ends from each estimate, and how they were found."""
+    by_label = [n for n in wanted if n in TOP_LABEL or n in BINARY]
+    means = [n for n in wanted if n in MEANS]
+    dependent = data.unit is not None
+    if len(data.labels) <= LARGE or (dependent and data.units <= LARGE):
+        names = (*by_label, *means)
+        found = errors_of_predictions(
+            data,
+            names,
+            num_resamples=num_resamples,
+            # Resampling adds the bias of binned errors once more.
+            interval=(0.95, "basic"),
+            seed=seed,
+        )
+        ends = {
+            n: (e.low - float(e), e.high - float(e)) for n, e in found.items()
+        }
+        unit = "samples" if not dependent else "whole images, texts or clusters"
+        return ends, f"bootstrap of {unit}, {num_resamples:,} resamples"
+    ends = {n: _normal(MEANS[n](data), data.weights) for n in means}
+    if data.weights is not None or dependent:
+        return ends, "means: normal; other errors: none for so many rows"
+    names = [n for n in by_label if n in TOP_LABEL]
+    bins = NUM_BINS, 0.01
+    ends |= intervals_by_cells(data, names, bins, num_resamples, seed)
+    return ends, (
+        "means: normal; errors of the predicted class: bootstrap of 4,096 "
+        f"cells of neighboring confidences, {num_resamples:,} resamples"
+    )
+
+
+def _normal(values, weights):
+    """Distances of both ends of the interval of a mean."""
+    weights = np.ones(len(values)) if weights is None else weights
+    weights = weights / weights.sum()
+    away = values - weights @ values
+    width = QUANTILE * np.sqrt((weights**2) @ away**2)
+    return -width, width
+
+
+def _temperature(data, found):
+    fit = best_temperature(data)
+    after = at_temperature(data, fit.temperature)
+    key = "expected_calibration_error"
+    at_best = errors_of_predictions(after, [key], floor=True)
+    return {
+        "value": float(fit.temperature),
+        "error_after": at_best[key],
+        "floor_after": at_best[f"{key}_floor"],
+        "gain": found["calibration_loss"],
+        "refinement": found["refinement_loss"],
+    }
+
+
+def _classes(data, class_names):
+    """Confidence and accuracy by predicted class, the farthest off first."""
+    confidence, correct = data.top_label
+    predicted = data.probabilities.argmax(axis=1)
+    number = np.bincount(predicted, minlength=data.num_classes)
+    weights = np.ones(len(predicted)) if data.weights is None else data.weights
+    total = np.bincount(predicted, weights, data.num_classes)
+    confidence = confidence.astype("float64")
+    variance = weights**2 * confidence * (1 - confidence)
+    sums = [
+        np.bincount(predicted, values, data.num_classes)
+        for values in (weights * confidence, weights * correct, variance)
+    ]
+    rows = []
+    for k in np.flatnonzero(number):
+        mean, accuracy, spread = (s[k] / total[k] for s in sums)
+        error = np.sqrt(spread / total[k])
+        rows.append(
+            {
+                "class": int(k),
+                "name": str(k) if class_names is None else str(class_names[k]),
+                "num_predicted": int(number[k]),
+                "confidence": float(mean),
+                "accuracy": float(accuracy),
+                "gap": float(mean - accuracy),
+                # Of the gap of a calibrated model.
+                "standard_error": float(error),
+            }
+        )
+
+    def badness(row):
+        return abs(row["gap"]) - 2 * row["standard_error"]
+
+    rows = [row for row in rows if row["num_predicted"] >= FEWEST] or rows
+    return sorted(rows, key=badness, reverse=True)
+
+
+def _groups(data):
+    """Errors by group, the worst first: the ECE farthest above its floor."""
+    names = [
+        "accuracy",
+        "mean_confidence",
+        "expected_calibration_error",
+        "negative_log_likelihood",
+    ]
+    table = by_group(
+        data, names, lambda part: errors_of_predictions(part, names, floor=True)
+    )["groups"]
+    rows = [{"group": str(group), **found} for group, found in table.items()]
+    key = "expected_calibration_error"
+    return sorted(
+        rows, key=lambda row: row[key] - row[f"{key}_floor"], reverse=True
+    )
+
+
+def _bins(data):
+    """The bins of the reliability diagram that are not empty."""
+    events = sort_events(*data.top_label, data.weights)
+    bins = events.bins(events.width_cuts(NUM_BINS))
+    return [
+        {
+            "low": b / NUM_BINS,
+            "high": (b + 1) / NUM_BINS,
+            "fraction": float(bins.weight[b] / bins.total),
+            "confidence": float(bins.confidence[b]),
+            "accuracy": float(bins.accuracy[b]),
+        }
+        for b in np.flatnonzero(bins.weight)
+    ]

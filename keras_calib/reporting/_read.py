@@ -1,0 +1,178 @@
+"""Models or predictions, with labels, as `Predictions`."""
+
+import keras
+import numpy as np
+
+from keras_calib.data.batches import as_batches
+from keras_calib.data.collect import run_by_batch
+from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.predictions import Predictions
+from keras_calib.inputs.predictions import read_predictions
+from keras_calib.inputs.predictions import relative_weights
+from keras_calib.keras_graph.endings import output_kind
+
+MOST = 6
+
+
+def read_all(given, x, y, settings):
+    """`Predictions` by name.
+
+    Args:
+        given: a model or predictions, or a dict of them by name.
+        x: inputs of models, or a dataset.
+        y: labels.
+        settings: dict of `sample_weight`, `groups`, `from_logits`,
+            `ignore_class`, `batch_size` and `verbose`.
+
+    Raises:
+        ValueError: if nothing, or more than six came; if labels are missing;
+            for bad input; see `read_predictions`.
+    """
+    if not isinstance(given, dict):
+        name = given.name if isinstance(given, keras.Model) else "model"
+        given = {name: given}
+    if not 1 <= len(given) <= MOST:
+        raise ValueError(
+            f"A report compares one to {MOST} models. Received: {len(given)}."
+        )
+    found = {}
+    for name, each in given.items():
+        if isinstance(each, keras.Model):
+            found[str(name)] = _of_model(each, x, y, **settings)
+        else:
+            found[str(name)] = _of_array(name, each, x, y, **settings)
+    _check_same_rows(found)
+    return found
+
+
+def _of_array(name, scores, x, y, from_logits, batch_size, verbose, **rows):
+    if y is None or x is not None:
+        raise ValueError(
+            f"Predictions need labels, and no inputs. Received: {name!r} of "
+            f"type {type(scores).__name__}, x of type {type(x).__name__}, y of "
+            f"type {type(y).__name__}. Pass `kc.report(predictions, y=labels)`."
+        )
+    return read_predictions(y, scores, from_logits=bool(from_logits), **rows)
+
+
+def _of_model(
+    model,
+    x,
+    y,
+    sample_weight,
+    groups,
+    from_logits,
+    ignore_class,
+    batch_size,
+    verbose,
+):
+    if x is None:
+        raise ValueError(
+            "A model needs inputs: pass `kc.report(model, x, y)`, or a dataset "
+            "as `x`. Received: x=None."
+        )
+    if from_logits is None:
+        kind = output_kind(model)
+        if kind is None:
+            raise ValueError(
+                f"The graph of {model.name!r} does not show whether it gives "
+                "logits or probabilities. Received: from_logits=None. Pass "
+                "`from_logits=True` or `False`."
+            )
+        from_logits = kind == "logits"
+    groups = None if groups is None else as_array(groups)
+    data = as_batches(x, y, sample_weight, batch_size=batch_size)
+    parts, start = [], 0
+    for _, scores, mask, labels, weights in run_by_batch(model, data, verbose):
+        end = start + len(labels)
+        parts.append(
+            read_predictions(
+                labels,
+                scores,
+                weights,
+                from_logits,
+                ignore_class=ignore_class,
+                mask=mask,
+                # Weights are relative to those of other batches, too.
+                relative=False,
+                groups=None if groups is None else groups[start:end],
+            )
+        )
+        start = end
+    if groups is not None and len(groups) != start:
+        raise ValueError(
+            "`groups` must have one id per sample. Received: "
+            f"{len(groups)} ids for {start} samples."
+        )
+    return _joined(parts)
+
+
+def _joined(parts):
+    """The rows of all batches."""
+    if not parts:
+        raise ValueError("The data is empty. Received: 0 batches.")
+
+    def join(name):
+        values = [getattr(part, name) for part in parts]
+        if all(value is None for value in values):
+            return None
+        return np.concatenate(
+            [
+                _default(name, part) if value is None else value
+                for part, value in zip(parts, values, strict=True)
+            ]
+        )
+
+    starts = np.cumsum([0, *(part.units for part in parts[:-1])])
+    unit = None
+    if any(part.unit is not None for part in parts):
+        unit = np.concatenate(
+            [
+                start + _default("unit", part)
+                if part.unit is None
+                else start + part.unit
+                for start, part in zip(starts, parts, strict=True)
+            ]
+        )
+    return Predictions(
+        labels=join("labels"),
+        probabilities=join("probabilities"),
+        logits=join("logits"),
+        targets=join("targets"),
+        weights=relative_weights(join("weights")),
+        unit=unit,
+        units=sum(part.units for part in parts),
+        group=join("group"),
+    )
+
+
+def _default(name, part):
+    """What `None` stands for in one batch, where another one has values."""
+    n = len(part.labels)
+    if name == "targets":
+        return np.eye(part.num_classes)[part.labels]
+    return np.arange(n) if name == "unit" else np.ones(n)
+
+
+def _check_same_rows(found):
+    """Models can be compared on the same labels only."""
+    first_name, first = next(iter(found.items()))
+    if not len(first.labels):
+        raise ValueError(
+            "There is nothing to report. Received: 0 samples with a weight "
+            "above 0 and a label that counts."
+        )
+    for name, each in found.items():
+        if not np.array_equal(each.labels, first.labels):
+            raise ValueError(
+                "All models of a report must be measured on the same labels. "
+                f"Received: {len(first.labels)} rows for {first_name!r}, "
+                f"{len(each.labels)} others for {name!r}. A dataset must give "
+                "its samples in the same order each time it is read."
+            )
+        if each.num_classes != first.num_classes:
+            raise ValueError(
+                "All models of a report must have the same classes. Received: "
+                f"{first.num_classes} for {first_name!r}, {each.num_classes} "
+                f"for {name!r}."
+            )

@@ -1,0 +1,223 @@
+"""A report as Markdown and as one HTML file."""
+
+import importlib.util
+import io
+import pathlib
+import re
+
+from keras_calib.reporting._definitions import DEFINITIONS
+from keras_calib.reporting._definitions import HEADLINE
+from keras_calib.version import __version__
+
+TEMPLATE = pathlib.Path(__file__).with_name("report.html")
+# Rows of the tables of classes and groups.
+MOST_ROWS = 10
+
+
+def title_of(name):
+    """`expected_calibration_error` -> `Expected calibration error`."""
+    words = name.replace("_", " ")
+    words = words[0].upper() + words[1:]
+    for short in ("Auroc", " l1", " l2", "Ks "):
+        words = words.replace(short, short.upper())
+    return words
+
+
+def number(value):
+    return "" if value is None or value != value else f"{value:.4f}"
+
+
+def interval(row):
+    if row["low"] is None:
+        return ""
+    return f"{row['low']:.4f} to {row['high']:.4f}"
+
+
+def summary_rows(report):
+    """The table on top: a row for each model."""
+    return [
+        {
+            "name": each.name,
+            "values": [each.metrics[key]["value"] for key in HEADLINE],
+            "floor": each.metrics["expected_calibration_error"]["floor"],
+            "temperature": each.temperature["value"],
+        }
+        for each in report.models
+    ]
+
+
+def metric_rows(measured):
+    """The table of all metrics of a model."""
+    return [
+        {
+            "title": title_of(key),
+            "definition": definition,
+            "value": number(row["value"]),
+            "interval": interval(row),
+            "floor": number(row["floor"]),
+        }
+        for key, definition in DEFINITIONS.items()
+        if (row := measured.metrics.get(key)) is not None
+    ]
+
+
+def to_markdown(report):
+    """Verdicts and tables."""
+    lines = ["# Calibration report", ""]
+    first = report.models[0]
+    lines += [f"{first.num_rows:,} samples, {first.num_classes} classes.", ""]
+    lines += [f"- {sentence}" for sentence in report.comparison]
+    lines += [""] if report.comparison else []
+    heads = ["model", *map(title_of, HEADLINE), "floor of ECE", "T"]
+    rows = [
+        [
+            row["name"],
+            *map(number, row["values"]),
+            number(row["floor"]),
+            f"{row['temperature']:.2f}",
+        ]
+        for row in summary_rows(report)
+    ]
+    lines += _table(heads, rows)
+    for each in report.models:
+        lines += ["", f"## {_escape(each.name)}", ""]
+        lines += [f"- {text}" for text in report.verdicts[each.name]]
+        lines += ["", f"Intervals (95 %): {each.intervals}.", ""]
+        lines += _table(
+            ["metric", "value", "95 % interval", "noise floor", "definition"],
+            [[row[key] for key in METRIC_KEYS] for row in metric_rows(each)],
+        )
+        lines += ["", "Predicted classes, the farthest off first:", ""]
+        lines += _table(CLASS_HEADS, class_rows(each))
+        if each.groups:
+            lines += ["", "Groups, the worst first:", ""]
+            lines += _table(GROUP_HEADS, group_rows(each))
+    return "\n".join(lines) + "\n"
+
+
+METRIC_KEYS = ("title", "value", "interval", "floor", "definition")
+CLASS_HEADS = ("class", "predicted", "confidence", "accuracy", "gap")
+GROUP_HEADS = ("group", "samples", "ECE", "floor", "accuracy", "confidence")
+
+
+def class_rows(measured):
+    return [
+        [
+            row["name"],
+            f"{row['num_predicted']:,}",
+            f"{row['confidence']:.3f}",
+            f"{row['accuracy']:.3f}",
+            f"{row['gap']:+.3f} ± {row['standard_error']:.3f}",
+        ]
+        for row in measured.classes[:MOST_ROWS]
+    ]
+
+
+def group_rows(measured):
+    key = "expected_calibration_error"
+    return [
+        [
+            row["group"],
+            f"{row['num_rows']:,}",
+            number(row[key]),
+            number(row[f"{key}_floor"]),
+            f"{row['accuracy']:.3f}",
+            f"{row['mean_confidence']:.3f}",
+        ]
+        for row in measured.groups[:MOST_ROWS]
+    ]
+
+
+def _table(heads, rows):
+    lines = [heads, ["---"] * len(heads), *rows]
+    return ["| " + " | ".join(map(_escape, row)) + " |" for row in lines]
+
+
+def _escape(text):
+    return str(text).replace("|", "\\|").replace("\n", " ")
+
+
+def to_html(report, *, page=True):
+    """One file with tables and diagrams, which needs no network.
+
+    Args:
+        report: `Report`.
+        page: whether a whole page, or a part of one, for notebooks.
+
+    Raises:
+        ImportError: if jinja2 or matplotlib is missing.
+    """
+    for package in ("jinja2", "matplotlib"):
+        if importlib.util.find_spec(package) is None:
+            raise ImportError(
+                f"An HTML report needs {package}: "
+                "`pip install keras-calib[report]`."
+            )
+    import jinja2
+
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    sections = [
+        {
+            "name": each.name,
+            "verdict": report.verdicts[each.name],
+            "intervals": each.intervals,
+            "metrics": metric_rows(each),
+            "classes": class_rows(each),
+            "groups": group_rows(each) if each.groups else [],
+            # Written by matplotlib, which escapes its texts.
+            "svg": jinja2.utils.markupsafe.Markup(
+                _diagram(*report.diagrams[each.name])
+            ),
+        }
+        for each in report.models
+    ]
+    return template.render(
+        page=page,
+        version=__version__,
+        num_rows=report.models[0].num_rows,
+        num_classes=report.models[0].num_classes,
+        comparison=report.comparison,
+        headline=[title_of(key) for key in HEADLINE],
+        summary=[
+            {
+                **row,
+                "values": [number(value) for value in row["values"]],
+                "floor": number(row["floor"]),
+                "temperature": f"{row['temperature']:.2f}",
+            }
+            for row in summary_rows(report)
+        ],
+        sections=sections,
+        class_heads=CLASS_HEADS,
+        group_heads=GROUP_HEADS,
+    )
+
+
+def _diagram(labels, probabilities, weights):
+    """The reliability diagram as an SVG element."""
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    from keras_calib.plots import reliability_diagram
+
+    # The same report is the same file; figures have no date.
+    with matplotlib.rc_context({"svg.hashsalt": "keras_calib"}):
+        figure = Figure(figsize=(4.8, 6.0), layout="constrained")
+        FigureCanvasSVG(figure)
+        axes = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+        reliability_diagram(labels, probabilities, weights, axes=axes)
+        file = io.StringIO()
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    svg = file.getvalue()
+    svg = svg[svg.index("<svg") :]
+    # Scaled to the width of the page.
+    return re.sub(r'^<svg height="[^"]+"', "<svg", svg).replace(
+        "<svg ", '<svg role="img" aria-label="Reliability diagram" ', 1
+    )

@@ -1,0 +1,229 @@
+"""`kc.report`: measure models side by side, and write it down."""
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import tempfile
+from typing import Any
+
+import numpy as np
+
+from keras_calib._typing import ArrayLike
+from keras_calib.inputs.arguments import require_at_least
+from keras_calib.reporting._measure import Measured
+from keras_calib.reporting._measure import measure
+from keras_calib.reporting._read import read_all
+from keras_calib.reporting._render import to_html
+from keras_calib.reporting._render import to_markdown
+from keras_calib.reporting._verdict import comparison
+from keras_calib.reporting._verdict import verdict
+from keras_calib.version import __version__
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Calibration of one to six models on the same samples.
+
+    Attributes:
+        models: list of `Measured`.
+        verdicts: dict from the name of a model to sentences.
+        comparison: sentences about the models together.
+        diagrams: dict from the name of a model to the arguments of its
+            reliability diagram.
+    """
+
+    models: list[Measured]
+    verdicts: dict[str, list[str]]
+    comparison: list[str]
+    diagrams: dict[str, tuple] = dataclasses.field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All numbers and sentences as JSON values; NaN becomes `None`."""
+        return _json(
+            {
+                "keras_calib_version": __version__,
+                "comparison": self.comparison,
+                "models": [
+                    {
+                        "verdict": self.verdicts[each.name],
+                        **dataclasses.asdict(each),
+                    }
+                    for each in self.models
+                ],
+            }
+        )
+
+    def to_markdown(self) -> str:
+        """Verdicts and tables, without figures."""
+        return to_markdown(self)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write `.html`, `.md` or `.json`; nothing is left half written.
+
+        The HTML file contains everything, and loads nothing from elsewhere.
+
+        Raises:
+            ValueError: for another suffix.
+            ImportError: for `.html`, if jinja2 or matplotlib is missing.
+        """
+        path = pathlib.Path(path)
+        makers = {
+            ".html": lambda: to_html(self),
+            ".md": self.to_markdown,
+            ".json": lambda: json.dumps(self.to_dict(), indent=2) + "\n",
+        }
+        if path.suffix not in makers:
+            raise ValueError(
+                "A report is saved as `.html`, `.md` or `.json`. "
+                f"Received: {path.name!r}."
+            )
+        _write(path, makers[path.suffix]())
+
+    def _repr_html_(self):
+        return to_html(self, page=False)
+
+    def __str__(self):
+        return self.to_markdown()
+
+
+def report(
+    predictions_or_models: Any,
+    x: Any = None,
+    y: ArrayLike | None = None,
+    *,
+    sample_weight: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    class_names: Any = None,
+    from_logits: bool | None = None,
+    ignore_class: int | None = None,
+    num_resamples: int = 1000,
+    batch_size: int | None = None,
+    seed: int = 0,
+    verbose: int | str = "auto",
+) -> Report:
+    """Measure the calibration of models side by side.
+
+    Every metric of `calibration_errors` with its definition, a 95 % interval
+    and its noise floor (what a calibrated model would show); a verdict in
+    words; the classes and groups that are farthest off; reliability diagrams.
+
+    Intervals are those of the bootstrap up to 10,000 rows (of whole images,
+    texts or clusters, if there are several rows in each). Above, those of means
+    are normal, and for errors of the predicted class cells of neighboring
+    confidences are resampled instead of rows. Means over classes have no
+    interval.
+
+    Args:
+        predictions_or_models: a model, or probabilities, `(..., num_classes)`,
+            `(..., 1)` or `(n,)` for one sigmoid unit; or a dict of up to six
+            models or probabilities by name.
+        x: inputs of the models, or a dataset of `(x, y)`; `None` for
+            predictions.
+        y: labels: class ids, `(...)`, or one-hot rows.
+        sample_weight: `None`, or weights that broadcast from the left.
+        groups: `None`, or ids of groups to compare (site, age band), one per
+            sample.
+        class_names: `None`, or a name for each class.
+        from_logits: whether models and arrays give logits. By default the end
+            of a model's graph decides, and arrays are probabilities.
+        ignore_class: samples with this label are ignored.
+        num_resamples: int, number of resamples of the bootstrap.
+        batch_size: for models and arrays; defaults to 32.
+        seed: int; the same seed draws the same resamples.
+        verbose: `"auto"` for a progress bar after a few seconds, 1 for a bar
+            from the start, 0 for silence.
+
+    Returns:
+        `Report`, with `save("report.html")` (also `.md`, `.json`),
+        `to_markdown()` and `to_dict()`. Printed, it is Markdown; in a notebook
+        it is drawn.
+
+    Raises:
+        ValueError: for bad input; if the models do not see the same labels.
+
+    Example:
+        >>> import numpy as np, keras_calib as kc
+        >>> rng = np.random.default_rng(0)
+        >>> p = rng.dirichlet([1, 1, 1], size=1000)
+        >>> labels = (p.cumsum(1) > rng.random((1000, 1))).argmax(1)
+        >>> report = kc.report({"calibrated": p, "sharpened": p**3 / (p**3).sum(
+        ...     1, keepdims=True)}, y=labels, num_resamples=100)
+        >>> print(report.verdicts["calibrated"][0][:33])
+        No miscalibration can be shown: t
+        >>> print(report.verdicts["sharpened"][0][:13])
+        Overconfident
+
+    Reference:
+        For the noise floor: Broecker and Smith, "Increasing the Reliability of
+        Reliability Diagrams", Weather and Forecasting, 2007, Section 3.
+    """
+    require_at_least(2, num_resamples=num_resamples)
+    predictions = read_all(
+        predictions_or_models,
+        x,
+        y,
+        {
+            "sample_weight": sample_weight,
+            "groups": groups,
+            "from_logits": from_logits,
+            "ignore_class": ignore_class,
+            "batch_size": batch_size,
+            "verbose": verbose,
+        },
+    )
+    _check_class_names(class_names, predictions)
+    models = [
+        measure(
+            name,
+            data,
+            num_resamples=num_resamples,
+            class_names=class_names,
+            seed=seed,
+        )
+        for name, data in predictions.items()
+    ]
+    return Report(
+        models=models,
+        verdicts={each.name: verdict(each) for each in models},
+        comparison=comparison(models, list(predictions.values())),
+        diagrams={
+            name: (data.labels, data.probabilities, data.weights)
+            for name, data in predictions.items()
+        },
+    )
+
+
+def _check_class_names(class_names, predictions):
+    num_classes = next(iter(predictions.values())).num_classes
+    if class_names is not None and len(class_names) != num_classes:
+        raise ValueError(
+            "`class_names` must have a name for each class. Received: "
+            f"{len(class_names)} names for {num_classes} classes."
+        )
+
+
+def _json(value):
+    """Only what JSON can hold."""
+    if isinstance(value, dict):
+        return {str(key): _json(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json(each) for each in value]
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else None
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def _write(path, text):
+    """Write a file as a whole, or not at all."""
+    with tempfile.NamedTemporaryFile(
+        "w", dir=path.parent, suffix=path.suffix, delete=False, encoding="utf-8"
+    ) as file:
+        try:
+            file.write(text)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+    os.chmod(file.name, 0o644)
+    os.replace(file.name, path)

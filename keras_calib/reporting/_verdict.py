@@ -1,0 +1,188 @@
+"""A report in words: what the numbers say, and what they cannot tell."""
+
+import numpy as np
+
+from keras_calib.reporting._measure import QUANTILE
+
+ECE = "expected_calibration_error"
+
+
+def verdict(measured):
+    """Sentences about one model.
+
+    Args:
+        measured: `Measured`.
+
+    Returns:
+        list of str.
+    """
+    return [
+        _direction(measured),
+        *_where(measured),
+        _temperature(measured),
+        *_class(measured),
+        *_group(measured),
+    ]
+
+
+def comparison(measured, predictions):
+    """A sentence about each model and the one with the lowest NLL.
+
+    Args:
+        measured: list of `Measured`.
+        predictions: list of `Predictions`, of the same rows.
+
+    Returns:
+        list of str; empty for one model.
+    """
+    if len(measured) < 2:
+        return []
+    losses = [each.negative_log_likelihood() for each in predictions]
+    means = [m.metrics["negative_log_likelihood"]["value"] for m in measured]
+    best = int(np.argmin(means))
+    sentences = []
+    for i, other in enumerate(measured):
+        if i == best:
+            continue
+        mean, width = _paired(losses[i] - losses[best], predictions[best])
+        name = measured[best].name
+        if mean - width > 0:
+            sentence = (
+                f"{name} predicts better than {other.name}: its NLL is lower "
+                f"by {mean:.4f} (95 %: {mean - width:.4f} to "
+                f"{mean + width:.4f})."
+            )
+        else:
+            sentence = (
+                f"These samples cannot tell {name} from {other.name}: their "
+                f"NLL differs by {mean:.4f}, with a 95 % interval from "
+                f"{mean - width:.4f} to {mean + width:.4f}."
+            )
+        sentences.append(sentence)
+    return sentences
+
+
+def _paired(difference, data):
+    """Mean of differences by row, and half of its 95 % interval."""
+    n = len(difference)
+    weights = np.ones(n) if data.weights is None else data.weights
+    weights = weights / weights.sum()
+    mean = float(weights @ difference)
+    away = weights * (difference - mean)
+    if data.unit is not None:
+        # The rows of an image or a text depend on each other.
+        away = np.bincount(data.unit, away)
+    return mean, float(QUANTILE * np.sqrt(away @ away))
+
+
+def _direction(measured):
+    """Over- or underconfident, or not to be told from calibrated."""
+    error = measured.metrics[ECE]
+    found = f"{error['value']:.4f}"
+    low, high = error["floor_low"], error["floor_high"]
+    if error["value"] <= high:
+        return (
+            f"No miscalibration can be shown: the ECE of {found} is what a "
+            f"calibrated model has on {measured.num_rows:,} samples "
+            f"({low:.4f} to {high:.4f} in 95 % of cases)."
+        )
+    gap = measured.metrics["confidence_gap"]
+    above = (
+        f"the ECE of {found} is above what a calibrated model has "
+        f"({low:.4f} to {high:.4f} in 95 % of cases)"
+    )
+    if gap["low"] is None or gap["low"] <= 0 <= gap["high"]:
+        return (
+            "Miscalibrated, in both directions: mean confidence and accuracy "
+            f"agree, but {above}."
+        )
+    kind = "Overconfident" if gap["value"] > 0 else "Underconfident"
+    ends = sorted(abs(gap[end]) for end in ("low", "high"))
+    return (
+        f"{kind} by {100 * abs(gap['value']):.1f} points (95 %: "
+        f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}); {above}."
+    )
+
+
+def _where(measured):
+    """The bin that has the most of the error."""
+    error = measured.metrics[ECE]
+    if error["value"] <= error["floor_high"]:
+        return []
+    parts = [
+        row["fraction"] * abs(row["confidence"] - row["accuracy"])
+        for row in measured.bins
+    ]
+    row = measured.bins[int(np.argmax(parts))]
+    share = max(parts) / error["value"]
+    return [
+        f"{_percent(share, 0)} of that error comes from confidences between "
+        f"{row['low']:.2f} and {row['high']:.2f}, which "
+        f"{_percent(row['fraction'], 0)} of the samples have: "
+        f"{_says(row)}."
+    ]
+
+
+def _temperature(measured):
+    """What temperature scaling would do."""
+    found = measured.temperature
+    nll = measured.metrics["negative_log_likelihood"]["value"]
+    error, floor = (measured.metrics[ECE][key] for key in ("value", "floor"))
+    gain = found["gain"]
+    # One parameter costs about 1 / (2 n) on other samples.
+    if gain <= 1 / measured.num_rows:
+        return (
+            "Temperature scaling would not help: on left-out samples it "
+            f"changes the NLL of {nll:.4f} by {-gain:+.4f}."
+        )
+    sentence = (
+        f"A temperature of {found['value']:.2f} takes {gain:.4f} off the NLL "
+        f"of {nll:.4f} (on left-out samples)"
+    )
+    after, floor_after = found["error_after"], found["floor_after"]
+    if error > floor and after < error:
+        removed = 1 - max(after - floor_after, 0.0) / (error - floor)
+        sentence += (
+            f" and {_percent(max(removed, 0.0), 0)} off the part of the ECE "
+            f"above its floor ({error:.4f} to {after:.4f})"
+        )
+    return sentence + ": see `kc.calibrate`."
+
+
+def _class(measured):
+    """The predicted class that is farthest off, if that is no chance."""
+    row = measured.classes[0]
+    count = len(measured.classes)
+    # Of so many classes, the farthest is this far off by chance (Bonferroni).
+    limit = np.sqrt(2 * np.log(2 * count / 0.05)) * row["standard_error"]
+    if abs(row["gap"]) <= limit:
+        return []
+    return [
+        f"Farthest off when it predicts class {row['name']} "
+        f"({row['num_predicted']:,} times): {_says(row)}."
+    ]
+
+
+def _group(measured):
+    if not measured.groups:
+        return []
+    row = measured.groups[0]
+    if row[ECE] <= row[f"{ECE}_floor_high"]:
+        return ["In no group can miscalibration be shown by its ECE."]
+    return [
+        f"Worst in group {row['group']} ({row['num_rows']:,} samples): ECE "
+        f"{row[ECE]:.4f} (floor {row[f'{ECE}_floor']:.4f}), confidence "
+        f"{_percent(row['mean_confidence'])}, accuracy "
+        f"{_percent(row['accuracy'])}."
+    ]
+
+
+def _says(row):
+    return (
+        f"it says {_percent(row['confidence'])} and is right "
+        f"{_percent(row['accuracy'])} of the time"
+    )
+
+
+def _percent(value, digits=1):
+    return f"{100 * value:.{digits}f} %"
