@@ -163,6 +163,8 @@ BY_POSITION = {
     "calibrate": {"model", "x", "y", "sample_weight"},
     "calibration_record": {"model"},
     "check": {"model", "x", "y", "sample_weight"},
+    "report": {"predictions_or_models", "x", "y"},
+    "reporting.report": {"predictions_or_models", "x", "y"},
     "calibration.adjust_prior": {"model", "x", "sample_weight"},
     "calibration.calibrate": {"model", "x", "y", "sample_weight"},
     "calibration.calibration_record": {"model"},

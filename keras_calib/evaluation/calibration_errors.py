@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_calib._typing import ArrayLike
 from keras_calib.evaluation.by_group import by_group
+from keras_calib.evaluation.drawn_floor import MOST_DRAWS
 from keras_calib.evaluation.drawn_floor import drawn_floors
 from keras_calib.evaluation.floor import noise_floors
 from keras_calib.evaluation.named_errors import BINARY
@@ -224,6 +225,7 @@ def errors_of_predictions(
     floor=False,
     refinement=False,
     max_seconds=None,
+    max_draws=MOST_DRAWS,
     seed=0,
     verbose=0,
 ):
@@ -248,6 +250,7 @@ def errors_of_predictions(
             bins,
             seed=seed,
             max_seconds=max_seconds,
+            max_draws=max_draws,
             verbose=verbose,
         )
     return errors

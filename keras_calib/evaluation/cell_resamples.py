@@ -11,7 +11,14 @@ import numpy as np
 
 from keras_calib.evaluation.calibrated_draws import CellDraws
 from keras_calib.evaluation.events import Events
-from keras_calib.evaluation.named_errors import TOP_LABEL
+from keras_calib.evaluation.named_errors import NO_FLOOR
+
+# All other errors of the predicted class have an upward bias.
+UNBIASED = {
+    *NO_FLOOR,
+    "debiased_calibration_error",
+    "debiased_calibration_error_l1",
+}
 
 
 class CellResamples(CellDraws):
@@ -27,10 +34,7 @@ class CellResamples(CellDraws):
 
 
 def intervals_by_cells(data, names, bins, num_resamples, seed=0):
-    """Basic bootstrap intervals (95 %) of errors of the predicted class.
-
-    The percentiles of the replicates are reflected about the error of the
-    cells, because resampling adds the bias of binned errors once more.
+    """Bootstrap intervals (95 %) of errors of the predicted class.
 
     Args:
         data: `Predictions` without weights.
@@ -40,14 +44,15 @@ def intervals_by_cells(data, names, bins, num_resamples, seed=0):
         seed: int.
 
     Returns:
-        dict from name to `(low, high)`, as distances from the estimate.
+        dict from name to the distances of both ends from the estimate. Those
+        of binned errors are reflected about it ("basic"), because resampling
+        adds their upward bias once more.
     """
-    names = [name for name in names if name in TOP_LABEL]
     draws = CellResamples(data, num_resamples, seed, 1, 0)
     found = draws.statistics(names, *bins)
     ends = {}
     for name in names:
         own, drawn = found[name][0], found[name][1:]
-        low, high = np.quantile(drawn, [0.025, 0.975])
-        ends[name] = own - high, own - low
+        low, high = np.quantile(drawn, [0.025, 0.975]) - own
+        ends[name] = (low, high) if name in UNBIASED else (-high, -low)
     return ends

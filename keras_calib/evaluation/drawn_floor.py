@@ -40,7 +40,16 @@ EXACT_MEANS = {
 }
 
 
-def drawn_floors(data, wanted, bins, *, seed=0, max_seconds=None, verbose=0):
+def drawn_floors(
+    data,
+    wanted,
+    bins,
+    *,
+    seed=0,
+    max_seconds=None,
+    max_draws=MOST_DRAWS,
+    verbose=0,
+):
     """Floors of the wanted errors that need drawn labels.
 
     Args:
@@ -82,7 +91,7 @@ def drawn_floors(data, wanted, bins, *, seed=0, max_seconds=None, verbose=0):
             # All means are exact, and less time is left than they took.
             values = dict.fromkeys(names, np.empty(0))
         else:
-            values = _draw(data, names, bins, seed, seconds, verbose)
+            values = _draw(data, names, bins, seed, seconds, max_draws, verbose)
         if max_seconds is not None:
             max_seconds -= time.monotonic() - begin
         for name in names:
@@ -94,7 +103,7 @@ def drawn_floors(data, wanted, bins, *, seed=0, max_seconds=None, verbose=0):
     return found
 
 
-def _draw(data, names, bins, seed, seconds, verbose):
+def _draw(data, names, bins, seed, seconds, max_draws, verbose):
     """Drawn values of errors: dict of `(number,)` arrays."""
     large = len(data.labels) > LARGE and data.weights is None
     kind = CellDraws if large and names[0] in TOP_LABEL else CalibratedDraws
@@ -108,7 +117,7 @@ def _draw(data, names, bins, seed, seconds, verbose):
 
     labels = passes * (CELLS if kind is CellDraws else len(data.labels))
     if seconds is None:
-        number = np.clip(ENOUGH // (labels + 1), 1, MOST_DRAWS)
+        number = np.clip(ENOUGH // (labels + 1), 1, max_draws)
         return draw(int(number), seed, verbose)
     # More and more at a time, as long as there is time.
     parts, done, begin = [], 0, time.monotonic()
@@ -120,7 +129,7 @@ def _draw(data, names, bins, seed, seconds, verbose):
         done += size
         now = time.monotonic()
         affordable = int((seconds - (now - begin)) / (now - start) * size)
-        size = min(affordable, done, MOST_DRAWS - done)
+        size = min(affordable, done, max_draws - done)
     return {name: np.concatenate([p[name] for p in parts]) for name in names}
 
 

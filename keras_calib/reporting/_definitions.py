@@ -56,12 +56,12 @@ DEFINITIONS = {
     ),
     "binary_calibration_error": "ECE of the probability of the second class",
 }
-# What a reader looks at first, in this order.
-HEADLINE = (
-    "accuracy",
-    "negative_log_likelihood",
-    "brier_score",
-    "expected_calibration_error",
-    "smooth_calibration_error",
-    "debiased_calibration_error",
-)
+# What a reader looks at first, by short names.
+HEADLINE = {
+    "accuracy": "accuracy",
+    "negative_log_likelihood": "NLL",
+    "brier_score": "Brier score",
+    "expected_calibration_error": "ECE",
+    "smooth_calibration_error": "smooth ECE",
+    "debiased_calibration_error": "debiased L2 error",
+}

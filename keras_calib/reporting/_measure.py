@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_calib.evaluation.by_group import by_group
 from keras_calib.evaluation.calibration_errors import errors_of_predictions
+from keras_calib.evaluation.cell_resamples import UNBIASED
 from keras_calib.evaluation.cell_resamples import intervals_by_cells
 from keras_calib.evaluation.events import sort_events
 from keras_calib.evaluation.named_errors import BINARY
@@ -20,8 +21,8 @@ from keras_calib.evaluation.refinement import best_temperature
 NUM_BINS = 15
 # Errors of the predicted class of more rows are resampled in cells.
 LARGE = 10_000
-# Seconds that the floors which need drawn labels may take, for each model.
-SECONDS = 5.0
+# Sets of labels for floors without a formula: their mean is known to 1 to 5 %.
+FLOOR_DRAWS = 200
 # Classes and groups with fewer rows say little.
 FEWEST = 20
 QUANTILE = 1.96
@@ -65,18 +66,14 @@ def measure(name, data, *, num_resamples, class_names=None, seed=0):
         data,
         wanted,
         floor=True,
+        max_draws=FLOOR_DRAWS,
         refinement=True,
-        max_seconds=SECONDS,
         seed=seed,
     )
-    ends, words = _intervals(data, wanted, num_resamples, seed)
+    ends, words = _intervals(data, found, wanted, num_resamples, seed)
     metrics = {}
     for key in wanted:
         low, high = ends.get(key, (None, None))
-        if low is not None:
-            least, most = statistic_range(key, data.num_classes)
-            low = max(least, found[key] + low)
-            high = min(most, found[key] + high)
         metrics[key] = {
             "value": found[key],
             "low": low,
@@ -98,36 +95,43 @@ def measure(name, data, *, num_resamples, class_names=None, seed=0):
     )
 
 
-def _intervals(data, wanted, num_resamples, seed):
-    """Distances of both ends from each estimate, and how they were found."""
-    by_label = [n for n in wanted if n in TOP_LABEL or n in BINARY]
+def _intervals(data, found, wanted, num_resamples, seed):
+    """Both ends for each name, and in words how they were found."""
     means = [n for n in wanted if n in MEANS]
+    errors = [n for n in wanted if n in TOP_LABEL or n in BINARY]
     dependent = data.unit is not None
     if len(data.labels) <= LARGE or (dependent and data.units <= LARGE):
-        names = (*by_label, *means)
-        found = errors_of_predictions(
-            data,
-            names,
-            num_resamples=num_resamples,
-            # Resampling adds the bias of binned errors once more.
-            interval=(0.95, "basic"),
-            seed=seed,
-        )
-        ends = {
-            n: (e.low - float(e), e.high - float(e)) for n, e in found.items()
-        }
+        biased = [n for n in errors if n not in UNBIASED]
+        others = [n for n in (*means, *errors) if n in UNBIASED or n in MEANS]
+        ends = {}
+        for names, kind in ((others, "percentile"), (biased, "basic")):
+            drawn = errors_of_predictions(
+                data,
+                names,
+                num_resamples=num_resamples,
+                interval=(0.95, kind),
+                seed=seed,
+            )
+            ends |= {name: (e.low, e.high) for name, e in drawn.items()}
         unit = "samples" if not dependent else "whole images, texts or clusters"
         return ends, f"bootstrap of {unit}, {num_resamples:,} resamples"
-    ends = {n: _normal(MEANS[n](data), data.weights) for n in means}
-    if data.weights is not None or dependent:
-        return ends, "means: normal; other errors: none for so many rows"
-    names = [n for n in by_label if n in TOP_LABEL]
-    bins = NUM_BINS, 0.01
-    ends |= intervals_by_cells(data, names, bins, num_resamples, seed)
-    return ends, (
-        "means: normal; errors of the predicted class: bootstrap of 4,096 "
-        f"cells of neighboring confidences, {num_resamples:,} resamples"
-    )
+    away = {n: _normal(MEANS[n](data), data.weights) for n in means}
+    words = "means: normal; other errors: none for so many rows"
+    if data.weights is None and not dependent:
+        names = [n for n in errors if n in TOP_LABEL]
+        away |= intervals_by_cells(
+            data, names, (NUM_BINS, 0.01), num_resamples, seed
+        )
+        words = (
+            "means: normal; errors of the predicted class: bootstrap of 4,096 "
+            f"cells of neighboring confidences, {num_resamples:,} resamples"
+        )
+    limits = {name: statistic_range(name, data.num_classes) for name in away}
+    ends = {
+        name: tuple(np.clip(found[name] + np.array(pair), *limits[name]))
+        for name, pair in away.items()
+    }
+    return ends, words
 
 
 def _normal(values, weights):

@@ -68,7 +68,7 @@ def to_markdown(report):
     lines += [f"{first.num_rows:,} samples, {first.num_classes} classes.", ""]
     lines += [f"- {sentence}" for sentence in report.comparison]
     lines += [""] if report.comparison else []
-    heads = ["model", *map(title_of, HEADLINE), "floor of ECE", "T"]
+    heads = ["model", *HEADLINE.values(), "floor of ECE", "T"]
     rows = [
         [
             row["name"],
@@ -183,7 +183,7 @@ def to_html(report, *, page=True):
         num_rows=report.models[0].num_rows,
         num_classes=report.models[0].num_classes,
         comparison=report.comparison,
-        headline=[title_of(key) for key in HEADLINE],
+        headline=list(HEADLINE.values()),
         summary=[
             {
                 **row,

@@ -22,7 +22,7 @@ from keras_calib.reporting._verdict import verdict
 from keras_calib.version import __version__
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
     """Calibration of one to six models on the same samples.
 
@@ -217,13 +217,14 @@ def _json(value):
 
 def _write(path, text):
     """Write a file as a whole, or not at all."""
-    with tempfile.NamedTemporaryFile(
+    file = tempfile.NamedTemporaryFile(
         "w", dir=path.parent, suffix=path.suffix, delete=False, encoding="utf-8"
-    ) as file:
-        try:
+    )
+    try:
+        with file:
             file.write(text)
-        except BaseException:
-            os.unlink(file.name)
-            raise
-    os.chmod(file.name, 0o644)
-    os.replace(file.name, path)
+        os.chmod(file.name, 0o644)
+        os.replace(file.name, path)
+    except BaseException:
+        os.unlink(file.name)
+        raise

@@ -5,6 +5,8 @@ import numpy as np
 from keras_calib.reporting._measure import QUANTILE
 
 ECE = "expected_calibration_error"
+# A bin with less of the error is not worth a sentence.
+LEAST_SHARE = 0.25
 
 
 def verdict(measured):
@@ -115,6 +117,8 @@ def _where(measured):
     ]
     row = measured.bins[int(np.argmax(parts))]
     share = max(parts) / error["value"]
+    if share < LEAST_SHARE:
+        return []
     return [
         f"{_percent(share, 0)} of that error comes from confidences between "
         f"{row['low']:.2f} and {row['high']:.2f}, which "

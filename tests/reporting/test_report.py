@@ -1,0 +1,344 @@
+"""`kc.report`: its numbers, its words and its files."""
+
+import functools
+import json
+import math
+import re
+
+import keras
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from keras_calib.evaluation.named_errors import METRICS
+from keras_calib.reporting._definitions import DEFINITIONS
+from keras_calib.reporting._definitions import HEADLINE
+from tests.helpers import small_network
+
+ECE = "expected_calibration_error"
+
+
+def sample(n=800, power=1.0, num_classes=4, seed=0):
+    """Labels, and predictions that are calibrated at `power=1`."""
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(num_classes), size=n)
+    labels = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
+    q = p**power
+    return labels, q / q.sum(1, keepdims=True)
+
+
+@functools.cache
+def report_of(power=1.0):
+    labels, p = sample(power=power)
+    return kc.report(p, y=labels, num_resamples=50)
+
+
+def test_every_metric_has_a_definition():
+    assert set(DEFINITIONS) == set(METRICS)
+    assert set(HEADLINE) <= set(METRICS)
+
+
+def test_numbers_are_those_of_calibration_errors():
+    labels, p = sample(power=2.0)
+    metrics = report_of(2.0).models[0].metrics
+    expected = kc.metrics.calibration_errors(labels, p, floor=True)
+    for name, row in metrics.items():
+        assert row["value"] == expected[name]
+        floor = expected.get(f"{name}_floor")
+        assert (row["floor"] is None) == (floor is None)
+    assert metrics[ECE]["floor"] == expected[f"{ECE}_floor"]
+    # For two classes only.
+    assert "binary_calibration_error" not in metrics
+
+
+def test_intervals_of_biased_errors_are_basic():
+    labels, p = sample(power=2.0)
+    metrics = report_of(2.0).models[0].metrics
+    for kind, name in (("basic", ECE), ("percentile", "brier_score")):
+        expected = kc.metrics.calibration_errors(
+            labels, p, metrics=[name], num_resamples=50, interval=kind
+        )[name]
+        assert metrics[name]["low"] == pytest.approx(expected.low)
+        assert metrics[name]["high"] == pytest.approx(expected.high)
+
+
+@pytest.mark.parametrize(
+    ("power", "words"),
+    [
+        (1.0, "No miscalibration can be shown"),
+        (3.0, "Overconfident by"),
+        (0.3, "Underconfident by"),
+    ],
+)
+def test_the_verdict_names_the_direction(power, words):
+    report = report_of(power)
+    sentences = report.verdicts["model"]
+    assert sentences[0].startswith(words)
+    gap = report.models[0].metrics["confidence_gap"]["value"]
+    if power != 1.0:
+        assert f"{100 * abs(gap):.1f} points" in sentences[0]
+
+
+def test_both_directions_are_told():
+    """Too sure below 0.7, not sure enough above: the mean gap is none."""
+    rng = np.random.default_rng(0)
+    confidence = np.repeat([0.6, 0.8], 500)
+    labels = (rng.random(1000) > np.repeat([0.5, 0.9], 500)).astype(int)
+    p = np.stack([confidence, 1 - confidence], axis=1)
+    report = kc.report(p, y=labels, num_resamples=50)
+    assert report.verdicts["model"][0].startswith("Miscalibrated, in both")
+
+
+def test_the_temperature_undoes_the_power():
+    report = report_of(2.0)
+    found = report.models[0].temperature
+    assert found["value"] == pytest.approx(2.0, rel=0.1)
+    assert found["gain"] > 0.02
+    assert f"temperature of {found['value']:.2f}" in report.to_markdown()
+    calm = report_of(1.0)
+    assert "Temperature scaling would not help" in calm.to_markdown()
+
+
+def test_models_are_compared_by_pairs():
+    labels, good = sample()
+    _, bad = sample(power=3.0)
+    noise = np.exp(0.05 * np.random.default_rng(1).normal(size=good.shape))
+    same = good * noise / (good * noise).sum(axis=1, keepdims=True)
+    given = {"good": good, "bad": bad, "same": same}
+    report = kc.report(given, y=labels, num_resamples=20)
+    text = " ".join(report.comparison)
+    assert re.search(r"(good|same) predicts better than bad", text)
+    assert "cannot tell" in text
+    loss = {
+        name: -np.log(p[np.arange(len(labels)), labels])
+        for name, p in given.items()
+    }
+    best = min(("good", "same"), key=lambda name: loss[name].mean())
+    difference = loss["bad"] - loss[best]
+    width = 1.96 * difference.std() / np.sqrt(len(labels))
+    assert f"lower by {difference.mean():.4f}" in text
+    assert f"{difference.mean() + width:.4f}" in text
+
+
+def test_classes_and_groups_that_are_farthest_off():
+    rng = np.random.default_rng(0)
+    n = 900
+    p = np.full((n, 3), 0.1)
+    predicted = rng.integers(0, 3, n)
+    p[np.arange(n), predicted] = 0.8
+    # Right 80 % of the time, but class 2 in group "b" never.
+    group = np.where(rng.random(n) < 0.5, "a", "b")
+    right = rng.random(n) < 0.8
+    right[(predicted == 2) & (group == "b")] = False
+    labels = np.where(right, predicted, (predicted + 1) % 3)
+    report = kc.report(
+        p,
+        y=labels,
+        groups=group,
+        class_names=["cat", "dog", "fox"],
+        num_resamples=20,
+    )
+    (found,) = report.models
+    first = found.classes[0]
+    chosen = predicted == 2
+    assert first["name"] == "fox"
+    assert first["num_predicted"] == chosen.sum()
+    assert first["accuracy"] == pytest.approx(right[chosen].mean())
+    assert first["standard_error"] == pytest.approx(
+        np.sqrt(0.8 * 0.2 / chosen.sum())
+    )
+    assert [row["group"] for row in found.groups] == ["b", "a"]
+    text = " ".join(report.verdicts["model"])
+    assert "predicts class fox" in text
+    assert "Worst in group b" in text
+
+
+@pytest.mark.parametrize("given", ["arrays", "dataset"])
+@pytest.mark.parametrize("activation", [None, "softmax"])
+def test_a_model_and_its_predictions_agree(given, activation):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 5)).astype("float32")
+    y = rng.integers(0, 4, 300)
+    weight = rng.integers(0, 3, 300).astype("float32")
+    y[::7] = 255
+    group = rng.integers(0, 2, 300)
+    model = small_network(4, inputs=5, activation=activation)
+    model.build((None, 5))
+    arguments = {"groups": group, "ignore_class": 255, "num_resamples": 20}
+    if given == "arrays":
+        found = kc.report(model, x, y, sample_weight=weight, **arguments)
+    else:
+        batches = [
+            (x[i : i + 64], y[i : i + 64], weight[i : i + 64])
+            for i in range(0, 300, 64)
+        ]
+        found = kc.report(model, batches, **arguments)
+    scores = model.predict(x, verbose=0)
+    expected = kc.report(
+        {model.name: scores},
+        y=y,
+        sample_weight=weight,
+        from_logits=activation is None,
+        **arguments,
+    )
+    (one,), (two,) = found.models, expected.models
+    assert one.num_rows == two.num_rows
+    assert one.name == two.name
+    for name, row in one.metrics.items():
+        assert row["value"] == pytest.approx(
+            two.metrics[name]["value"], abs=1e-5
+        )
+    assert [r["num_rows"] for r in one.groups] == [
+        r["num_rows"] for r in two.groups
+    ]
+
+
+def test_one_sigmoid_unit():
+    labels, p = sample(num_classes=2)
+    metrics = kc.report(p[:, 1], y=labels, num_resamples=20).models[0].metrics
+    expected = kc.metrics.calibration_errors(labels, p)
+    name = "binary_calibration_error"
+    assert metrics[name]["value"] == pytest.approx(expected[name])
+
+
+@pytest.mark.slow
+def test_many_rows_are_resampled_in_cells():
+    labels, p = sample(12_000, 1.5)
+    (found,) = kc.report(p, y=labels, num_resamples=200).models
+    assert "4,096 cells" in found.intervals
+    expected = kc.metrics.calibration_errors(
+        labels, p, metrics=[ECE], num_resamples=200, interval="basic"
+    )[ECE]
+    width = expected.high - expected.low
+    assert found.metrics[ECE]["low"] == pytest.approx(
+        expected.low, abs=0.2 * width
+    )
+    assert found.metrics[ECE]["high"] == pytest.approx(
+        expected.high, abs=0.2 * width
+    )
+    accuracy = found.metrics["accuracy"]
+    error = math.sqrt(accuracy["value"] * (1 - accuracy["value"]) / 12_000)
+    assert accuracy["high"] - accuracy["value"] == pytest.approx(1.96 * error)
+
+
+def test_json_holds_all_numbers(tmp_path):
+    report = report_of(2.0)
+    report.save(tmp_path / "report.json")
+    # NaN and Infinity are no JSON.
+    text = (tmp_path / "report.json").read_text()
+    found = json.loads(text, parse_constant=pytest.fail)
+    assert found == report.to_dict()
+    metrics = found["models"][0]["metrics"]
+    assert metrics[ECE]["value"] == report.models[0].metrics[ECE]["value"]
+    assert found["keras_calib_version"] == kc.__version__
+
+
+def test_an_impossible_label_gives_an_infinite_loss(tmp_path):
+    p = np.array([[1.0, 0.0], [0.7, 0.3]] * 20)
+    labels = np.array([1, 0] * 20)
+    report = kc.report(p, y=labels, num_resamples=20)
+    assert (
+        report.to_dict()["models"][0]["metrics"]["negative_log_likelihood"][
+            "value"
+        ]
+        is None
+    )
+    report.save(tmp_path / "report.html")
+
+
+def test_markdown_is_what_is_printed(tmp_path):
+    report = report_of(2.0)
+    report.save(tmp_path / "report.md")
+    text = (tmp_path / "report.md").read_text()
+    assert text == str(report)
+    assert f"{report.models[0].metrics[ECE]['value']:.4f}" in text
+    for definition in DEFINITIONS.values():
+        if definition != DEFINITIONS["binary_calibration_error"]:
+            assert definition.replace("|", "\\|") in text
+
+
+def test_names_cannot_break_a_page():
+    labels, p = sample()
+    name = "<script>alert(1)</script> | a"
+    report = kc.report({name: p}, y=labels, num_resamples=20)
+    page = report._repr_html_()
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "\\| a" in report.to_markdown()
+
+
+def test_a_page_is_self_contained(tmp_path):
+    report_of(2.0).save(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert page.startswith("<!DOCTYPE html>")
+    assert page.count("<svg") == 1
+    links = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert all(link.startswith("#") for link in links)
+    assert "@import" not in page
+    assert not re.search(r"url\((?!#)", page)
+
+
+def test_the_same_report_is_the_same_file(tmp_path):
+    for name in ("one.html", "two.html"):
+        report_of(2.0).save(tmp_path / name)
+    one, two = ((tmp_path / n).read_bytes() for n in ("one.html", "two.html"))
+    assert one == two
+
+
+def test_nothing_is_half_written(tmp_path, monkeypatch):
+    report = report_of()
+    path = tmp_path / "report.md"
+    path.write_text("old")
+    monkeypatch.setattr(
+        "keras_calib.reporting._report.os.replace",
+        lambda *_: (_ for _ in ()).throw(OSError("disk is full")),
+    )
+    with pytest.raises(OSError, match="disk is full"):
+        report.save(path)
+    assert path.read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["report.md"]
+
+
+def test_a_missing_package_is_named(monkeypatch, tmp_path):
+    report = report_of()
+    find = __import__("importlib.util").util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec",
+        lambda name: None if name == "jinja2" else find(name),
+    )
+    with pytest.raises(ImportError, match=r"jinja2.*keras-calib\[report\]"):
+        report.save(tmp_path / "report.html")
+    report.save(tmp_path / "report.md")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"y": None}, "need labels"),
+        ({"x": np.zeros(3)}, "no inputs"),
+        ({"class_names": ["a"]}, "a name for each class"),
+        ({"num_resamples": 1}, "at least 2"),
+        ({"ignore_class": 0, "y": np.zeros(800, int)}, "nothing to report"),
+    ],
+)
+def test_bad_input(change, words):
+    labels, p = sample()
+    arguments = {"y": labels, "num_resamples": 20, **change}
+    with pytest.raises(ValueError, match=words):
+        kc.report(p, **arguments)
+
+
+def test_bad_sets_of_models():
+    labels, p = sample()
+    with pytest.raises(ValueError, match="one to 6 models"):
+        kc.report({}, y=labels)
+    with pytest.raises(ValueError, match="one to 6 models"):
+        kc.report(dict.fromkeys("abcdefg", p), y=labels)
+    model = keras.Sequential([keras.layers.Dense(4)])
+    with pytest.raises(ValueError, match="A model needs inputs"):
+        kc.report(model, y=labels)
+    with pytest.raises(ValueError, match="is saved as"):
+        report_of().save("report.pdf")
+    five = np.concatenate([p, np.zeros((len(p), 1))], axis=1)
+    with pytest.raises(ValueError, match="same classes"):
+        kc.report({"four": p, "five": five}, y=labels, num_resamples=20)
