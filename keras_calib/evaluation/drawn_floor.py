@@ -60,6 +60,7 @@ def drawn_floors(
         seed: int.
         max_seconds: about how long this may take; or `None` for a number of
             draws that depends on the size of the data only.
+        max_draws: int, the most sets of labels.
         verbose: see `calibration_errors`.
 
     Returns:

@@ -23,6 +23,8 @@ ELSEWHERE = {
     "adjust_prior": "by its own oracle: tests/calibration/test_adjust_prior.py",
     "check": "says in words what is wrong: tests/test_check.py",
     "datasets": "reads files: tests/datasets",
+    "Report": "what `report` returns: tests/reporting",
+    "report": "its numbers are those of calibration_errors: tests/reporting",
     "plots": "reliability_diagram: by its callback, and tests/plots",
 }
 
