@@ -22,6 +22,7 @@ from keras_calib.data.predict import may_mask
 from keras_calib.data.predict import outputs_and_mask
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import as_array
+from keras_calib.keras_graph.endings import ending
 from keras_calib.keras_graph.endings import has_graph
 from keras_calib.keras_graph.endings import output_kind
 from keras_calib.keras_graph.endings import refuse_several_sigmoids
@@ -170,7 +171,7 @@ def _kind(model, outputs, multi_label=False):
         off = np.abs(scores.sum(axis=-1) - 1).max()
         exact = rules.EXACT if outputs.dtype.itemsize > 2 else rules.OFF
         seen = "probabilities" if inside and off <= exact else "logits"
-    elif width == 1 and (scores == 1).all() and kind == "probabilities":
+    elif kind == "probabilities" and ending(model)[0] == "softmax":
         return None, [
             "The model gives 1 for every sample: a softmax over a single unit "
             "does. Use a sigmoid, or two units."

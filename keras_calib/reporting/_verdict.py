@@ -19,7 +19,7 @@ def verdict(measured):
         list of str.
     """
     return [
-        _direction(measured),
+        _over_or_under(measured),
         *_where(measured),
         _temperature(measured),
         *_class(measured),
@@ -77,7 +77,7 @@ def _paired(difference, data):
     return mean, float(QUANTILE * np.sqrt(away @ away))
 
 
-def _direction(measured):
+def _over_or_under(measured):
     """Over- or underconfident, or not to be told from calibrated."""
     error = measured.metrics[ECE]
     found = f"{error['value']:.4f}"
