@@ -16,7 +16,7 @@ PACKAGE = pathlib.Path(kc.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 # From the ground up; rooms on one floor may use each other.
 FLOORS = [
-    {"_progress", "_typing", "version"},
+    {"_progress", "_typing", "_whole_file", "version"},
     {"inputs", "keras_private", "keras_graph"},
     {"ops"},
     {"solvers"},
@@ -24,12 +24,12 @@ FLOORS = [
     {"metrics", "plots"},
     {"layers", "models"},
     {"calibration", "callbacks", "reporting"},
-    {"_check", "_check_compiled"},
-    {"__init__"},
+    {"_check", "_check_compiled", "command_line"},
+    {"__init__", "__main__"},
 ]
 FLOOR = {room: n for n, rooms in enumerate(FLOORS) for room in rooms}
-PUBLIC = ("callbacks", "calibration", "datasets", "layers", "losses")
-PUBLIC += ("metrics", "models", "plots", "reporting")
+PUBLIC = ("callbacks", "calibration", "command_line", "datasets", "layers")
+PUBLIC += ("losses", "metrics", "models", "plots", "reporting")
 # Arguments that are data: these, and only these, may come by position.
 DATA = {
     "labels",

@@ -78,20 +78,20 @@ def to_markdown(report):
         ]
         for row in summary_rows(report)
     ]
-    lines += _table(heads, rows)
+    lines += markdown_table(heads, rows)
     for each in report.models:
         lines += ["", f"## {_escape(each.name)}", ""]
         lines += [f"- {text}" for text in report.verdicts[each.name]]
         lines += ["", f"Intervals (95 %): {each.intervals}.", ""]
-        lines += _table(
+        lines += markdown_table(
             ["metric", "value", "95 % interval", "noise floor", "definition"],
             [[row[key] for key in METRIC_KEYS] for row in metric_rows(each)],
         )
         lines += ["", "Predicted classes, the farthest off first:", ""]
-        lines += _table(CLASS_HEADS, class_rows(each))
+        lines += markdown_table(CLASS_HEADS, class_rows(each))
         if each.groups:
             lines += ["", "Groups, the worst first:", ""]
-            lines += _table(GROUP_HEADS, group_rows(each))
+            lines += markdown_table(GROUP_HEADS, group_rows(each))
     return "\n".join(lines) + "\n"
 
 
@@ -128,7 +128,8 @@ def group_rows(measured):
     ]
 
 
-def _table(heads, rows):
+def markdown_table(heads, rows):
+    """Lines of a Markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return ["| " + " | ".join(map(_escape, row)) + " |" for row in lines]
 

@@ -5,12 +5,12 @@ import json
 import math
 import os
 import pathlib
-import tempfile
 from typing import Any
 
 import numpy as np
 
 from keras_calib._typing import ArrayLike
+from keras_calib._whole_file import whole_file
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.reporting._measure import Measured
 from keras_calib.reporting._measure import measure
@@ -41,7 +41,7 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers and sentences as JSON values; NaN becomes `None`."""
-        return _json(
+        return to_json(
             {
                 "keras_calib_version": __version__,
                 "comparison": self.comparison,
@@ -79,7 +79,9 @@ class Report:
                 "A report is saved as `.html`, `.md` or `.json`. "
                 f"Received: {path.name!r}."
             )
-        _write(path, makers[path.suffix]())
+        text = makers[path.suffix]()
+        with whole_file(path) as place:
+            place.write_text(text, encoding="utf-8")
 
     def _repr_html_(self):
         return to_html(self, page=False)
@@ -204,27 +206,12 @@ def _check_class_names(class_names, predictions):
         )
 
 
-def _json(value):
-    """Only what JSON can hold."""
+def to_json(value: Any) -> Any:
+    """Only what JSON can hold: NaN and infinity become `None`."""
     if isinstance(value, dict):
-        return {str(key): _json(each) for key, each in value.items()}
+        return {str(key): to_json(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_json(each) for each in value]
+        return [to_json(each) for each in value]
     if isinstance(value, float | np.floating):
         return float(value) if math.isfinite(value) else None
     return int(value) if isinstance(value, np.integer) else value
-
-
-def _write(path, text):
-    """Write a file as a whole, or not at all."""
-    file = tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, suffix=path.suffix, delete=False, encoding="utf-8"
-    )
-    try:
-        with file:
-            file.write(text)
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, path)
-    except BaseException:
-        os.unlink(file.name)
-        raise

@@ -1,0 +1,214 @@
+"""What each command of `keras-calib` does; each returns what is printed."""
+
+import json
+import pathlib
+import warnings
+
+import keras
+import numpy as np
+
+from keras_calib._whole_file import whole_file
+from keras_calib.calibration import calibrate as calibrate_model
+from keras_calib.calibration import calibration_record
+from keras_calib.command_line._sources import gives_logits
+from keras_calib.command_line._sources import inputs_of
+from keras_calib.command_line._sources import names_of
+from keras_calib.command_line._sources import read_models_or_predictions
+from keras_calib.evaluation.calibration_errors import errors_of_predictions
+from keras_calib.evaluation.named_errors import BINARY
+from keras_calib.evaluation.named_errors import METRICS
+from keras_calib.inputs.arrays import log_softmax
+from keras_calib.inputs.arrays import sigmoid
+from keras_calib.reporting import report as make_report
+from keras_calib.reporting._read import read_all
+from keras_calib.reporting._render import markdown_table
+from keras_calib.reporting._render import number
+from keras_calib.reporting._render import title_of
+from keras_calib.reporting._report import to_json
+
+REPORTS = (".html", ".md", ".json")
+
+
+def evaluate(options) -> str:
+    """Every metric of each file or model, beside its noise floor."""
+    models, data = read_models_or_predictions(options.files)
+    if models:
+        sources = [
+            (name, model, inputs_of(model, data[0]), data[0])
+            for name, model in models.items()
+        ]
+    else:
+        names = names_of([each.path for each in data])
+        sources = [
+            (name, each.scores, None, each)
+            for name, each in zip(names, data, strict=True)
+        ]
+    errors = {
+        name: _errors(name, given, x, each, options)
+        for name, given, x, each in sources
+    }
+    if options.json:
+        return _as_json(errors)
+    heads = ["metric"]
+    for name in errors:
+        heads += [name, "noise floor"]
+    rows = [
+        [title_of(metric)]
+        + [
+            number(found.get(key))
+            for found in errors.values()
+            for key in (metric, f"{metric}_floor")
+        ]
+        for metric in METRICS
+        if any(metric in found for found in errors.values())
+    ]
+    counted = ", ".join(
+        f"{name}: {found['num_rows']:,} rows" for name, found in errors.items()
+    )
+    return "\n".join([counted, "", *markdown_table(heads, rows)])
+
+
+def _errors(name, given, x, data, options):
+    """The errors of one model or of one array of predictions."""
+    from_logits = data.from_logits
+    if isinstance(given, keras.Model):
+        from_logits = gives_logits(given, options.from_logits)
+    settings = {
+        "sample_weight": data.sample_weight,
+        "groups": None,
+        "from_logits": from_logits,
+        "ignore_class": options.ignore_class,
+        "batch_size": None,
+        "verbose": _verbose(options),
+    }
+    rows = read_all({name: given}, x, data.labels, settings)[name]
+    wanted = [n for n in METRICS if n not in BINARY or rows.num_classes == 2]
+    found = errors_of_predictions(
+        rows,
+        wanted,
+        floor=True,
+        seed=options.seed,
+        verbose=_verbose(options),
+    )
+    return {"num_rows": len(rows.labels), **found}
+
+
+def report(options) -> str:
+    """Write a report, and print its verdicts."""
+    output = _output(options, REPORTS)
+    models, data = read_models_or_predictions(options.files)
+    first = data[0]
+    for each in data[1:]:
+        if not np.array_equal(each.labels, first.labels):
+            raise ValueError(
+                f"{each.path}: its labels are not those of {first.path}."
+            )
+    if models:
+        for each in models.values():
+            gives_logits(each, options.from_logits)  # or else an error
+        given, from_logits = models, options.from_logits
+        x = inputs_of(next(iter(models.values())), first)
+    else:
+        names = names_of([each.path for each in data])
+        given = dict(zip(names, map(_probabilities, data), strict=True))
+        x, from_logits = None, False
+    made = make_report(
+        given,
+        x,
+        first.labels,
+        sample_weight=first.sample_weight,
+        groups=first.groups,
+        class_names=first.class_names,
+        from_logits=from_logits,
+        ignore_class=options.ignore_class,
+        seed=options.seed,
+        verbose=_verbose(options),
+    )
+    made.save(output)
+    if options.json:
+        return _as_json({"output": str(output), "verdicts": made.verdicts})
+    lines = list(made.comparison)
+    for name, sentences in made.verdicts.items():
+        lines += [f"{name}: {sentence}" for sentence in sentences]
+    return "\n".join([*lines, f"Written: {output}"])
+
+
+def calibrate(options) -> str:
+    """Write a calibrated model, or a map of predictions as a model."""
+    output = _output(options, (".keras",))
+    models, data = read_models_or_predictions(options.files)
+    if len(models or data) > 1:
+        raise ValueError("One model, or one file of predictions, is wanted.")
+    if models:
+        [model] = models.values()
+        x, from_logits = inputs_of(model, data[0]), options.from_logits
+    else:
+        model, x = _model_of_scores(data[0])
+        from_logits = data[0].from_logits
+    with warnings.catch_warnings():
+        if not models:
+            # Scores without a network have no softmax to be found.
+            warnings.filterwarnings("ignore", "No final softmax was found")
+        calibrated = calibrate_model(
+            model,
+            x,
+            data[0].labels,
+            data[0].sample_weight,
+            method=options.method,
+            groups=data[0].groups,
+            from_logits=from_logits,
+            ignore_class=options.ignore_class,
+            max_seconds=options.max_seconds,
+            seed=options.seed,
+            verbose=_verbose(options),
+        )
+    with whole_file(output) as place:
+        calibrated.save(place)
+    record = calibration_record(calibrated)
+    if options.json:
+        return _as_json({"output": str(output), "record": record})
+    return f"Written: {output}"
+
+
+def _model_of_scores(data):
+    """A model that gives what it gets, and its inputs, `(n, ..., units)`."""
+    scores = data.scores
+    if scores.ndim == 1:
+        scores = scores[:, None]
+    inputs = keras.Input(scores.shape[1:], name="scores")
+    outputs = keras.layers.Identity(name="scores_as_they_are")(inputs)
+    return keras.Model(inputs, outputs), scores
+
+
+def _probabilities(data):
+    """Logits and probabilities, side by side, are all probabilities."""
+    if not data.from_logits:
+        return data.scores
+    if data.scores.ndim == 1 or data.scores.shape[-1] == 1:
+        return sigmoid(data.scores)
+    return np.exp(log_softmax(data.scores))
+
+
+def _output(options, suffixes):
+    """The path to write to, before any work is done.
+
+    Raises:
+        ValueError: for another suffix, a missing folder, or an input's path.
+    """
+    path = pathlib.Path(options.output)
+    if path.suffix not in suffixes:
+        raise ValueError(f"{path}: the suffix must be {', '.join(suffixes)}.")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: there is no such folder.")
+    if path.resolve() in [pathlib.Path(p).resolve() for p in options.files]:
+        raise ValueError(f"{path}: it is read, and would be overwritten.")
+    return path
+
+
+def _verbose(options):
+    return 0 if options.quiet else "auto"
+
+
+def _as_json(values):
+    """JSON; numbers that JSON does not have become null."""
+    return json.dumps(to_json(values), indent=2)

@@ -1,0 +1,231 @@
+"""Predictions and labels in `.npz`, `.csv` and `.parquet` files."""
+
+import contextlib
+import csv
+import dataclasses
+import pathlib
+import zipfile
+
+import numpy as np
+
+from keras_calib.inputs import rules
+
+SUFFIXES = (".npz", ".csv", ".parquet")
+# The names that a part of a file may have; the first is ours.
+NAMES = {
+    "logits": ("logits", "logit"),
+    "probabilities": ("probabilities", "probability"),
+    "predictions": ("predictions", "prediction"),
+    "labels": ("labels", "label", "ground_truth", "y"),
+    "x": ("x",),
+    "sample_weight": ("sample_weight",),
+    "groups": ("groups", "group"),
+}
+SCORES = ("logits", "probabilities", "predictions")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Data:
+    """What a file holds.
+
+    Attributes:
+        path: of the file.
+        labels: class ids, or one-hot rows.
+        scores: logits or probabilities, or `None`.
+        from_logits: whether the scores are logits; `None` without scores.
+        x: inputs of a model, or `None`.
+        sample_weight: `None`, or a weight for each sample.
+        groups: `None`, or the id of a group for each sample.
+        class_names: `None`, or the names of the columns of a table.
+    """
+
+    path: pathlib.Path
+    labels: np.ndarray
+    scores: np.ndarray | None = None
+    from_logits: bool | None = None
+    x: np.ndarray | None = None
+    sample_weight: np.ndarray | None = None
+    groups: np.ndarray | None = None
+    class_names: list[str] | None = None
+
+
+def read(path: pathlib.Path) -> Data:
+    """Read a file of predictions, or of inputs, with labels.
+
+    Arrays of a `.npz` file, and columns of a table, have the names of `NAMES`.
+    In a table the scores of a class are in a column of their own,
+    `probabilities_cat` or `logits_0`; labels are numbers, or names of classes.
+
+    Raises:
+        ValueError: if the file cannot be read, or something is missing in it.
+    """
+    with _one_line_errors(path):
+        if path.suffix == ".npz":
+            found, class_names = _of_archive(path), None
+        else:
+            found, class_names = _of_table(_columns(path))
+        kinds = [name for name in SCORES if name in found]
+        if "labels" not in found or not (kinds or "x" in found):
+            raise ValueError(
+                "a file needs `labels` (or `ground_truth`), and `logits`, "
+                "`probabilities` or `predictions`, or inputs `x` for a model. "
+                f"It has {', '.join(found) or 'nothing of these'}"
+            )
+        if len(kinds) > 1:
+            raise ValueError(f"one kind of scores is wanted, not {kinds}")
+        for name, values in found.items():
+            if len(values) != len(found["labels"]):
+                raise ValueError(
+                    f"{len(found['labels'])} labels and {len(values)} rows of "
+                    f"`{name}`"
+                )
+        scores = found.pop(kinds[0]) if kinds else None
+        return Data(
+            path=path,
+            scores=scores,
+            from_logits=_are_logits(kinds[0], scores) if kinds else None,
+            class_names=class_names,
+            **found,
+        )
+
+
+@contextlib.contextmanager
+def _one_line_errors(path):
+    """Whatever goes wrong with a file is said with its name."""
+    try:
+        yield
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        if isinstance(error, FileNotFoundError):
+            error = "there is no such file"
+        elif "allow_pickle" in str(error):
+            error = "it holds Python objects (a pickle), which are not read"
+        raise ValueError(f"{path}: {error}.".replace("..", ".")) from None
+
+
+def _are_logits(kind, scores):
+    """Whether scores are logits: by their name, or else by their values."""
+    if kind != "predictions":
+        return kind == "logits"
+    flat = scores.reshape(len(scores), -1)
+    inside = bool(((flat >= 0) & (flat <= 1)).all())
+    if scores.ndim == 1 or scores.shape[-1] == 1:
+        if inside:
+            return False
+        raise ValueError(
+            "`predictions` of one unit outside [0, 1] are logits: name them so"
+        )
+    rows = scores.reshape(-1, scores.shape[-1])
+    sums_are_one = np.abs(rows.sum(axis=-1) - 1).max(initial=0) <= rules.OFF
+    return not (inside and sums_are_one)
+
+
+def _of_archive(path):
+    found = {}
+    with np.load(path, allow_pickle=False) as file:
+        for name, others in NAMES.items():
+            present = [other for other in others if other in file.files]
+            if len(present) > 1:
+                raise ValueError(f"`{present[0]}` and `{present[1]}` are one")
+            if present:
+                found[name] = file[present[0]]
+    for name in found.keys() & set(SCORES):
+        if found[name].dtype.kind not in "fiub" or not found[name].ndim:
+            raise ValueError(f"`{name}` are no numbers for each sample")
+    return found
+
+
+def _columns(path):
+    """The columns of a table: dict from names to arrays of text or numbers."""
+    if path.suffix == ".parquet":
+        return _of_parquet(path)
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        rows = csv.reader(file)
+        header = next(rows, [])
+        table = list(rows)
+    for number, row in enumerate(table, start=2):
+        if len(row) != len(header):
+            raise ValueError(
+                f"line {number} has {len(row)} values, and the first line has "
+                f"{len(header)} names"
+            )
+    # By rows, of Python strings; columns are converted one after another.
+    columns = zip(*table, strict=True) if table else [()] * len(header)
+    return {
+        name.strip(): np.array(column)
+        for name, column in zip(header, columns, strict=True)
+    }
+
+
+def _of_parquet(path):
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise ValueError(
+            "`.parquet` needs pyarrow, `pip install pyarrow`"
+        ) from None
+    table = parquet.ParquetFile(path).read()
+    return {name: table[name].to_numpy() for name in table.column_names}
+
+
+def _of_table(columns):
+    """Arrays by name, and the names of the classes."""
+    found, class_names = {}, None
+    for name in ("labels", "sample_weight", "groups"):
+        for column in NAMES[name]:
+            if column in columns:
+                found[name] = columns[column]
+    if "sample_weight" in found:
+        found["sample_weight"] = _numbers("sample_weight", columns)
+    for kind in SCORES:
+        classes = {
+            name: name.removeprefix(prefix).removeprefix("_")
+            for prefix in NAMES[kind]
+            for name in columns
+            if name == prefix or name.startswith(prefix + "_")
+        }
+        values = [_numbers(name, columns) for name in classes]
+        if len(values) == 1:
+            found[kind] = values[0]
+        elif values:
+            values, class_names = _in_order(values, list(classes.values()))
+            found[kind] = np.stack(values, axis=1)
+    if "labels" in found:
+        found["labels"] = _ids(found["labels"], class_names)
+    return found, class_names
+
+
+def _in_order(values, classes):
+    """Numbered classes by their number, named ones as they come."""
+    if not all(each.isdigit() for each in classes):
+        return values, classes
+    order = np.argsort([int(each) for each in classes], kind="stable")
+    if [int(classes[k]) for k in order] != list(range(len(classes))):
+        raise ValueError(
+            f"classes are numbered from 0 without gaps, not {sorted(classes)}"
+        )
+    return [values[k] for k in order], None
+
+
+def _ids(labels, class_names):
+    """Class ids of labels that are numbers or names of classes."""
+    names = [str(each) for each in labels]
+    if class_names is not None and set(names) <= set(class_names):
+        numbers = {name: k for k, name in enumerate(class_names)}
+        return np.array([numbers[name] for name in names], "int64")
+    try:
+        found = np.array(labels, "float64")
+    except ValueError:
+        unknown = sorted(set(names) - set(class_names or ()))
+        raise ValueError(
+            f"the label {unknown[0]!r} is no number and no class of the "
+            f"columns {class_names or ''}".rstrip()
+        ) from None
+    whole = np.isfinite(found).all() and (found == np.floor(found)).all()
+    return found.astype("int64") if whole else found
+
+
+def _numbers(name, columns):
+    try:
+        return columns[name].astype("float64")
+    except ValueError as error:
+        raise ValueError(f"column `{name}`: {error}") from None

@@ -1,0 +1,147 @@
+"""Arguments, errors and exit status of `keras-calib`."""
+
+import argparse
+import contextlib
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import NoReturn
+
+from keras_calib.calibration._methods import LOCAL
+from keras_calib.calibration._methods import METHODS
+from keras_calib.command_line import _commands
+from keras_calib.version import __version__
+
+EPILOG = """\
+Files are .npz, .csv or .parquet (which needs pyarrow). They hold `labels` (or
+`ground_truth`) and `logits`, `probabilities` or `predictions`, and may hold
+`sample_weight` and `groups`; for a model (.keras), inputs `x`. In a table the
+scores of a class have a column of their own: `probabilities_0`, `logits_cat`.
+
+  keras-calib evaluate predictions.npz
+  keras-calib report a.npz b.npz -o report.html
+  keras-calib calibrate predictions.npz -o map.keras
+  keras-calib calibrate model.keras data.npz -o calibrated.keras
+"""
+
+
+class _OneLine(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
+def main(*, arguments: Sequence[str] | None = None) -> int:
+    """Run the command `keras-calib`.
+
+    Results go to standard output; progress and warnings to standard error.
+
+    Args:
+        arguments: without the name of the command; `None` takes those of the
+            process.
+
+    Returns:
+        The exit status: 0, or 2 for bad input, with one line that says what
+        is wrong.
+
+    Raises:
+        SystemExit: for arguments that are not known (2), `--help` and
+            `--version` (0).
+
+    Example:
+        >>> import numpy as np
+        >>> from keras_calib.command_line import main
+        >>> main(arguments=["evaluate", "no_such_file.npz"])
+        2
+    """
+    options = _parser().parse_args(arguments)
+    prog = f"keras-calib {options.command}"
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                text = options.run(options)
+        except (ValueError, OSError, ImportError) as error:
+            line = " ".join(str(error).split())
+            print(f"{prog}: error: {line}", file=sys.stderr)
+            return 2
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # The reader, such as `head`, has seen enough.
+        sys.stdout = None
+    return 0
+
+
+def _show_warning(message, category, *_):
+    print(f"{category.__name__}: {message}", file=sys.stderr)
+
+
+def _parser():
+    parser = _OneLine(
+        prog="keras-calib",
+        description="Measure and mend the calibration of classifiers.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", parser_class=_OneLine
+    )
+    evaluate = _command(
+        commands, "evaluate", "every metric, beside its noise floor"
+    )
+    _common(evaluate, "FILE", "predictions, or models and their data")
+    report = _command(
+        commands, "report", "models side by side: .html, .md or .json"
+    )
+    _common(report, "FILE", "predictions, or models and their data")
+    _output(report, "report.html")
+    calibrate = _command(
+        commands, "calibrate", "a calibrated model, or a map of predictions"
+    )
+    _common(calibrate, "FILE", "predictions, or a model and its data")
+    _output(calibrate, "calibrated.keras")
+    calibrate.add_argument(
+        "--method",
+        default="temperature",
+        choices=("auto", *METHODS, LOCAL),
+        metavar="NAME",
+        help="a calibration layer, or auto; see kc.calibrate (temperature)",
+    )
+    calibrate.add_argument(
+        "--max-seconds", type=float, help="time for the fit and its guard"
+    )
+    return parser
+
+
+def _command(commands, name, text):
+    parser = commands.add_parser(name, help=text, description=text)
+    parser.set_defaults(run=getattr(_commands, name))
+    return parser
+
+
+def _common(parser, metavar, text):
+    parser.add_argument("files", nargs="+", metavar=metavar, help=text)
+    parser.add_argument(
+        "--from-logits",
+        action=argparse.BooleanOptionalAction,
+        help="what a model gives, where its last layer does not show it",
+    )
+    parser.add_argument(
+        "--ignore-class", type=int, metavar="ID", help="a label that is void"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of draws (0)")
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON instead of text"
+    )
+    parser.add_argument(
+        "--quiet", action="store_true", help="no progress, no words"
+    )
+
+
+def _output(parser, example):
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="PATH", help=f"e.g. {example}"
+    )

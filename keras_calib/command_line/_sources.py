@@ -1,0 +1,103 @@
+"""What the arguments name: files of predictions, and models with data."""
+
+import pathlib
+
+import keras
+
+from keras_calib.command_line._files import SUFFIXES
+from keras_calib.command_line._files import Data
+from keras_calib.command_line._files import read
+from keras_calib.keras_graph.endings import output_kind
+
+
+def read_models_or_predictions(
+    paths: list[str],
+) -> tuple[dict[str, keras.Model], list[Data]]:
+    """Read `a.npz b.csv`, or `a.keras b.keras data.npz`.
+
+    Returns:
+        models: by the names of their files; none if predictions came.
+        data: of each file of predictions, or the only data of the models.
+
+    Raises:
+        ValueError: for other files, or files that cannot be read.
+    """
+    places = [pathlib.Path(each) for each in paths]
+    models = [each for each in places if each.suffix == ".keras"]
+    files = [each for each in places if each.suffix != ".keras"]
+    for each in files:
+        if each.suffix not in SUFFIXES:
+            raise ValueError(
+                f"{each}: the suffix must be {', '.join(SUFFIXES)}, or "
+                "`.keras` for a model."
+            )
+    if models and len(files) != 1:
+        raise ValueError(
+            "Models need one file with data. Received: "
+            f"{len(models)} models and {len(files)} files."
+        )
+    names = names_of(models or files)
+    data = [read(each) for each in files]
+    if not models and any(each.scores is None for each in data):
+        raise ValueError(f"{files[0]}: it holds no predictions, and no model.")
+    loaded = [read_model(each) for each in models]
+    return dict(zip(names, loaded, strict=True)) if models else {}, data
+
+
+def read_model(path: pathlib.Path) -> keras.Model:
+    """Load a `.keras` file; one line says what is wrong with it."""
+    if not path.exists():
+        raise ValueError(f"{path}: there is no such file.")
+    try:
+        return keras.saving.load_model(path)
+    # Custom objects raise whatever they like.
+    except Exception as error:
+        first = str(error).strip().split("\n")[0]
+        raise ValueError(
+            f"{path}: this model cannot be loaded: "
+            f"{type(error).__name__}: {first}"
+        ) from None
+
+
+def names_of(paths: list[pathlib.Path]) -> list[str]:
+    """The stems of files, or the paths where stems are equal."""
+    stems = [each.stem for each in paths]
+    return stems if len(set(stems)) == len(stems) else [str(p) for p in paths]
+
+
+def inputs_of(model: keras.Model, data: Data):
+    """What a model is given: inputs, or scores if it is a map of them.
+
+    Raises:
+        ValueError: if there is neither.
+    """
+    if data.x is not None:
+        return data.x
+    shape = getattr(model, "input_shape", None)
+    if isinstance(shape, tuple) and data.scores is not None:
+        scores = data.scores
+        if scores.ndim == 1 and len(shape) == 2:
+            scores = scores[:, None]
+        if shape[1:] == scores.shape[1:]:
+            return scores
+    raise ValueError(
+        f"{data.path}: the model {model.name!r} needs inputs `x`, or scores of "
+        f"the shape of its input, {shape}."
+    )
+
+
+def gives_logits(model: keras.Model, from_logits: bool | None) -> bool:
+    """Whether a model gives logits.
+
+    Raises:
+        ValueError: if neither an option nor the model says so.
+    """
+    if from_logits is not None:
+        return from_logits
+    kind = output_kind(model)
+    if kind is None:
+        raise ValueError(
+            f"{model.name!r} does not show whether it gives logits or "
+            "probabilities: say `--from-logits` or `--no-from-logits`."
+        )
+    return kind == "logits"

@@ -1,0 +1,342 @@
+"""`keras-calib`: its commands, and what it says of bad input."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from keras_calib.command_line import main
+from tests.helpers import small_network
+
+NAMES = ["cat", "great_dog", "owl"]
+
+
+def sample(n=400, num_classes=3):
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(num_classes), size=n)
+    labels = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
+    return labels, p**2 / (p**2).sum(1, keepdims=True)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    labels, p = sample()
+    np.savez("a.npz", probabilities=p, labels=labels)
+    np.savez("b.npz", logits=0.5 * np.log(p), ground_truth=labels)
+    return tmp_path
+
+
+def run(capsys, *arguments):
+    status = main(arguments=arguments)
+    return status, *capsys.readouterr()
+
+
+def table(path, *, head, rows):
+    lines = [",".join(head), *(",".join(map(str, row)) for row in rows)]
+    pathlib.Path(path).write_text("\n".join(lines) + "\n")
+
+
+def test_evaluate_prints_the_errors_of_every_file(folder, capsys):
+    status, out, _ = run(capsys, "evaluate", "a.npz", "b.npz")
+    assert status == 0
+    labels, p = sample()
+    q = p**0.5 / (p**0.5).sum(1, keepdims=True)
+    for metric, title in (
+        ("expected_calibration_error", "Expected calibration error"),
+        ("negative_log_likelihood", "Negative log likelihood"),
+    ):
+        values = [
+            kc.metrics.calibration_errors(labels, each, metrics=[metric])
+            for each in (p, q)
+        ]
+        [line] = [x for x in out.splitlines() if x.startswith(f"| {title} |")]
+        cells = line.split(" | ")
+        assert [cells[1], cells[3]] == [f"{v[metric]:.4f}" for v in values]
+
+
+def test_json_is_all_that_stands_on_standard_output(folder, capsys):
+    _, out, _ = run(capsys, "evaluate", "a.npz", "--json")
+    found = json.loads(out)["a"]
+    labels, p = sample()
+    errors = kc.metrics.calibration_errors(labels, p, floor=True)
+    assert found == {"num_rows": 400, **errors}
+
+
+def test_a_table_is_read_as_an_archive_is(folder, capsys):
+    labels, p = sample()
+    head = ["label", *(f"probabilities_{name}" for name in NAMES)]
+    rows = [(NAMES[y], *row) for y, row in zip(labels, p, strict=True)]
+    table("c.csv", head=head, rows=rows)
+    head = [*(f"probability_{k}" for k in (2, 0, 1)), "ground_truth"]
+    rows = [(*row[[2, 0, 1]], y) for y, row in zip(labels, p, strict=True)]
+    table("d.csv", head=head, rows=rows)
+    _, out, _ = run(capsys, "evaluate", "a.npz", "c.csv", "d.csv", "--json")
+    found = json.loads(out)
+    assert found["a"] == found["c"] == found["d"]
+
+
+def test_parquet(folder, capsys):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    labels, p = sample()
+    columns = {f"probabilities_{k}": p[:, k] for k in range(3)}
+    parquet.write_table(
+        pyarrow.table({"labels": labels, **columns}), "e.parquet"
+    )
+    _, out, _ = run(capsys, "evaluate", "a.npz", "e.parquet", "--json")
+    found = json.loads(out)
+    assert found["a"] == found["e"]
+
+
+def test_one_column_is_the_probability_of_the_positive_class(folder, capsys):
+    rng = np.random.default_rng(1)
+    p = rng.random(300)
+    y = (rng.random(300) < p).astype(int)
+    table("one.csv", head=["y", "prediction"], rows=zip(y, p, strict=True))
+    _, out, _ = run(capsys, "evaluate", "one.csv", "--json")
+    errors = kc.metrics.calibration_errors(y, p)
+    assert json.loads(out)["one"]["brier_score"] == errors["brier_score"]
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_predictions_are_told_by_their_values(folder, capsys, kind):
+    labels, p = sample()
+    given = np.log(p) if kind == "logits" else p
+    np.savez("p.npz", predictions=given, labels=labels)
+    _, out, _ = run(capsys, "evaluate", "p.npz", "--json")
+    errors = kc.metrics.calibration_errors(labels, p)
+    found = json.loads(out)["p"]["negative_log_likelihood"]
+    assert found == pytest.approx(errors["negative_log_likelihood"], rel=1e-6)
+
+
+def test_weights_and_void_labels_count(folder, capsys):
+    labels, p = sample()
+    weights = np.linspace(0.1, 2.0, len(labels))
+    labels = np.where(np.arange(len(labels)) % 5, labels, 255)
+    np.savez("w.npz", probabilities=p, labels=labels, sample_weight=weights)
+    _, out, _ = run(
+        capsys, "evaluate", "w.npz", "--json", "--ignore-class", "255"
+    )
+    errors = kc.metrics.calibration_errors(
+        labels, p, weights, ignore_class=255, metrics=["accuracy"]
+    )
+    found = json.loads(out)["w"]
+    assert found["num_rows"] == 320
+    assert found["accuracy"] == pytest.approx(errors["accuracy"], rel=1e-12)
+
+
+def test_report_compares_logits_with_probabilities(folder, capsys):
+    status, out, _ = run(capsys, "report", "a.npz", "b.npz", "-o", "r.json")
+    found = json.loads(pathlib.Path("r.json").read_text())
+    assert status == 0
+    assert [each["name"] for each in found["models"]] == ["a", "b"]
+    assert "Overconfident" in found["models"][0]["verdict"][0]
+    assert "No miscalibration" in found["models"][1]["verdict"][0]
+    assert out.splitlines()[-1] == "Written: r.json"
+
+
+@pytest.mark.parametrize("name", ["a.npz", "b.npz"])
+def test_a_map_of_predictions_is_a_model_of_scores(folder, capsys, name):
+    status, _, err = run(capsys, "calibrate", name, "-o", "map.keras")
+    assert status == 0
+    assert "softmax" not in err
+    scores = next(v for k, v in np.load(name).items() if v.ndim == 2)
+    calibrated = keras.saving.load_model("map.keras")
+    _, p = sample()
+    record = kc.calibration_record(calibrated)
+    found = calibrated.predict(scores, verbose=0)
+    temperature = record["temperature"]
+    q = p ** ((1.0 if name == "a.npz" else 0.5) / temperature)
+    np.testing.assert_allclose(
+        found, q / q.sum(1, keepdims=True), rtol=1e-4, atol=1e-6
+    )
+    run(capsys, "evaluate", "map.keras", name, "--json")
+
+
+def test_a_model_and_its_data(folder, capsys):
+    model, x, y = network_and_data()
+    model.save("model.keras")
+    np.savez("data.npz", x=x, labels=y)
+    status, out, _ = run(
+        capsys, "calibrate", "model.keras", "data.npz", "-o", "out.keras"
+    )
+    assert (status, out.splitlines()[-1]) == (0, "Written: out.keras")
+    calibrated = keras.saving.load_model("out.keras")
+    expected = kc.calibrate(model, x, y, verbose=0)
+    np.testing.assert_allclose(
+        calibrated.predict(x, verbose=0),
+        expected.predict(x, verbose=0),
+        rtol=1e-5,
+    )
+    status, out, _ = run(
+        capsys, "evaluate", "model.keras", "out.keras", "data.npz", "--json"
+    )
+    found = json.loads(out)
+    name = "negative_log_likelihood"
+    assert found["out"][name] <= found["model"][name]
+    status, _, _ = run(
+        capsys, "report", "model.keras", "out.keras", "data.npz", "-o", "r.md"
+    )
+    assert status == 0
+    assert "## out" in pathlib.Path("r.md").read_text()
+
+
+def network_and_data():
+    rng = np.random.default_rng(0)
+    model = small_network()
+    width = model.output_shape[-1]
+    x = rng.normal(size=(200, *model.input_shape[1:])).astype("float32")
+    return model, x, rng.integers(0, width, 200)
+
+
+def pickled():
+    np.savez("pickled.npz", labels=np.array([{}, []], dtype=object), x=[1, 2])
+    return ["evaluate", "pickled.npz"]
+
+
+def archive(name, **arrays):
+    np.savez(name, **arrays)
+    return ["evaluate", name]
+
+
+def text(name, content):
+    pathlib.Path(name).write_text(content)
+    return ["evaluate", name]
+
+
+def other_labels():
+    labels, p = sample()
+    np.savez("c.npz", probabilities=p, labels=1 - labels.clip(0, 1))
+    return ["report", "a.npz", "c.npz", "-o", "r.md"]
+
+
+def broken_model():
+    pathlib.Path("broken.keras").write_text("no model")
+    return ["evaluate", "broken.keras", "a.npz"]
+
+
+P = np.full((4, 2), 0.5)
+BAD = {
+    "no file": (lambda: ["evaluate", "no.npz"], "no.npz: there is no such"),
+    "no labels": (lambda: archive("n.npz", logits=P), "a file needs `labels`"),
+    "no scores": (lambda: archive("n.npz", labels=[0]), "a file needs"),
+    "two kinds": (
+        lambda: archive("n.npz", logits=P, predictions=P, labels=[0] * 4),
+        "one kind of scores",
+    ),
+    "lengths": (
+        lambda: archive("n.npz", logits=P, labels=[0]),
+        "1 labels and 4 rows",
+    ),
+    "wrong shape": (
+        lambda: archive("n.npz", logits=P, labels=np.zeros((4, 3))),
+        "labels",
+    ),
+    "not probabilities": (
+        lambda: archive("n.npz", probabilities=P + 1, labels=[0] * 4),
+        "probability vector",
+    ),
+    "text scores": (
+        lambda: archive("n.npz", logits=["a"], labels=[0]),
+        "no numbers",
+    ),
+    "pickle": (pickled, "pickle"),
+    "no archive": (lambda: text("n.npz", "labels"), "n.npz"),
+    "ragged table": (
+        lambda: text("n.csv", "label,logit_0,logit_1\n0,1\n"),
+        "line 2 has 2 values",
+    ),
+    "empty table": (lambda: text("n.csv", ""), "a file needs"),
+    "words in a table": (
+        lambda: text("n.csv", "label,logit_0,logit_1\n0,1,x\n"),
+        "column `logit_1`",
+    ),
+    "unknown class": (
+        lambda: text("n.csv", "label,logit_a,logit_b\nc,1,2\n"),
+        "the label 'c'",
+    ),
+    "a class is missing": (
+        lambda: text("n.csv", "label,logit_0,logit_2\n0,1,2\n"),
+        "without gaps",
+    ),
+    "suffix": (lambda: text("n.pkl", "x"), "the suffix must be"),
+    "broken model": (broken_model, "this model cannot be loaded"),
+    "other labels": (other_labels, "its labels are not those"),
+    "output": (lambda: ["report", "a.npz", "-o", "r.pdf"], "the suffix"),
+    "no folder": (
+        lambda: ["report", "a.npz", "-o", "no/r.md"],
+        "there is no such folder",
+    ),
+    "overwritten": (
+        lambda: ["calibrate", "a.keras", "a.npz", "-o", "a.keras"],
+        "would be overwritten",
+    ),
+    "a model without data": (
+        lambda: ["evaluate", "a.keras"],
+        "Models need one file with data",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_and_status_two(folder, capsys, case):
+    make, message = BAD[case]
+    arguments = make()
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    status, out, err = run(capsys, *arguments)
+    assert (status, out) == (2, "")
+    [line] = err.splitlines()
+    assert line.startswith(f"keras-calib {arguments[0]}: error: ")
+    assert message in line
+    # Nothing is written, and nothing is half written.
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["evaluate"],
+        ["draw"],
+        ["calibrate", "a", "-o", "b", "--method", "c"],
+    ],
+)
+def test_bad_arguments_are_one_line_and_status_two(capsys, arguments):
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments=arguments)
+    out, err = capsys.readouterr()
+    assert (stopped.value.code, out, err.count("\n")) == (2, "", 1)
+
+
+def test_as_a_module(folder):
+    done = subprocess.run(
+        [sys.executable, "-m", "keras_calib", "evaluate", "a.npz", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["a"]["num_rows"] == 400
+
+
+def test_a_failed_save_leaves_the_old_file(folder, capsys, monkeypatch):
+    pathlib.Path("map.keras").write_text("old")
+
+    def fail(*_, **__):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(keras.Model, "save", fail)
+    status, _, err = run(capsys, "calibrate", "a.npz", "-o", "map.keras")
+    assert (status, "the disk is full" in err) == (2, True)
+    assert pathlib.Path("map.keras").read_text() == "old"
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "a.npz",
+        "b.npz",
+        "map.keras",
+    ]
