@@ -72,13 +72,19 @@ def all_images(protocol, cache):
     return cached(cache, protocol.data, make)
 
 
+def training_rows(protocol, data):
+    """Indices of the images that train."""
+    rows = np.arange(len(data["y"]) - protocol.held_out)
+    if protocol.train is None:
+        return rows
+    return rows[~np.isin(rows, data["inexact"])][: protocol.train]
+
+
 def images(protocol, cache):
     """The first training images; the last ones validate and calibrate."""
     data = all_images(protocol, cache)
     x, y, count = data["x"], data["y"], len(data["y"])
-    rows = np.arange(count - protocol.held_out)
-    if protocol.train is not None:
-        rows = rows[~np.isin(rows, data["inexact"])][: protocol.train]
+    rows = training_rows(protocol, data)
     middle = count - protocol.held_out // 2
     test = slice(protocol.test)
     return {
@@ -146,6 +152,33 @@ def fine_tuning(protocol, cache):
     return {"train": (data["x"][train], data["y"][train]), **parts}
 
 
+def answers_of_people(protocol):
+    """How many people chose each class of CIFAR-10's test images (CIFAR-10H).
+
+    Returns:
+        A dict from `"calibration"` and `"test"` to fractions, `(n, 10)`, in
+        the order of `fine_tuning`, or `None` where the file is not there.
+    """
+    path = pathlib.Path(os.environ.get("KERAS_CALIB_DATA", "")) / PEOPLE
+    if not path.exists():
+        return None
+    with np.load(path, allow_pickle=False) as file:
+        counts = file["counts"].astype("float64")
+    fractions = counts / counts.sum(axis=-1, keepdims=True)
+    parts = np.split(fractions, protocol.rows)
+    return {"calibration": parts[-2], "test": parts[-1][: protocol.test]}
+
+
+def noisy_labels(protocol, cache):
+    """`images`; those that train have labels by hand, with errors."""
+    parts = images(protocol, cache)
+    with np.load(data_folder() / "cifar_n_labels.npz") as file:
+        given = file[protocol.labels].astype("int64")
+    rows = training_rows(protocol, all_images(protocol, cache))
+    return {**parts, "train": (parts["train"][0], given[rows])}
+
+
+PEOPLE = "cifar10h.npz"
 WORD = re.compile(r"[a-z0-9']+")
 
 
@@ -245,6 +278,7 @@ PARTS = {
         images,
         super_classes,
         long_tailed,
+        noisy_labels,
         fine_tuning,
         text,
         segmentation,
