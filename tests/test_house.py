@@ -24,13 +24,13 @@ FLOORS = [
     {"data", "datasets", "evaluation", "losses"},
     {"metrics", "plots"},
     {"layers", "models"},
-    {"calibration", "callbacks", "reporting"},
+    {"calibration", "callbacks", "interop", "reporting"},
     {"_check", "_check_compiled", "command_line"},
     {"__init__", "__main__"},
 ]
 FLOOR = {room: n for n, rooms in enumerate(FLOORS) for room in rooms}
-PUBLIC = ("callbacks", "calibration", "command_line", "datasets", "layers")
-PUBLIC += ("losses", "metrics", "models", "plots", "reporting")
+PUBLIC = ("callbacks", "calibration", "command_line", "datasets", "interop")
+PUBLIC += ("layers", "losses", "metrics", "models", "plots", "reporting")
 # Arguments that are data: these, and only these, may come by position.
 DATA = {
     "labels",
