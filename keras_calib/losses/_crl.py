@@ -90,6 +90,11 @@ def _check(confidence="softmax", normalization="min_max"):
 
 
 def _crl(rows, correctness, confidence):
+    """`mean_i relu(|a_i - a_j| - sign(a_i - a_j) (c_i - c_j))`.
+
+    `a` is the correctness, `c` the confidence, and `j` the row after `i`,
+    cyclically. Pairs with `a_i = a_j` add 0.
+    """
     correctness = ops.cast(correctness, rows.logits.dtype)
     following = _next_row(rows.weights)
     c = _confidence(rows, confidence)
@@ -218,7 +223,13 @@ class CRL(PenalizedLoss):
         return _crl(rows, self.correctness(history), self.confidence)
 
     def correctness(self, history: BatchHistory) -> Tensor:
-        """`a` of each sample in the batch, in `[0, 1]`, a constant."""
+        """The correctness `a` of each sample in the batch, in `[0, 1]`.
+
+            fraction: a_i = h_i / number of times that sample i was seen
+            min_max:  a_i = (h_i - min h) / (number of epochs - min h)
+
+        `h_i` counts how often sample `i` was right; `a` is a constant.
+        """
         if self.normalization == "fraction":
             return ops.divide_no_nan(history.correct, history.seen)
         # Each sample is seen once per epoch, so the largest count is the number
