@@ -46,6 +46,11 @@ MAX_CLASSES = 100
 def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
     """Fit matrices for every width, and average with what has none.
 
+        P(fit) ~ MATRIX E p(t),    P(no matrix) ~ (1 - MATRIX) E_0
+        E: evidence of the fit, E_0: of the average without a matrix
+        p(t) ~ exp(-t^2 / (2 MATRIX_WIDTH^2))
+        result = sum P parameters
+
     Args:
         x: see `average_by_evidence`, as the other arguments.
         labels: class ids, `(n,)`.
@@ -69,20 +74,12 @@ def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
     if num_classes > MAX_CLASSES:
         return dataclasses.replace(diagonal, parameters=parameters)
     problem = _MatrixDeviations(*data, smoothing)
-    found, evidence, steps, start = [], [], 0, problem.center
-    for width in WIDTHS:
-        problem.penalize(width, diagonal)
-        fit = problem.fit(start)
-        start = fit.parameters
-        steps += fit.iterations
-        found.append(problem.of_x(start))
-        evidence.append(fit.log_evidence)
-    posterior, log_evidence = mix(
-        evidence,
-        -0.5 * (WIDTHS / MATRIX_WIDTH) ** 2,
-        diagonal.log_evidence,
-        1 - MATRIX,
-    )
+    fits = problem.fits_of_all_widths(diagonal)
+    evidence = [fit.log_evidence for fit in fits]
+    log_prior = -0.5 * (WIDTHS / MATRIX_WIDTH) ** 2
+    without = diagonal.log_evidence, 1 - MATRIX
+    posterior, log_evidence = mix(evidence, log_prior, *without)
+    found = [problem.of_x(fit.parameters) for fit in fits]
     parameters = np.tensordot(posterior, np.stack([*found, parameters]), 1)
     return dataclasses.replace(
         diagonal,
@@ -90,7 +87,7 @@ def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
         plain=diagonal.plain * float(posterior[-1]),
         log_evidence=log_evidence,
         value=_mean_loss(data, parameters, smoothing),
-        iterations=diagonal.iterations + steps,
+        iterations=diagonal.iterations + sum(fit.iterations for fit in fits),
         matrix_width=float(posterior[:-1] @ WIDTHS),
     )
 
@@ -193,6 +190,15 @@ class _MatrixDeviations(FullProblem):
         # What costs no penalty, beside one vector for all columns.
         self.unpenalized = self.center - super()._shift(self.center)
         self.inverse = self._inverse_of_classes()
+
+    def fits_of_all_widths(self, average):
+        """A `Fit` for each of `WIDTHS`; other widths are those of `average`."""
+        fits, start = [], self.center
+        for width in WIDTHS:
+            self.penalize(width, average)
+            fits.append(self.fit(start))
+            start = fits[-1].parameters
+        return fits
 
     def fit(self, start):
         """The ridge fit, and its evidence."""
