@@ -83,9 +83,7 @@ class Verdict:
 
 
 def judge(layer, rows, *, seconds=np.inf, taken=0.0):
-    """Compare a fitted map with temperature scaling and with the model.
-
-    By the NLL of `_expected_nll`; the verdict is that of `_best`.
+    """Compare a map, temperature scaling and the model by `_expected_nll`.
 
     Args:
         layer: `CalibrationLayer`, fitted to `rows` by likelihood.

@@ -78,12 +78,10 @@ def _avuc(rows, threshold, stop_gradient):
 
 
 def avu_loss(importance, correct, uncertain, certain, h) -> Tensor:
-    """`log(1 + (AU + IC) / (AC + IU))` from the parts of each sample.
+    """`log(1 + (AU + IC) / (AC + IU))`, sums of `importance` times these.
 
         AC: certain (1 - tanh h)    AU: uncertain tanh h    if correct
         IC: certain (1 - tanh h)    IU: uncertain tanh h    if wrong
-
-    Each is a sum over samples, times `importance`.
 
     Args:
         importance: what each sample counts, `(n,)`, as all that follow.

@@ -78,8 +78,7 @@ def _soft_avuc(rows, kappa, temperature):
     logit = ops.log(uncertainty) - ops.log1p(-uncertainty)
     step = (logit - math.log(kappa / (1.0 - kappa))) / temperature
     t, one_minus_t = ops.sigmoid(step), ops.sigmoid(-step)
-    w = rows.relative_weights  # 1 on average
-    return avu_loss(w, correct, t, one_minus_t, h)
+    return avu_loss(rows.relative_weights, correct, t, one_minus_t, h)
 
 
 def _check(kappa, temperature):

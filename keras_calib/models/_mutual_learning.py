@@ -228,13 +228,7 @@ class MutualLearning(CompositeModel):
     def _objective(self, i):
         """`L_i = supervised_i + weight * mean over j != i of KL(p_j || p_i)`.
 
-        Args:
-            i: index in `networks`; 0 is the primary.
-
-        Returns:
-            label_weight: factor of the supervised loss, that of `compile`.
-            divergence_weight: factor of the mean over the peers.
-            peers: the indices `j`.
+        Returns the two factors and the peers `j`; network 0 is the primary.
         """
         peers = [j for j in range(len(self.networks)) if j != i]
         return 1.0, self.weight, peers
@@ -272,11 +266,11 @@ class MutualLearning(CompositeModel):
         return primary + (auxiliary - ops.stop_gradient(auxiliary))
 
     def _terms(self, y, outputs, penalties, sample_weight):
-        """Supervised loss, divergence, and objective of each network `i`.
+        """Supervised loss, divergence, and objective `L_i` of each network.
 
         divergence_i = mean over peers j of KL(p_j || p_i)
         L_i = label_weight * supervised_i + divergence_weight * divergence_i
-        and to `L_i` its regularizers are added, `penalties[i]`.
+              + penalty_i
         """
         log_p = [
             _networks.log_probabilities(o, self._gives_logits, self._axis)

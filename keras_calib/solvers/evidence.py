@@ -6,8 +6,7 @@ of temperature scaling, and not normalized again,
     x_ik (1 + a + v_k) + b_k,    v_k ~ N(0, tv^2),    b_k ~ N(0, tb^2)
 
 The common scale `a` is free. There is a fit for each of several widths, and the
-result is their mean, weighted by posterior probability, with a prior
-probability of 1/2 on temperature scaling itself.
+result is the mean of these fits, weighted by posterior probability.
 """
 
 import dataclasses

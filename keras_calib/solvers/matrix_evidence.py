@@ -8,8 +8,7 @@ fit are
 
     M_jk ~ N(0, t^2 / K),    M_kk ~ N(0, t^2 / K + tv^2),    b_k ~ N(0, tb^2)
 
-with a fit for each width `t`. The widths `tv` and `tb` are the posterior means
-of the average without a matrix, which takes part in this one.
+for each width `t`; `tv` and `tb` are those of the average without a matrix.
 """
 
 import dataclasses
@@ -64,15 +63,9 @@ def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
         `(num_classes + 1, num_classes)`.
     """
     data = x, labels, weights
-    num_classes = x.shape[1]
-    # Without a matrix, temperature scaling has the probability 1/2 again.
-    prior = {"plain": PLAIN} if num_classes <= MAX_CLASSES else {}
-    diagonal = average_by_evidence(*data, paths, smoothing, **prior)
-    parameters = np.concatenate(
-        [np.diag(diagonal.parameters[0]), diagonal.parameters[1:]]
-    )
-    if num_classes > MAX_CLASSES:
-        return dataclasses.replace(diagonal, parameters=parameters)
+    diagonal = _without_matrix(*data, paths, smoothing)
+    if x.shape[1] > MAX_CLASSES:
+        return diagonal
     problem = _MatrixDeviations(*data, smoothing)
     fits = problem.fits_of_all_widths(diagonal)
     evidence = [fit.log_evidence for fit in fits]
@@ -80,7 +73,8 @@ def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
     without = diagonal.log_evidence, 1 - MATRIX
     posterior, log_evidence = mix(evidence, log_prior, *without)
     found = [problem.of_x(fit.parameters) for fit in fits]
-    parameters = np.tensordot(posterior, np.stack([*found, parameters]), 1)
+    found = np.stack([*found, diagonal.parameters])
+    parameters = np.tensordot(posterior, found, 1)
     return dataclasses.replace(
         diagonal,
         parameters=parameters,
@@ -90,6 +84,16 @@ def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
         iterations=diagonal.iterations + sum(fit.iterations for fit in fits),
         matrix_width=float(posterior[:-1] @ WIDTHS),
     )
+
+
+def _without_matrix(x, labels, weights, paths, smoothing):
+    """`average_by_evidence`, with a matrix above biases as parameters."""
+    # Beside matrices, temperature scaling has the probability 1/2 again.
+    prior = {"plain": PLAIN} if x.shape[1] <= MAX_CLASSES else {}
+    found = average_by_evidence(x, labels, weights, paths, smoothing, **prior)
+    slopes, biases = found.parameters
+    parameters = np.concatenate([np.diag(slopes), biases[None]])
+    return dataclasses.replace(found, parameters=parameters)
 
 
 def bytes_needed(num_samples, num_classes, *, around_temperature):
