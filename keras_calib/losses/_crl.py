@@ -1,4 +1,6 @@
-"""Correctness ranking loss (CRL): be surer of what was right more often.
+"""Correctness ranking loss (CRL).
+
+Samples that were classified correctly more often should have higher confidence.
 
 The history of each sample is kept by `kc.models.SampleHistoryModel`, in
 variables of the model: compiled code sees them change, and checkpoints hold
@@ -109,13 +111,13 @@ def _crl(rows, correctness, confidence):
 
 
 def _next_row(weights):
-    """The row after each row, cyclically, as if rows of weight 0 were out."""
+    """The row after each row, cyclically; rows of weight 0 are skipped."""
     used = ops.cast(weights > 0, "int32")
     row = ops.cumsum(ops.ones_like(used)) - 1
     # The rows in use first, in their order.
     order = ops.argsort(row + (1 - used) * ops.size(used))
     number = ops.maximum(ops.sum(used), 1)
-    # Where a row stands among those in use.
+    # Position of a row among those in use.
     place = ops.cumsum(used) - used
     after = ops.where(place + 1 < number, place + 1, 0)
     return ops.cast(ops.take(order, after, axis=0), "int32")
