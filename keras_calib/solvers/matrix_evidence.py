@@ -47,8 +47,7 @@ def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
 
         P(fit) ~ MATRIX E p(t),    P(no matrix) ~ (1 - MATRIX) E_0
         E: evidence of the fit, E_0: of the average without a matrix
-        p(t) ~ exp(-t^2 / (2 MATRIX_WIDTH^2))
-        result = sum P parameters
+        p(t) ~ exp(-t^2 / (2 MATRIX_WIDTH^2)),    result = sum P parameters
 
     Args:
         x: see `average_by_evidence`, as the other arguments.
