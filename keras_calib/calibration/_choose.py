@@ -224,9 +224,12 @@ def _reason_to_skip(name, rows, options):
 
 
 def _losses(name, rows, fold, options):
-    """`-log q_y` of each sample, by maps that were not fitted to it."""
+    """`-log q_y` of each sample, by maps that were not fitted to it.
+
+    For the model as it is, `None` where `choose` judges it by evidence.
+    """
     if name == UNCHANGED:
-        return losses_of_model(rows)
+        return None if rows.group is None else losses_of_model(rows)
     layer = as_map(name, affine=options.affine)
     scaling = options.class_loss_scaling
     if scaling is None and isinstance(layer, ShrunkCalibration):
