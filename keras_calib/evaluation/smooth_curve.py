@@ -39,8 +39,8 @@ class SmoothCurve:
         cells: `SortedBins` from `corp_cells`.
 
     Attributes:
-        confidence: where the curve is, `(num_places,)`: evenly spaced, and only
-            where there are samples.
+        confidence: where the curve is, `(num_places,)`: evenly spaced from the
+            least to the largest confidence, without wide gaps of samples.
         value: the curve, `(num_places,)`.
         density: density of the samples, relative to its largest value.
         bandwidth: float, `s`.
@@ -77,7 +77,11 @@ class SmoothCurve:
                 away = places - (sign * self.cells.confidence + shift)
                 kernel += np.exp(-0.5 * (away / RATIO**power) ** 2)
         density = kernel @ self.cells.weight
-        used = density > LEAST_DENSITY * density.max()
+        # Between samples only: a wide kernel reaches beyond them.
+        ends = self.cells.events.confidence64[[0, -1]]
+        inside = np.clip(places[:, 0], *ends) - places[:, 0]
+        used = np.abs(inside) < 1.0 / (PLACES - 1)
+        used &= density > LEAST_DENSITY * density.max()
         kernel, density = kernel[used], density[used]
         return used, density / density.max(), kernel / density[:, None]
 

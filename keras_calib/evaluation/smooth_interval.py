@@ -1,11 +1,14 @@
 """The smooth error with its bootstrap interval, quickly."""
 
+import dataclasses
+
 import numpy as np
 
 from keras_calib.evaluation.binless import smooth_error
 from keras_calib.evaluation.calibration_errors import Estimate
 from keras_calib.evaluation.cell_resamples import CellResamples
 from keras_calib.evaluation.replicates import Resamples
+from keras_calib.inputs.predictions import numbered
 
 NUM_RESAMPLES = 200
 # More rows than these are resampled in cells.
@@ -33,6 +36,11 @@ def smooth_error_with_interval(data, events, k=None, seed=0):
         `Estimate`; its ends are NaN if there are too many rows.
     """
     value = float(smooth_error(events))
+    if data.unit is not None:
+        # Rows that do not count are no units, and a row may be alone in its.
+        unit, units = numbered(data.unit)
+        unit = None if units == len(events) else unit
+        data = dataclasses.replace(data, unit=unit, units=units)
     number, kind = NUM_RESAMPLES, Resamples
     if len(events) > LARGE and data.weights is None and data.unit is None:
         kind = CellResamples
