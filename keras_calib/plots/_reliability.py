@@ -133,15 +133,8 @@ def reliability_diagram(
     _style.set_title(above, title or "Reliability")
     if below is not None:
         _panels.draw_counts(below, models)
-    (below or above).set_xlabel(label_of_confidence(class_id))
+    (below or above).set_xlabel(_style.label_of_confidence(class_id))
     return figure
-
-
-def label_of_confidence(class_id):
-    """What is on the horizontal axis."""
-    if class_id is None:
-        return "confidence"
-    return f"probability of class {class_id}"
 
 
 def draw_diagram(axes, models, kind, band):

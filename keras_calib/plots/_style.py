@@ -64,9 +64,8 @@ def take_axes(axes, size, rows=1, columns=1, least=None, **options):
             rows,
             columns,
             figsize=tuple(scale * length for length in size),
-            layout="constrained",
             squeeze=False,
-            **options,
+            **{"layout": "constrained", **options},
         )
         return figure, list(axes.ravel())
     given = [each for each in np.ravel(axes) if each is not None]
@@ -102,11 +101,13 @@ def paper(axes):
     return "black" if is_dark(axes) else "white"
 
 
-def set_title(axes, title):
+def set_title(axes, title, fontsize=None):
     """A title that is broken into lines where it is too long."""
     if title:
+        axes.set_title(title, fontsize=fontsize)
         width = axes.get_position().width * axes.figure.get_figwidth()
-        axes.set_title(_broken(title, width, axes.title.get_fontsize()))
+        text = axes.title
+        text.set_text(_broken(title, width, text.get_fontsize()))
 
 
 def set_figure_title(figure, title):
@@ -119,8 +120,8 @@ def set_figure_title(figure, title):
 
 def _broken(title, width, font_size):
     """Lines of `width` inches: layouts do not see those of `wrap=True`."""
-    # A letter is half as wide as high, or a bit more.
-    letters = max(int(72 * width / (0.56 * font_size)), 8)
+    # Wide letters are about this fraction of the font size.
+    letters = max(int(72 * width / (0.62 * font_size)), 8)
     return "\n".join(
         textwrap.fill(line, letters) for line in title.splitlines()
     )
@@ -210,6 +211,13 @@ def events_of(data, class_id=None):
     """Sorted samples, by the confidence or by the probability of a class."""
     confidence, correct = confidence_and_correct(data, class_id)
     return sort_events(confidence, correct, data.weights)
+
+
+def label_of_confidence(class_id):
+    """What is on the horizontal axis."""
+    if class_id is None:
+        return "confidence"
+    return f"probability of class {class_id}"
 
 
 def require_class(class_id, models):
