@@ -108,8 +108,8 @@ class SmoothCurve:
         else:
             tail = (1 - level) / 2
             ends = np.quantile(own, [tail, 1 - tail], axis=0)
-        ends = np.clip(ends, 0.0, 1.0)
-        return Band(self.confidence, *ends, increasing=False)
+        low, high = np.clip(ends, 0.0, 1.0)
+        return Band(self.confidence, low, high, increasing=False)
 
     def _sizes(self, hits, rng):
         """Sizes of drawn curves, each at the bandwidth of its own labels."""

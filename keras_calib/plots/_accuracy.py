@@ -70,14 +70,8 @@ def accuracy_vs_ece(
         ignore_class=ignore_class,
     )
     figure, (panel,) = _style.take_axes(axes, (5.2, 5.4))
-    found = []
-    for data in read.values():
-        events = _style.events_of(data)
-        bins = events.bins(events.width_cuts(num_bins))
-        accuracy = float(bins.mean(bins.accuracy))
-        error, floor = calibration_error(bins), binned_floor(bins).mean
-        found.append((accuracy, float(error), floor))
-    accuracy, error, floor = np.array(found).T
+    found = [_measured(data, num_bins) for data in read.values()]
+    accuracy, error, _ = np.array(found).T
     front = pareto_front(accuracy, error)
     panel.step(
         accuracy[front],
@@ -106,8 +100,16 @@ def accuracy_vs_ece(
     panel.margins(0.15)
     panel.set_ylim(bottom=0)
     _style.set_title(panel, title or "Accuracy and calibration error")
-    words = f"{num_bins} bins, N {len(data.labels):,}"
+    words = f"{num_bins} bins, N {len(next(iter(read.values())).labels):,}"
     _style.add_legend(
         panel, title=words, outside=figure if axes is None else None
     )
     return figure
+
+
+def _measured(data, num_bins):
+    """Accuracy, ECE and its floor."""
+    events = _style.events_of(data)
+    bins = events.bins(events.width_cuts(num_bins))
+    accuracy = float(bins.mean(bins.accuracy))
+    return accuracy, float(calibration_error(bins)), binned_floor(bins).mean

@@ -7,12 +7,9 @@ import numpy as np
 
 from keras_calib._typing import ArrayLike
 from keras_calib.inputs.arguments import require
-from keras_calib.inputs.arguments import require_at_least
-from keras_calib.inputs.arguments import require_one_of
 from keras_calib.plots import _panels
 from keras_calib.plots import _style
-from keras_calib.plots._reliability import BANDS
-from keras_calib.plots._reliability import KINDS
+from keras_calib.plots._reliability import check_options
 from keras_calib.plots._reliability import draw_diagram
 from keras_calib.plots._reliability import words_of_bands
 
@@ -80,9 +77,7 @@ def classwise_reliability(
     Reference:
         Kull et al., "Beyond temperature scaling", NeurIPS 2019, Figure 1.
     """
-    require_one_of(tuple(KINDS), kind=kind)
-    require_one_of(BANDS, band=band)
-    require_at_least(1, num_bins=num_bins)
+    check_options(kind, band, num_bins)
     read = _style.read_models(
         labels,
         probabilities,

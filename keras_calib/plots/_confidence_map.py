@@ -60,17 +60,17 @@ def confidence_map(
         >>> [panel.get_title() for panel in figure.axes][:3]
         ['labels', 'confidence', 'error']
     """
-    shape = np.shape(probabilities)
+    full_shape = tuple(np.shape(probabilities))
     require(
-        len(shape) == 3,
+        len(full_shape) == 3,
         "`probabilities` must be of one image, `(height, width, num_classes)`.",
         "Pass `predictions[0]`.",
-        shape=shape,
+        shape=full_shape,
     )
     data = read_predictions(
         labels, probabilities, None, from_logits, axis, ignore_class
     )
-    shape = np.moveaxis(np.empty(shape, bool), axis, -1).shape[:2]
+    shape = tuple(np.delete(full_shape, axis))
     counts = np.ones(shape, bool)
     ids = as_array(labels)
     if ignore_class is not None and ids.size == counts.size:

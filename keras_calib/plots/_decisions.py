@@ -83,9 +83,10 @@ def risk_coverage(
     panel.set(
         xlim=(0, 1), xlabel="coverage", ylabel="risk (fraction of errors)"
     )
-    panel.set_ylim(bottom=0)
+    # The legend is above the curves.
+    panel.set_ylim(0, (1.15 + 0.07 * len(read)) * max(panel.dataLim.y1, 0.01))
     _style.set_title(panel, title or "Risk and coverage")
-    _style.add_legend(panel, loc="best")
+    _style.add_legend(panel, loc="upper left")
     return figure
 
 

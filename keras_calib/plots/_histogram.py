@@ -79,7 +79,7 @@ def confidence_histogram(
         model = _panels.Drawn(None, data, class_id, num_bins, brief=True)
         _panels.draw_counts(panel, [model])
         if name is not None:
-            title_of_panel = f"{name}: {panel.get_title()}"
+            title_of_panel = f"{name}:\n{panel.get_title()}"
             _style.set_title(panel, title_of_panel, fontsize="medium")
         # The legend is above the bars.
         panel.set_ylim(0, 1.7 * panel.dataLim.y1)

@@ -102,9 +102,7 @@ def reliability_diagram(
         PNAS 2021, arXiv:2008.03033; Blasiok and Nakkiran, "Smooth ECE", ICLR
         2024, arXiv:2309.12236.
     """
-    require_one_of(tuple(KINDS), kind=kind)
-    require_one_of(BANDS, band=band)
-    require_at_least(1, num_bins=num_bins)
+    check_options(kind, band, num_bins)
     read = _style.read_models(
         labels,
         probabilities,
@@ -135,6 +133,13 @@ def reliability_diagram(
         _panels.draw_counts(below, models)
     (below or above).set_xlabel(_style.label_of_confidence(class_id))
     return figure
+
+
+def check_options(kind, band, num_bins):
+    """Raise `ValueError` for an argument that is out of range."""
+    require_one_of(tuple(KINDS), kind=kind)
+    require_one_of(BANDS, band=band)
+    require_at_least(1, num_bins=num_bins)
 
 
 def draw_diagram(axes, models, kind, band):
