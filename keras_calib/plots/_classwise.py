@@ -37,7 +37,7 @@ def classwise_reliability(
     Confidences can be calibrated while the probabilities of classes are not:
     errors of two classes cancel. Each panel is a `reliability_diagram` with
     `class_id`. A band holds for its panel alone, so that with ten classes some
-    panel of a calibrated model is left in about 40 % of all data sets.
+    panel of a calibrated model is left in up to 40 % of all data sets.
 
     Args:
         labels: class ids, `(...)`, or one-hot rows.

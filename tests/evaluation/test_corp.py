@@ -225,7 +225,7 @@ def test_smooth_curve_is_that_of_relplot():
 @pytest.mark.parametrize("shape", SHAPES)
 def test_coverage_of_the_smooth_band(shape, record_property):
     rng, number, held = np.random.default_rng(5), 300, []
-    for seed in range(400):
+    for seed in range(200):
         confidence = rng.random(number) ** SHAPES[shape]
         correct = (rng.random(number) < confidence).astype(float)
         curve = SmoothCurve(cells_of(confidence, correct))
