@@ -179,6 +179,8 @@ BY_POSITION = {
     "callbacks.ReliabilityDiagram": {"path_or_log_dir"},
     "callbacks.RestoreCalibrated": {"monitor"},
     "callbacks.TemperatureTracker": {"validation_data"},
+    "plots.calibration_history": {"history"},
+    "plots.loss_profile": {"losses"},
     "datasets.load": {"name"},
     "datasets.inexact_images": {"name"},
     "layers.LossObjective": {"loss"},

@@ -26,7 +26,7 @@ ELSEWHERE = {
     "datasets": "reads files: tests/datasets",
     "Report": "what `report` returns: tests/reporting",
     "report": "its numbers are those of calibration_errors: tests/reporting",
-    "plots": "reliability_diagram: by its callback, and tests/plots",
+    "plots": "figures, read back from their axes: tests/plots",
 }
 
 
