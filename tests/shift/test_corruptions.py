@@ -96,6 +96,9 @@ def expected_of(kind, severity, x, draw):
 # Share of values that may differ by a level. Glass and defocus: weights below
 # 1e-5 times the difference of two pixels decide whether a level is reached.
 SHARES = {"glass_blur": 0.05, "defocus_blur": 0.04}
+# Largest difference. A uniform number next to the distribution function takes
+# or leaves a photon; affine places next to 1/64 of a pixel are rounded apart.
+LARGEST = {"shot_noise": 6, "elastic_transform": 3}
 BY_FORMULA = [
     kind
     for kind in kc.shift.CORRUPTIONS
@@ -113,7 +116,7 @@ def test_pixels_are_those_of_the_definition(kind, severity):
         expected = expected_of(kind, severity, x[i].astype(float), draw)
         expected = np.floor(expected + 1e-4)
         away = np.abs(found[i] - expected)
-        assert away.max() <= (2 if kind == "elastic_transform" else 1)
+        assert away.max() <= LARGEST.get(kind, 1)
         assert (away > 0).mean() <= SHARES.get(kind, 2e-3)
 
 
@@ -253,7 +256,6 @@ def test_jpeg_is_that_of_pillow_but_for_ties():
         loss = np.abs(x - np.array(expected, "float64"))
         # 24 % differ without the grids of the integer transform.
         assert (away > 0).mean() < 0.15
-        assert away.mean() < 0.3
         assert away.mean() < loss.mean() / 10
 
 

@@ -36,7 +36,7 @@ def test_bits_by_the_formula_in_python():
         base = mix(mix((i + golden) % 2**32) ^ key)
         for p in range(4):
             place = (base + p * golden) % 2**32
-            assert found[row, p] % 2**32 == mix(mix(place) ^ base)
+            assert int(found[row, p]) % 2**32 == mix(mix(place) ^ base)
 
 
 def test_uniform_numbers_are_uniform():
