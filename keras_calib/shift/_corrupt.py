@@ -146,6 +146,7 @@ def corrupt(
     """
     check_arguments(kind, severity, value_range)
     check_images(images, kind, value_range)
+    check_values(images, value_range)
     given = images
     images = ops.convert_to_tensor(images)
     found = corrupt_from(images, kind, severity, seed, 0, value_range)
@@ -204,7 +205,7 @@ def check_arguments(kind, severity, value_range):
 
 
 def check_images(images, kind, value_range):
-    """Raise `ValueError` for what are no images; see `corrupt`."""
+    """Raise `ValueError` for a shape or dtype that `corrupt` cannot take."""
     shape = tuple(images.shape) if hasattr(images, "shape") else None
     require(
         shape is not None and len(shape) == 4,
@@ -236,12 +237,12 @@ def check_images(images, kind, value_range):
         "The `value_range` of uint8 images is `(0, 255)`.",
         value_range=value_range,
     )
-    if is_float:
-        check_values(images, value_range)
 
 
 def check_values(images, value_range):
     """Raise unless floats are in their range, where they can be seen."""
+    if "float" not in keras.backend.standardize_dtype(images.dtype):
+        return
     if not isinstance(images, np.ndarray):
         images = concrete_value(images)
     if images is None or not images.size:
@@ -257,7 +258,7 @@ def check_values(images, value_range):
         maximum=most,
         value_range=value_range,
     )
-    if value_range[0] == 0 and 0 < most <= (high - low) / 255:
+    if low == 0 and 0 < most <= (high - low) / 255:
         warnings.warn(
             f"All images are nearly black: the largest value is {most:.3g}, "
             f"and white is {high}. Pass `value_range=(0, 1)` if it is 1.",
