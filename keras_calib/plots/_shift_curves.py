@@ -44,8 +44,9 @@ def shift_curves(
 
     Example:
         >>> import keras_calib as kc
-        >>> rows = [{"model": "a", "corruption": c, "severity": s, "ece": s / 50}
-        ...         for c, s in (("clean", 0), ("fog", 1), ("snow", 1))]
+        >>> cells = [("clean", 0, 0.02), ("fog", 1, 0.03), ("snow", 1, 0.05)]
+        >>> rows = [{"model": "a", "corruption": c, "severity": s, "ece": error}
+        ...         for c, s, error in cells]
         >>> figure = kc.plots.shift_curves({"rows": rows})
         >>> figure.savefig("shift.png")  # doctest: +SKIP
 

@@ -96,9 +96,9 @@ def evaluate(
         >>> model = keras.Sequential([keras.layers.Flatten(),
         ...                           keras.layers.Dense(3, "softmax")])
         >>> model.build((None, 16, 16, 3))
-        >>> result = kc.shift.evaluate(model, x.astype("uint8"), np.arange(8) % 3,
-        ...     corruptions=["fog", "contrast"], severities=[1, 5],
-        ...     preprocess=lambda images: images / 255.0)
+        >>> result = kc.shift.evaluate(
+        ...     model, x.astype("uint8"), np.arange(8) % 3, severities=[1, 5],
+        ...     corruptions=["fog", "contrast"], preprocess=lambda x: x / 255)
         >>> len(result.rows)  # with the clean images
         5
 
@@ -110,19 +110,21 @@ def evaluate(
     corruptions, severities = _cells(corruptions, severities, value_range)
     require_at_least(1, num_bins=num_bins, batch_size=batch_size)
     require_at_least(2, num_resamples=num_resamples)
-    x = x if hasattr(x, "shape") and hasattr(x, "dtype") else as_array(x)
-    y = as_array(y)
+    images: Any = x
+    if not (hasattr(x, "shape") and hasattr(x, "dtype")):
+        images = as_array(x)
+    labels = as_array(y)
     for kind in corruptions:
-        check_images(x, kind, value_range)
+        check_images(images, kind, value_range)
     require(
-        len(x) == len(y) > 0,
+        len(images) == len(labels) > 0,
         "`x` and `y` must have the same length, above 0.",
-        x=len(x),
-        y=len(y),
+        x=len(images),
+        y=len(labels),
     )
     subjects = _subjects(model, preprocess, from_logits)
     cells = [(CLEAN, 0), *((c, s) for c in corruptions for s in severities)]
-    batches = _Batches(x, y, cells, seed, value_range, batch_size)
+    batches = _Batches(images, labels, cells, seed, value_range, batch_size)
     found = _run(subjects, batches, verbose)
     _warn_of_guesses(found)
     measured = [
@@ -132,7 +134,7 @@ def evaluate(
     return ShiftResult(
         rows=[row for rows, _ in measured for row in rows],
         means=[row for _, means in measured for row in means],
-        num_images=len(y),
+        num_images=len(labels),
         num_bins=num_bins,
         seed=seed,
     )

@@ -17,7 +17,9 @@ def measure(name, predicted, cells, num_bins, num_resamples, seed):
         name: that of the model.
         predicted: `Predicted`.
         cells: list of `(corruption, severity)`; the first one is clean.
-        num_bins, num_resamples, seed: see `evaluate`.
+        num_bins: see `evaluate`.
+        num_resamples: see `evaluate`.
+        seed: see `evaluate`.
     """
     drawn = resampled_ece(predicted, num_bins, num_resamples, seed)
     rows = []
