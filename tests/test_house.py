@@ -23,13 +23,13 @@ FLOORS = [
     {"data", "datasets", "evaluation", "losses"},
     {"metrics", "plots"},
     {"layers", "models"},
-    {"calibration", "callbacks", "reporting"},
+    {"calibration", "callbacks", "reporting", "shift"},
     {"_check", "_check_compiled"},
     {"__init__"},
 ]
 FLOOR = {room: n for n, rooms in enumerate(FLOORS) for room in rooms}
 PUBLIC = ("callbacks", "calibration", "datasets", "layers", "losses")
-PUBLIC += ("metrics", "models", "plots", "reporting")
+PUBLIC += ("metrics", "models", "plots", "reporting", "shift")
 # Arguments that are data: these, and only these, may come by position.
 DATA = {
     "labels",
@@ -187,6 +187,9 @@ BY_POSITION = {
     "models.MutualOptimizer": {"primary", "auxiliary"},
     "models.SampleHistoryModel": {"model"},
     "models.kl_divergence": {"peer", "own"},
+    "plots.shift_curves": {"result"},
+    "shift.corrupt": {"images", "kind", "severity"},
+    "shift.evaluate": {"model"},
 }
 
 

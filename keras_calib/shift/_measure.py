@@ -7,6 +7,8 @@ from keras_calib.evaluation.events import sort_events
 from keras_calib.evaluation.floor import binned_floor
 from keras_calib.ops.binning import bin_index
 
+# Counts of images, in resamples, that are held at a time: 8 MiB.
+BLOCK = 1 << 20
 METRICS = ("accuracy", "ece", "nll")
 
 
@@ -109,8 +111,7 @@ def resampled_ece(predicted, num_bins, num_resamples, seed):
     rng = np.random.default_rng(seed)
     chance = np.full(n, 1 / n)
     found = np.zeros((cells, num_resamples))
-    # A block of resamples at a time, with counts of at most 8 MiB.
-    block = max(1, (1 << 20) // n)
+    block = max(1, BLOCK // n)
     for start in range(0, num_resamples, block):
         part = slice(start, min(start + block, num_resamples))
         counts = rng.multinomial(n, chance, size=part.stop - part.start)

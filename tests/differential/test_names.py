@@ -26,6 +26,7 @@ ELSEWHERE = {
     "Report": "what `report` returns: tests/reporting",
     "report": "its numbers are those of calibration_errors: tests/reporting",
     "plots": "reliability_diagram: by its callback, and tests/plots",
+    "shift": "by its own oracle: tests/shift",
 }
 
 
