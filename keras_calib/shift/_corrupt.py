@@ -1,7 +1,6 @@
 """`corrupt`: the table of corruptions, and how images go in and come out."""
 
 import warnings
-from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -21,7 +20,7 @@ from keras_calib.shift._jpeg import jpeg_compression
 
 # Function, and its constants at severities 1 to 5: those of the authors' script
 # for CIFAR-10. The constants for ImageNet are others, in every row.
-TABLE: dict[str, tuple[Callable, tuple]] = {
+TABLE = {
     "gaussian_noise": (_noise.gaussian_noise, (0.04, 0.06, 0.08, 0.09, 0.1)),
     "shot_noise": (_noise.shot_noise, (500, 250, 100, 75, 50)),
     "impulse_noise": (_noise.impulse_noise, (0.01, 0.02, 0.03, 0.05, 0.07)),
@@ -80,7 +79,7 @@ TABLE: dict[str, tuple[Callable, tuple]] = {
     "pixelate": (_digital.pixelate, (0.95, 0.9, 0.85, 0.75, 0.65)),
     "jpeg_compression": (jpeg_compression, (80, 65, 58, 50, 40)),
 }
-CORRUPTIONS: tuple[str, ...] = tuple(TABLE)
+CORRUPTIONS = tuple(TABLE)
 SEVERITIES = (1, 2, 3, 4, 5)
 # They have red, green and blue in their formulas.
 OF_COLOR = ("snow", "frost", "brightness", "jpeg_compression")
