@@ -7,6 +7,7 @@ from keras_calib import losses
 from keras_calib import metrics
 from keras_calib import models
 from keras_calib import plots
+from keras_calib import shift
 from keras_calib._check import check
 from keras_calib.calibration import adjust_prior
 from keras_calib.calibration import calibrate
@@ -34,4 +35,5 @@ __all__ = [
     "models",
     "plots",
     "report",
+    "shift",
 ]

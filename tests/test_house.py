@@ -24,13 +24,14 @@ FLOORS = [
     {"data", "datasets", "evaluation", "losses"},
     {"metrics", "plots"},
     {"layers", "models"},
-    {"calibration", "callbacks", "interop", "reporting"},
+    {"calibration", "callbacks", "interop", "reporting", "shift"},
     {"_check", "_check_compiled", "command_line"},
     {"__init__", "__main__"},
 ]
 FLOOR = {room: n for n, rooms in enumerate(FLOORS) for room in rooms}
 PUBLIC = ("callbacks", "calibration", "command_line", "datasets", "interop")
 PUBLIC += ("layers", "losses", "metrics", "models", "plots", "reporting")
+PUBLIC += ("shift",)
 # Arguments that are data: these, and only these, may come by position.
 DATA = {
     "labels",
@@ -193,6 +194,9 @@ BY_POSITION = {
     "models.MutualOptimizer": {"primary", "auxiliary"},
     "models.SampleHistoryModel": {"model"},
     "models.kl_divergence": {"peer", "own"},
+    "plots.shift_curves": {"result"},
+    "shift.corrupt": {"images", "kind", "severity"},
+    "shift.evaluate": {"model"},
 }
 
 

@@ -87,6 +87,24 @@ def output_kind(model: keras.Model) -> str | None:
     return KINDS.get(final_activation(model) or "")
 
 
+def gives_logits(model: keras.Model, from_logits: bool | None = None) -> bool:
+    """Whether a model gives logits: `from_logits`, or what its graph shows.
+
+    Raises:
+        ValueError: if `from_logits` is `None` and the graph does not show it.
+    """
+    if from_logits is not None:
+        return bool(from_logits)
+    kind = output_kind(model)
+    if kind is None:
+        raise ValueError(
+            f"The graph of {model.name!r} does not show whether it gives "
+            "logits or probabilities. Received: from_logits=None. Pass "
+            "`from_logits=True` or `False`."
+        )
+    return kind == "logits"
+
+
 def final_activation(model: keras.Model) -> str | None:
     """The last function of a model's graph, as far as the graph proves it.
 

@@ -9,6 +9,7 @@ from keras_calib.plots._histogram import confidence_histogram
 from keras_calib.plots._history import calibration_history
 from keras_calib.plots._loss_profile import loss_profile
 from keras_calib.plots._reliability import reliability_diagram
+from keras_calib.plots._shift_curves import shift_curves
 
 __all__ = [
     "accuracy_vs_ece",
@@ -20,4 +21,5 @@ __all__ = [
     "net_benefit",
     "reliability_diagram",
     "risk_coverage",
+    "shift_curves",
 ]

@@ -9,7 +9,7 @@ from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.predictions import Predictions
 from keras_calib.inputs.predictions import read_predictions
 from keras_calib.inputs.predictions import relative_weights
-from keras_calib.keras_graph.endings import output_kind
+from keras_calib.keras_graph.endings import gives_logits
 
 MOST = 6
 
@@ -71,15 +71,7 @@ def _of_model(
             "A model needs inputs: pass `kc.report(model, x, y)`, or a dataset "
             "as `x`. Received: x=None."
         )
-    if from_logits is None:
-        kind = output_kind(model)
-        if kind is None:
-            raise ValueError(
-                f"The graph of {model.name!r} does not show whether it gives "
-                "logits or probabilities. Received: from_logits=None. Pass "
-                "`from_logits=True` or `False`."
-            )
-        from_logits = kind == "logits"
+    from_logits = gives_logits(model, from_logits)
     groups = None if groups is None else as_array(groups)
     data = as_batches(x, y, sample_weight, batch_size=batch_size)
     parts, start = [], 0

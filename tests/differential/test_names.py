@@ -26,6 +26,7 @@ ELSEWHERE = {
     "datasets": "reads files: tests/datasets",
     "Report": "what `report` returns: tests/reporting",
     "report": "its numbers are those of calibration_errors: tests/reporting",
+    "shift": "by its own oracle: tests/shift",
     "plots": "figures, read back from their axes: tests/plots",
 }
 
