@@ -57,10 +57,8 @@ def main():
         return
     number = sys.argv[1] if len(sys.argv) > 1 else "1000000"
     print(f"{platform.machine()}, {int(number):,} x 10 predictions\n")
-    print(
-        "| figure | s | s of processor | GiB, peak |\n|---|---|---|---|",
-        flush=True,
-    )
+    print("| figure | s | s of processor | GiB, peak |")
+    print("|---|---|---|---|", flush=True)
     for kind in KINDS:
         subprocess.run([sys.executable, __file__, kind, number], check=True)
 

@@ -225,13 +225,19 @@ def test_smooth_curve_is_that_of_relplot():
 @pytest.mark.parametrize("shape", SHAPES)
 def test_coverage_of_the_smooth_band(shape, record_property):
     rng, number, held = np.random.default_rng(5), 300, []
-    for seed in range(200):
+    for seed in range(6):
         confidence = rng.random(number) ** SHAPES[shape]
-        correct = (rng.random(number) < confidence).astype(float)
-        curve = SmoothCurve(cells_of(confidence, correct))
-        band = curve.band(seed=seed)
-        low, high = band.low - 1e-9, band.high + 1e-9
-        held.append(((curve.value >= low) & (curve.value <= high)).all())
+        # It depends on the labels by the bandwidth alone.
+        bands = {}
+        for _ in range(400):
+            correct = (rng.random(number) < confidence).astype(float)
+            curve = SmoothCurve(cells_of(confidence, correct))
+            if curve.bandwidth not in bands:
+                bands[curve.bandwidth] = curve.band(seed=seed)
+            band = bands[curve.bandwidth]
+            low, high = band.low - 1e-9, band.high + 1e-9
+            held.append(((curve.value >= low) & (curve.value <= high)).all())
     record_property("coverage", float(np.mean(held)))
-    error = np.sqrt(0.95 * 0.05 / len(held))
+    # Of the sets of labels, and of the 1,000 draws of each size.
+    error = np.sqrt(0.95 * 0.05 * (1 / 2400 + 1 / 6006))
     assert np.mean(held) >= 0.95 - 3 * error
