@@ -40,7 +40,7 @@ def check_model(model):
     if getattr(model, "preprocessor", None) is not None:
         raise ValueError(
             "The model has a preprocessor, and is no Functional task of "
-            "KerasHub, for which `kc.calibrate` knows how to use it. Map the "
+            "KerasHub, for which it is known how to use it. Map the "
             "data through `model.preprocessor`, and set `model.preprocessor = "
             f"None` before. Received: preprocessor={model.preprocessor}."
         )
