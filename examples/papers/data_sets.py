@@ -1,7 +1,5 @@
 """The papers' data: train, validation, calibration, test, by protocol."""
 
-import json
-import lzma
 import os
 import pathlib
 import re
@@ -72,13 +70,19 @@ def all_images(protocol, cache):
     return cached(cache, protocol.data, make)
 
 
+def training_rows(protocol, data):
+    """Indices of the images that train."""
+    rows = np.arange(len(data["y"]) - protocol.held_out)
+    if protocol.train is None:
+        return rows
+    return rows[~np.isin(rows, data["inexact"])][: protocol.train]
+
+
 def images(protocol, cache):
     """The first training images; the last ones validate and calibrate."""
     data = all_images(protocol, cache)
     x, y, count = data["x"], data["y"], len(data["y"])
-    rows = np.arange(count - protocol.held_out)
-    if protocol.train is not None:
-        rows = rows[~np.isin(rows, data["inexact"])][: protocol.train]
+    rows = training_rows(protocol, data)
     middle = count - protocol.held_out // 2
     test = slice(protocol.test)
     return {
@@ -146,6 +150,33 @@ def fine_tuning(protocol, cache):
     return {"train": (data["x"][train], data["y"][train]), **parts}
 
 
+def answers_of_people(protocol):
+    """How many people chose each class of CIFAR-10's test images (CIFAR-10H).
+
+    Returns:
+        A dict from `"calibration"` and `"test"` to fractions, `(n, 10)`, in
+        the order of `fine_tuning`, or `None` where the file is not there.
+    """
+    path = pathlib.Path(os.environ.get("KERAS_CALIB_DATA", "")) / PEOPLE
+    if not path.exists():
+        return None
+    with np.load(path, allow_pickle=False) as file:
+        counts = file["counts"].astype("float64")
+    fractions = counts / counts.sum(axis=-1, keepdims=True)
+    parts = np.split(fractions, protocol.rows)
+    return {"calibration": parts[-2], "test": parts[-1][: protocol.test]}
+
+
+def noisy_labels(protocol, cache):
+    """`images`; those that train have labels by hand, with errors."""
+    parts = images(protocol, cache)
+    with np.load(data_folder() / "cifar_n_labels.npz") as file:
+        given = file[protocol.labels].astype("int64")
+    rows = training_rows(protocol, all_images(protocol, cache))
+    return {**parts, "train": (parts["train"][0], given[rows])}
+
+
+PEOPLE = "cifar10h.npz"
 WORD = re.compile(r"[a-z0-9']+")
 
 
@@ -164,19 +195,6 @@ def as_ids(documents, protocol, vocabulary):
     return ids
 
 
-def read_newsgroups():
-    """Documents and class ids of both parts of the `bydate` split."""
-    path = data_folder() / "20newsgroups.jsonl.xz"
-    with lzma.open(path, "rt", encoding="utf-8", newline="\n") as file:
-        rows = [json.loads(line) for line in file]
-    groups = sorted({row["group"] for row in rows})
-    for part in ("train", "test"):
-        found = [row for row in rows if row["split"] == part]
-        labels = [groups.index(row["group"]) for row in found]
-        texts = [row["text"].replace("\r\n", "\n") for row in found]
-        yield [words_of(text) for text in texts], np.array(labels, "int64")
-
-
 def text(protocol, cache):
     """20 Newsgroups, a tenth of the training documents held out.
 
@@ -184,7 +202,10 @@ def text(protocol, cache):
     """
 
     def make():
-        (train, y), (test, y_test) = read_newsgroups()
+        (train, y), _, (test, y_test) = kc.datasets.load(
+            protocol.data, validation=0
+        )
+        train, test = [[words_of(d) for d in part] for part in (train, test)]
         order = np.random.default_rng(0).permutation(len(y))
         held = round(protocol.held_share * len(y))
         chosen = {
@@ -214,19 +235,17 @@ def text(protocol, cache):
 
 def segmentation(protocol, cache):
     """CamVid at a quarter of its size; its validation part is halved."""
-    path = data_folder() / f"{protocol.data}_small.npz"
-    with np.load(path, allow_pickle=False) as file:
-        data = {key: file[key] for key in file.files}
-    middle = len(data["y_val"]) // 2
+    (x, y), (held, labels), (x_test, y_test) = kc.datasets.load(protocol.data)
+    middle = len(labels) // 2
     arrays = {
-        "train_x": data["x_train"][: protocol.train],
-        "train_y": data["y_train"][: protocol.train],
-        "validation_x": data["x_val"][:middle],
-        "validation_y": data["y_val"][:middle],
-        "calibration_x": data["x_val"][middle:],
-        "calibration_y": data["y_val"][middle:],
-        "test_x": data["x_test"],
-        "test_y": data["y_test"],
+        "train_x": x[: protocol.train],
+        "train_y": y[: protocol.train],
+        "validation_x": held[:middle],
+        "validation_y": labels[:middle],
+        "calibration_x": held[middle:],
+        "calibration_y": labels[middle:],
+        "test_x": x_test,
+        "test_y": y_test,
     }
     return in_parts(arrays, protocol)
 
@@ -245,6 +264,7 @@ PARTS = {
         images,
         super_classes,
         long_tailed,
+        noisy_labels,
         fine_tuning,
         text,
         segmentation,

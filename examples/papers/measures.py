@@ -4,6 +4,7 @@ import pathlib
 import sys
 import warnings
 
+import data_sets
 import keras
 import numpy as np
 
@@ -36,6 +37,11 @@ def results(path, protocol):
     found = of_samples(logits, labels)
     if protocol.kind == "long_tailed":
         found["class_balance"] = measure_balance(logits, labels)
+    if protocol.kind == "fine_tuning":
+        answers = data_sets.answers_of_people(protocol)
+        temperature = found["test_scaled"]["temperature"]
+        if answers:
+            found["people"] = measure_people(logits, answers, temperature)
     return found
 
 
@@ -115,6 +121,59 @@ def mean_overlap(logits, labels, ignore_class):
     both = np.diag(table)
     either = table.sum(axis=0) + table.sum(axis=1) - both
     return float((both[either > 0] / either[either > 0]).mean())
+
+
+def measure_people(logits, answers, temperature):
+    """Test errors against the distribution of people's answers.
+
+    Args:
+        logits: dict from the name of a part to `(n, classes)`.
+        answers: dict from `"calibration"` and `"test"` to the fractions of
+            people who chose each class, `(n, classes)`.
+        temperature: fitted to one label per calibration image.
+
+    Returns:
+        A dict with `entropy`, the mean of the people's, in nats, and the
+        errors as trained, scaled by `temperature`, and scaled by the
+        temperature that fits the people's answers best. `kl` is the mean
+        divergence from the people's distribution.
+    """
+    layer = kc.layers.TemperatureScaling()
+    layer.adapt(logits["calibration"], answers["calibration"])
+    fitted = float(layer.temperature)
+    test = answers["test"]
+    logs = np.log(np.where(test > 0, test, 1.0))
+    entropy = float(-(test * logs).sum(axis=-1).mean())
+    found = {"entropy": round(entropy, 6)}
+    for name, factor in (
+        ("test", 1.0),
+        ("test_scaled", temperature),
+        ("test_scaled_to_people", fitted),
+    ):
+        p = softmax(logits["test"] / factor)
+        errors = errors_against(test, p)
+        errors["kl"] = round(errors["nll"] - entropy, 6)
+        found[name] = {"temperature": factor, **errors}
+    return found
+
+
+def errors_against(fractions, probabilities):
+    """Errors where a label is drawn from `fractions`, in expectation.
+
+    Each prediction stands once for each class, with the fraction as weight.
+    """
+    n, classes = fractions.shape
+    weights = fractions.reshape(-1)
+    counted = weights > 0
+    names = ("accuracy", *SHOWN, "mean_entropy")
+    found = kc.metrics.calibration_errors(
+        np.tile(np.arange(classes), n)[counted],
+        np.repeat(probabilities, classes, axis=0)[counted],
+        weights[counted],
+        metrics=list(names),
+        verbose=0,
+    )
+    return {SHOWN.get(name, name): round(found[name], 6) for name in names}
 
 
 # Maps of the class-wise scaling paper, and how they are fitted to rows with a

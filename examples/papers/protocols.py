@@ -81,6 +81,20 @@ class FineTuning(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
+class NoisyLabels(Protocol):
+    """Labels by hand, with errors, on the images that train (CIFAR-N).
+
+    Validation, calibration and test have the right ones.
+
+    Attributes:
+        labels: name in `cifar_n_labels.npz`.
+    """
+
+    kind: str = "noisy_labels"
+    labels: str = "cifar10_aggre_label"
+
+
+@dataclasses.dataclass(frozen=True)
 class LongTailed(Protocol):
     """Training, validation and calibration with a tail; a balanced test.
 
@@ -178,6 +192,9 @@ PROTOCOLS = {
     "F": FineTuning(),
     # S with a long tail, for class-wise scaling of what is fitted afterwards.
     "LT": LongTailed(),
+    # S with 9 and 40 % of wrong labels.
+    "N9": NoisyLabels(),
+    "N40": NoisyLabels(labels="cifar10_worse_label"),
     # CIFAR-100's super-classes, as many passes as S.
     "C": SuperClasses(),
     # 20 Newsgroups and a convolutional network.
@@ -216,6 +233,7 @@ _MARGIN_10 = ("MbLS, margin 10", "ACLS, margin 10")
 # the published network's are not.
 _IN_F = "CE LS FL MbLS ACLS MDCA SB-ECE MMCE DCA".split()
 _NOT_IN_F = ("squared logit",)
+_UNDER_NOISE = ("CE", "FL", "MbLS", "ACLS", "MDCA")
 
 
 def once(names):
@@ -238,6 +256,8 @@ TABLES = {
         **once(("FL+SB-ECE, interleaved", "CutMix", "SAM")),
     },
     "LT": {"CE": 5},
+    "N9": once(_UNDER_NOISE),
+    "N40": once(_UNDER_NOISE),
     "C": three(MAIN),
     "T": {
         **three("CE ER LS FL FLSD-53 CPC MbLS ACLS".split()),

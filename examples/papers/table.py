@@ -39,7 +39,7 @@ def main(arguments=None):
         path = arguments.results / f"{arguments.table}.json"
         print("\n\n".join([*texts, tuned(json.loads(path.read_text()), rows)]))
         return
-    parts = (trained, against_baseline, after_maps, balanced)
+    parts = (trained, against_baseline, after_maps, balanced, against_people)
     for part in (*parts, beside_the_papers):
         texts.append(part(arguments.table, rows))
     print("\n\n".join(filter(None, texts)))
@@ -231,6 +231,36 @@ def balanced(table, rows):
         lines.append(line + ["-"] * (len(measures.BALANCES) - 2))
     ways = [f"ECE %, {way}" for way in measures.BALANCES]
     return markdown(["method", "map", *ways], lines)
+
+
+def against_people(table, rows):
+    """Errors against the answers of people (CIFAR-10H), as far as stored.
+
+    After temperature scaling to one label per image, and to the answers.
+    """
+    if not any("people" in row for row in rows.values()):
+        return ""
+    header = ["against people", "seeds", "ECE %", "KL", "T", "ECE % after TS"]
+    header += ["KL after TS", "T of people", "ECE % after it", "KL after it"]
+    header += ["entropy after TS", "entropy of people"]
+    lines = []
+    for name, found in of_method(table, rows):
+        found = [row["people"] for row in found if "people" in row]
+        line = [name, str(len(found))]
+        for part in ("test", "test_scaled", "test_scaled_to_people"):
+            of_part = {
+                key: [each[part][key] for each in found]
+                for key in ("temperature", "ece", "kl", "mean_entropy")
+            }
+            if part != "test":
+                line.append(cell(of_part["temperature"]))
+            line.append(cell(of_part["ece"], 100))
+            line.append(cell(of_part["kl"], digits=3))
+            if part == "test_scaled":
+                entropy = cell(of_part["mean_entropy"], digits=3)
+        line += [entropy, f"{found[0]['entropy']:.3f}"]
+        lines.append(line)
+    return markdown(header, lines)
 
 
 def beside_the_papers(table, rows):

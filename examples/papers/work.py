@@ -268,6 +268,9 @@ def train(spec, protocol, data, seed, path, deadline):
             float((peer.predict(x, 1000, verbose=0).argmax(-1) == y).mean())
             for peer in model.auxiliaries
         ]
+    if protocol.kind == "fine_tuning":
+        # For the test images under corruptions.
+        task.primary.save_weights(f"{path}-primary.weights.h5")
     state.unlink(missing_ok=True)
     return logits, extra
 

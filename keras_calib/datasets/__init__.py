@@ -2,5 +2,6 @@
 
 from keras_calib.datasets._load import inexact_images
 from keras_calib.datasets._load import load
+from keras_calib.datasets._long_tailed import long_tailed
 
-__all__ = ["inexact_images", "load"]
+__all__ = ["inexact_images", "load", "long_tailed"]

@@ -1,16 +1,24 @@
 """`load`: one call for every data set, wherever its files lie."""
 
 import os
-import pathlib
 from typing import TypeAlias
 
 import numpy as np
 
+from keras_calib.datasets._camvid import camvid
+from keras_calib.datasets._folders import folders
+from keras_calib.datasets._folders import not_found
+from keras_calib.datasets._long_tailed import long_tailed
+from keras_calib.datasets._newsgroups import newsgroups
 from keras_calib.datasets._packs import has_packs
 from keras_calib.datasets._packs import read_part
+from keras_calib.datasets._tiny_imagenet import tiny_imagenet
 
-NAMES = ("cifar10", "cifar100", "digits")
 Part: TypeAlias = tuple[np.ndarray, np.ndarray]
+IMAGES = ("cifar10", "cifar100")
+TAILS = {f"{name}_lt": name for name in IMAGES}
+NAMES = (*IMAGES, *TAILS, "digits", "20newsgroups", "camvid", "tiny_imagenet")
+TAIL = 50.0
 
 
 def load(
@@ -23,26 +31,39 @@ def load(
 ) -> tuple[Part, Part | None, Part]:
     """Load a data set as arrays, split as the papers split it.
 
+    - `"cifar10"`, `"cifar100"`: uint8 images `(n, 32, 32, 3)`, from image
+      packs, a folder prepared by TensorFlow Datasets, or a download.
+    - `"cifar10_lt"`, `"cifar100_lt"`: the same, with the training part thinned
+      by `long_tailed` with a ratio of 50; the test part is balanced.
+    - `"digits"`: float32 images `(n, 8, 8, 1)` in [0, 16], from scikit-learn;
+      every fourth image is test data.
+    - `"20newsgroups"`: texts, an array of strings `(n,)`, split by date, from
+      `20newsgroups.jsonl.xz`, scikit-learn's cache, or a download.
+    - `"camvid"`: uint8 images `(n, height, width, 3)` with uint8 labels
+      `(n, height, width)`, of which 255 is void, from `camvid_small.npz` or the
+      folder `CamVid` of the SegNet tutorial. Its own validation part is
+      returned.
+    - `"tiny_imagenet"`: uint8 images `(n, 64, 64, 3)`, from the official folder
+      or archive, whose validation images are the test part.
+
     Args:
-        name: `"cifar10"`, `"cifar100"` or `"digits"`.
-        data_dir: folder with the data: image packs (`cifar10_train_a.npz`,
-            ...) or what TensorFlow Datasets prepared. Defaults to the
-            environment variables `KERAS_CALIB_DATA`, then `TFDS_DATA_DIR`.
+        name: see above.
+        data_dir: folder with the data. Defaults to the environment variables
+            `KERAS_CALIB_DATA`, then `TFDS_DATA_DIR`.
         validation: float, the fraction of the training data that is held
             out, chosen by `seed`; 0 keeps the training data in file order and
             returns `None` for the validation data.
         seed: int.
-        download: whether `keras.datasets` may download what is not there.
+        download: whether Keras or scikit-learn may download what is not there.
 
     Returns:
-        `train, validation, test`, each `(x, y)`: uint8 images
-        `(n, 32, 32, 3)`, int64 class ids `(n,)`. `"digits"` has float32 images
-        `(n, 8, 8, 1)` in [0, 16]; its test part is every fourth image.
+        `train, validation, test`, each `(x, y)`; `y` has int64 class ids
+        `(n,)`, but for `"camvid"`.
 
     Raises:
         ValueError: if `name` or `validation` is not valid.
         FileNotFoundError: if the data is not there; the message says where it
-            was looked for.
+            was looked for, and what to put there.
 
     Example:
         >>> import keras_calib as kc
@@ -60,15 +81,27 @@ def load(
             "`validation` is a fraction of the training data, in [0, 1). "
             f"Received: validation={validation}."
         )
-    if name == "digits":
-        (x, y), test = _digits()
-    else:
-        (x, y), test = _images(name, data_dir, download)
+    if name == "camvid":
+        train, held, test = camvid(data_dir)
+        return train, held, test
+    (x, y), test = _train_and_test(name, data_dir, download)
+    if name in TAILS:
+        x, y = long_tailed(x, y, ratio=TAIL, seed=seed)
     if not validation:
         return (x, y), None, test
     order = np.random.default_rng(seed).permutation(len(y))
     held, kept = np.split(order, [round(validation * len(y))])
     return (x[kept], y[kept]), (x[held], y[held]), test
+
+
+def _train_and_test(name, data_dir, download):
+    if name == "digits":
+        return _digits()
+    if name == "20newsgroups":
+        return newsgroups(data_dir, download)
+    if name == "tiny_imagenet":
+        return tiny_imagenet(data_dir)
+    return _images(TAILS.get(name, name), data_dir, download)
 
 
 def _digits():
@@ -81,28 +114,24 @@ def _digits():
 
 
 def _images(name, data_dir, download):
-    folders = [data_dir]
-    if data_dir is None:
-        variables = ("KERAS_CALIB_DATA", "TFDS_DATA_DIR")
-        folders = [os.environ[key] for key in variables if key in os.environ]
-    for folder in folders:
+    for folder in folders(data_dir):
         if has_packs(folder, name):
             parts = [
                 read_part(folder, name, part) for part in ("train", "test")
             ]
             return [(part["x"], part["label"]) for part in parts]
-        if (pathlib.Path(folder) / name).is_dir():
+        if (folder / name).is_dir():
             return _from_tfds(name, folder)
     if download:
         import keras
 
         parts = getattr(keras.datasets, name).load_data()
         return [(x, y.reshape(-1).astype("int64")) for x, y in parts]
-    raise FileNotFoundError(
-        f"{name} was not found in {folders or 'any folder'}. Set "
-        "KERAS_CALIB_DATA to a folder with its image packs, or TFDS_DATA_DIR "
-        "to a folder prepared by TensorFlow Datasets, pass `data_dir=`, or "
-        "allow a download with `download=True`."
+    raise not_found(
+        name,
+        data_dir,
+        "Put its image packs there, or prepare it with TensorFlow Datasets, or "
+        "allow a download with `download=True`.",
     )
 
 

@@ -50,18 +50,23 @@ def read_part(folder, name, part):
     return {**found, "inexact": found["inexact"].astype("int64")}
 
 
-def _images(pack):
+def image_module():
+    """Pillow's, which is imported only where images are read."""
     try:
         from PIL import Image
     except ImportError as error:
         raise ImportError(
-            "Reading image packs needs Pillow: pip install pillow."
+            "Reading images needs Pillow: pip install pillow."
         ) from error
+    return Image
 
+
+def _images(pack):
+    image = image_module()
     data, offsets, count = pack["webp"], pack["offsets"], int(pack["count"])
     tiles = []
     for begin, end in itertools.pairwise(offsets):
-        mosaic = Image.open(io.BytesIO(data[begin:end].tobytes()))
+        mosaic = image.open(io.BytesIO(data[begin:end].tobytes()))
         pixels = np.asarray(mosaic.convert("RGB"))
         rows, columns = pixels.shape[0] // SIDE, pixels.shape[1] // SIDE
         pixels = pixels.reshape(rows, SIDE, columns, SIDE, 3)

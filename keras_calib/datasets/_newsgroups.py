@@ -1,0 +1,67 @@
+"""20 Newsgroups, split by date: texts and class ids."""
+
+import json
+import lzma
+
+import numpy as np
+
+from keras_calib.datasets._folders import find
+from keras_calib.datasets._folders import not_found
+
+FILE = "20newsgroups.jsonl.xz"
+CACHE = "20news-bydate_py3.pkz"
+
+
+def newsgroups(data_dir, download):
+    """`(x, y)` of the training and of the test part.
+
+    Texts are strings with their headers, in an array of objects; a class id is
+    the place of the group's name in the alphabet, as in scikit-learn.
+    """
+    path = find(data_dir, FILE)
+    if path is not None:
+        return _of_lines(path)
+    if download or find(data_dir, CACHE) is not None:
+        return _of_scikit_learn(data_dir, download)
+    raise not_found(
+        "20newsgroups",
+        data_dir,
+        f"Put {FILE} there (a JSON object per line with `split`, `group` and "
+        "`text`), or scikit-learn's cache of `fetch_20newsgroups`, or allow a "
+        "download with `download=True`.",
+    )
+
+
+def _of_lines(path):
+    with lzma.open(path, "rt", encoding="utf-8", newline="\n") as file:
+        rows = [json.loads(line) for line in file]
+    groups = sorted({row["group"] for row in rows})
+    ids = {group: k for k, group in enumerate(groups)}
+    parts = []
+    for part in ("train", "test"):
+        found = [row for row in rows if row["split"] == part]
+        labels = [ids[row["group"]] for row in found]
+        parts.append(_arrays([row["text"] for row in found], labels))
+    return parts
+
+
+def _of_scikit_learn(data_dir, download):
+    from sklearn.datasets import fetch_20newsgroups
+
+    cache = find(data_dir, CACHE)
+    parts = []
+    for part in ("train", "test"):
+        found = fetch_20newsgroups(
+            data_home=data_dir if cache is None else cache.parent,
+            subset=part,
+            shuffle=False,
+            download_if_missing=download,
+        )
+        parts.append(_arrays(found.data, found.target))
+    return parts
+
+
+def _arrays(texts, labels):
+    x = np.empty(len(texts), object)
+    x[:] = [text.replace("\r\n", "\n") for text in texts]
+    return x, np.array(labels, "int64")
