@@ -12,12 +12,14 @@ from keras_calib.calibration import adjust_prior
 from keras_calib.calibration import calibrate
 from keras_calib.calibration import calibration_record
 from keras_calib.data.sample_index import add_sample_index
+from keras_calib.interop import SKLearnClassifier
 from keras_calib.reporting import Report
 from keras_calib.reporting import report
 from keras_calib.version import __version__
 
 __all__ = [
     "Report",
+    "SKLearnClassifier",
     "__version__",
     "add_sample_index",
     "adjust_prior",

@@ -24,13 +24,13 @@ FLOORS = [
     {"data", "datasets", "evaluation", "losses"},
     {"metrics", "plots"},
     {"layers", "models"},
-    {"calibration", "callbacks", "reporting"},
+    {"calibration", "callbacks", "interop", "reporting"},
     {"_check", "_check_compiled", "command_line"},
     {"__init__", "__main__"},
 ]
 FLOOR = {room: n for n, rooms in enumerate(FLOORS) for room in rooms}
-PUBLIC = ("callbacks", "calibration", "command_line", "datasets", "layers")
-PUBLIC += ("losses", "metrics", "models", "plots", "reporting")
+PUBLIC = ("callbacks", "calibration", "command_line", "datasets", "interop")
+PUBLIC += ("layers", "losses", "metrics", "models", "plots", "reporting")
 # Arguments that are data: these, and only these, may come by position.
 DATA = {
     "labels",
@@ -179,6 +179,8 @@ BY_POSITION = {
     "callbacks.ReliabilityDiagram": {"path_or_log_dir"},
     "callbacks.RestoreCalibrated": {"monitor"},
     "callbacks.TemperatureTracker": {"validation_data"},
+    "plots.calibration_history": {"history"},
+    "plots.loss_profile": {"losses"},
     "datasets.load": {"name"},
     "datasets.inexact_images": {"name"},
     "layers.LossObjective": {"loss"},

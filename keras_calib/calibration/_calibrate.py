@@ -274,21 +274,14 @@ def _calibrate_rows(
     model, source, method, options, settings, *, mixture, groups
 ):
     """`calibrate` of class scores that are kept: the usual way."""
-    data = source.open()
-    inputs = data.first_inputs()
+    how = settings.from_logits, method, mixture, options
 
-    def fit_one(network):
-        with collect(
-            network.model,
-            data,
-            settings.ignore_class,
-            settings.verbose,
-            groups=groups,
-        ) as samples:
-            how = settings.from_logits, method, mixture, options
-            return _fit_to_samples(model, network, samples, *how)
+    def fit_one(network, samples):
+        return _fit_to_samples(model, network, samples, *how)
 
-    return _network.calibrated_by(fit_one, model, inputs, method, settings)
+    return _network.calibrated_by_samples(
+        fit_one, collect, model, source, method, settings, groups=groups
+    )
 
 
 def _fit_to_samples(
@@ -301,7 +294,6 @@ def _fit_to_samples(
         record: see `calibration_record`.
         facts: `Facts`.
     """
-    checks.refuse_the_same_data(model, samples.fingerprint)
     rows, logits_source = _network.calibration_rows(
         network, samples, from_logits, options.affine
     )

@@ -260,10 +260,11 @@ def _reason_to_skip(name, rows, options):
 def _losses(name, rows, fold, options, fitted):
     """`-log q_y` of each sample, by maps that were not fitted to it.
 
-    What is fitted to all samples on the way is added to `fitted`.
+    For the model as it is, `None` where `choose` judges it by evidence. What is
+    fitted to all samples on the way is added to `fitted`.
     """
     if name == UNCHANGED:
-        return losses_of_model(rows)
+        return None if rows.group is None else losses_of_model(rows)
     layer = as_map(name, affine=options.affine)
     scaling = options.class_loss_scaling
     learns_from_folds = isinstance(layer, ShrunkCalibration) and layer.has_folds

@@ -83,7 +83,7 @@ class Verdict:
 
 
 def judge(layer, rows, *, seconds=np.inf, taken=0.0):
-    """Compare a fitted map with temperature scaling and with the model.
+    """Compare a map, temperature scaling and the model by `_expected_nll`.
 
     Args:
         layer: `CalibrationLayer`, fitted to `rows` by likelihood.
@@ -115,34 +115,49 @@ def judge(layer, rows, *, seconds=np.inf, taken=0.0):
             rich, plain = (_mean(losses, rows) for losses in mixed)
         elif rows.group is not None or not (by_evidence or is_temperature):
             plain, rich = _held_out(layer, part, fold, start)
-        model = _mean(losses_of_model(part), part)
-        num_units = groups_from_zero(part).max() + 1
-        prior, temperature = PRIOR, plain
-        if rows.group is None:
-            prior = PRIOR_OF_EVIDENCE
-            temperature = (
-                model - evidence_of_temperature(part, start) / num_units
-            )
+        ahead = 0.0 if rich is None else plain - rich
+        if by_evidence:
+            # The average contains temperature scaling.
+            ahead = max(0.0, layer.record["log_evidence"] / rows.num_samples)
+        means, prior = _expected_nll(part, start, plain, ahead)
     except (ArithmeticError, TypeError, ValueError) as error:
         return Verdict(skipped=f"{type(error).__name__}: {error}")
-    # How far the map is ahead of temperature scaling.
-    ahead = 0.0
-    if by_evidence:
-        # The average contains temperature scaling.
-        ahead = max(0.0, layer.record["log_evidence"] / rows.num_samples)
-    elif rich is not None:
-        ahead = plain - rich
-    means = {MAP: temperature - ahead, TEMPERATURE: temperature, MODEL: model}
-    handicap = {MAP: -ROUNDING, TEMPERATURE: 0.0, MODEL: prior / num_units}
-    # Of equals the first; NaN is never best.
-    best = min(
-        means,
-        key=lambda name: np.nan_to_num(
-            means[name] + handicap[name], nan=np.inf
-        ),
-    )
     judged = by_evidence or (is_temperature and rows.group is None)
-    return Verdict(best, means, "evidence" if judged else "folds")
+    return Verdict(
+        _best(means, prior), means, "evidence" if judged else "folds"
+    )
+
+
+def _expected_nll(rows, start, plain, ahead):
+    """Mean NLL of the three on new samples, and the prior against the model.
+
+        model:                  on the calibration data
+        temperature scaling:    model - E_T / n, or with groups `plain`
+        map:                    temperature scaling - ahead
+
+    Args:
+        rows: `CalibrationRows`.
+        start: a temperature from which the fit starts.
+        plain: held-out NLL of temperature scaling; unused without groups.
+        ahead: how far the NLL of the map is below that of temperature scaling,
+            by its evidence or on held-out samples.
+    """
+    model = _mean(losses_of_model(rows), rows)
+    n = groups_from_zero(rows).max() + 1
+    temperature, prior = plain, PRIOR
+    if rows.group is None:
+        temperature = model - evidence_of_temperature(rows, start) / n
+        prior = PRIOR_OF_EVIDENCE
+    means = {MAP: temperature - ahead, TEMPERATURE: temperature, MODEL: model}
+    return means, prior / n
+
+
+def _best(means, prior):
+    """The least of: map - ROUNDING, temperature scaling, model + prior."""
+    handicap = {MAP: -ROUNDING, TEMPERATURE: 0.0, MODEL: prior}
+    values = [means[name] + handicap[name] for name in means]
+    # Of equals the first; NaN is never best.
+    return list(means)[np.nan_to_num(values, nan=np.inf).argmin()]
 
 
 def _mean(losses, rows):

@@ -46,7 +46,6 @@ def calibrate_locally(model, source, method, options, settings):
     """
     checks.refuse_other_losses("Local temperature scaling", options)
     data = source.open()
-    inputs = data.first_inputs()
 
     def fit(network):
         _check_model(model)
@@ -57,7 +56,7 @@ def calibrate_locally(model, source, method, options, settings):
         checks.warn_if_trained_on(model, accuracy, record["num_samples"])
         return layer, record, samples
 
-    return _network.calibrated_by(fit, model, inputs, method, settings)
+    return _network.calibrated_by(fit, model, data, method, settings)
 
 
 def _check_model(model):

@@ -43,21 +43,13 @@ def calibrate_labels(
             changed then.
     """
     _check_arguments(method, options, stream)
-    data = source.open()
-    inputs = data.first_inputs()
 
-    def fit_all(network):
-        with collect_labels(
-            network.model,
-            data,
-            settings.ignore_class,
-            settings.verbose,
-            groups=groups,
-        ) as samples:
-            checks.refuse_the_same_data(model, samples.fingerprint)
-            return _fit_to_labels(network, samples, method, options, settings)
+    def fit_all(network, samples):
+        return _fit_to_labels(network, samples, method, options, settings)
 
-    return _network.calibrated_by(fit_all, model, inputs, method, settings)
+    return _network.calibrated_by_samples(
+        fit_all, collect_labels, model, source, method, settings, groups=groups
+    )
 
 
 def _check_arguments(method, options, stream):

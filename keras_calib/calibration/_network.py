@@ -289,14 +289,44 @@ class Facts:
     one_hot: bool
 
 
-def calibrated_by(fit, model, inputs, method, settings):
+def calibrated_by_samples(
+    fit, collect, model, source, method, settings, *, groups
+):
+    """A calibrated model, from a fit to samples that are kept.
+
+    Args:
+        fit: function of a `Network` and its `Samples`; see `calibrated_by`.
+        collect: `collect` or `collect_labels`.
+        model: the user's model.
+        source: `Source`, which is read once.
+        method: see `calibrated_by`.
+        settings: `Settings`.
+        groups: see `kc.calibrate`.
+
+    Returns:
+        A `keras.Model`, compiled.
+    """
+    data = source.open()
+
+    def fit_to_data(network):
+        ignore, verbose = settings.ignore_class, settings.verbose
+        with collect(
+            network.model, data, ignore, verbose, groups=groups
+        ) as samples:
+            checks.refuse_the_same_data(model, samples.fingerprint)
+            return fit(network, samples)
+
+    return calibrated_by(fit_to_data, model, data, method, settings)
+
+
+def calibrated_by(fit, model, data, method, settings):
     """A calibrated model, from a fit that runs the network.
 
     Args:
         fit: function of a `Network` that returns the fitted map, its record
             and `Facts`.
         model: the user's model.
-        inputs: the inputs of the first batch.
+        data: `Batches`, of which the first is read, and stays there.
         method: a name, or a layer.
         settings: `Settings`.
 
@@ -304,7 +334,7 @@ def calibrated_by(fit, model, inputs, method, settings):
         A `keras.Model`, compiled.
     """
     fuse, output = settings.fuse, settings.output
-    example = as_example(model, inputs)
+    example = as_example(model, data.first_inputs())
     with states_kept(model):
         network = up_to_logits(
             model, settings.from_logits, fuse, example, settings.multi_label

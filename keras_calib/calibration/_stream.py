@@ -46,8 +46,8 @@ def calibrate_in_stream(model, source, method, options, settings):
         checks.warn_if_trained_on(model, accuracy, rows.num_samples)
         return named, record, _network.Facts(rows.num_units, rows.one_hot)
 
-    inputs = source.open(call=True).first_inputs()
-    return _network.calibrated_by(fit, model, inputs, method, settings)
+    data = source.open(call=True)
+    return _network.calibrated_by(fit, model, data, method, settings)
 
 
 def _check_arguments(layer, method, options):

@@ -10,6 +10,7 @@ are replaced by `CELLS` cells of equal numbers, and the hits of a cell are
 samples would have another floor.
 """
 
+import functools
 import time
 
 import numpy as np
@@ -104,19 +105,26 @@ def drawn_floors(
     return found
 
 
+def _errors_of_draws(data, names, bins, kind, number, seed, verbose):
+    """Errors of `number` sets of labels drawn from the predictions.
+
+    Their means are the floors, `E error(labels drawn from the predictions)`.
+    The labels are drawn by `kind`, `CalibratedDraws` or `CellDraws`.
+    """
+    passes = data.num_classes if names[0] in CLASSWISE else 1
+    draws = kind(data, number, seed, passes, verbose)
+    found = draws.statistics(names, *bins)
+    # The first is the error of the sample itself.
+    return {name: values[1:] for name, values in found.items()}
+
+
 def _draw(data, names, bins, seed, seconds, max_draws, verbose):
-    """Drawn values of errors: dict of `(number,)` arrays."""
+    """`_errors_of_draws`, of as many sets of labels as there is time for."""
     large = len(data.labels) > LARGE and data.weights is None
     kind = CellDraws if large and names[0] in TOP_LABEL else CalibratedDraws
-    passes = data.num_classes if names[0] in CLASSWISE else 1
-
-    def draw(number, seed, shown):
-        draws = kind(data, number, seed, passes, shown)
-        found = draws.statistics(names, *bins)
-        # The first is the error of the sample itself.
-        return {name: values[1:] for name, values in found.items()}
-
-    labels = passes * (CELLS if kind is CellDraws else len(data.labels))
+    draw = functools.partial(_errors_of_draws, data, names, bins, kind)
+    labels = CELLS if kind is CellDraws else len(data.labels)
+    labels *= data.num_classes if names[0] in CLASSWISE else 1
     if seconds is None:
         number = np.clip(ENOUGH // (labels + 1), 1, max_draws)
         return draw(int(number), seed, verbose)

@@ -180,22 +180,23 @@ class Events:
         rank = j * total / num_bins
         if rule == "split" and self.square is None:
             rank = j * (total // num_bins) + np.minimum(j, total % num_bins)
-        if self.weights is None:
-            position = np.ceil(rank).astype(int)
-        else:
-            # The rank may have been rounded up to just above the sum.
-            rank = rank - 1e-9 * total
-            pairs = np.atleast_2d(self.weights_below), np.atleast_2d(rank)
-            position = np.reshape(
-                [np.searchsorted(*pair) for pair in zip(*pairs, strict=True)],
-                rank.shape,
-            )
-        if len(self):
+        position = self._first_of_weight(rank, total)
+        if len(self):  # behind the last sample that is equal
             upper = self.confidence[np.maximum(position - 1, 0)]
             end = np.searchsorted(self.confidence, upper, side="right")
             position = np.where(position > 0, end, 0)
         ends = np.zeros((*position.shape[:-1], 1), position.dtype)
         return np.concatenate([ends, position, ends + len(self)], axis=-1)
+
+    def _first_of_weight(self, rank, total):
+        """How many samples it takes to have the weight of each rank."""
+        if self.weights is None:
+            return np.ceil(rank).astype(int)
+        # The rank may have been rounded up to just above the sum.
+        rank = rank - 1e-9 * total
+        pairs = np.atleast_2d(self.weights_below), np.atleast_2d(rank)
+        found = [np.searchsorted(*pair) for pair in zip(*pairs, strict=True)]
+        return np.reshape(found, rank.shape)
 
     @functools.cached_property
     def tie_bins(self):

@@ -100,16 +100,14 @@ def noise_floors(data, wanted, num_bins, seed):
 
 
 def binned_floor(bins, norm=1, num_draws=10000, seed=0):
-    """Noise floor of `calibration_error(bins, norm)`.
+    """Noise floor of `calibration_error(bins, norm)`: its mean and range.
 
-        ECE_1 = sum_b |S_b| / W
-        ECE_2 = sqrt(sum_b S_b^2 / (W_b W))
-        MCE   = max_b |S_b| / W_b
+        norm 1:    sum_b |S_b| / W;  its mean is computed, not drawn
+        norm 2:    sqrt(sum_b S_b^2 / (W_b W))
+        norm inf:  max_b |S_b| / W_b
 
-    `W_b` is the weight of a bin, `W` that of all. For norm 1 the mean is not
-    drawn but computed, as `sqrt(2 / pi) sum_b sqrt(V_b) / W` if the bins are
-    normal; there is one pass over the samples for any number of draws. Only in
-    small bins of weighted samples both are drawn.
+    `S_b = sum_{i in b} w_i (c_i - a_i)` has labels drawn from the confidences
+    `c_i`; `W_b` is the weight of a bin, `W` that of all. See `residual_draws`.
 
     Args:
         bins: `SortedBins`.
@@ -134,21 +132,23 @@ def binned_floor(bins, norm=1, num_draws=10000, seed=0):
         Diagrams", Weather and Forecasting, 2007, Section 3.
     """
     rng = np.random.default_rng(seed)
-    sizes, means, _ = residual_draws(bins, num_draws, rng)
+    drawn, means, _ = residual_draws(bins, num_draws, rng)  # |S_b|, E|S_b|
     total, weight = bins.total, bins.weight
     if norm == 1:
-        values = divide(sizes.sum(axis=1), total)
-        mean = float(divide(means.sum(), total))
-        return Floor.from_draws(values, mean)
+        values = divide(drawn.sum(axis=1), total)
+        return Floor.from_draws(values, float(divide(means.sum(), total)))
     if norm == 2:
-        squares = divide(sizes**2, weight).sum(axis=1)
+        squares = divide(drawn**2, weight).sum(axis=1)
         return Floor.from_draws(np.sqrt(divide(squares, total)))
-    values = divide(sizes, weight).max(axis=1, initial=0.0)
-    return Floor.from_draws(values)
+    return Floor.from_draws(divide(drawn, weight).max(axis=1, initial=0.0))
 
 
 def residual_draws(bins, num_draws, rng):
     """Draws of `|S_b|` of each bin, for labels drawn from the confidences.
+
+    `S_b` is normal, so that `E|S_b| = sqrt(2 V_b / pi)`, but for small bins,
+    where the exact distribution is drawn from. There is one pass over the
+    samples for any number of draws.
 
     Args:
         bins: `SortedBins`.
@@ -156,24 +156,24 @@ def residual_draws(bins, num_draws, rng):
         rng: NumPy's random generator.
 
     Returns:
-        sizes: `(num_draws, num_bins)`.
+        drawn: `(num_draws, num_bins)`.
         means: `E|S_b|`, `(num_bins,)`.
         variances: `V_b`, `(num_bins,)`.
     """
     variances = residual_variances(bins)
     means = normal_means(variances)
-    sizes = np.abs(rng.standard_normal((num_draws, len(variances))))
-    sizes *= np.sqrt(variances)
+    drawn = np.abs(rng.standard_normal((num_draws, len(variances))))
+    drawn *= np.sqrt(variances)
     # Relative to a typical squared weight, because weights have any scale.
     typical = divide(bins.square, bins.weight) ** 2
     small = (variances < NORMAL_FROM * typical) & (variances > 0)
     for b in np.flatnonzero(small):
-        means[b], sizes[:, b] = _small_bin(bins, b, num_draws, rng)
-    return sizes, means, variances
+        means[b], drawn[:, b] = _small_bin(bins, b, num_draws, rng)
+    return drawn, means, variances
 
 
 def normal_means(variances: np.ndarray) -> np.ndarray:
-    """Means of `|S_b|` for normal `S_b` of these variances."""
+    """`E|S_b| = sqrt(2 V_b / pi)` of normal `S_b`."""
     return np.sqrt(2 / np.pi * variances)
 
 
@@ -221,7 +221,8 @@ def _small_bin(bins, b, num_draws, rng):
 def _by_transform(confidence, num_draws, rng):
     """Mean and draws of `|sum (c - a)|`, exact up to `MOST_CELLS` samples.
 
-    By the characteristic function.
+    By the characteristic function `prod_n (1 + c_n (exp(-i t) - 1))` of the
+    number of hits `sum a`.
 
     Above `MOST_CELLS` samples, confidences are replaced by their means in cells
     of equal size. This keeps the mean of the sum, and nearly its variance.

@@ -81,6 +81,14 @@ class Replicates:
         self.bar.finish()
         return found
 
+    def errors_of_class(self, wanted, bins, k=None):
+        """The wanted keys of `TOP_LABEL`, for the probability of class `k`."""
+
+        def errors(events):
+            return errors_of_events(events, TOP_LABEL, wanted, *bins)
+
+        return self._of_events(errors, k)
+
     def _mean_over_classes(self, errors):
         means = {}
         for k in range(self.data.num_classes):

@@ -84,7 +84,8 @@ class Rows:
     def predicted(self):
         """The predicted class, int32, `(n,)`.
 
-        From what came: a logarithm could round two probabilities to a tie.
+        Computed from the values passed in, because `log` can round two
+        different probabilities to the same number.
         """
         if self.given_probabilities is None:
             return predicted_class(self.logits)
@@ -94,7 +95,8 @@ class Rows:
     def shifted(self):
         """The logits with the largest of each row at 0, finite.
 
-        The shift is a constant: no function of probabilities feels it.
+        The shift is a constant in the gradient. This is exact for functions of
+        the softmax, which does not change when a row is shifted.
         """
         return floored(self.gaps)
 
@@ -110,7 +112,7 @@ class Rows:
 
     @functools.cached_property
     def exponentials(self):
-        """Of `shifted`: the probabilities but for their sum."""
+        """`exp(shifted)`, which is `partition` times the probabilities."""
         return ops.exp(self.shifted)
 
     @functools.cached_property
@@ -128,7 +130,7 @@ class Rows:
         return self.shifted - self.log_partition[:, None]
 
     def log_probability(self, index):
-        """Of the class `index[i]` in each row, `(n,)`.
+        """`log p` of the class `index[i]` in each row, `(n,)`.
 
         The whole matrix of logarithms is never made, nor its gradient, which
         halves the cost of a compiled cross-entropy.
@@ -137,7 +139,7 @@ class Rows:
 
     @functools.cached_property
     def probabilities(self):
-        """As they came, or the softmax of the logits.
+        """The probabilities passed in, or the softmax of the logits.
 
         A round trip through `log` would move a confidence that lies on the
         edge of a bin.
@@ -147,7 +149,7 @@ class Rows:
         return ops.softmax(self.logits, axis=-1)
 
     def probability(self, index):
-        """Of the class `index[i]` in each row, `(n,)`."""
+        """`p` of the class `index[i]` in each row, `(n,)`."""
         if self.given_probabilities is None:
             return pick(self.probabilities, index)
         # Picked first: compiled code would clip the whole matrix.
@@ -160,9 +162,9 @@ class Rows:
 
     @functools.cached_property
     def relative_weights(self):
-        """Weights brought to the sum of the rows with a weight above 0.
+        """Weights with the mean 1 over the rows with a weight above 0.
 
-        For the statistic of a batch into which a number of samples enters: a
+        For a statistic of the batch that depends on the number of samples: a
         constant factor of all weights must change nothing.
         """
         if not self.weighted:

@@ -109,21 +109,21 @@ def solve_with_scaling(
     slope, span = first_slope_and_span(
         losses, logits, before, scaling.normalization
     )
-    factor = class_weights(before, slope, span, scaling.normalization)
+    w = class_weights(before, slope, span, scaling.normalization)
     mixing = Mixing()
     for _ in range(sum(ROUNDS)):
-        used = factor
+        used = w
         with warnings.catch_warnings(record=True) as raised:
             warnings.simplefilter("always")
             found, record = layer.solve(
-                logits, labels, losses.sample_weight(factor), objective
+                logits, labels, losses.sample_weight(w), objective
             )
         current = losses.of(lambda rows, found=found: scores(found, rows))
         new = class_weights(current, slope, span, scaling.normalization)
-        change = float(np.abs(new - factor).max())
+        change = float(np.abs(new - w).max())
         if change < TOLERANCE:
             break
-        factor = mixing.next(factor, new - factor)
+        w = mixing.next(w, new - w)
     if span > SPANS[0]:
         warnings.warn(
             f"Class-wise loss scaling found B = {span:.3g}. Accurate networks "
@@ -131,8 +131,10 @@ def solve_with_scaling(
             "rise. Compare it on held-out data with `class_loss_scaling=None`.",
             stacklevel=4,
         )
-    for w in raised:
-        warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
+    for each in raised:
+        warnings.warn_explicit(
+            each.message, each.category, each.filename, each.lineno
+        )
     if objective.is_plain_nll:
         # `solve` returned the NLL under the class weights.
         record = {

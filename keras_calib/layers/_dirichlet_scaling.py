@@ -90,6 +90,11 @@ class DirichletScaling(MatrixScaling):
         return np.maximum(x, np.log(TINY))
 
     def _penalty(self, start, temperature, num_samples):
+        """ODIR, or `strength (sum_jk W_jk^2 + sum_k b_k^2)`, around 0.
+
+        strength / (K (K - 1)) sum_(j != k) W_jk^2
+        + bias_strength / K sum_k b_k^2
+        """
         num_classes = start.shape[1]
         pairs = num_classes * (num_classes - 1)
         odir = self.regularization == "odir"

@@ -25,6 +25,8 @@ PADDING = DILATION * (KERNEL - 1) // 2
 FLOOR = 1e-3
 # softplus(OFFSET) + FLOOR is 1.
 OFFSET = math.log(math.expm1(1 - FLOOR))
+# An image unlike those of the fit must not make probabilities 0 in float32.
+LEAST = 0.1
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -32,7 +34,7 @@ class LocalTemperatureScaling(CalibrationLayer):
     """Divide the logits of each pixel by a temperature of its own (LTS).
 
         z'_x  = z_x / (T0 T_x)
-        T_x   = softplus(mix_x + softplus^-1(0.999)) + 0.001
+        T_x   = max(softplus(mix_x + softplus^-1(0.999)) + 0.001, 0.1)
         mix   = g4 inner + (1 - g4) c(image)
         inner = g3 (g1 c1 + (1 - g1) c2) + (1 - g3) (g2 c3 + (1 - g2) c4)
 
@@ -163,7 +165,7 @@ class LocalTemperatureScaling(CalibrationLayer):
         inner = g3 * left + (1 - g3) * right
         of_image = _convolve(images, self.image_kernel) + self.image_bias
         mix = g4 * inner + (1 - g4) * of_image[..., 0]
-        local = ops.softplus(mix + OFFSET) + FLOOR
+        local = ops.maximum(ops.softplus(mix + OFFSET) + FLOOR, LEAST)
         return ops.exp(self.log_temperature) * local
 
     def _standardized(self, z):

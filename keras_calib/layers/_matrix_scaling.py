@@ -118,7 +118,11 @@ class MatrixScaling(AffineCalibration):
         return present
 
     def _penalty(self, start, temperature, num_samples):
-        """As `ridge (w - start)^2`: `s (T w - 1)^2 = s T^2 (w - 1/T)^2`."""
+        """The penalty of the class, as `sum ridge (W - start)^2`.
+
+        s sum_k ((T W_kk - 1)^2 + b_k^2) + r sum_(j != k) (T W_jk)^2
+        where `start` is `1 / T` for each `W_kk`, else 0.
+        """
         num_classes = start.shape[1]
         strength = off_diagonal = self.regularization or 0.0
         if strength == "structured":

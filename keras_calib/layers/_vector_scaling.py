@@ -77,7 +77,10 @@ class VectorScaling(AffineCalibration):
         return self.scale, self.bias
 
     def _penalty(self, start, temperature, num_samples):
-        """As `ridge (w - start)^2`: `s (T w - 1)^2 = s T^2 (w - 1/T)^2`."""
+        """`s sum_k ((T w_k - 1)^2 + b_k^2)` as `sum ridge (w - start)^2`.
+
+        `start` is `1 / T` for each `w_k` and 0 for each `b_k`.
+        """
         strength = self.regularization or 0.0
         if strength == "structured":
             strength = start.shape[1] / num_samples

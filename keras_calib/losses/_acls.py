@@ -15,13 +15,6 @@ from keras_calib.inputs.tensors import row_min
 from keras_calib.losses._base import PenalizedLoss
 from keras_calib.losses._margin_label_smoothing import check_margin
 
-# By `adaptive` and `conditional`: what smooths a distance beyond the margin.
-SMOOTHING = {
-    (True, True): lambda distance: ops.square(ops.relu(distance)),
-    (True, False): ops.square,  # the paper's ablation "AR only"
-    (False, True): ops.relu,  # "CR only"
-}
-
 
 def acls(
     labels: ArrayLike,
@@ -123,19 +116,29 @@ def _acls(
     conditional,
     stop_gradient,
 ):
+    """Eq. 13 per row; `y` is the predicted class, and `sg` holds constant.
+
+    positive_weight * smooth(z_y - r - margin)
+    + negative_weight * mean_(j != y) smooth(sg(z_y) - z_j - margin)
+    """
     if stop_gradient is None:
         stop_gradient = reference == "zero"
     sg = ops.stop_gradient if stop_gradient else ops.convert_to_tensor
-    smooth = SMOOTHING[adaptive, conditional]
-    z, predicted = rows.logits, rows.predicted
-    largest = pick(z, predicted)
-    low = sg(row_min(z)) if reference == "min" else 0.0
 
-    positive = smooth(largest - low - margin)
-    distances = smooth(sg(largest)[:, None] - z - margin)
+    def smooth(distance):
+        if conditional:  # eq. 11; without it the ablation "AR only"
+            distance = ops.relu(distance)
+        # The slope of the square is eq. 10; without it "CR only".
+        return ops.square(distance) if adaptive else distance
+
+    z, y = rows.logits, rows.predicted
+    z_y = pick(z, y)
+    r = sg(row_min(z)) if reference == "min" else 0.0
+    positive = smooth(z_y - r - margin)
+    distances = smooth(sg(z_y)[:, None] - z - margin)
     if not conditional:
         # The prediction's distance to itself, which the condition makes 0.
-        itself = ops.one_hot(predicted, rows.num_classes, dtype="bool")
+        itself = ops.one_hot(y, rows.num_classes, dtype="bool")
         distances = ops.where(itself, 0.0, distances)
     negative = ops.sum(distances, axis=-1)
     if negatives == "mean":

@@ -11,7 +11,7 @@ from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._base import PenalizedLoss
-from keras_calib.ops.confidence import confidence_to_train
+from keras_calib.ops.confidence import confidence_and_correct
 from keras_calib.ops.confidence import entropy
 
 
@@ -67,22 +67,21 @@ def avuc(
 
 
 def _avuc(rows, threshold, stop_gradient):
-    confidence, correct = confidence_to_train(rows)
-    if stop_gradient:
-        confidence = ops.stop_gradient(confidence)
+    """`avu_loss`; a sample counts `w c` if it is correct, else `w (1 - c)`."""
+    c, correct = confidence_and_correct(rows)
+    c = ops.stop_gradient(c) if stop_gradient else c
     h = entropy(rows)
     uncertain = ops.cast(h > threshold, h.dtype)
-    importance = correct * confidence + (1.0 - correct) * (1.0 - confidence)
-    importance = importance * rows.relative_weights
+    importance = correct * c + (1.0 - correct) * (1.0 - c)
+    importance = importance * rows.relative_weights  # w, 1 on average
     return avu_loss(importance, correct, uncertain, 1.0 - uncertain, h)
 
 
 def avu_loss(importance, correct, uncertain, certain, h) -> Tensor:
-    """`log(1 + (AU + IC) / (AC + IU))` from the parts of each sample.
+    """`log(1 + (AU + IC) / (AC + IU))`, sums of `importance` times these.
 
-        AC = sum of certain (1 - tanh h)   AU = sum of uncertain tanh h
-
-    over correct samples, IC and IU over wrong ones, all times `importance`.
+        AC: certain (1 - tanh h)    AU: uncertain tanh h    if correct
+        IC: certain (1 - tanh h)    IU: uncertain tanh h    if wrong
 
     Args:
         importance: what each sample counts, `(n,)`, as all that follow.

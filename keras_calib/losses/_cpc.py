@@ -65,17 +65,20 @@ def cpc(
 
 
 def _cpc(rows, one_vs_one_weight, exclusion_weight):
+    """`-log r_jk = softplus(z_k - z_j)`, where `r_jk = p_j / (p_j + p_k)`.
+
+    one_vs_one_weight * mean_(k != y) -log r_yk
+    + exclusion_weight / 2 * mean_(k != l, both != y) -log r_kl
+    """
     z = rows.logits
     label = pick(z, rows.labels)[:, None]
     index = ops.arange(rows.num_classes - 1, dtype="int32")
     # All classes except the label; those after it move down by one.
     others = ops.where(index < rows.labels[:, None], z[:, :-1], z[:, 1:])
-    # -log r_yk = softplus(z_k - z_y)
     one_vs_one = ops.sum(ops.softplus(others - label), axis=-1)
     one_vs_one = one_vs_one / (rows.num_classes - 1)
     value = one_vs_one_weight * one_vs_one
     if rows.num_classes > 2 and exclusion_weight:
-        # -log r_kl = softplus(z_l - z_k)
         exclusion = mean_over_pairs_of_softplus(others) / 2
         value = value + exclusion_weight * exclusion
     return value

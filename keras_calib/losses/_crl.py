@@ -1,4 +1,6 @@
-"""Correctness ranking loss (CRL): be surer of what was right more often.
+"""Correctness ranking loss (CRL).
+
+Samples that were classified correctly more often should have higher confidence.
 
 The history of each sample is kept by `kc.models.SampleHistoryModel`, in
 variables of the model: compiled code sees them change, and checkpoints hold
@@ -90,6 +92,11 @@ def _check(confidence="softmax", normalization="min_max"):
 
 
 def _crl(rows, correctness, confidence):
+    """`mean_i relu(|a_i - a_j| - sign(a_i - a_j) (c_i - c_j))`.
+
+    `a` is the correctness, `c` the confidence, and `j` the row after `i`,
+    cyclically. Pairs with `a_i = a_j` add 0.
+    """
     correctness = ops.cast(correctness, rows.logits.dtype)
     following = _next_row(rows.weights)
     c = _confidence(rows, confidence)
@@ -104,13 +111,13 @@ def _crl(rows, correctness, confidence):
 
 
 def _next_row(weights):
-    """The row after each row, cyclically, as if rows of weight 0 were out."""
+    """The row after each row, cyclically; rows of weight 0 are skipped."""
     used = ops.cast(weights > 0, "int32")
     row = ops.cumsum(ops.ones_like(used)) - 1
     # The rows in use first, in their order.
     order = ops.argsort(row + (1 - used) * ops.size(used))
     number = ops.maximum(ops.sum(used), 1)
-    # Where a row stands among those in use.
+    # Position of a row among those in use.
     place = ops.cumsum(used) - used
     after = ops.where(place + 1 < number, place + 1, 0)
     return ops.cast(ops.take(order, after, axis=0), "int32")
@@ -218,7 +225,13 @@ class CRL(PenalizedLoss):
         return _crl(rows, self.correctness(history), self.confidence)
 
     def correctness(self, history: BatchHistory) -> Tensor:
-        """`a` of each sample in the batch, in `[0, 1]`, a constant."""
+        """The correctness `a` of each sample in the batch, in `[0, 1]`.
+
+            fraction: a_i = h_i / number of times that sample i was seen
+            min_max:  a_i = (h_i - min h) / (number of epochs - min h)
+
+        `h_i` counts how often sample `i` was right; `a` is a constant.
+        """
         if self.normalization == "fraction":
             return ops.divide_no_nan(history.correct, history.seen)
         # Each sample is seen once per epoch, so the largest count is the number

@@ -9,7 +9,7 @@ from keras_calib._typing import Tensor
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._base import PenalizedLoss
-from keras_calib.ops.confidence import confidence_to_train
+from keras_calib.ops.confidence import confidence_and_correct
 from keras_calib.ops.subgradients import absolute
 
 
@@ -44,7 +44,7 @@ def dca(
 
 
 def _dca(rows):
-    confidence, correct = confidence_to_train(rows)
+    confidence, correct = confidence_and_correct(rows)
     return absolute(rows.mean(confidence - correct))
 
 

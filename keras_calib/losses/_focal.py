@@ -48,7 +48,10 @@ def focal_loss(
 
 
 def focal_terms(rows: Rows, gamma) -> Tensor:
-    """Focal loss per row; `gamma` is a function of `log p`."""
+    """`-(1 - p_y)^gamma log p_y` per row, `gamma` a function of `log p_y`.
+
+    Soft labels give `-sum_k t_k (1 - p_k)^gamma log p_k`.
+    """
     if rows.targets is None:
         log_p = rows.log_probability(rows.labels)
         factor = ops.exp(gamma(log_p) * log_one_minus_p(rows, rows.labels))

@@ -52,6 +52,7 @@ def label_smoothing(
 
 
 def _label_smoothing(rows, smoothing):
+    """`-sum_k ((1 - smoothing) q_k + smoothing / C) log p_k` per row."""
     # -mean_k log p_k, where log p_k = gap_k - log_partition.
     mean_gap = ops.sum(rows.gaps, axis=-1) / rows.num_classes
     uniform = rows.log_partition - mean_gap

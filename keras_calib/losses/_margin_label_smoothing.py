@@ -60,18 +60,20 @@ def margin_label_smoothing(
 
 
 def _margin_label_smoothing(rows, margin, stop_gradient_max):
+    """Eq. 4 as a mean: `mean_k relu(max_j z_j - z_k - margin)` per row."""
     excess = ops.relu(-rows.gaps - margin)  # max_j z_j - z_k - margin
     penalty = ops.sum(excess, axis=-1)
     if not stop_gradient_max:
-        penalty = penalty + _gradient_of_maximum(rows, excess)
+        # `gaps` hold the largest logit constant.
+        penalty = penalty + _zero_with_slope_in_largest(rows, excess)
     return penalty / rows.num_classes
 
 
-def _gradient_of_maximum(rows, excess):
+def _zero_with_slope_in_largest(rows, excess):
     """0 per row, with the derivative of the penalty in the largest logit.
 
-    `gaps` hold that logit constant. The derivative is how many gaps exceed the
-    margin; through every gap it would cost another pass over the classes.
+    The derivative is how many gaps exceed the margin; through every gap it
+    would cost another pass over the classes.
     """
     number = ops.sum(ops.sign(ops.stop_gradient(excess)), axis=-1)
     largest = pick(rows.logits, rows.predicted)

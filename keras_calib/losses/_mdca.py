@@ -44,11 +44,12 @@ def mdca(
 
 
 def _mdca(rows):
+    """`mean_k |sum_n w_n p_nk - sum_n w_n q_nk| / sum_n w_n`."""
     # p = exponentials / partition; products take half the time of sums.
-    weights = rows.relative_weights
-    confidence = ops.matmul(weights / rows.partition, rows.exponentials)
-    frequency = ops.matmul(weights, rows.soft_labels)
-    gap = (confidence - frequency) / sum_or_one(weights)
+    w = rows.relative_weights
+    sum_p = ops.matmul(w / rows.partition, rows.exponentials)
+    sum_q = ops.matmul(w, rows.soft_labels)
+    gap = (sum_p - sum_q) / sum_or_one(w)
     return ops.sum(absolute(gap)) / rows.num_classes
 
 

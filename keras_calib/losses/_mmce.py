@@ -11,7 +11,7 @@ from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._base import PenalizedLoss
-from keras_calib.ops.confidence import confidence_to_train
+from keras_calib.ops.confidence import confidence_and_correct
 from keras_calib.ops.gradients import closed_gradient
 from keras_calib.ops.subgradients import absolute
 from keras_calib.ops.subgradients import root
@@ -75,32 +75,33 @@ def mmce(
 
 
 def _mmce(rows, weighted, kernel_width, squared, double_normalized):
-    confidence, correct = confidence_to_train(rows)
+    """`sqrt(s^T K s)`, `K_ij = exp(-|c_i - c_j| / width)`; eq. 6 if plain."""
+    c, a = confidence_and_correct(rows)
     if weighted:
-        value = _weighted_square(
-            rows, confidence, correct, kernel_width, double_normalized
-        )
+        value = _weighted_square(rows, c, a, kernel_width, double_normalized)
     else:
-        s = rows.weights * (correct - confidence) / rows.total_weight
-        value = quadratic_form(s, confidence, kernel_width)
+        s = rows.weights * (a - c) / rows.total_weight
+        value = quadratic_form(s, c, kernel_width)
     return value if squared else root(value)
 
 
-def _weighted_square(
-    rows, confidence, correct, kernel_width, double_normalized
-):
-    """The square of the weighted form, eq. 10."""
-    weights = rows.relative_weights
-    right, wrong = weights * correct, weights * (1.0 - correct)
+def _weighted_square(rows, c, a, width, double_normalized):
+    """Eq. 10, squared: `s^T K s`, `K_ij = exp(-|c_i - c_j| / width)`.
+
+    s_i = w_i (1 - c_i) / sum of w over correct samples    if i is correct
+    s_i = -w_i c_i / sum of w over wrong samples           if i is wrong
+    """
+    w = rows.relative_weights
+    right, wrong = w * a, w * (1.0 - a)
     n_right, n_wrong = ops.sum(right), ops.sum(wrong)
     both = ops.logical_and(n_right > 0, n_wrong > 0)
     n_right, n_wrong = (ops.where(both, n, 1.0) for n in (n_right, n_wrong))
-    s_right = right * (1.0 - confidence) / n_right
-    s_wrong = -wrong * confidence / n_wrong
-    value = quadratic_form(s_right + s_wrong, confidence, kernel_width)
+    s_right = right * (1.0 - c) / n_right
+    s_wrong = -wrong * c / n_wrong
+    value = quadratic_form(s_right + s_wrong, c, width)
     if double_normalized:
-        of_right = quadratic_form(s_right, confidence, kernel_width)
-        of_wrong = quadratic_form(s_wrong, confidence, kernel_width)
+        of_right = quadratic_form(s_right, c, width)
+        of_wrong = quadratic_form(s_wrong, c, width)
         between = value - of_right - of_wrong
         value = (
             of_right / (n_right**2 + 1e-5)
@@ -120,12 +121,11 @@ def quadratic_form(s, c, width) -> Tensor:
 
 
 def _sorted_form(s, c, width):
-    """The same by running sums over the sorted confidences.
+    """`quadratic_form` by running sums over the sorted confidences.
 
     For `c_j < c_i` the kernel is `exp(c_j / width) exp(-c_i / width)`, so one
-    running sum serves every `i`. Equal confidences share a group, so that
-    neither of them comes first. The gradient, in closed form, is made of the
-    same sums:
+    running sum serves every `i`. Equal confidences are one group. The gradient
+    in closed form contains the same sums:
 
         dF/ds_i = 2 (at + below + above)
         dF/dc_i = 2 s_i (above - below) / width
@@ -140,17 +140,13 @@ def _sorted_form(s, c, width):
         down = ops.exp((0.5 - c) / width)
         new = ops.cast(c[1:] > c[:-1], "int32")
         group = ops.concatenate([ops.zeros((1,), "int32"), ops.cumsum(new)])
-        sums = ops.segment_sum(
-            ops.stack([s, s * up, s * down], axis=1),
-            group,
-            num_segments=ops.shape(s)[0],
-        )
+        columns = ops.stack([s, s * up, s * down], axis=1)
+        sums = ops.segment_sum(columns, group, num_segments=ops.shape(s)[0])
         at, ups, downs = ops.unstack(sums, 3, axis=1)
         below = ops.cumsum(ups) - ups
         # From the other end: a total minus a running sum would cancel.
         above = ops.flip(ops.cumsum(ops.flip(downs))) - downs
-        sums = ops.stack([at, below, above], axis=1)
-        sums = ops.take(sums, group, axis=0)
+        sums = ops.take(ops.stack([at, below, above], axis=1), group, axis=0)
         at, below, above = ops.unstack(sums, 3, axis=1)
         below, above = below * down, above * up
         ks = at + below + above

@@ -13,7 +13,7 @@ from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._avuc import avu_loss
 from keras_calib.losses._base import PenalizedLoss
-from keras_calib.ops.confidence import confidence_to_train
+from keras_calib.ops.confidence import confidence_and_correct
 from keras_calib.ops.confidence import entropy
 
 # Entropies this close to 0 and to log C count as there: a finite logit.
@@ -68,13 +68,16 @@ def soft_avuc(
 
 
 def _soft_avuc(rows, kappa, temperature):
-    _, correct = confidence_to_train(rows)
+    """`avu_loss` with the uncertainty `t` of a row, from its entropy `h`.
+
+    t = sigmoid((logit(h / log C) - logit(kappa)) / temperature)
+    """
+    _, correct = confidence_and_correct(rows)
     h = entropy(rows)
     uncertainty = ops.clip(h / math.log(rows.num_classes), CLIP, 1.0 - CLIP)
     logit = ops.log(uncertainty) - ops.log1p(-uncertainty)
     step = (logit - math.log(kappa / (1.0 - kappa))) / temperature
     t, one_minus_t = ops.sigmoid(step), ops.sigmoid(-step)
-    # log(1 + (AU + IC) / (AC + IU))
     return avu_loss(rows.relative_weights, correct, t, one_minus_t, h)
 
 

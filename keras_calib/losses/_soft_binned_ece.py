@@ -14,7 +14,7 @@ from keras_calib.inputs.tensors import sum_or_one
 from keras_calib.losses._base import PenalizedLoss
 from keras_calib.ops.binning import centers
 from keras_calib.ops.binning import interior_edges
-from keras_calib.ops.confidence import confidence_to_train
+from keras_calib.ops.confidence import confidence_and_correct
 from keras_calib.ops.soft_bins import bin_error
 from keras_calib.ops.soft_bins import bin_mean
 from keras_calib.ops.soft_bins import label_error
@@ -91,21 +91,21 @@ def soft_binned_ece(
 def _soft_binned_ece(
     rows, *, num_bins, temperature, norm, form, squared, bin_range
 ):
-    confidence, correct = confidence_to_train(rows)
+    c, a = confidence_and_correct(rows)
     low, high = bin_range
     edges = low + (high - low) * interior_edges(num_bins)
-    middle = ops.cast(centers(edges, low, high), confidence.dtype)
-    u = memberships(confidence, middle, temperature)
-    weights = rows.relative_weights
+    x = ops.cast(centers(edges, low, high), c.dtype)
+    u = memberships(c, x, temperature)  # softmax_j(-(c_i - x_j)^2 / T)
+    w = rows.relative_weights
     if form == "bin":  # eq. 11: sum_j S_j |A_j - C_j|^norm
-        size, *sums = soft_bin_sums(u, weights, correct, confidence)
-        accuracy, mean = (bin_mean(each, size) for each in sums)
+        size, *sums = soft_bin_sums(u, w, a, c)  # sum_i w_i u_ij (1, a_i, c_i)
+        accuracy, mean = (bin_mean(total, size) for total in sums)
         error = bin_error(size, mean, accuracy, norm)
     else:  # eq. 12: sum_i w_i sum_j u_ij |A_j - c_i|^norm
-        size, hits = soft_bin_sums(u, weights, correct)
+        size, hits = soft_bin_sums(u, w, a)
         accuracy = bin_mean(hits, size)
-        error = label_error(u, weights, confidence, accuracy, norm)
-    error = error / sum_or_one(weights)
+        error = label_error(u, w, c, accuracy, norm)
+    error = error / sum_or_one(w)
     return error if squared else root(error, norm)
 
 

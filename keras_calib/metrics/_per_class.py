@@ -51,7 +51,11 @@ class PerClassMetric(BinnedMetric):
         return calibration_error(self.bins(), self.norm)
 
     def result(self) -> Tensor:
-        """`mean_k E_k`, `sqrt(mean_k E_k^2)` or `max_k E_k`, by the norm."""
+        """`mean_k E_k`, `sqrt(mean_k E_k^2)` or `max_k E_k`, by the norm.
+
+        `E_k` bins the probability of class `k`, and is, with norm 1,
+        `sum_m n_m / n |C_m - A_m|`, where `A_m` is the frequency of the class.
+        """
         if self.classes is None:
             return ops.zeros(())
         errors = self.per_class()

@@ -10,7 +10,6 @@ from keras import ops
 from keras_calib._typing import Logs
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import require_one_of
-from keras_calib.models._divergence import Objective
 from keras_calib.models._mutual_learning import MutualLearning
 from keras_calib.models._mutual_optimizer import at_fixed_rate
 from keras_calib.models._mutual_optimizer import is_mutual
@@ -208,20 +207,24 @@ class DiffDML(MutualLearning):
         return loss
 
     def _objective(self, i):
-        """What the primary `f` and an auxiliary `g` minimize.
+        """The objectives of the primary `f` (0) and of an auxiliary `g`.
 
-        L_f = supervised + weight * mean over i of KL(g_i || f)
-        L_g = KL(f || g)
+            L_f = supervised + weight * mean over i of KL(g_i || f)
+            L_g = KL(f || g)
+
+        Returns:
+            label_weight, divergence_weight, peers: see `MutualLearning`.
         """
-        of_dml = super()._objective(i)
+        dml = super()._objective(i)
         if i == 0 or not self.diversity_preserving:
-            return of_dml
-        label_weight = 0.0
+            return dml
+        label_weight, divergence_weight, peers = 0.0, 1.0, [0]
         if self.label_warmup:
             early = self._steps_done < self._label_steps
             label_weight = ops.cast(early, "float32")
-        peers = [0] if self.peers == "primary" else of_dml.peers
-        return Objective(label_weight, divergence_weight=1.0, peers=peers)
+        if self.peers == "all":
+            *_, peers = dml
+        return label_weight, divergence_weight, peers
 
 
 class _LabelWarmup(keras.callbacks.Callback):

@@ -1,30 +1,10 @@
-"""What networks that learn from each other minimize, and their divergence."""
-
-import dataclasses
+"""The divergence of networks that learn from each other."""
 
 from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.inputs.tensors import from_the_left
 from keras_calib.ops.replicas import num_replicas
-
-
-@dataclasses.dataclass
-class Objective:
-    """What one network `i` of several minimizes.
-
-        L_i = label_weight * supervised_i
-              + divergence_weight * mean over peers j of KL(p_j || p_i)
-
-    Attributes:
-        label_weight: factor of its supervised loss, the loss of `compile`.
-        divergence_weight: factor of the divergence from its peers.
-        peers: which networks it learns from; 0 is the primary.
-    """
-
-    label_weight: float
-    divergence_weight: float
-    peers: list[int]
 
 
 def kl_divergence(peer: Tensor, own: Tensor) -> Tensor:

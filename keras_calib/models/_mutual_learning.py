@@ -15,7 +15,6 @@ from keras_calib.keras_graph.endings import output_kind
 from keras_calib.losses._arguments import setting_of
 from keras_calib.models import _mutual_optimizer
 from keras_calib.models import _networks
-from keras_calib.models._divergence import Objective
 from keras_calib.models._divergence import reduced_divergence
 from keras_calib.models._shared_layers import share_again
 from keras_calib.models._shared_layers import shared_layers
@@ -229,11 +228,10 @@ class MutualLearning(CompositeModel):
     def _objective(self, i):
         """`L_i = supervised_i + weight * mean over j != i of KL(p_j || p_i)`.
 
-        Args:
-            i: index in `networks`; 0 is the primary.
+        Returns the two factors and the peers `j`; network 0 is the primary.
         """
         peers = [j for j in range(len(self.networks)) if j != i]
-        return Objective(1.0, self.weight, peers)
+        return 1.0, self.weight, peers
 
     @property
     def losses(self):
@@ -254,22 +252,7 @@ class MutualLearning(CompositeModel):
             loss = keras_private.compile_loss(self, y, y_pred, sample_weight)
             return loss + penalty
         outputs, penalties = self._run_all(x, y_pred)
-        log_p = [
-            _networks.log_probabilities(o, self._gives_logits, self._axis)
-            for o in outputs
-        ]
-        masks = [keras_private.keras_mask(output) for output in outputs]
-        terms = []
-        for i, output in enumerate(outputs):
-            of_network = self._objective(i)
-            supervised = self._on_labels(
-                of_network.label_weight, y, output, sample_weight
-            )
-            divergence = self._divergence(
-                i, of_network.peers, log_p, masks, sample_weight
-            )
-            value = supervised + of_network.divergence_weight * divergence
-            terms.append((supervised, divergence, value + penalties[i]))
+        terms = self._terms(y, outputs, penalties, sample_weight)
         supervised, divergence, primary = terms[0]
         auxiliary = sum(value for _, _, value in terms[1:])
         self._track(
@@ -281,6 +264,27 @@ class MutualLearning(CompositeModel):
         self._track_accuracy(y, outputs[1:], sample_weight)
         # The value of the primary's objective, the gradients of all.
         return primary + (auxiliary - ops.stop_gradient(auxiliary))
+
+    def _terms(self, y, outputs, penalties, sample_weight):
+        """Supervised loss, divergence, and objective `L_i` of each network.
+
+        divergence_i = mean over peers j of KL(p_j || p_i)
+        L_i = label_weight * supervised_i + divergence_weight * divergence_i
+              + penalty_i
+        """
+        log_p = [
+            _networks.log_probabilities(o, self._gives_logits, self._axis)
+            for o in outputs
+        ]
+        masks = [keras_private.keras_mask(output) for output in outputs]
+        terms = []
+        for i, output in enumerate(outputs):
+            label_weight, divergence_weight, peers = self._objective(i)
+            supervised = self._on_labels(label_weight, y, output, sample_weight)
+            divergence = self._divergence(i, peers, log_p, masks, sample_weight)
+            value = supervised + divergence_weight * divergence
+            terms.append((supervised, divergence, value + penalties[i]))
+        return terms
 
     def _run_all(self, x, y_pred):
         """The output and the penalty of each network."""

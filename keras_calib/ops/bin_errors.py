@@ -98,14 +98,13 @@ def calibration_error(bins: Bins, norm: float = 1) -> Tensor:
         norm: 1, 2 or `inf`; the power `p`.
     """
     xp = bins.xp
-    size = xp.abs(bins.residual)
+    residual = xp.abs(bins.residual)  # n_m |C_m - A_m|
     if norm == 1:
-        # n_m cancels against the means.
-        return divide(xp.sum(size, axis=-1), bins.total, xp)
-    gap = divide(size, bins.weight, xp)
+        return divide(xp.sum(residual, axis=-1), bins.total, xp)
+    gap = divide(residual, bins.weight, xp)
     if norm == INFINITY:
         return xp.max(gap, axis=-1)
-    return xp.sqrt(divide(xp.sum(size * gap, axis=-1), bins.total, xp))
+    return xp.sqrt(divide(xp.sum(residual * gap, axis=-1), bins.total, xp))
 
 
 def signed_error(bins, sign=1, confidence_weighted=False):

@@ -35,9 +35,9 @@ def mean_over_pairs_of_softplus(z):
 
     if keras.backend.backend() == "jax":
         # Differentiated in both directions, and through the loop.
-        value, slope = _over_pairs(pairs, z)
+        value, slope = _sum_over_pairs(pairs, z)
     else:
-        value, slope = _over_pairs(pairs, ops.stop_gradient(z))
+        value, slope = _sum_over_pairs(pairs, ops.stop_gradient(z))
         slope = _slope(z, slope)
 
     def gradient(upstream):
@@ -59,13 +59,13 @@ def _slope(z, slope):
             curve = 2.0 * e / ops.square(1.0 + e)
             return ops.zeros_like(z[:, 0]), weight * curve * change
 
-        _, curved = _over_pairs(pairs, z, upstream)
+        _, curved = _sum_over_pairs(pairs, z, upstream)
         return curved, ops.zeros_like(slope)
 
     return ops.copy(slope), gradient
 
 
-def _over_pairs(pair_terms, z, *others):
+def _sum_over_pairs(pair_terms, z, *others):
     """Sum a function of differences `z_j - z_k` over pairs of classes.
 
     Args:

@@ -24,10 +24,10 @@ def top_label(rows):
     return confidence, ops.stop_gradient(correct)
 
 
-def confidence_to_train(rows):
-    """`top_label` for a loss: the same numbers up to rounding.
+def confidence_and_correct(rows):
+    """`top_label` for a loss: equal up to rounding, without a second softmax.
 
-    By the logarithms, which the primary loss needs anyway: no second softmax.
+    It is computed from `log p`, which the primary loss needs anyway.
     """
     confidence = ops.exp(rows.log_probability(rows.predicted))
     correct = ops.cast(ops.equal(rows.predicted, rows.labels), confidence.dtype)

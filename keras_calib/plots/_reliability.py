@@ -1,58 +1,69 @@
-"""Reliability diagrams: accuracy against confidence, bin by bin."""
+"""Reliability diagrams: accuracy against confidence."""
 
 from typing import Any
 
-import numpy as np
-
 from keras_calib._typing import ArrayLike
-from keras_calib.evaluation.consistency_bars import consistency_bars
-from keras_calib.evaluation.events import sort_events
-from keras_calib.evaluation.floor import binned_floor
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_one_of
-from keras_calib.inputs.predictions import read_predictions
-from keras_calib.ops.bin_errors import calibration_error
+from keras_calib.plots import _panels
+from keras_calib.plots import _style
 
-ACCURACY = "#4c78a8"
-GAP = "#e45756"
-INK = "#333333"
-BANDS = ("simultaneous", "pointwise")
+BANDS = (_panels.SIMULTANEOUS, "pointwise", None)
+KINDS = {
+    "bars": _panels.draw_bars,
+    "corp": _panels.draw_corp,
+    "smooth": _panels.draw_smooth,
+}
 
 
 def reliability_diagram(
     labels: ArrayLike,
-    probabilities: ArrayLike,
+    probabilities: ArrayLike | dict[str, ArrayLike],
     sample_weight: ArrayLike | None = None,
     *,
-    num_bins: int = 15,
+    kind: str = "bars",
     band: str | None = "simultaneous",
+    num_bins: int = 15,
+    class_id: int | None = None,
     from_logits: bool = False,
     ignore_class: int | None = None,
     title: str | None = None,
     axes: Any = None,
     axis: int = -1,
 ) -> Any:
-    """Draw the accuracy of each bin of confidence, and a histogram.
+    """Draw accuracy against confidence, and a histogram of confidences.
 
-    Each bar is a bin of equal width. Its height is the accuracy, and the
-    hatched part is the gap to the mean confidence of the bin; ECE is the mean
-    of the gaps. A calibrated model has gaps, too, because a bin has few labels:
-    the thin lines show where its accuracies lie with a probability of 95 %, and
-    the floor beside the ECE is its mean ECE on these samples. An accuracy
-    beyond its line is evidence that the model is not calibrated; an accuracy
-    within is no evidence that it is. The histogram below shows the fraction of
-    samples in each bin, with mean confidence and accuracy as dashed lines.
+    A calibrated model is not on the diagonal, because labels are few: the band,
+    or the thin line of each bar, is where it lies with a probability of 95 %.
+    Accuracies beyond the band are evidence that the model is not calibrated;
+    accuracies within are no evidence that it is. The legend has the ECE beside
+    the mean ECE of a calibrated model with these confidences (the floor), and
+    the smooth ECE with a bootstrap interval (95 %), which for a model that is
+    nearly calibrated can lie below the value.
+
+    `kind="bars"` is the diagram of the papers: a bar for each bin, as high as
+    its accuracy, whose hatched part is the gap to the mean confidence. Several
+    models are lines of points. `kind="corp"` has no bins: isotonic regression
+    finds the increasing curve that fits best. It cannot show that accuracy
+    falls while confidence rises. `kind="smooth"` is a kernel mean, whose width
+    is the smooth ECE; the line is thick where samples are many.
 
     Args:
         labels: class ids, `(...)`, or one-hot rows.
         probabilities: `(..., num_classes)`, or logits; `(..., 1)` or `(n,)` for
-            one sigmoid unit.
+            one sigmoid unit. A dict from name to predictions draws up to six
+            models.
         sample_weight: `None`, or weights that broadcast from the left.
-        num_bins: int, number of bins.
-        band: `"simultaneous"`, lines that hold 95 % of the time all together;
-            `"pointwise"`, each alone, so that with 15 bins some accuracy of a
-            calibrated model is beyond its line about half of the time; or
-            `None`.
+        kind: `"bars"`, `"corp"` or `"smooth"`.
+        band: `"simultaneous"`, a band that holds 95 % of the time as a whole;
+            `"pointwise"`, which holds at each place alone, so that with 15 bins
+            some accuracy of a calibrated model is beyond it about half of the
+            time; or `None`.
+        num_bins: int, number of bins of equal width; also of the ECE and the
+            histogram.
+        class_id: int, to draw the frequency of this class against its
+            probability, e.g. 1 for two classes. By default it is the predicted
+            class of each sample.
         from_logits: whether `probabilities` are logits.
         ignore_class: samples with this label are ignored.
         title: text above the diagram.
@@ -64,7 +75,8 @@ def reliability_diagram(
         The matplotlib figure.
 
     Raises:
-        ValueError: if the input is invalid, or all samples are ignored.
+        ValueError: if the input is invalid, all samples are ignored, or there
+            are more than six models.
         ImportError: if matplotlib is missing.
 
     Example:
@@ -74,125 +86,92 @@ def reliability_diagram(
         >>> figure = kc.plots.reliability_diagram(p.argmax(-1), p)
         >>> figure.savefig("reliability.png")  # doctest: +SKIP
 
+        >>> models = {"softmax": p, "flat": np.sqrt(p) / np.sqrt(p).sum(
+        ...     axis=1, keepdims=True)}
+        >>> figure = kc.plots.reliability_diagram(
+        ...     p.argmax(-1), models, kind="corp", band=None
+        ... )
+        >>> len(figure.axes)
+        2
+
     Reference:
         Guo et al., "On Calibration of Modern Neural Networks", ICML 2017,
         Figure 1; Broecker and Smith, "Increasing the Reliability of Reliability
-        Diagrams", Weather and Forecasting, 2007.
+        Diagrams", Weather and Forecasting, 2007; Dimitriadis, Gneiting and
+        Jordan, "Stable reliability diagrams for probabilistic classifiers",
+        PNAS 2021, arXiv:2008.03033; Blasiok and Nakkiran, "Smooth ECE", ICLR
+        2024, arXiv:2309.12236.
     """
-    require_one_of((*BANDS, None), band=band)
-    require_at_least(1, num_bins=num_bins)
-    data = read_predictions(
-        labels, probabilities, sample_weight, from_logits, axis, ignore_class
+    check_options(kind, band, num_bins)
+    read = _style.read_models(
+        labels,
+        probabilities,
+        sample_weight,
+        from_logits=from_logits,
+        axis=axis,
+        ignore_class=ignore_class,
     )
-    if not len(data.labels):
-        raise ValueError(
-            "There is nothing to draw. Received: 0 samples with a weight "
-            "above 0 and a label that counts."
-        )
-    confidence, correct = data.top_label
-    events = sort_events(confidence, correct, data.weights)
-    bins = events.bins(events.width_cuts(num_bins))
-    figure, (above, below) = _axes(axes)
-    _draw_bars(above, bins, band)
-    above.set_title(title or "Reliability")
-    above.text(
-        0.03,
-        0.97,
-        f"ECE {float(calibration_error(bins)):.4f} "
-        f"(floor {binned_floor(bins).mean:.4f})\n"
-        f"{num_bins} bins, N {len(events):,}",
-        transform=above.transAxes,
-        va="top",
-        color=INK,
-        bbox={"color": "white", "alpha": 0.8, "pad": 2},
+    _style.require_class(class_id, read)
+    new = axes is None
+    joint = ", " if new else "\n"
+    models = [
+        _panels.Drawn(name, data, class_id, num_bins, place, joint=joint)
+        for place, (name, data) in enumerate(read.items())
+    ]
+    figure, (above, below) = _style.take_axes(
+        axes,
+        (4.8, 6.0 if models[0].name is None else 6.4),
+        rows=2,
+        least=1,
+        sharex=True,
+        height_ratios=(3, 1),
     )
+    draw_diagram(above, models, kind, band)
+    _add_legend(above, models, kind, band, figure if new else None)
+    _style.set_title(above, title or "Reliability")
     if below is not None:
-        _draw_counts(below, bins)
+        _panels.draw_counts(below, models)
+    (below or above).set_xlabel(_style.label_of_confidence(class_id))
     return figure
 
 
-def _axes(axes):
-    if axes is not None:
-        given = list(np.ravel(axes))
-        if len(given) > 2:
-            raise ValueError(
-                "A reliability diagram has one or two axes. Received: "
-                f"{len(given)} axes."
-            )
-        return given[0].figure, [*given, None][:2]
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise ImportError(
-            "Drawing needs matplotlib: `pip install keras-calib[plots]`."
-        ) from error
-    return pyplot.subplots(
-        2,
-        1,
-        sharex=True,
-        figsize=(4.8, 6.0),
-        height_ratios=(3, 1),
-        layout="constrained",
-    )
+def check_options(kind, band, num_bins):
+    """Raise `ValueError` for an argument that is out of range."""
+    require_one_of(tuple(KINDS), kind=kind)
+    require_one_of(BANDS, band=band)
+    require_at_least(1, num_bins=num_bins)
 
 
-def _draw_bars(axes, bins, band):
-    used = bins.weight > 0
-    width = 1 / len(used)
-    left, accuracy = width * np.flatnonzero(used), bins.accuracy[used]
-    style = {"width": width, "align": "edge", "edgecolor": "white"}
-    axes.bar(left, accuracy, color=ACCURACY, label="accuracy", **style)
-    axes.bar(
-        left,
-        bins.gap[used],
-        bottom=accuracy,
-        color=GAP,
-        alpha=0.45,
-        hatch="//",
-        label="gap to confidence",
-        **style,
-    )
-    axes.plot([0, 1], [0, 1], "--", color=INK, linewidth=1, label="calibrated")
-    if band:
-        low, high = consistency_bars(bins, simultaneous=band == BANDS[0])
-        low, high = low[used], high[used]
-        axes.errorbar(
-            left + width / 2,
-            (low + high) / 2,
-            (high - low) / 2,
-            fmt="none",
-            ecolor=INK,
-            elinewidth=1,
-            capsize=2,
-            label=f"95 % if calibrated\n({band})",
-        )
-    axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
-    axes.legend(
-        loc="upper left",
-        bbox_to_anchor=(0, 0.88),
-        fontsize="small",
-        edgecolor="none",
-    )
+def draw_diagram(axes, models, kind, band):
+    """Models, bands and diagonal."""
+    draw = KINDS[kind]
+    if kind == "bars" and models[0].name is not None:
+        draw = _panels.draw_points
+    _style.diagonal(axes, "calibrated")
+    for model in models:
+        draw(axes, model, band)
+    ylabel = "accuracy"
+    if models[0].class_id is not None:
+        ylabel = f"frequency of class {models[0].class_id}"
+    axes.set(xlim=(0, 1), ylim=(0, 1), ylabel=ylabel)
 
 
-def _draw_counts(axes, bins):
-    fraction = bins.weight / bins.total
-    accuracy, confidence = bins.mean(bins.accuracy), bins.mean(bins.confidence)
-    width = 1 / len(fraction)
-    axes.bar(
-        width * np.arange(len(fraction)),
-        fraction,
-        width,
-        align="edge",
-        color=ACCURACY,
-        edgecolor="w",
-    )
-    axes.axvline(accuracy, color=INK, linestyle="--", linewidth=1)
-    axes.axvline(confidence, color=GAP, linestyle="--", linewidth=1)
-    axes.set(
-        xlim=(0, 1),
-        xlabel="confidence",
-        ylabel="fraction of samples",
-        title=f"accuracy {accuracy:.3f}, mean confidence {confidence:.3f}",
-    )
-    axes.title.set_fontsize("medium")
+def _add_legend(axes, models, kind, band, outside):
+    words = [f"{models[0].num_bins} bins, N {len(models[0].data.labels):,}"]
+    if models[0].name is None:
+        title = "\n".join([*models[0].numbers, *words])
+        _style.add_legend(axes, title=title, loc="upper left")
+        return
+    title = "\n".join([*words, *words_of_bands(kind, band)])
+    if outside is not None:
+        _style.add_legend(axes, title=title, outside=outside)
+        return
+    _style.add_legend(axes, title=title, loc="upper left", fontsize="x-small")
+
+
+def words_of_bands(kind, band):
+    """What the bands of several models are; they have no entry of their own."""
+    if not band:
+        return []
+    name = "bars" if kind == "bars" else "bands"
+    return [f"{name}: 95 % if calibrated ({band})"]

@@ -20,7 +20,9 @@ SPANS = (1.5, 2.0)
 
 
 def class_weights(losses, slope, span, normalization):
-    """`w_k = B / (1 + exp(-n_k / A)) - B / 2` of normalized class losses.
+    """`w_k = B / (1 + exp(-n_k / A)) - B / 2`, equation 5 of the paper.
+
+    `n_k` are the normalized class losses.
 
     Args:
         losses: one per class, NaN for a class without samples.
@@ -39,9 +41,12 @@ def class_weights(losses, slope, span, normalization):
 def normalize(losses, normalization):
     """Class losses relative to each other; a class without samples is NaN.
 
-    `"normal"` is `(L - mean) / std` (sample deviation, as in the authors'
-    code), `"min_max"` is `(L - min) / (max - min)`, and `"centered"` is
-    `(L - mean) / (max - min)`. Equal losses give 0.
+        "normal":    (L - mean) / std           equation 4
+        "min_max":   (L - min) / (max - min)    equation 10
+        "centered":  (L - mean) / (max - min)   equation 11
+
+    Equal losses give 0. `std` divides by the number of losses minus 1, as in
+    the authors' code; that of equation 4 divides by their number.
     """
     present = losses[~np.isnan(losses)]
     if len(present) < 2:
@@ -109,8 +114,8 @@ def first_slope_and_span(losses, logits, before, normalization):
 
     h = 1e-4
     slopes = (at(1 + h) - at(1 - h)) / (2 * h)
-    factor = 1 + class_weights(before, 1.0, SPANS[0], normalization)
-    step = 0.02 * np.clip(float(np.nansum(factor * slopes)), -1.0, 1.0)
+    w = class_weights(before, 1.0, SPANS[0], normalization)
+    step = 0.02 * np.clip(float(np.nansum((1 + w) * slopes)), -1.0, 1.0)
     return fit_slope_and_span(before, at(1 - step), normalization, len(before))
 
 
@@ -173,8 +178,7 @@ class ClassLosses:
         # constant factor changes nothing.
         self.weights = weights.astype("float32").astype("float64")
         mass = np.bincount(labels, self.weights, num_classes)
-        # L_k = (weighted sum of the losses of class k) / mass_k, and the mean
-        # over all samples is sum_k fraction_k L_k.
+        # The mean over all samples is sum_k fraction_k L_k.
         self.fraction = mass / mass.sum()
         if reduction == "sum":
             self.fraction = np.full(num_classes, 1 / mass.sum())
@@ -183,7 +187,10 @@ class ClassLosses:
         self.blocks = row_blocks(len(labels), num_classes, TENSOR_BLOCK)
 
     def of(self, scores):
-        """`L_k` of each class, equation 3; NaN for a class without samples.
+        """`L_k = sum_(i in k) w_i loss_i / mass_k`, equation 3 of the paper.
+
+        `mass_k` is `sum_(i in k) w_i` for a mean over the class, and 1 for a
+        sum; without samples it is NaN, and so is the loss.
 
         Args:
             scores: `scores(rows)` returns the scores of a slice of rows.
@@ -200,7 +207,10 @@ class ClassLosses:
         """The mean over samples, from class losses."""
         return float(np.nansum(self.fraction * losses))
 
-    def sample_weight(self, factor):
-        """Sample weights under which the mean loss is the scaled total."""
-        weights = self.weights * ((1 + factor) / self.mass)[self.labels]
+    def sample_weight(self, w):
+        """Sample weights whose mean loss is, but for a factor, the total.
+
+        The total is `sum_k (1 + w_k) L_k`, equation 8 of the paper.
+        """
+        weights = self.weights * ((1 + w) / self.mass)[self.labels]
         return weights * (self.weights.sum() / weights.sum())

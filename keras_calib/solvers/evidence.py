@@ -5,11 +5,8 @@ of temperature scaling, and not normalized again,
 
     x_ik (1 + a + v_k) + b_k,    v_k ~ N(0, tv^2),    b_k ~ N(0, tb^2)
 
-The common scale `a` is free; `v` and `b` are deviations from temperature
-scaling. No single width `t` is right for all networks and numbers of samples,
-and a choice by evidence is often luck. So there is a fit for each of several
-widths, and the result is their mean, weighted by posterior probability, with a
-prior probability of 1/2 on temperature scaling itself.
+The common scale `a` is free. There is a fit for each of several widths, and the
+result is the mean of these fits, weighted by posterior probability.
 """
 
 import dataclasses
@@ -23,7 +20,9 @@ from keras_calib.solvers.multinomial_regression import fit_regression
 from keras_calib.solvers.multinomial_regression import unit_of
 from keras_calib.solvers.regression_problems import DiagonalProblem
 
-# Prior widths, and the scales of the half-normal prior over them.
+# Prior widths, and the scales of the half-normal prior over them. No single
+# width is right for all networks and numbers of samples, and a choice by
+# evidence is often luck.
 WIDTHS = 0.025 * 2.0 ** np.arange(6)
 SCALE_WIDTH = 0.5
 BIAS_WIDTH = 1.0
@@ -111,24 +110,11 @@ def average_by_evidence(
         `Average`.
     """
     problem = _Deviations(x, labels, weights, smoothing)
-    # From the Hessian at temperature scaling, where the problem is now.
-    ww, _, bb = np.maximum(problem.class_hessians.mean(axis=1), TINY64)
-    ratio = np.sqrt(bb / ww)
-    phi = problem.dispersion(any(scale for scale, _ in paths))
-    fits = []
-    for scale, bias in paths:
-        parameters = problem.center
-        for width in WIDTHS:
-            tv = width * (ratio if bias else 1.0) if scale else 0.0
-            tb = width if bias else 0.0
-            fit = problem.fit(np.array([tv, tb]), phi, parameters)
-            parameters = fit.parameters
-            fits.append(fit)
+    fits, phi = problem.fits_of_all_widths(paths)
     widths = np.stack([fit.widths for fit in fits])
     log_prior = -0.5 * (widths**2 @ [SCALE_WIDTH**-2, BIAS_WIDTH**-2])
-    posterior, log_evidence = mix(
-        [fit.log_evidence for fit in fits], log_prior, 0.0, plain
-    )
+    evidence = [fit.log_evidence for fit in fits]
+    posterior, log_evidence = mix(evidence, log_prior, 0.0, plain)
     parameters = np.stack([fit.parameters for fit in fits] + [problem.center])
     parameters = np.tensordot(posterior, parameters, 1)
     parameters[0] = np.clip(parameters[0], *bounds)
@@ -286,6 +272,26 @@ class _Deviations(DiagonalProblem):
         self.ridge = np.ones_like(self.center)
         self.ridge *= strengths[:, None] / (2 * self.n)
         return strengths
+
+    def fits_of_all_widths(self, paths):
+        """A `Fit` for each path and each of `WIDTHS`, and the dispersion `phi`.
+
+        Each fit starts from that of the width before. With both deviations,
+        `tv / tb` is the root of the ratio of their Hessians.
+        """
+        # From the Hessian at temperature scaling, where the problem is now.
+        ww, _, bb = np.maximum(self.class_hessians.mean(axis=1), TINY64)
+        ratio = np.sqrt(bb / ww)
+        phi = self.dispersion(any(scale for scale, _ in paths))
+        fits = []
+        for scale, bias in paths:
+            parameters = self.center
+            for width in WIDTHS:
+                tv = width * (ratio if bias else 1.0) if scale else 0.0
+                tb = width if bias else 0.0
+                fits.append(self.fit(np.array([tv, tb]), phi, parameters))
+                parameters = fits[-1].parameters
+        return fits, phi
 
     def fit(self, widths, phi, start):
         """The ridge fit for one pair of widths, and its evidence."""

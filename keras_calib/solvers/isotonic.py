@@ -99,6 +99,39 @@ def _one_by_one(starts, sums):
     return starts, np.stack([block for _, block in kept], axis=1)
 
 
+def isotonic_rows(hits, weights, places):
+    """Isotonic regression of many rows over the same ordered cells.
+
+    All rows are pooled as one long sequence, in which the first cell of a row
+    never joins the last one of the row before. Levels are compared without a
+    division, so that whole numbers below 2^26 are compared exactly.
+
+    Args:
+        hits: weighted sums of targets in each cell, `(num_rows, num_cells)`.
+        weights: weights > 0 of the cells, `(num_cells,)`.
+        places: int, cells whose level is wanted, ascending, `(num_places,)`.
+
+    Returns:
+        Levels, `(num_rows, num_places)`.
+    """
+    num_rows, width = hits.shape
+    starts = np.arange(hits.size)
+    hits, weight = hits.ravel(), np.tile(weights, num_rows)
+    while True:
+        rises = hits[1:] * weight[:-1] > hits[:-1] * weight[1:]
+        rises |= starts[1:] % width == 0
+        if rises.all():
+            break
+        keep = np.flatnonzero(np.append(True, rises))
+        starts = starts[keep]
+        hits = np.add.reduceat(hits, keep)
+        weight = np.add.reduceat(weight, keep)
+    level = hits / weight
+    wanted = (width * np.arange(num_rows)[:, None] + places).ravel()
+    block = np.searchsorted(starts, wanted, side="right") - 1
+    return level[block].reshape(num_rows, len(places))
+
+
 def at_most(blocks, count):
     """Join the neighbors that differ least until `count` blocks remain."""
     first, last, sums = blocks.first, blocks.last, blocks.sums.copy()

@@ -8,8 +8,7 @@ fit are
 
     M_jk ~ N(0, t^2 / K),    M_kk ~ N(0, t^2 / K + tv^2),    b_k ~ N(0, tb^2)
 
-with a fit for each width `t`. The widths `tv` and `tb` are the posterior means
-of the average without a matrix, which takes part in this one.
+for each width `t`; `tv` and `tb` are those of the average without a matrix.
 """
 
 import dataclasses
@@ -46,6 +45,10 @@ MAX_CLASSES = 100
 def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
     """Fit matrices for every width, and average with what has none.
 
+        P(fit) ~ MATRIX E p(t),    P(no matrix) ~ (1 - MATRIX) E_0
+        E: evidence of the fit, E_0: of the average without a matrix
+        p(t) ~ exp(-t^2 / (2 MATRIX_WIDTH^2)),    result = sum P parameters
+
     Args:
         x: see `average_by_evidence`, as the other arguments.
         labels: class ids, `(n,)`.
@@ -59,40 +62,37 @@ def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
         `(num_classes + 1, num_classes)`.
     """
     data = x, labels, weights
-    num_classes = x.shape[1]
-    # Without a matrix, temperature scaling has the probability 1/2 again.
-    prior = {"plain": PLAIN} if num_classes <= MAX_CLASSES else {}
-    diagonal = average_by_evidence(*data, paths, smoothing, **prior)
-    parameters = np.concatenate(
-        [np.diag(diagonal.parameters[0]), diagonal.parameters[1:]]
-    )
-    if num_classes > MAX_CLASSES:
-        return dataclasses.replace(diagonal, parameters=parameters)
+    diagonal = _without_matrix(*data, paths, smoothing)
+    if x.shape[1] > MAX_CLASSES:
+        return diagonal
     problem = _MatrixDeviations(*data, smoothing)
-    found, evidence, steps, start = [], [], 0, problem.center
-    for width in WIDTHS:
-        problem.penalize(width, diagonal)
-        fit = problem.fit(start)
-        start = fit.parameters
-        steps += fit.iterations
-        found.append(problem.of_x(start))
-        evidence.append(fit.log_evidence)
-    posterior, log_evidence = mix(
-        evidence,
-        -0.5 * (WIDTHS / MATRIX_WIDTH) ** 2,
-        diagonal.log_evidence,
-        1 - MATRIX,
-    )
-    parameters = np.tensordot(posterior, np.stack([*found, parameters]), 1)
+    fits = problem.fits_of_all_widths(diagonal)
+    evidence = [fit.log_evidence for fit in fits]
+    log_prior = -0.5 * (WIDTHS / MATRIX_WIDTH) ** 2
+    without = diagonal.log_evidence, 1 - MATRIX
+    posterior, log_evidence = mix(evidence, log_prior, *without)
+    found = [problem.of_x(fit.parameters) for fit in fits]
+    found = np.stack([*found, diagonal.parameters])
+    parameters = np.tensordot(posterior, found, 1)
     return dataclasses.replace(
         diagonal,
         parameters=parameters,
         plain=diagonal.plain * float(posterior[-1]),
         log_evidence=log_evidence,
         value=_mean_loss(data, parameters, smoothing),
-        iterations=diagonal.iterations + steps,
+        iterations=diagonal.iterations + sum(fit.iterations for fit in fits),
         matrix_width=float(posterior[:-1] @ WIDTHS),
     )
+
+
+def _without_matrix(x, labels, weights, paths, smoothing):
+    """`average_by_evidence`, with a matrix above biases as parameters."""
+    # Beside matrices, temperature scaling has the probability 1/2 again.
+    prior = {"plain": PLAIN} if x.shape[1] <= MAX_CLASSES else {}
+    found = average_by_evidence(x, labels, weights, paths, smoothing, **prior)
+    slopes, biases = found.parameters
+    parameters = np.concatenate([np.diag(slopes), biases[None]])
+    return dataclasses.replace(found, parameters=parameters)
 
 
 def bytes_needed(num_samples, num_classes, *, around_temperature):
@@ -193,6 +193,15 @@ class _MatrixDeviations(FullProblem):
         # What costs no penalty, beside one vector for all columns.
         self.unpenalized = self.center - super()._shift(self.center)
         self.inverse = self._inverse_of_classes()
+
+    def fits_of_all_widths(self, average):
+        """A `Fit` for each of `WIDTHS`; other widths are those of `average`."""
+        fits, start = [], self.center
+        for width in WIDTHS:
+            self.penalize(width, average)
+            fits.append(self.fit(start))
+            start = fits[-1].parameters
+        return fits
 
     def fit(self, start):
         """The ridge fit, and its evidence."""

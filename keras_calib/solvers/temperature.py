@@ -199,12 +199,6 @@ def _newton(likelihood, u, known, low, high, tolerance):
 class Likelihood:
     """Passes over the logits; the first pass keeps three numbers per row.
 
-    With d_k = z_k - max z, p = softmax(beta d), and weights that sum to 1:
-
-        NLL = mean(log sum_k exp(beta d_k) - beta d_y)
-        d NLL / d beta = mean(E_p d - d_y)
-        d^2 NLL / d beta^2 = mean(Var_p d)
-
     Attributes:
         largest: `max_k z_k` of each row.
         ruled_out: whether a logit is minus infinity.
@@ -250,7 +244,14 @@ class Likelihood:
         return max(threads().map(scan, self.blocks))
 
     def derivatives(self, u):
-        """NLL and its first two derivatives in `u = log beta`."""
+        """NLL and its first two derivatives in `u = log beta`.
+
+        With d_k = z_k - max z, p = softmax(beta d), and weighted means:
+
+            NLL = mean(log sum_k exp(beta d_k) - beta d_y)
+            d NLL / d beta = mean(E_p d - d_y)
+            d^2 NLL / d beta^2 = mean(Var_p d)
+        """
         beta = np.exp(u)
 
         def moments(rows):
@@ -264,14 +265,9 @@ class Likelihood:
             m1 = np.einsum("ij,ij->i", e, d) / s0
             np.multiply(e, d, out=e)
             m2 = np.einsum("ij,ij->i", e, d) / s0
-            w, label_gap = self.weights[rows], self.label_gap[rows]
-            return np.array(
-                [
-                    w @ (np.log(s0) - beta * label_gap),
-                    w @ (m1 - label_gap),
-                    w @ (m2 - m1**2),
-                ]
-            )
+            w, d_y = self.weights[rows], self.label_gap[rows]
+            means = np.log(s0) - beta * d_y, m1 - d_y, m2 - m1**2
+            return np.array([w @ values for values in means])
 
         nll, first, second = sum_blocks(moments, self.blocks)
         slope = beta * first

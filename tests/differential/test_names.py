@@ -21,11 +21,12 @@ COMPARED = {"calibrate", "calibration_record", "add_sample_index"}
 ELSEWHERE = {
     "__version__": "a string",
     "adjust_prior": "by its own oracle: tests/calibration/test_adjust_prior.py",
+    "SKLearnClassifier": "by scikit-learn's own checks: tests/interop",
     "check": "says in words what is wrong: tests/test_check.py",
     "datasets": "reads files: tests/datasets",
     "Report": "what `report` returns: tests/reporting",
     "report": "its numbers are those of calibration_errors: tests/reporting",
-    "plots": "reliability_diagram: by its callback, and tests/plots",
+    "plots": "figures, read back from their axes: tests/plots",
 }
 
 

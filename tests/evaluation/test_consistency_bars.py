@@ -5,6 +5,7 @@ import pytest
 
 from keras_calib.evaluation.consistency_bars import _binomial_quantiles
 from keras_calib.evaluation.consistency_bars import consistency_bars
+from keras_calib.evaluation.events import Events
 from keras_calib.evaluation.events import sort_events
 from tests.metrics.oracles import CONFIDENCE
 from tests.metrics.oracles import CORRECT
@@ -63,6 +64,31 @@ def test_coverage_of_all_bars(number, num_bins, together, alone):
         error = np.sqrt(rate * (1 - rate) * (1 / num_sets + 1 / 4000))
         found = held[simultaneous] / num_sets
         assert found == pytest.approx(rate, abs=3 * error)
+
+
+@pytest.mark.slow
+@pytest.mark.one_backend
+@pytest.mark.parametrize("power", [1.0, 0.25])
+@pytest.mark.parametrize("num_bins", [2, 10, 100])
+@pytest.mark.parametrize("number", [200, 2000, 20000])
+def test_coverage_of_the_simultaneous_bars(
+    number, num_bins, power, record_property
+):
+    """Bars, and labels of each data set, are drawn anew 1,000 times."""
+    rng = np.random.default_rng([number, num_bins])
+    num_sets, held = 1000, 0
+    for _ in range(num_sets):
+        confidence = np.sort(rng.random(number) ** power)
+        correct = (rng.random(number) < confidence).astype("float64")
+        events = Events(confidence, correct)
+        bins = events.bins(events.width_cuts(num_bins))
+        low, high = consistency_bars(bins)
+        out = (bins.accuracy < low - 1e-9) | (bins.accuracy > high + 1e-9)
+        held += not out.any()
+    record_property("coverage", held / num_sets)
+    # They may hold more often: hits are whole numbers.
+    error = np.sqrt(0.95 * 0.05 / num_sets)
+    assert held / num_sets >= 0.95 - 3 * error
 
 
 @pytest.mark.parametrize("number, at_most", [(300, 1.0), (3000, 0.968)])

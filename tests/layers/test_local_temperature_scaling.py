@@ -83,6 +83,14 @@ def test_the_formula_of_the_paper():
     assert sum(np.prod(w.shape) for w in layer.trainable_weights) == 2484
 
 
+def test_an_image_unlike_all_others_keeps_every_class_possible():
+    z, image, kernels, biases = example()
+    layer = kc.layers.LocalTemperatureScaling(normalize_logits=None)
+    layer.build([(None, 8, 8, 3), (None, 8, 8, 3)])
+    set_weights(layer, kernels, biases - 30)
+    np.testing.assert_allclose(temperatures(layer, image, z), 0.1, rtol=1e-6)
+
+
 def test_logits_are_taken_without_their_mean():
     z, image, kernels, biases = example()
     layer = kc.layers.LocalTemperatureScaling()

@@ -6,7 +6,7 @@ from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import NARROW
 from keras_calib.inputs.tensors import pick
 from keras_calib.inputs.tensors import predicted_class
-from keras_calib.ops.confidence import confidence_to_train
+from keras_calib.ops.confidence import confidence_and_correct
 from keras_calib.ops.confidence import entropy
 from keras_calib.ops.confidence import top_label
 from tests.helpers import value_and_gradient
@@ -80,4 +80,4 @@ def test_losses_and_metrics_see_the_same_prediction():
     p[:, 3], p[:, 7] = low, np.nextafter(low, np.float32(1))
     rows = as_rows(np.full(50, 7), p, from_logits=False)
     np.testing.assert_array_equal(array(top_label(rows)[1]), 1.0)
-    np.testing.assert_array_equal(array(confidence_to_train(rows)[1]), 1.0)
+    np.testing.assert_array_equal(array(confidence_and_correct(rows)[1]), 1.0)

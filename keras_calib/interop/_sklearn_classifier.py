@@ -1,0 +1,214 @@
+"""Keras networks for scikit-learn's tools."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_calib._typing import ArrayLike
+from keras_calib.inputs.arrays import TINY
+from keras_calib.inputs.arrays import log_softmax
+from keras_calib.inputs.arrays import sigmoid
+from keras_calib.keras_graph.endings import output_kind
+
+
+class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
+    """Keras' wrapper for scikit-learn, with probabilities.
+
+    `keras.wrappers.SKLearnClassifier` has no `predict_proba`, which
+    `CalibrationDisplay`, `CalibratedClassifierCV` and most tools ask for. This
+    one has, and `decision_function` gives logits whatever the network gives.
+    It also takes sparse losses, one sigmoid unit and images, keeps `fit_kwargs`
+    in a clone, and wraps networks that are trained already (`of_trained`).
+
+    Labels may be anything that scikit-learn takes; `classes_` has them in the
+    order of the columns. The network is given one-hot rows, or class ids if its
+    loss is sparse or it has one unit.
+
+    Args:
+        model: a compiled `keras.Model`, of which every fit trains a copy, or a
+            function `model(X=, y=, **model_kwargs)` that returns one; its `y`
+            are one-hot rows.
+        warm_start: whether a second fit goes on with the weights of the first.
+        model_kwargs: `None`, or a dict for the function.
+        fit_kwargs: `None`, or a dict for `model.fit`, such as `epochs`.
+        from_logits: whether the network gives logits; `None` if the end of its
+            graph shows it.
+
+    Attributes:
+        model_: the trained `keras.Model`.
+        history_: dict of the logs of `fit`; empty after `of_trained`.
+        classes_: labels, `(num_classes,)`.
+
+    Raises:
+        ImportError: if scikit-learn is not installed.
+
+    Example:
+        >>> import keras, keras_calib as kc
+        >>> from sklearn.calibration import CalibratedClassifierCV
+        >>> from sklearn.datasets import make_classification
+        >>> x, y = make_classification(200, random_state=0)
+        >>> model = keras.Sequential([keras.Input((20,)),
+        ...                           keras.layers.Dense(2)])
+        >>> model.compile("adam", keras.losses.SparseCategoricalCrossentropy(
+        ...     from_logits=True))
+        >>> classifier = kc.SKLearnClassifier(
+        ...     model, fit_kwargs={"epochs": 2, "verbose": 0})
+        >>> calibrated = CalibratedClassifierCV(classifier, cv=2).fit(x, y)
+        >>> calibrated.predict_proba(x).shape
+        (200, 2)
+    """
+
+    def __init__(
+        self,
+        model: keras.Model | Callable,
+        *,
+        warm_start: bool = False,
+        model_kwargs: dict[str, Any] | None = None,
+        fit_kwargs: dict[str, Any] | None = None,
+        from_logits: bool | None = None,
+    ) -> None:
+        super().__init__(model, warm_start, model_kwargs, fit_kwargs)
+        self.from_logits = from_logits
+
+    @classmethod
+    def of_trained(
+        cls,
+        model: keras.Model,
+        *,
+        classes: ArrayLike | None = None,
+        from_logits: bool | None = None,
+    ) -> "SKLearnClassifier":
+        """Wrap a network that is trained, such as one of `kc.calibrate`.
+
+        For tools that fit what they are given, wrap the result in
+        scikit-learn's `FrozenEstimator`.
+
+        Args:
+            model: a built `keras.Model` with one output, `(batch, num_classes)`
+                or `(batch, 1)`. It is used, not copied.
+            classes: labels in the order of the units; class ids by default.
+            from_logits: whether it gives logits; `None` if its graph shows it.
+
+        Returns:
+            A fitted `SKLearnClassifier`.
+
+        Raises:
+            ValueError: if there are not as many classes as units.
+        """
+        self = cls(model, from_logits=from_logits)
+        units = max(2, model.output_shape[-1])
+        labels = np.arange(units) if classes is None else np.asarray(classes)
+        if labels.shape != (units,):
+            raise ValueError(
+                f"`classes` must have {units} labels, one for each class. "
+                f"Received: classes of shape {labels.shape}."
+            )
+        self.classes_, self.model_, self.history_ = labels, model, {}
+        return self
+
+    def __sklearn_clone__(self) -> "SKLearnClassifier":
+        other = super().__sklearn_clone__()
+        other.fit_kwargs = self.fit_kwargs
+        other.from_logits = self.from_logits
+        return other
+
+    def fit(self, X: ArrayLike, y: ArrayLike, **kwargs: Any):
+        """Train the network.
+
+        Args:
+            X: inputs, `(n, ...)`.
+            y: labels, `(n,)`.
+            **kwargs: arguments of `model.fit`, such as `sample_weight`; they
+                come before `fit_kwargs`.
+
+        Returns:
+            The fitted estimator.
+        """
+        X, y = self._checked(X, y)
+        one_hot = self._process_target(y, reset=True)
+        if not (self.warm_start and hasattr(self, "model_")):
+            if isinstance(self.model, keras.Model):
+                check_compiled(self.model)
+            model = self._get_model(X, one_hot)
+            check_compiled(model)
+            self.model_ = model
+        targets = one_hot
+        if takes_ids(self.model_):
+            targets = one_hot.argmax(axis=1)
+        arguments = {**(self.fit_kwargs or {}), **kwargs}
+        self.history_ = self.model_.fit(X, targets, **arguments)
+        return self
+
+    def predict(self, X: ArrayLike) -> np.ndarray:
+        """The most probable label of each input, `(n,)`."""
+        p = self.predict_proba(X)  # which says so if nothing is fitted
+        return self.classes_[p.argmax(axis=1)]
+
+    def predict_proba(self, X: ArrayLike) -> np.ndarray:
+        """Probabilities, `(n, num_classes)`, in the order of `classes_`."""
+        scores, from_logits = self._scores(X)
+        if scores.shape[1] == 1:
+            p = sigmoid(scores) if from_logits else scores
+            return np.concatenate([1 - p, p], axis=1)
+        return np.exp(log_softmax(scores)) if from_logits else scores
+
+    def decision_function(self, X: ArrayLike) -> np.ndarray:
+        """Logits, `(n, num_classes)`; of two classes the log-odds, `(n,)`."""
+        scores, from_logits = self._scores(X)
+        if not from_logits:
+            # A probability of 0 has no logarithm.
+            scores = np.clip(scores, TINY, 1)
+            other = np.clip(1 - scores, TINY, 1)
+            one_unit = scores.shape[1] == 1
+            scores = np.log(scores) - (np.log(other) if one_unit else 0)
+        if scores.shape[1] == 1:
+            return scores[:, 0]
+        if scores.shape[1] == 2:
+            return scores[:, 1] - scores[:, 0]
+        return scores
+
+    def _scores(self, X):
+        """Outputs of the network, float64, and whether they are logits."""
+        from sklearn.utils.validation import check_is_fitted
+
+        check_is_fitted(self, "model_")
+        scores = self.model_.predict(self._checked(X), verbose=0)
+        from_logits = self.from_logits
+        if from_logits is None:
+            kind = output_kind(self.model_)
+            if kind is None:
+                raise ValueError(
+                    "The graph of the model does not show whether it gives "
+                    "logits or probabilities. Received: from_logits=None. Pass "
+                    "`from_logits=True` or `False`."
+                )
+            from_logits = kind == "logits"
+        return np.asarray(scores, "float64"), from_logits
+
+    def _checked(self, X, *y):
+        """Arrays, of any rank; in a prediction of the width of the fit."""
+        from sklearn.utils.validation import validate_data
+
+        if not y and not hasattr(self, "n_features_in_"):
+            return np.asarray(X)  # `of_trained`: the network knows its inputs
+        return validate_data(self, X, *y, reset=bool(y), allow_nd=True)
+
+
+def takes_ids(model):
+    """Whether a compiled model is trained with class ids."""
+    if model.output_shape[-1] == 1:
+        return True
+    name = model.loss if isinstance(model.loss, str) else ""
+    sparse = keras.losses.SparseCategoricalCrossentropy
+    return isinstance(model.loss, sparse) or name.startswith("sparse")
+
+
+def check_compiled(model):
+    """Raise for a model that is not compiled, as Keras' wrapper does."""
+    if not model.compiled or not model.loss or not model.optimizer:
+        raise RuntimeError(
+            "The model must be compiled with a loss and an optimizer. "
+            f"Received: {model.name!r}. Call `model.compile` first."
+        )

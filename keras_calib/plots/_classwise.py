@@ -1,0 +1,164 @@
+"""A reliability diagram for each class."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_calib._typing import ArrayLike
+from keras_calib.inputs.arguments import require
+from keras_calib.plots import _panels
+from keras_calib.plots import _style
+from keras_calib.plots._reliability import check_options
+from keras_calib.plots._reliability import draw_diagram
+from keras_calib.plots._reliability import words_of_bands
+
+MOST_PANELS = 12
+
+
+def classwise_reliability(
+    labels: ArrayLike,
+    probabilities: ArrayLike | dict[str, ArrayLike],
+    sample_weight: ArrayLike | None = None,
+    *,
+    classes: Sequence[int] | None = None,
+    class_names: Sequence[str] | None = None,
+    kind: str = "corp",
+    band: str | None = "simultaneous",
+    num_bins: int = 15,
+    from_logits: bool = False,
+    ignore_class: int | None = None,
+    title: str | None = None,
+    axes: Any = None,
+    axis: int = -1,
+) -> Any:
+    """Draw the frequency of each class against its predicted probability.
+
+    Confidences can be calibrated while the probabilities of classes are not:
+    errors of two classes cancel. Each panel is a `reliability_diagram` with
+    `class_id`. A band holds for its panel alone, so that with ten classes some
+    panel of a calibrated model is left in up to 40 % of all data sets.
+
+    Args:
+        labels: class ids, `(...)`, or one-hot rows.
+        probabilities: `(..., num_classes)`, or logits; `(..., 1)` or `(n,)` for
+            one sigmoid unit. A dict from name to predictions draws up to six
+            models.
+        sample_weight: `None`, or weights that broadcast from the left.
+        classes: ids of the classes to draw. Defaults to class 1 of two classes,
+            to all of three to twelve, and else to the twelve most frequent.
+        class_names: names of all classes, by id.
+        kind: see `reliability_diagram`.
+        band: see `reliability_diagram`.
+        num_bins: int, number of bins of equal width.
+        from_logits: whether `probabilities` are logits.
+        ignore_class: samples with this label are ignored.
+        title: text above all panels.
+        axes: matplotlib axes, one for each class. Defaults to a new figure.
+        axis: the class axis of the predictions.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ValueError: if the input is invalid, or all samples are ignored.
+        ImportError: if matplotlib is missing.
+
+    Example:
+        >>> import numpy as np, keras_calib as kc
+        >>> rng = np.random.default_rng(0)
+        >>> p = rng.dirichlet([1, 1, 1], size=300)
+        >>> figure = kc.plots.classwise_reliability(
+        ...     p.argmax(-1), p, class_names=["cat", "dog", "fox"]
+        ... )
+        >>> [panel.get_title() for panel in figure.axes]
+        ['cat', 'dog', 'fox']
+
+    Reference:
+        Kull et al., "Beyond temperature scaling", NeurIPS 2019, Figure 1.
+    """
+    check_options(kind, band, num_bins)
+    read = _style.read_models(
+        labels,
+        probabilities,
+        sample_weight,
+        from_logits=from_logits,
+        axis=axis,
+        ignore_class=ignore_class,
+    )
+    wanted = _wanted(classes, next(iter(read.values())))
+    for k in wanted:
+        _style.require_class(k, read)
+    figure, panels, columns = _panels_of(axes, len(wanted))
+    for number, (panel, k) in enumerate(zip(panels, wanted, strict=True)):
+        models = [
+            _panels.Drawn(name, data, k, num_bins, place, brief=True)
+            for place, (name, data) in enumerate(read.items())
+        ]
+        draw_diagram(panel, models, kind, band)
+        _add_numbers(panel, models)
+        name = f"class {k}" if class_names is None else str(class_names[k])
+        _style.set_title(panel, name)
+        panel.set_ylabel("frequency" if number % columns == 0 else "")
+        if number + columns >= len(wanted):
+            panel.set_xlabel("predicted probability")
+            panel.tick_params(labelbottom=True)
+    words = [f"{num_bins} bins, N {len(models[0].data.labels):,}"]
+    if len(read) > 1 or models[0].name is not None:
+        words += words_of_bands(kind, band)
+    if axes is None:
+        _style.add_legend(
+            panels[0],
+            title=", ".join(words),
+            outside=figure,
+            ncols=min(columns + 1, 4),
+        )
+    _style.set_figure_title(figure, title)
+    return figure
+
+
+def _panels_of(axes, number):
+    """Figure, a panel for each class, and how many are side by side."""
+    columns = min(number, 4)
+    if axes is not None:
+        return *_style.take_axes(axes, None, 1, number), number
+    rows = -(-number // columns)
+    size = max(3.0 * columns, 4.8), 3.2 * rows + 0.6
+    figure, panels = _style.take_axes(
+        None, size, rows, columns, sharex=True, sharey=True
+    )
+    for panel in panels[number:]:
+        panel.remove()
+    return figure, panels[:number], columns
+
+
+def _add_numbers(panel, models):
+    """The ECE of each model, with its floor."""
+    words = [model.numbers[0] for model in models]
+    if models[0].name is not None:
+        words = [
+            f"{model.name}: {text}"
+            for model, text in zip(models, words, strict=True)
+        ]
+    panel.text(
+        0.03,
+        0.97,
+        "\n".join(words),
+        transform=panel.transAxes,
+        va="top",
+        fontsize="x-small",
+        color=_style.ink(panel),
+        bbox={"color": _style.paper(panel), "alpha": 0.6, "pad": 1.5},
+    )
+
+
+def _wanted(classes, data):
+    """Ids of the classes to draw."""
+    if classes is not None:
+        require(len(classes) > 0, "`classes` is empty.", classes=classes)
+        return [int(k) for k in classes]
+    if data.num_classes == 2:
+        return [1]
+    number = np.bincount(data.labels, data.weights, data.num_classes)
+    most = np.argsort(-number, kind="stable")[:MOST_PANELS]
+    return sorted(int(k) for k in most)

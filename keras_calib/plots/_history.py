@@ -1,0 +1,127 @@
+"""Calibration errors and temperature, epoch by epoch."""
+
+from typing import Any
+
+import numpy as np
+
+from keras_calib.inputs.arguments import require
+from keras_calib.inputs.arguments import require_at_least
+from keras_calib.plots import _style
+
+TEMPERATURE = "val_temperature"
+
+
+def calibration_history(
+    history: Any,
+    *,
+    keys: list[str] | None = None,
+    every: int = 1,
+    title: str | None = None,
+    axes: Any = None,
+) -> Any:
+    """Draw calibration errors by epoch, and the optimal temperature below.
+
+    The keys are those that `CalibrationMonitor`, `TemperatureTracker` and
+    compiled metrics write into the logs. The temperature is above 1 if the
+    model is overconfident. Errors have a noise floor that the logs do not hold:
+    see `kc.metrics.calibration_errors(floor=True)`.
+
+    Args:
+        history: `keras.callbacks.History`, as `fit` returns it, or its dict.
+        keys: up to six keys to draw above. By default those that end in
+            `calibration_error`.
+        every: int, the period in epochs of the callbacks that wrote the keys.
+        title: text above the figure.
+        axes: matplotlib axes, two, for errors and temperature, or one, for the
+            errors alone. Defaults to a new figure.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ValueError: if keys are missing, or do not have a value for each period.
+        ImportError: if matplotlib is missing.
+
+    Example:
+        >>> import keras_calib as kc
+        >>> logs = {
+        ...     "loss": [2.0, 1.5, 1.2],
+        ...     "val_expected_calibration_error": [0.09, 0.05, 0.07],
+        ...     "val_temperature": [0.9, 1.1, 1.4],
+        ... }
+        >>> figure = kc.plots.calibration_history(logs)
+        >>> len(figure.axes)
+        2
+
+    Reference:
+        Guo et al., "On Calibration of Modern Neural Networks", ICML 2017,
+        Section 4.2, for the temperature.
+    """
+    require_at_least(1, every=every)
+    logs = getattr(history, "history", history)
+    if keys is None:
+        keys = [key for key in logs if key.endswith("calibration_error")]
+    missing = [key for key in keys if key not in logs]
+    require(
+        0 < len(keys) <= _style.MOST and not missing,
+        f"`keys` must be one to {_style.MOST} keys of the history.",
+        "`CalibrationMonitor` and `TemperatureTracker` write such keys.",
+        keys=keys,
+        history=sorted(logs),
+    )
+    has_temperature = TEMPERATURE in logs
+    figure, (above, below) = _style.take_axes(
+        axes,
+        (4.8, 5.2 if has_temperature else 3.6),
+        rows=2,
+        least=1,
+        sharex=True,
+        height_ratios=(2, 1) if has_temperature else (1, 0.001),
+    )
+    if not has_temperature and below is not None:
+        if axes is None:
+            below.remove()
+            above.tick_params(labelbottom=True)
+        below = None
+    for place, key in enumerate(keys):
+        above.plot(
+            *_points(logs, key, every),
+            color=_style.COLORS[place],
+            linestyle=_style.LINES[place],
+            marker=_style.MARKERS[place],
+            markersize=4,
+            label=key,
+        )
+    above.set_ylabel("calibration error")
+    above.set_ylim(bottom=0)
+    _style.set_title(above, title or "Calibration by epoch")
+    _style.add_legend(above, loc="best")
+    if below is not None:
+        below.axhline(1.0, color=_style.ink(below), linestyle="--", linewidth=1)
+        below.plot(
+            *_points(logs, TEMPERATURE, every),
+            color=_style.FIRST,
+            marker=_style.MARKERS[0],
+            markersize=4,
+        )
+        below.set_ylabel("temperature")
+    last = below or above
+    last.set_xlabel("epoch")
+    last.xaxis.get_major_locator().set_params(integer=True)
+    return figure
+
+
+def _points(logs, key, every):
+    """Epochs from 1, and values, of a key that is written every few epochs."""
+    values = np.asarray(logs[key], "float64")
+    total = max(len(each) for each in logs.values())
+    if len(values) == total:
+        return np.arange(1, total + 1), values
+    epochs = np.unique(np.append(np.arange(every, total + 1, every), total))
+    require(
+        len(epochs) == len(values),
+        f"`{key}` has {len(values)} values for {total} epochs.",
+        "Pass the period of the callback that wrote it.",
+        every=every,
+    )
+    return epochs, values

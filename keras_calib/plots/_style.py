@@ -1,0 +1,230 @@
+"""What all figures share: axes, colors, line styles, legends, data.
+
+Colors are those of Okabe and Ito, which color-blind people tell apart. Each
+comes with a line style, a marker and a hatch, so that a copy in black and white
+can be read. Text and thin lines take the color that stands out from the
+background of their axes, dark or light.
+"""
+
+import textwrap
+
+import numpy as np
+
+from keras_calib.evaluation.events import sort_events
+from keras_calib.evaluation.named_errors import confidence_and_correct
+from keras_calib.inputs.arguments import require
+from keras_calib.inputs.predictions import read_predictions
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
+MARKERS = ("o", "s", "^", "D", "v", "P")
+HATCHES = ("", "//", "..", "xx", "\\\\", "++")
+MOST = len(COLORS)
+FIRST, SECOND = COLORS[:2]
+DARK, LIGHT = "#222222", "#f0f0f0"
+
+
+def import_pyplot():
+    """`matplotlib.pyplot`, which only figures need.
+
+    Raises:
+        ImportError: if matplotlib is missing.
+    """
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ImportError(
+            "Drawing needs matplotlib: `pip install keras-calib[plots]`."
+        ) from error
+    return pyplot
+
+
+def take_axes(axes, size, rows=1, columns=1, least=None, **options):
+    """The axes to draw into: those passed in, or those of a new figure.
+
+    Args:
+        axes: `None`, or one or several `Axes`.
+        size: width and height of a new figure, in inches with text of 10
+            points; larger text makes it as much larger.
+        rows: int, rows of panels.
+        columns: int, columns of panels.
+        least: int, the fewest `Axes` that may be passed in, by default all.
+            `None` takes the place of those that are missing.
+        **options: of `pyplot.subplots`.
+
+    Returns:
+        The figure, and a list of `rows * columns` `Axes`.
+    """
+    number = rows * columns
+    least = number if least is None else least
+    if axes is None:
+        pyplot = import_pyplot()
+        scale = pyplot.rcParams["font.size"] / 10
+        figure, axes = pyplot.subplots(
+            rows,
+            columns,
+            figsize=tuple(scale * length for length in size),
+            squeeze=False,
+            **{"layout": "constrained", **options},
+        )
+        return figure, list(axes.ravel())
+    given = [each for each in np.ravel(axes) if each is not None]
+    wanted = f"{number}" if least == number else f"{least} to {number}"
+    require(
+        least <= len(given) <= number,
+        f"This figure has {wanted} axes.",
+        axes=len(given),
+    )
+    return given[0].figure, [*given, *[None] * (number - len(given))]
+
+
+def is_dark(axes):
+    """Whether the background of axes is dark."""
+    from matplotlib import colors
+    from matplotlib import rcParams
+
+    found = (axes.get_facecolor(), axes.figure.get_facecolor())
+    for color in (*found, rcParams["figure.facecolor"]):
+        red, green, blue, alpha = colors.to_rgba(color)
+        if alpha > 0:
+            return 0.3 * red + 0.6 * green + 0.1 * blue < 0.5
+    return False
+
+
+def ink(axes):
+    """The color of thin lines and text."""
+    return LIGHT if is_dark(axes) else DARK
+
+
+def paper(axes):
+    """A color like the background, for edges and boxes."""
+    return "black" if is_dark(axes) else "white"
+
+
+def set_title(axes, title, fontsize=None):
+    """A title that is broken into lines where it is too long."""
+    if title:
+        axes.set_title(title, fontsize=fontsize)
+        width = axes.get_position().width * axes.figure.get_figwidth()
+        text = axes.title
+        text.set_text(_broken(title, width, text.get_fontsize()))
+
+
+def set_figure_title(figure, title):
+    """A title above all panels."""
+    if title:
+        text = figure.suptitle(title)
+        width = 0.95 * figure.get_figwidth()
+        text.set_text(_broken(title, width, text.get_fontsize()))
+
+
+def _broken(title, width, font_size):
+    """Lines of `width` inches: layouts do not see those of `wrap=True`."""
+    # Wide letters are about this fraction of the font size.
+    letters = max(int(72 * width / (0.62 * font_size)), 8)
+    return "\n".join(
+        textwrap.fill(line, letters) for line in title.splitlines()
+    )
+
+
+def add_legend(axes, *, title=None, outside=None, **options):
+    """A legend in the colors of its axes.
+
+    Args:
+        axes: `Axes`, the owner of what is named.
+        title: text above the entries, or `None`.
+        outside: a figure to put the legend below its panels, or `None` to put
+            it into the axes.
+        **options: of `legend`.
+    """
+    style = {
+        "fontsize": "small",
+        "title_fontsize": "small",
+        "labelcolor": ink(axes),
+        "facecolor": paper(axes),
+        "edgecolor": "none",
+        "framealpha": 0.7,
+        "title": title,
+        **options,
+    }
+    if outside is None:
+        legend = axes.legend(**style)
+    else:
+        handles, labels = axes.get_legend_handles_labels()
+        legend = outside.legend(
+            handles, labels, loc="outside lower center", **style
+        )
+    legend.get_title().set_color(ink(axes))
+    legend.set_alignment("left")
+    if outside is None:
+        # A legend that is wider than its axes does not shrink them.
+        legend.set_in_layout(False)
+    return legend
+
+
+def diagonal(axes, label=None):
+    """The line of calibrated models."""
+    axes.plot([0, 1], [0, 1], "--", color=ink(axes), linewidth=1, label=label)
+
+
+def read_models(
+    labels, probabilities, sample_weight, *, from_logits, axis, ignore_class
+):
+    """Predictions of one or several models: dict from name to `Predictions`.
+
+    Args:
+        labels: see `read_predictions`.
+        probabilities: predictions of one model, which is named `None`, or a
+            dict of up to six, by name.
+        sample_weight: see `read_predictions`.
+        from_logits: see `read_predictions`.
+        axis: see `read_predictions`.
+        ignore_class: see `read_predictions`.
+
+    Raises:
+        ValueError: for bad input, no rows, or a wrong number of models.
+    """
+    if not isinstance(probabilities, dict):
+        probabilities = {None: probabilities}
+    require(
+        1 <= len(probabilities) <= MOST,
+        f"A figure compares one to {MOST} models.",
+        "Draw the others in a second figure.",
+        models=len(probabilities),
+    )
+    models = {
+        name: read_predictions(
+            labels, each, sample_weight, from_logits, axis, ignore_class
+        )
+        for name, each in probabilities.items()
+    }
+    for data in models.values():
+        if not len(data.labels):
+            raise ValueError(
+                "There is nothing to draw. Received: 0 samples with a weight "
+                "above 0 and a label that counts."
+            )
+    return models
+
+
+def events_of(data, class_id=None):
+    """Sorted samples, by the confidence or by the probability of a class."""
+    confidence, correct = confidence_and_correct(data, class_id)
+    return sort_events(confidence, correct, data.weights)
+
+
+def label_of_confidence(class_id):
+    """What is on the horizontal axis."""
+    if class_id is None:
+        return "confidence"
+    return f"probability of class {class_id}"
+
+
+def require_class(class_id, models):
+    """Raise unless `class_id` is `None` or one of the classes."""
+    for data in models.values():
+        require(
+            class_id is None or 0 <= class_id < data.num_classes,
+            f"`class_id` must be one of the {data.num_classes} classes.",
+            class_id=class_id,
+        )

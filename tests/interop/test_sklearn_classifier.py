@@ -1,0 +1,219 @@
+"""Keras networks in scikit-learn's tools."""
+
+import keras
+import numpy as np
+import pytest
+import sklearn.base
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.calibration import CalibrationDisplay
+from sklearn.datasets import make_classification
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils.estimator_checks import check_estimator
+
+import keras_calib as kc
+
+# They fit twice and expect the same; a fit draws new weights.
+NOT_REPRODUCIBLE = {
+    "check_fit_idempotent",
+    "check_supervised_y_2d",
+    "check_classifier_data_not_an_array",
+}
+# By chance also those that compare classes after five epochs on few rows.
+FAILED_BY_KERAS = NOT_REPRODUCIBLE | {
+    "check_classifiers_one_label_sample_weights",
+    "check_classifiers_classes",
+    "check_classifiers_train",
+}
+QUIET = {"epochs": 3, "verbose": 0}
+
+
+def data(num_classes=3, n=150):
+    return make_classification(
+        n,
+        n_features=6,
+        n_informative=4,
+        n_classes=num_classes,
+        random_state=0,
+    )
+
+
+def network(units, activation, loss):
+    model = keras.Sequential(
+        [keras.Input((6,)), keras.layers.Dense(units, activation=activation)]
+    )
+    model.compile("adam", loss)
+    return model
+
+
+def sparse(from_logits):
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=from_logits)
+
+
+NETWORKS = {
+    "softmax": (3, "softmax", "categorical_crossentropy"),
+    "sparse softmax": (3, "softmax", "sparse_categorical_crossentropy"),
+    "logits": (3, None, sparse(True)),
+    "our loss": (3, None, kc.losses.FocalLoss(from_logits=True)),
+    "two units": (2, "softmax", sparse(False)),
+    "one sigmoid": (1, "sigmoid", "binary_crossentropy"),
+    "one logit": (1, None, keras.losses.BinaryCrossentropy(from_logits=True)),
+}
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_probabilities_and_logits_of_every_kind_of_network(kind):
+    units, *rest = NETWORKS[kind]
+    x, y = data(max(units, 2))
+    names = np.array(["owl", "cat", "rat"])[y]
+    found = kc.SKLearnClassifier(network(units, *rest), fit_kwargs=QUIET)
+    found.fit(x, names)
+    p = found.predict_proba(x)
+    assert p.shape == (150, max(units, 2))
+    np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-6)
+    assert found.classes_.tolist() == sorted(set(names))
+    np.testing.assert_array_equal(found.predict(x), found.classes_[p.argmax(1)])
+    z = found.decision_function(x)
+    if max(units, 2) == 2:
+        np.testing.assert_allclose(z, np.log(p[:, 1] / p[:, 0]), atol=1e-4)
+    else:
+        log_p = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
+        np.testing.assert_allclose(np.exp(log_p), p, atol=1e-5)
+    assert len(found.history_.history["loss"]) == 3
+
+
+def test_learning_is_of_the_right_class():
+    x, y = data(2, 400)
+    for kind in ("two units", "one sigmoid", "one logit"):
+        units, *rest = NETWORKS[kind]
+        settings = {"epochs": 60, "verbose": 0, "batch_size": 16}
+        found = kc.SKLearnClassifier(network(units, *rest), fit_kwargs=settings)
+        names = np.array(["b", "a"])[y]
+        # By chance 0.5, with a standard error of 0.025.
+        assert found.fit(x, names).score(x, names) > 0.6
+
+
+def build(X, y):
+    model = keras.Sequential(
+        [
+            keras.Input((X.shape[1],)),
+            keras.layers.Dense(20, activation="relu"),
+            keras.layers.Dense(y.shape[1], activation="softmax"),
+        ]
+    )
+    model.compile("rmsprop", "categorical_crossentropy")
+    return model
+
+
+def test_scikit_learn_checks_pass_but_for_those_of_a_second_fit():
+    results = check_estimator(
+        kc.SKLearnClassifier(build, fit_kwargs={"epochs": 5, "verbose": 0}),
+        on_fail=None,
+        on_skip=None,
+    )
+    failed = {
+        each["check_name"] for each in results if each["status"] == "failed"
+    }
+    assert len(results) > 40
+    assert failed <= FAILED_BY_KERAS, failed
+
+
+def test_a_trained_network_is_used_as_it_is():
+    x, y = data(2)
+    model = network(2, None, sparse(True))
+    calibrated = kc.calibrate(model, x, y, verbose=0)
+    found = kc.SKLearnClassifier.of_trained(calibrated, classes=["no", "yes"])
+    np.testing.assert_allclose(
+        found.predict_proba(x), calibrated.predict(x, verbose=0), rtol=1e-6
+    )
+    assert set(found.predict(x)) <= {"no", "yes"}
+    frozen = CalibratedClassifierCV(FrozenEstimator(found), method="sigmoid")
+    frozen.fit(x, np.array(["no", "yes"])[y])
+    assert frozen.predict_proba(x).shape == (150, 2)
+    with pytest.raises(ValueError, match="2 labels"):
+        kc.SKLearnClassifier.of_trained(calibrated, classes=[1, 2, 3])
+
+
+def test_the_display_shows_the_bins_of_the_network():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    x, y = data(2, 400)
+    found = kc.SKLearnClassifier.of_trained(network(1, "sigmoid", "mse"))
+    display = CalibrationDisplay.from_estimator(found, x, y, n_bins=5)
+    p = found.predict_proba(x)[:, 1]
+    bins = np.clip(np.searchsorted(np.linspace(0, 1, 6)[1:-1], p), 0, 4)
+    means = [y[bins == k].mean() for k in range(5) if (bins == k).any()]
+    np.testing.assert_allclose(display.prob_true, means)
+
+
+def test_temperature_scaling_of_scikit_learn_in_folds():
+    x, y = data(3)
+    found = kc.SKLearnClassifier(
+        network(3, None, sparse(True)), fit_kwargs=QUIET
+    )
+    ensemble = CalibratedClassifierCV(found, method="temperature", cv=2)
+    p = ensemble.fit(x, y).predict_proba(x)
+    np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-6)
+
+
+def test_mapie_makes_sets():
+    mapie = pytest.importorskip("mapie.classification")
+    x, y = data(3, 300)
+    found = kc.SKLearnClassifier(
+        network(3, None, sparse(True)), fit_kwargs=QUIET
+    ).fit(x[:100], y[:100])
+    sets = mapie.SplitConformalClassifier(
+        found, confidence_level=0.9, prefit=True
+    )
+    sets.conformalize(x[100:], y[100:])
+    _, members = sets.predict_set(x[100:])
+    covered = members[np.arange(200), y[100:], 0].mean()
+    # The quantile of the same rows: at least the level.
+    assert 0.9 <= covered <= 1
+
+
+def test_a_clone_keeps_every_setting():
+    found = kc.SKLearnClassifier(
+        network(3, None, sparse(True)), fit_kwargs=QUIET, from_logits=True
+    )
+    other = sklearn.base.clone(found)
+    assert (other.fit_kwargs, other.from_logits) == (QUIET, True)
+
+
+def test_a_second_fit_goes_on_only_with_warm_start():
+    x, y = data(3)
+    for warm in (False, True):
+        found = kc.SKLearnClassifier(
+            network(3, None, sparse(True)), warm_start=warm, fit_kwargs=QUIET
+        )
+        first = found.fit(x, y).model_
+        assert (found.fit(x, y).model_ is first) == warm
+
+
+def test_images_and_weights():
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 255, (40, 4, 4, 1), dtype="uint8")
+    y = rng.integers(0, 2, 40)
+    model = keras.Sequential(
+        [
+            keras.Input((4, 4, 1)),
+            keras.layers.Rescaling(1 / 255),
+            keras.layers.Flatten(),
+            keras.layers.Dense(2),
+        ]
+    )
+    model.compile("adam", sparse(True))
+    found = kc.SKLearnClassifier(model, fit_kwargs=QUIET)
+    found.fit(x, y, sample_weight=np.ones(40))
+    assert found.predict_proba(x).shape == (40, 2)
+
+
+def test_what_is_not_known_or_not_compiled_is_said():
+    inputs = keras.Input((6,))
+    scores = keras.layers.Lambda(lambda v: v[:, :3])(inputs)
+    model = keras.Model(inputs, scores)
+    x, y = data(3)
+    with pytest.raises(RuntimeError, match=r"model\.compile"):
+        kc.SKLearnClassifier(model).fit(x, y)
+    found = kc.SKLearnClassifier.of_trained(model)
+    with pytest.raises(ValueError, match="from_logits"):
+        found.predict_proba(x)
