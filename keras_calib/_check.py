@@ -16,7 +16,8 @@ from keras_calib._check_compiled import metrics_of
 from keras_calib._check_compiled import setting
 from keras_calib._typing import ArrayLike
 from keras_calib.calibration._checks import check_model
-from keras_calib.data.batches import as_batches
+from keras_calib.calibration._preprocessed import preprocessed_batches
+from keras_calib.calibration._preprocessed import taken_apart
 from keras_calib.data.batches import for_model
 from keras_calib.data.predict import may_mask
 from keras_calib.data.predict import outputs_and_mask
@@ -46,7 +47,8 @@ def check(
 
     Args:
         model: a built `keras.Model` with one output. Its loss and metrics are
-            looked at if it is compiled.
+            looked at if it is compiled. For a task of KerasHub with a
+            preprocessor `x` is raw, as in `kc.calibrate`.
         x: inputs, if `y` is given; otherwise a dataset, generator or list of
             `(x, y)` or `(x, y, sample_weight)`, of which the first batch is
             taken.
@@ -74,9 +76,11 @@ pass `from_logits=False`.
         Nothing found.
         []
     """
-    check_model(model)
-    x, y, sample_weight = _first_batch(x, y, sample_weight)
-    findings = list(dict.fromkeys(_findings(model, x, y, sample_weight)))
+    plain, preprocessor = taken_apart(model)
+    check_model(plain)
+    compiled = [*losses_of(model)], [*metrics_of(model)]
+    batch = _first_batch(preprocessor, x, y, sample_weight)
+    findings = list(dict.fromkeys(_findings(plain, *compiled, *batch)))
     for finding in findings:
         print(f"- {finding}")
     if not findings:
@@ -84,8 +88,8 @@ pass `from_logits=False`.
     return findings
 
 
-def _first_batch(x, y, sample_weight):
-    batch = next(iter(as_batches(x, y, sample_weight)), None)
+def _first_batch(preprocessor, *data):
+    batch = next(iter(preprocessed_batches(preprocessor, *data)), None)
     if batch is None:
         raise ValueError("There is nothing to check: the data has no batch.")
     x, y, weights = batch
@@ -93,13 +97,13 @@ def _first_batch(x, y, sample_weight):
     return for_model(x), as_array(y), weights
 
 
-def _findings(model, x, y, sample_weight):
+def _findings(model, losses, metrics, x, y, sample_weight):
     try:
         outputs, mask = outputs_and_mask(model, x)
     except Exception as error:
         yield f"The model cannot run on the batch: {_first_line(error)}"
         return
-    objects = list(losses_of(model)) + list(metrics_of(model))
+    objects = losses + metrics
     axis = next(
         (setting(each, "axis", -1) for _, each in objects if is_ours(each)),
         -1,
@@ -135,7 +139,7 @@ def _findings(model, x, y, sample_weight):
             said.add(title)
             yield finding
     if not found:
-        losses = [one for one in losses_of(model) if one[0] not in said]
+        losses = [one for one in losses if one[0] not in said]
         yield from _about_values(losses, outputs, y, weights, axis)
 
 

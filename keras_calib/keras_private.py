@@ -175,6 +175,8 @@ def called_symbolically(layer):
 def flatten_layers(layer, include_self=True):
     """All layers inside a layer or model, at any depth, each once.
 
+    The layers of a nested model come where it does, in its order.
+
     No public way sees layers that a custom layer holds. Without
     `_flatten_layers` the public `layers` of models and the attributes of
     layers are searched, through lists, tuples and dicts.
@@ -183,22 +185,27 @@ def flatten_layers(layer, include_self=True):
         layer: a `keras.layers.Layer` or `keras.Model`.
         include_self: whether `layer` itself comes first in the list.
     """
-    flatten = getattr(layer, "_flatten_layers", None)
-    if flatten is not None:
-        return list(flatten(include_self=include_self, recursive=True))
     found, waiting = {}, [layer]
     while waiting:
         current = waiting.pop()
         if id(current) not in found:
             found[id(current)] = current
-            waiting += [
-                part
-                for part in keras.tree.flatten(
-                    [getattr(current, "layers", []), list(_values(current))]
-                )
-                if isinstance(part, keras.layers.Layer)
-            ]
+            waiting += reversed(_layers_of(current))
     return list(found.values())[0 if include_self else 1 :]
+
+
+def _layers_of(layer):
+    """The layers that a layer or model holds itself."""
+    # Keras' own order of all depths is reversed inside nested models.
+    flatten = getattr(layer, "_flatten_layers", None)
+    if flatten is not None:
+        return flatten(include_self=False, recursive=False)
+    held = [getattr(layer, "layers", []), list(_values(layer))]
+    return [
+        part
+        for part in keras.tree.flatten(held)
+        if isinstance(part, keras.layers.Layer)
+    ]
 
 
 def _values(layer):

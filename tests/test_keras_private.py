@@ -138,6 +138,8 @@ def test_flatten_layers(monkeypatch):
     assert found[0] is model
     assert expected <= set(found) and len(found) == len(set(found))
     assert model not in keras_private.flatten_layers(model, include_self=False)
+    ends = [found.index(layer) for layer in (holder.parts[0], holder)]
+    assert found.index(inner) < ends[0] < ends[1]
 
     monkeypatch.delattr(keras.layers.Layer, "_flatten_layers")
     fallback = keras_private.flatten_layers(model)

@@ -13,8 +13,10 @@ from keras_calib.calibration import _network
 from keras_calib.calibration import _target_prior
 from keras_calib.calibration._calibrate import calibration_record
 from keras_calib.calibration._compile import compile_for_evaluate
+from keras_calib.calibration._preprocessed import preprocessed_batches
+from keras_calib.calibration._preprocessed import taken_apart
+from keras_calib.calibration._preprocessed import with_preprocessor
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
-from keras_calib.data.batches import as_batches
 from keras_calib.data.predict import states_kept
 from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.calibrated_model import CalibratedModel
@@ -65,7 +67,8 @@ def adjust_prior(
 
     Args:
         model: a calibrated classifier: what `kc.calibrate` returned, also
-            after loading; or any other, with `source_prior`.
+            after loading; or any other, with `source_prior`. For a task of
+            KerasHub with a preprocessor `x` is raw, as in `kc.calibrate`.
         x: unlabeled target data: arrays, or a `tf.data.Dataset`, a
             `keras.utils.PyDataset`, a torch `DataLoader` or an iterable of
             `x`, `(x, y)` or `(x, y, sample_weight)`, where `y` is not used.
@@ -123,6 +126,8 @@ def adjust_prior(
         "Maximum Likelihood with Bias-Corrected Calibration is Hard-To-Beat at
         Label Shift Adaptation", ICML 2020.
     """
+    given = model
+    model, preprocessor = taken_apart(model)
     checks.check_model(model)
     if prior is None and x is None:
         raise ValueError(
@@ -132,7 +137,8 @@ def adjust_prior(
     source = _source(model, source_prior)
     data = None
     if x is not None:
-        data = as_batches(
+        data = preprocessed_batches(
+            preprocessor,
             x,
             sample_weight=sample_weight,
             batch_size=batch_size,
@@ -161,6 +167,9 @@ def adjust_prior(
             name=free_name(network.model, "prior_correction"),
         )
         corrected = _assemble(model, network, layer, num_units)
+        if preprocessor is not None:
+            corrected = with_preprocessor(corrected, preprocessor)
+    _compile(corrected, given, network, num_units)
     if verbose:
         print(_target_prior.summary(layer.record))
     return corrected
@@ -201,28 +210,29 @@ def _network_of(model, from_logits, data):
 
 
 def _assemble(model, network, layer, num_units):
-    """The corrected model, compiled, with outputs as those of `model`."""
+    """The corrected model, with outputs as those of `model`."""
     stages = [layer]
-    output = "probabilities"
     if network.logits_source == LOG_OF_PROBABILITIES:
         name = free_name(network.model, "log_probabilities")
         stages = [LogProbabilities(name=name), layer]
-    elif network.logits_source == "logits":
-        output = "logits"
-    if output == "probabilities":
+    if network.logits_source != "logits":
         stages.append(_network.final_activation(network.model, num_units))
     layer.build((None, len(layer.source_prior)))
     name = f"{model.name}_adjusted"
-    corrected = _network.followed_by(model, network, stages, name)
-    loss = getattr(model, "loss", None)
+    return _network.followed_by(model, network, stages, name)
+
+
+def _compile(corrected, given, network, num_units):
+    """Compile, for labels as those of the model that was passed in."""
+    loss = getattr(given, "loss", None)
+    logits = network.logits_source == "logits"
     compile_for_evaluate(
         corrected,
-        output,
+        "logits" if logits else "probabilities",
         num_units,
         isinstance(loss, keras.losses.CategoricalCrossentropy),
         getattr(loss, "ignore_class", None),
     )
-    return corrected
 
 
 def _source(model, given):

@@ -1,10 +1,11 @@
-"""NLL, ECE and accuracy of maps that divide logits, block by block."""
+"""Errors and mean predictions of maps that divide logits, block by block."""
 
 import functools
 
 import numpy as np
 
 from keras_calib.calibration._fit import NUM_BINS
+from keras_calib.calibration._source_prior import prior_and_bias
 from keras_calib.evaluation.floor import normal_means
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import two_classes
@@ -15,22 +16,30 @@ from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.blocks import sum_blocks
 
+# Rows of a block, where classes are many.
+LEAST_ROWS = 32
+
 
 def before_and_after_in_blocks(read):
-    """What `before_and_after` finds, from sums over blocks.
+    """What `before_and_after` and `source_prior` find, from sums over blocks.
 
     Args:
         read: iterable of `(logits, labels, weights, beta)`; the map multiplies
             logits by `beta`, a float or `(n,)`.
     """
-    sums = np.zeros((2, 5, NUM_BINS))
+    sums, class_sums, num_rows = np.zeros((2, 5, NUM_BINS)), 0.0, 0
     for logits, labels, weights, beta in read:
         if logits.shape[1] == 1:
             logits = two_classes(logits)
         beta = np.broadcast_to(np.asarray(beta, "float64"), len(labels))
         block = logits, labels, weights, beta
-        blocks = row_blocks(*logits.shape, IN_CACHE)
-        sums += sum_blocks(functools.partial(_sums, *block), blocks)
+        # Sums over classes are as long as a row: a block has several.
+        size = max(IN_CACHE, LEAST_ROWS * logits.shape[1])
+        blocks = row_blocks(*logits.shape, size)
+        found = sum_blocks(functools.partial(_sums, *block), blocks)
+        sums += found[: sums.size].reshape(sums.shape)
+        class_sums += found[sums.size :].reshape(3, -1)
+        num_rows += len(labels)
     found = {"ece_num_bins": NUM_BINS}
     for moment, part in zip(("before", "after"), sums, strict=True):
         weight, residual, loss, hits, variance = part
@@ -42,11 +51,17 @@ def before_and_after_in_blocks(read):
         found["accuracy"] = float(hits.sum() / total)
         noise = normal_means(variance).sum()
         found["ece_noise"] = float(noise / total)
-    return found
+    mean, variance, frequency = class_sums / [[total], [total**2], [total]]
+    return found | prior_and_bias(mean, variance, frequency, num_rows)
 
 
 def _sums(logits, labels, weights, beta, rows):
-    """Sums over rows in each bin, at 1 and at `beta`, `(2, 5, NUM_BINS)`."""
+    """Sums over rows, one after the other in one array.
+
+    Those in each bin, at 1 and at `beta`, `(2, 5, NUM_BINS)`; and those of
+    each class at `beta`, `(3, num_classes)`: predictions, their variances, and
+    labels.
+    """
     z, labels, w = logits[rows], labels[rows], weights[rows]
     each, predicted = np.arange(len(z)), z.argmax(axis=1)
     d = z - z[each, predicted][:, None]
@@ -66,5 +81,9 @@ def _sums(logits, labels, weights, beta, rows):
             w * correct,
             w**2 * confidence * (1 - confidence),
         )
-        sums.append([np.bincount(index, each, NUM_BINS) for each in values])
-    return np.array(sums)
+        sums += [np.bincount(index, each, NUM_BINS) for each in values]
+    share = w / total
+    prediction, variance = share @ e, (w * share) @ e
+    variance -= share**2 @ np.square(e, out=e)
+    frequency = np.bincount(labels, w, z.shape[1])
+    return np.concatenate([*sums, prediction, variance, frequency])

@@ -326,7 +326,9 @@ def _fit(method, mixture, network, rows, options):
     method = choice.best
     if mixture:
         method = mixture_of(choice, network, options)
-    layer, record, accuracy = fit(method, network, rows, options)
+    layer, record, accuracy = fit(
+        method, network, rows, options, adapt_map=choice.adapt
+    )
     return layer, {**record, "trials": choice.trials}, accuracy
 
 

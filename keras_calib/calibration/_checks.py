@@ -40,7 +40,7 @@ def check_model(model):
     if getattr(model, "preprocessor", None) is not None:
         raise ValueError(
             "The model has a preprocessor, and is no Functional task of "
-            "KerasHub, for which `kc.calibrate` knows how to use it. Map the "
+            "KerasHub, for which it is known how to use it. Map the "
             "data through `model.preprocessor`, and set `model.preprocessor = "
             f"None` before. Received: preprocessor={model.preprocessor}."
         )
@@ -219,8 +219,8 @@ def warn_of_rejection(layer, found, verdict):
     name, nll = type(layer).__name__, verdict.held_out_nll
     if not nll:
         warnings.warn(
-            f"{name} made the model worse on the calibration data and was "
-            f"rejected: NLL {found['nll_before']:.4g} before, "
+            f"{name} was rejected, because it made the model worse on the "
+            f"calibration data: NLL {found['nll_before']:.4g} before, "
             f"{found['nll_after']:.4g} after; ECE {found['ece_before']:.4g} "
             f"before, {found['ece_after']:.4g} after.",
             stacklevel=4,

@@ -41,6 +41,7 @@ from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._methods import is_affine
 from keras_calib.keras_graph.head import free_name
 from keras_calib.layers import CalibrationMixture
+from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._shrunk import ShrunkCalibration
 
 NUM_FOLDS = 5
@@ -75,16 +76,48 @@ class Choice:
         weights: dict from the name of a method to its weight, the largest
             first; they sum to 1.
         trials: what each candidate scored, see `CalibrationRecord`.
+        fitted: dict from the name of a method to a map that was fitted to all
+            samples on the way, and the warnings of its fit.
     """
 
     weights: dict[str, float]
     trials: dict[str, dict]
+    fitted: dict[str, tuple[CalibrationLayer, list]]
 
     @property
     def best(self):
         """The first, so the cheapest, of those with the largest weight."""
         most = max(self.weights.values()) - TIE
         return next(n for n in self.trials if self.weights.get(n, 0) >= most)
+
+    def adapt(self, layer, rows, **options):
+        """`adapt` of the best, or of a mixture, which fits no map again.
+
+        Args:
+            layer: a layer for `best`, or what `mixture_of` returned.
+            rows: `CalibrationRows`, those of `choose`.
+            **options: as those of `choose`.
+        """
+        if not isinstance(layer, CalibrationMixture):
+            self._adapt(self.best, layer, rows, options)
+            return
+        twins = layer.twins()
+        for twin in twins:
+            self._adapt(twin.name, twin, rows, options)
+        layer.take(twins, rows)
+
+    def _adapt(self, name, layer, rows, options):
+        if name not in self.fitted:
+            adapt(layer, rows, **options)
+            return
+        fitted, caught = self.fitted[name]
+        for each in caught:
+            warnings.warn_explicit(
+                each.message, each.category, each.filename, each.lineno
+            )
+        layer.build((None, rows.logits.shape[1]))
+        layer.set_weights(fitted.get_weights())
+        layer.record = fitted.record
 
 
 def choose(rows, options, *, mixture=False):
@@ -107,7 +140,7 @@ def choose(rows, options, *, mixture=False):
             '`method="auto"` compares layers on samples of one class each. '
             "Received: soft labels. Pass class ids, or name a method."
         )
-    rows = subsample(rows, MAX_SAMPLES, options.seed)
+    whole, rows = rows, subsample(rows, MAX_SAMPLES, options.seed)
     fold = folds(rows, NUM_FOLDS, options.seed)
     if fold is None:
         kind = "sample" if rows.group is None else "group of samples"
@@ -116,7 +149,7 @@ def choose(rows, options, *, mixture=False):
             f"Received: {len(rows.labels)} calibration samples. Use more, or "
             "name a method."
         )
-    trials, losses = {}, {}
+    trials, losses, fitted = {}, {}, {}
     by_evidence = rows.group is None
     log_odds = {} if mixture else {"structured_matrix": -PRIOR}
     log_odds[UNCHANGED] = -PRIOR_OF_EVIDENCE if by_evidence else -PRIOR
@@ -125,7 +158,7 @@ def choose(rows, options, *, mixture=False):
         reason = _reason_to_skip(name, rows, options)
         if reason is None:
             try:
-                losses[name] = _losses(name, rows, fold, options)
+                losses[name] = _losses(name, rows, fold, options, fitted)
             except (ArithmeticError, ValueError) as error:
                 if name == "temperature":
                     raise  # all others are compared with it
@@ -145,7 +178,8 @@ def choose(rows, options, *, mixture=False):
             losses[name] - losses["temperature"], rows
         )
     order = sorted(weights, key=lambda name: -weights[name])
-    return Choice({name: weights[name] for name in order}, trials)
+    weights = {name: weights[name] for name in order}
+    return Choice(weights, trials, fitted if rows is whole else {})
 
 
 def mixture_of(choice, network, options):
@@ -223,20 +257,25 @@ def _reason_to_skip(name, rows, options):
     return None
 
 
-def _losses(name, rows, fold, options):
+def _losses(name, rows, fold, options, fitted):
     """`-log q_y` of each sample, by maps that were not fitted to it.
 
-    For the model as it is, `None` where `choose` judges it by evidence.
+    For the model as it is, `None` where `choose` judges it by evidence. What is
+    fitted to all samples on the way is added to `fitted`.
     """
     if name == UNCHANGED:
         return None if rows.group is None else losses_of_model(rows)
     layer = as_map(name, affine=options.affine)
     scaling = options.class_loss_scaling
-    if scaling is None and isinstance(layer, ShrunkCalibration):
-        with warnings.catch_warnings():
+    learns_from_folds = isinstance(layer, ShrunkCalibration) and layer.has_folds
+    if scaling is None and learns_from_folds:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("ignore")
+            warnings.simplefilter("always", UserWarning)
             adapt(layer, rows)
+        fitted[name] = layer, caught
         found = losses_of_folds(layer, rows)
+        layer.folds = None  # arrays of the size of the data
         if found is not None:
             return found[0]
     return held_out_losses(layer, rows, fold, class_loss_scaling=scaling)

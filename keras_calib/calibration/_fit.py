@@ -78,7 +78,7 @@ class Options:
         return self.deadline - time.perf_counter()
 
 
-def fit(method, network, rows, options):
+def fit(method, network, rows, options, *, adapt_map=adapt):
     """Fit one map, and judge it.
 
     Args:
@@ -87,6 +87,7 @@ def fit(method, network, rows, options):
             that is free in it.
         rows: `CalibrationRows`.
         options: `Options`.
+        adapt_map: what fits the map, with the arguments of `adapt`.
 
     Returns:
         layer: the map; temperature scaling where the guard found that better;
@@ -108,7 +109,7 @@ def fit(method, network, rows, options):
     scaling = options.class_loss_scaling
     try:
         begin = time.perf_counter()
-        adapt(layer, rows, objective=objective, class_loss_scaling=scaling)
+        adapt_map(layer, rows, objective=objective, class_loss_scaling=scaling)
         taken = time.perf_counter() - begin
         found = before_and_after(layer, rows)
         worse = is_worse(layer, objective, scaling, found)

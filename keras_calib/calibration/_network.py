@@ -8,7 +8,7 @@ import numpy as np
 from keras_calib.calibration import _checks as checks
 from keras_calib.calibration._compile import compile_for_evaluate
 from keras_calib.calibration._one_output import OneOutput
-from keras_calib.calibration._preprocessed import PreprocessedModel
+from keras_calib.calibration._preprocessed import with_preprocessor
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.calibration._record import summary
 from keras_calib.data.predict import stateful_layers
@@ -234,15 +234,6 @@ def assemble(model, network, layer, settings, num_units):
     return calibrated
 
 
-def _preprocessed(model, preprocessor):
-    """The model, with `predict` of raw inputs."""
-    whole = PreprocessedModel(model, preprocessor, name=model.name)
-    record = getattr(model, "_calibration_record", None)
-    if record is not None:
-        whole._calibration_record = record
-    return whole
-
-
 def final_activation(model, num_units):
     """The layer that turns logits into probabilities at the end of a model."""
     return keras.layers.Activation(
@@ -355,7 +346,7 @@ def calibrated_by(fit, model, data, method, settings):
         if settings.place is not None:
             calibrated = settings.place.with_others(calibrated)
         if settings.preprocessor is not None:
-            calibrated = _preprocessed(calibrated, settings.preprocessor)
+            calibrated = with_preprocessor(calibrated, settings.preprocessor)
         # Called once, so that it is built, and can be saved and exported.
         calibrated(example)
     compile_for_evaluate(

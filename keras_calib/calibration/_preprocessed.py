@@ -1,6 +1,7 @@
 """Models that preprocess raw inputs in `predict`: tasks of KerasHub."""
 
 import inspect
+import itertools
 from collections.abc import Callable
 from typing import Any
 from typing import NoReturn
@@ -9,6 +10,7 @@ import keras
 import numpy as np
 
 from keras_calib._typing import Tensor
+from keras_calib.data.batches import Batches
 from keras_calib.data.batches import as_batches
 from keras_calib.data.batches import for_model
 from keras_calib.keras_graph import endings
@@ -19,7 +21,8 @@ from keras_calib.keras_graph.composite import CompositeModel
 class PreprocessedModel(CompositeModel):
     """A calibrated model that takes what the preprocessor of a task takes.
 
-    `kc.calibrate` returns one for a task of KerasHub that has a preprocessor.
+    `kc.calibrate` and `kc.adjust_prior` return one for a task of KerasHub that
+    has a preprocessor.
     `predict` and `evaluate`, also `on_batch`, preprocess their inputs; a call
     `model(x)` and `export` take preprocessed ones, as in KerasHub. Batches are
     preprocessed by the backend, as in `predict_on_batch` of KerasHub, whose
@@ -47,6 +50,13 @@ class PreprocessedModel(CompositeModel):
 
     def call(self, inputs: Any, training: bool = False) -> Tensor:
         return self.model(inputs, training=training)
+
+    def compute_output_spec(self, inputs: Any, training: bool = False) -> Any:
+        # Some layers of tasks cannot run on shapes that Keras would draw.
+        return self.model.compute_output_spec(inputs, training=training)
+
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        self.built = True  # as its parts are
 
     def predict(
         self,
@@ -143,6 +153,29 @@ def raw_arrays(x: Any) -> Any:
     if isinstance(x[0], list | tuple | dict):
         return type(x)(map(raw_arrays, x))
     return x
+
+
+def preprocessed_batches(
+    preprocessor: Callable | None, x: Any, *data: Any, **options: Any
+) -> Batches:
+    """`as_batches` of data, preprocessed if there is a preprocessor."""
+    if preprocessor is None:
+        return as_batches(x, *data, **options)
+    batches = as_batches(raw_arrays(x), *data, **options)
+    batches.source = itertools.starmap(preprocess(preprocessor), batches.source)
+    return batches
+
+
+def with_preprocessor(
+    model: keras.Model, preprocessor: Callable
+) -> PreprocessedModel:
+    """A model with a graph, as one that takes raw inputs in `predict`."""
+    whole = PreprocessedModel(model, preprocessor, name=model.name)
+    whole(endings.inputs_of(model))  # which builds it
+    record = getattr(model, "_calibration_record", None)
+    if record is not None:
+        whole._calibration_record = record
+    return whole
 
 
 def taken_apart(model: Any) -> tuple[Any, Any]:

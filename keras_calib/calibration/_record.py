@@ -47,7 +47,7 @@ class CalibrationRecord:
         ece_num_bins: number of bins of equal width of both ECEs.
         source_prior: mean prediction of each class on the calibration data,
             with the layer; `kc.adjust_prior` starts from it. Not with
-            `stream=True` or `LocalTemperatureScaling`.
+            `multi_label=True`.
         class_bias: largest difference between it and the frequency of a class
             in the calibration data, in standard errors.
         fingerprint: hash of the inputs, which does not depend on their order.

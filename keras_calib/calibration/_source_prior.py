@@ -34,8 +34,20 @@ def source_prior(layer, rows):
         mean += weights[part] @ p
         variance += weights[part] ** 2 @ (p * (1 - p))
     frequency = np.bincount(rows.labels, weights, num_classes)
+    return prior_and_bias(mean, variance, frequency, len(rows.labels))
+
+
+def prior_and_bias(mean, variance, frequency, num_rows):
+    """`source_prior` of known sums.
+
+    Args:
+        mean: mean prediction of each class, `(num_classes,)`.
+        variance: `sum_i w_i^2 p_ik (1 - p_ik)`, `(num_classes,)`.
+        frequency: weighted frequency of each class, `(num_classes,)`.
+        num_rows: number of rows.
+    """
     away = np.abs(mean - frequency)
-    error = np.sqrt(np.maximum(variance, 1 / len(rows.labels) ** 2))
+    error = np.sqrt(np.maximum(variance, 1 / num_rows**2))
     return {
         "source_prior": (mean / mean.sum()).tolist(),
         "class_bias": float((away / error).max()),

@@ -88,15 +88,25 @@ class CalibrationMixture(CalibrationLayer):
 
     def adapt_to_rows(self, rows: CalibrationRows, **options: Any) -> Self:
         # All maps or none: they change when the last one is fitted.
-        twins = [type(m).from_config(m.get_config()) for m in self.maps]
+        twins = self.twins()
         for twin in twins:
             twin.adapt_to_rows(rows, **options)
+        return self.take(twins, rows)
+
+    def twins(self) -> list[CalibrationLayer]:
+        """Layers as those of the mixture, not fitted."""
+        return [type(m).from_config(m.get_config()) for m in self.maps]
+
+    def take(
+        self, fitted: Sequence[CalibrationLayer], rows: CalibrationRows
+    ) -> Self:
+        """Take over the weights of `twins` that were fitted to `rows`."""
         self.build(rows.logits.shape)
-        for layer, twin in zip(self.maps, twins, strict=True):
+        for layer, twin in zip(self.maps, fitted, strict=True):
             layer.set_weights(twin.get_weights())
         self.record = {
             "num_samples": rows.num_samples,
-            "maps": {twin.name: twin.record for twin in twins},
+            "maps": {twin.name: twin.record for twin in fitted},
             "mixture_weights": {
                 layer.name: weight
                 for layer, weight in zip(

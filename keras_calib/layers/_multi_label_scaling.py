@@ -205,7 +205,7 @@ class MultiLabelScaling(RecordedLayer):
             for name, value in IDENTITY.items()
         }
         records, counts, left = [], [], []
-        said: dict[str, dict] = {}
+        said: dict[str, dict[str, dict]] = {}
         for k in range(data.num_labels):
             rows = data.of_label(k, group)
             counts.append(_counts(rows))
@@ -217,7 +217,9 @@ class MultiLabelScaling(RecordedLayer):
                 warnings.simplefilter("always", UserWarning)
                 single, record = fit(k, rows)
             for each in caught:
-                said.setdefault(_kind(each), {}).setdefault(k, each)
+                topic, kind = _topic_and_kind(each)
+                kinds = said.setdefault(topic, {})
+                kinds.setdefault(kind, {}).setdefault(k, each)
             for name, value in _weights_of(single).items():
                 weights[name][k] = value
             records.append(record)
@@ -316,26 +318,29 @@ def _summary(layer, data, records, counts):
     return found
 
 
-def _kind(warning):
-    """What warnings of one kind have in common: all but numbers."""
-    return re.sub(r"[-+\d.e]+", "#", str(warning.message))
+def _topic_and_kind(warning):
+    """What warnings have in common: how they begin, and all but numbers."""
+    kind = re.sub(r"[-+\d.e]+|\b(inf|nan)\b", "#", str(warning.message))
+    return re.split("[,:]", kind)[0], kind
 
 
 def _warn(said, left, num_labels):
-    """One warning for all labels that have the same to say."""
+    """One warning for each topic, with the labels of each kind."""
     if left:
         warnings.warn(
             f"{_named(left)} of {num_labels} without a positive or without a "
             "negative calibration sample: not fitted, T = 1.",
             stacklevel=4,
         )
-    for warned in said.values():
-        (k, first), names = next(iter(warned.items())), _named([*warned])
-        detail = f"{names}, here label {k}" if len(warned) > 1 else names
-        text = f"{detail}: {first.message}"
-        if not issubclass(first.category, UserWarning):  # of other libraries
-            text = str(first.message)
-        warnings.warn(text, first.category, stacklevel=4)
+    for kinds in said.values():
+        texts = []
+        for warned in kinds.values():
+            (k, first), names = next(iter(warned.items())), _named([*warned])
+            detail = f"{names}, here label {k}" if len(warned) > 1 else names
+            texts.append(f"{detail}: {first.message}")
+            if not issubclass(first.category, UserWarning):  # not ours
+                texts[-1] = str(first.message)
+        warnings.warn(" ".join(texts), first.category, stacklevel=4)
 
 
 def _named(numbers):

@@ -1,6 +1,7 @@
 """The base of the maps that are mixed with temperature scaling."""
 
 import dataclasses
+import functools
 import warnings
 from typing import Any
 from typing import Self
@@ -16,6 +17,7 @@ from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._temperature_scaling import solve_temperature
 from keras_calib.layers._tempered import TemperedCalibration
+from keras_calib.layers._tempered import log_q_of_rows
 from keras_calib.layers._tempered import tempered_log_q
 from keras_calib.solvers.shrinkage import NUM_FOLDS
 from keras_calib.solvers.shrinkage import fold_of_rows
@@ -36,7 +38,8 @@ class ShrunkCalibration(TemperedCalibration):
 
     A subclass creates its variables, at the identity (`_add_weights`), has the
     map of two or more logits (`_transform`, with the arguments of `_map`) and
-    its fit (`_solve`; both are those of the map alone).
+    its fit (`_solve`; both are those of the map alone). Where a subclass
+    changes `call`, folds judge by what it returns for `c = 1`.
 
     Args:
         shrinkage: `"auto"`, or `None` for the map alone, `softmax(f(z))`.
@@ -106,9 +109,12 @@ class ShrunkCalibration(TemperedCalibration):
             found, record = self._solve(*data, objective, tempered)
             folds, reason = self._out_of_fold(*data, objective, tempered[0])
         temperature, known = tempered
-        c, self.folds = 0.0, folds
+        c = 0.0
         if folds is not None:
             c = folds.mixture_weight(weights, self.caution)
+        # They do not hold the mixture that a changed `call` returns.
+        self.folds = None if self._changes_call else folds
+        found = {**found, "temperature": temperature, "mixture": c}
         record = {
             **record,
             "temperature": temperature,
@@ -117,14 +123,35 @@ class ShrunkCalibration(TemperedCalibration):
         }
         if objective.is_plain_nll:
             rows = np.arange(len(labels))
-            log_q = log_mixture(
-                tempered_log_q(*data[:2], rows, temperature),
-                self._log_q_with(found, *data[:2], rows, self._transform),
-                c,
-            )
+            if self._changes_call:
+                log_q = self._log_q_of_call(found, *data[:2], rows)
+            else:
+                plain = tempered_log_q(*data[:2], rows, temperature)
+                rich = self._log_q_with(found, *data[:2], rows, self._transform)
+                log_q = log_mixture(plain, rich, c)
             record["nll_before"] = known["nll_before"]
             record["nll_after"] = -float(np.average(log_q, weights=weights))
-        return {**found, "temperature": temperature, "mixture": c}, record
+        return found, record
+
+    @property
+    def _changes_call(self):
+        return type(self).call is not TemperedCalibration.call
+
+    def _log_q_of_map(self, found, temperature, logits, labels, rows):
+        """Log-probabilities of the labels of some rows by the map alone."""
+        data = logits, labels, rows
+        if not self._changes_call:
+            return self._log_q_with(found, *data, self._transform)
+        alone = {**found, "temperature": temperature, "mixture": 1.0}
+        return self._log_q_of_call(alone, *data)
+
+    def _log_q_of_call(self, weights, logits, labels, rows):
+        """`_log_q_of_map`, with these weights, by `call`."""
+        # This layer stays as it is, also not built, until the fit is done.
+        twin = type(self).from_config(self.get_config())
+        twin.build((None, logits.shape[1]))
+        scores = functools.partial(twin._scores, weights)
+        return log_q_of_rows(scores, logits, labels, rows)
 
     def _out_of_fold(self, logits, labels, weights, objective, temperature):
         """Fit temperature scaling and the map without each fold.
@@ -149,10 +176,9 @@ class ShrunkCalibration(TemperedCalibration):
                 data = logits[part], labels[part], share, objective
                 tempered = solve_temperature(*data, start=temperature)
                 found, _ = self._solve(*data, tempered)
-                rich[rows] = self._log_q_with(
-                    found, logits, labels, rows, self._transform
-                )
-                plain[rows] = tempered_log_q(logits, labels, rows, tempered[0])
+                rest = logits, labels, rows
+                rich[rows] = self._log_q_of_map(found, tempered[0], *rest)
+                plain[rows] = tempered_log_q(*rest, tempered[0])
         except (ArithmeticError, ValueError, np.linalg.LinAlgError):
             return None, "too few samples"
         return Folds(fold, plain, rich), None

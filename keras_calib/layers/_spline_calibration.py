@@ -10,7 +10,6 @@ from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import TINY
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
-from keras_calib.layers._logit_ops import probabilities
 from keras_calib.layers._logit_ops import probabilities_seen
 from keras_calib.layers._piecewise_linear import UNUSED
 from keras_calib.layers._piecewise_linear import interpolate
@@ -128,12 +127,15 @@ class SplineCalibration(ShrunkCalibration):
     def _transform(self, logits, w, xp):
         index = xp.expand_dims(xp.argmax(logits, axis=-1), -1)
         predicted = xp.equal(index, xp.arange(logits.shape[-1]))
-        p = probabilities(logits, xp)
-        confidence = xp.max(p, axis=-1, keepdims=True)
+        largest = xp.max(logits, axis=-1, keepdims=True)
+        e = xp.exp(xp.maximum(logits - largest, LOWEST))
+        total = xp.sum(e, axis=-1, keepdims=True)
         # 1 - confidence would lose all digits near 1.
-        rest = xp.sum(xp.where(predicted, 0.0, p), axis=-1, keepdims=True)
+        rest = xp.sum(xp.where(predicted, 0.0, e), axis=-1, keepdims=True)
+        # As `probabilities_seen` rounds it: corrections can be steep.
+        confidence = xp.exp(-xp.log(total))
         added = interpolate(w.points, w.corrections, confidence, xp)
-        rest = xp.maximum(rest - added, w.margin)
+        rest = xp.maximum(rest / total - added, w.margin)
         rest = xp.minimum(rest, 1 - w.margin)
         others = log_softmax(xp.where(predicted, LOWEST, logits), xp)
         log_q = xp.where(
@@ -141,4 +143,5 @@ class SplineCalibration(ShrunkCalibration):
             xp.log1p(-rest),
             others + xp.log(xp.maximum(rest, TINY)),
         )
+        # The sum is not 1 where all other classes are ruled out.
         return keep_prediction(logits, log_softmax(log_q, xp), xp)

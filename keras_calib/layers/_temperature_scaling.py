@@ -192,7 +192,8 @@ def solve_temperature(logits, labels, weights, objective, start=None):
     """The temperature that minimizes an objective, and the record of its fit.
 
     Newton's method for a cross-entropy, otherwise a search. Warns where either
-    stops at a bound.
+    stops at a bound. With a `start`, a temperature near the minimizer, the
+    record lacks the NLL before.
     """
     data = logits, labels, weights
     if not objective.is_cross_entropy:
@@ -212,7 +213,8 @@ def solve_temperature(logits, labels, weights, objective, start=None):
             "objective_value": value,
             "stop_reason": "limit" if end else None,
         }
-    found = fit_temperature(*data, objective.smoothing, start)
+    before = start is None
+    found = fit_temperature(*data, objective.smoothing, start, before=before)
     if found.stop_reason is not None:
         _warn(found.temperature, REASONS[found.stop_reason], stacklevel=6)
     record = dataclasses.asdict(found)

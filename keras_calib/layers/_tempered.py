@@ -11,6 +11,7 @@ from keras_calib.inputs import arrays
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._logit_ops import on_pairs
 from keras_calib.layers._temperature_scaling import solve_temperature
+from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import row_blocks
 
 
@@ -99,7 +100,7 @@ def log_q_of_rows(scores, logits, labels, rows):
         float64, `(m,)`.
     """
     log_q = np.empty(len(rows))
-    for block in row_blocks(len(rows), logits.shape[1]):
+    for block in row_blocks(len(rows), logits.shape[1], IN_CACHE):
         y = labels[rows[block]]
         log_p = arrays.log_softmax(scores(logits[rows[block]]), "float64")
         log_q[block] = log_p[np.arange(len(y)), y]

@@ -54,6 +54,8 @@ def fit_temperature(
     weights: np.ndarray | None = None,
     smoothing: float = 0.0,
     start: float | None = None,
+    *,
+    before: bool = True,
 ) -> TemperatureFit:
     """Minimize `mean(logsumexp(z / T) - z_y / T)` over T.
 
@@ -73,6 +75,8 @@ def fit_temperature(
             `z_y`.
         start: `None`, or a temperature near the minimizer, within the bounds.
             It saves passes, and does not change the minimizer.
+        before: whether to find `nll_before`, which takes a pass; else it is
+            NaN.
 
     Returns:
         `TemperatureFit`.
@@ -93,7 +97,8 @@ def fit_temperature(
         sample = Likelihood(logits[::step], labels[::step], part, smoothing)
         return _newton(sample, 0.0, None, LOW, HIGH, tolerance=1e-3)[0]
 
-    return minimize(whole, first, 1e-4 if logits.dtype == np.float32 else 1e-6)
+    tolerance = 1e-4 if logits.dtype == np.float32 else 1e-6
+    return minimize(whole, first, tolerance, before=before)
 
 
 def log_evidence(logits, labels, weights=None, *, start=1.0, width=0.5):
@@ -130,7 +135,7 @@ def log_evidence(logits, labels, weights=None, *, start=1.0, width=0.5):
     return float(count * (nll - least) - np.log(scale))
 
 
-def minimize(likelihood, start, tolerance):
+def minimize(likelihood, start, tolerance, *, before=True):
     """Minimize a likelihood from `log beta = start()`, or find no minimum.
 
     Args:
@@ -138,12 +143,13 @@ def minimize(likelihood, start, tolerance):
             first pass, its other attributes.
         start: function without arguments, called after the first pass.
         tolerance: the largest step that is taken without another pass.
+        before: see `fit_temperature`; a pass at `log beta = 0` comes first.
 
     Returns:
         `TemperatureFit`.
     """
-    known = likelihood.derivatives(0.0)
-    nll = known[0]
+    known = likelihood.derivatives(0.0) if before else None
+    nll = known[0] if known else np.nan
     if likelihood.spread == 0.0:
         return TemperatureFit(1.0, nll, nll, "constant")
     if likelihood.shortfall == 0.0:

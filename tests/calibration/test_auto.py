@@ -1,9 +1,12 @@
+import dataclasses
 import functools
+import warnings
 
 import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib.calibration import _choose
 from keras_calib.calibration._choose import bootstrap_weights
 from keras_calib.calibration._choose import choose
 from keras_calib.calibration._fit import Options
@@ -15,6 +18,7 @@ from keras_calib.calibration._methods import as_map
 from keras_calib.inputs import predictions
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.calibration_rows import read_rows
+from keras_calib.layers._base import CalibrationLayer
 from tests.calibration.networks import KERNEL
 from tests.calibration.networks import X
 from tests.calibration.networks import built
@@ -22,6 +26,8 @@ from tests.calibration.networks import dense
 from tests.calibration.networks import functional
 from tests.calibration.test_guard import sampled
 from tests.helpers import read_predictions
+from tests.helpers import to_numpy
+from tests.layers.generated import softmax
 
 
 def generated(shift, num_samples=2000, seed=0):
@@ -225,6 +231,98 @@ def test_data_is_read_once(method, monkeypatch):
     model = built(functional(dense("softmax")))
     kc.calibrate(model, X, labels, method=method, verbose=0)
     assert sum(lengths) == len(X)
+
+
+def counted_fits(monkeypatch):
+    """A list that gets the name and number of samples of each `adapt`."""
+    fits = []
+    adapt = CalibrationLayer.adapt_to_rows
+
+    def counting(layer, rows, **options):
+        fits.append((type(layer).__name__, len(rows.labels)))
+        return adapt(layer, rows, **options)
+
+    monkeypatch.setattr(CalibrationLayer, "adapt_to_rows", counting)
+    return fits
+
+
+def confident_labels():
+    """Labels of the network's logits, for which a spline is best."""
+    logits = X @ KERNEL
+    confidence = softmax(logits).max(axis=1)
+    rng = np.random.default_rng(0)
+    right = rng.random(len(X)) < np.where(confidence < 0.9, 0.95, 0.5)
+    predicted = logits.argmax(axis=1)
+    return np.where(right, predicted, (predicted + 1) % 3)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("mixture", [False, True])
+def test_no_map_is_fitted_twice(mixture, monkeypatch):
+    labels = confident_labels()
+    model = built(functional(dense("softmax")))
+    fits = counted_fits(monkeypatch)
+    calibrated = kc.calibrate(
+        model, X, labels, method="auto", mixture=mixture, verbose=0
+    )
+    record = kc.calibration_record(calibrated)
+    whole = [name for name, count in fits if count == len(X)]
+    shrunk = {
+        "SplineCalibration",
+        "IntraOrderPreserving",
+        "ParameterizedTemperatureScaling",
+    }
+    assert shrunk <= {*whole} and len(whole) == len({*whole})
+    # Temperature and matrix have five folds; three maps have their own.
+    parts = [name for name, count in fits if count < len(X)]
+    assert sorted(parts) == 5 * ["MatrixScaling"] + 5 * ["TemperatureScaling"]
+    if mixture:
+        alone = kc.layers.CalibrationMixture(
+            maps=[as_map(name) for name in record["mixture_weights"]],
+            weights=[*record["mixture_weights"].values()],
+        ).adapt(X @ KERNEL, labels)
+        assert {*record["maps"]} == {*alone.record["maps"]}
+        assert {*record["maps"]} & {"spline", "order_preserving"}
+    else:
+        assert record["method"] == "spline"
+        alone = as_map("spline").adapt(X @ KERNEL, labels)
+        for key in ("mixture_weight", "nll_after"):
+            assert record[key] == pytest.approx(alone.record[key], rel=1e-5)
+    np.testing.assert_allclose(
+        calibrated.predict(X, verbose=0),
+        softmax(to_numpy(alone(X @ KERNEL))),
+        atol=1e-5,
+    )
+
+
+def test_warnings_of_the_fit_are_those_of_the_best():
+    rows = read_rows(*generated(0.0, 100))
+    labels = rows.logits.argmin(axis=1)  # no better than chance
+    rows = dataclasses.replace(rows, labels=labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        choice = choose(rows, Options(), mixture=True)
+    for name in ("spline", "order_preserving"):
+        best = dataclasses.replace(choice, weights={name: 1.0})
+        with pytest.warns(UserWarning) as caught:
+            best.adapt(as_map(name), rows)
+        with pytest.warns(UserWarning) as expected:
+            as_map(name).adapt(rows.logits, labels)
+        texts = [
+            [str(each.message) for each in found if "set to" in str(each)]
+            for found in (caught, expected)
+        ]
+        assert texts[0] == texts[1] != [], name
+
+
+def test_what_was_fitted_to_a_part_of_the_samples_is_fitted_again(monkeypatch):
+    monkeypatch.setattr(_choose, "MAX_SAMPLES", 50)
+    rows = read_rows(*generated(0.0, 100))
+    choice = choose(rows, Options())
+    assert not choice.fitted
+    layer = as_map("spline")
+    dataclasses.replace(choice, weights={"spline": 1.0}).adapt(layer, rows)
+    assert layer.record["num_samples"] == 100
 
 
 def test_rich_maps_are_tried_with_few_samples():

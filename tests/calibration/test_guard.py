@@ -179,10 +179,18 @@ class OfTheUser(LAYERS.EnsembleTemperatureScaling):
         return super().call(logits) / 2.0
 
 
-# Maps that start from temperature scaling, and one that only looks so.
+class MixtureOfTheUser(LAYERS.SplineCalibration):
+    """Computes otherwise than a map that learns from folds of its own."""
+
+    def call(self, logits):
+        return super().call(logits) / 2.0
+
+
+# Maps that start from temperature scaling, and some that only look so.
 TEMPERED = {
     "ensemble": LAYERS.EnsembleTemperatureScaling,
     "of the user": OfTheUser,
+    "mixture of the user": MixtureOfTheUser,
     "factors": LAYERS.HistogramBinning,
     "histogram": PLAIN["histogram"],
     "diagonal": lambda: LAYERS.IntraOrderPreserving(shrinkage=None),

@@ -159,3 +159,70 @@ def test_multi_label_task():
     np.testing.assert_allclose(
         calibrated.predict(raw, verbose=0), expected, atol=1e-5
     )
+
+
+@pytest.mark.filterwarnings("ignore:The (estimate|target data)")
+@pytest.mark.parametrize(
+    "kind", ["text", pytest.param("images", marks=pytest.mark.slow)]
+)
+def test_other_class_frequencies(kind, tmp_path):
+    task, raw, logits, y = task_and_labels(kind)
+    calibrated = kc.calibrate(task, raw, y, guard=False, verbose=0)
+    p = tempered(logits, calibrated)
+    record = kc.calibration_record(calibrated)
+    prior = np.array([0.2, 0.2, 0.6])
+    joint = p * prior / np.array(record["source_prior"])
+    expected = joint / joint.sum(axis=1, keepdims=True)
+    corrected = kc.adjust_prior(calibrated, prior=prior, verbose=0)
+    found = corrected.predict(raw, verbose=0)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    rows = np.flatnonzero(y != y[0])
+    target = [raw[i] for i in rows] if kind == "text" else raw[rows]
+    unlabeled = [(target[i : i + 16],) for i in range(0, len(target), 16)]
+    estimates = []
+    for data in (target, unlabeled, [(target, y[rows])]):
+        model = kc.adjust_prior(calibrated, data, verbose=0)
+        correction = kc.calibration_record(model)["prior_correction"]
+        assert correction["num_samples"] == len(rows)
+        estimates.append(correction["target_prior"])
+    assert estimates[0][y[0]] < record["source_prior"][y[0]]
+    np.testing.assert_allclose(estimates[1:], [estimates[0]] * 2, atol=1e-6)
+    # A known prior needs no data, so that no data has built this model.
+    corrected.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    np.testing.assert_allclose(again.predict(raw, verbose=0), found, atol=1e-6)
+    assert kc.calibration_record(again) == kc.calibration_record(corrected)
+    twice = kc.adjust_prior(again, prior=record["source_prior"], verbose=0)
+    np.testing.assert_allclose(twice.predict(raw, verbose=0), p, atol=1e-5)
+
+
+def test_other_class_frequencies_of_a_task_that_is_not_calibrated():
+    task, raw, logits, y = task_and_labels("text", None)
+    task.compile("sgd", keras.losses.CategoricalCrossentropy(from_logits=True))
+    source, prior = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.2, 0.7])
+    corrected = kc.adjust_prior(
+        task, raw, prior=prior, source_prior=source, verbose=0
+    )
+    np.testing.assert_allclose(
+        to_numpy(keras.ops.softmax(corrected.predict(raw, verbose=0))),
+        to_numpy(keras.ops.softmax(logits + np.log(prior / source))),
+        atol=1e-5,
+    )
+    loss, _ = corrected.evaluate(raw, np.eye(3)[y], verbose=0)
+    assert np.isfinite(loss)
+
+
+def test_what_does_not_fit_is_found_from_raw_inputs(capsys):
+    task, raw, _, y = task_and_labels("text")
+    Sparse = keras.losses.SparseCategoricalCrossentropy
+    task.compile("sgd", Sparse(from_logits=True))
+    batches = [(raw[:16], y[:16]), (raw[16:], y[16:])]
+    for data in ((raw, y), (batches,)):
+        (finding,) = kc.check(task, *data)
+        assert "SparseCategoricalCrossentropy has `from_logits=True`" in finding
+    calibrated = kc.calibrate(task, raw, y, guard=False, verbose=0)
+    assert kc.check(calibrated, raw, y) == []
+    assert "Nothing found." in capsys.readouterr().out
+    calibrated.compile("sgd", Sparse(from_logits=True))
+    assert len(kc.check(calibrated, raw, y)) == 1
+    assert len(kc.check(calibrated, raw, y + 3)) > 1

@@ -193,6 +193,39 @@ def test_one_warning_for_all_labels():
     assert str(said.message).startswith("Labels 0, 1, 2, 3, 4, here label 0: T")
 
 
+def test_one_warning_where_temperatures_end_for_several_reasons():
+    # All samples of labels 0 and 2 are right, all of label 1 are wrong.
+    y = Y.copy()
+    y[:, :3] = X[:, :3] * [1, -1, 1] > 0
+    with pytest.warns(UserWarning) as caught:
+        calibrated_by(network(), y, guard=False)
+    texts = [str(each.message) for each in caught]
+    (said,) = (text for text in texts if "temperature was set" in text)
+    assert said.startswith("Labels 0, 2, here label 0: The temperature was")
+    assert " Label 1: The temperature was set to 100: " in said
+
+
+def test_one_warning_for_all_labels_that_the_guard_changed():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(4000, 5)).astype("float32")
+    y = rng.random(z.shape) < sigmoid(z * [1, 2, 1, 2, 0.5])
+    y[:, 4] = rng.random(4000) < sigmoid(0.5 * z[:, 4] + 1)
+    with pytest.warns(UserWarning) as caught:
+        calibrated = kc.calibrate(
+            network(), z, y, multi_label=True, method="platt", verbose=0
+        )
+    guard = kc.calibration_record(calibrated)["guard"]["by_label"]
+    returned = np.array([each["returned"] for each in guard])
+    texts = [str(each.message) for each in caught]
+    (said,) = (text for text in texts if "was rejected" in text)
+    for name in ("temperature_scaling", "no_calibration"):
+        labels = np.flatnonzero(returned == name)
+        assert len(labels)
+        plural = "s" if len(labels) > 1 else ""
+        assert f"Label{plural} {', '.join(map(str, labels))}" in said
+    assert returned[4] == "map" and "4" not in said.split(":")[0]
+
+
 def test_unknown_labels_and_weights_of_labels():
     y, weight = Y.copy(), np.ones(Y.shape)
     y[::3, 2] = -1

@@ -6,10 +6,16 @@ import pytest
 
 import keras_calib as kc
 from keras_calib.layers import ClassLossScaling
+from keras_calib.layers import _class_loss_scaling as scaling_module
+from keras_calib.solvers import class_weights as class_weights_module
+from keras_calib.solvers import evidence
 from keras_calib.solvers.class_weights import class_weights
 from keras_calib.solvers.class_weights import fit_slope_and_span
 from keras_calib.solvers.class_weights import normalize
+from keras_calib.solvers.multinomial_regression import fit_regression
 from tests.helpers import read_predictions
+from tests.helpers import to_numpy
+from tests.layers.generated import softmax
 from tests.layers.test_temperature_scaling import generated
 
 LOSSES = np.array([0.2, 0.4, 1.0, 0.1])
@@ -191,3 +197,33 @@ def test_a_span_above_that_of_accurate_networks_warns(monkeypatch):
         layer.adapt(logits, labels, class_loss_scaling="normal")
     files = [w.filename for w in found if "found B" in str(w.message)]
     assert files == [__file__]
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("name", NORMALIZED)
+def test_vector_scaling_at_its_default_converges(name, monkeypatch):
+    rng = np.random.default_rng(0)
+    z = 3 * rng.normal(size=(600, 5))
+    labels = (z / 2 + np.arange(5) / 4 + rng.gumbel(size=z.shape)).argmax(1)
+    fits = []
+
+    def spy(problem, start, tolerance):
+        found = fit_regression(problem, start, tolerance)
+        fits.append(found)
+        assert found.gradient <= tolerance <= 1e-4
+        return found
+
+    monkeypatch.setattr(evidence, "fit_regression", spy)
+    layer = kc.layers.VectorScaling().adapt(z, labels, class_loss_scaling=name)
+    assert fits and all(found.converged for found in fits)
+    assert max(found.iterations for found in fits) < 20
+    # The map is the one of the class weights in the record.
+    weights = np.array(layer.record["class_weights"]) / np.bincount(labels)
+    alone = kc.layers.VectorScaling().adapt(z, labels, weights[labels])
+    p = softmax(to_numpy(layer(z)))
+    np.testing.assert_allclose(p, softmax(to_numpy(alone(z))), atol=1e-5)
+    # Where no weights are a fixed point, more rounds change them little.
+    for module in (class_weights_module, scaling_module):
+        monkeypatch.setattr(module, "ROUNDS", (16, 100))
+    more = kc.layers.VectorScaling().adapt(z, labels, class_loss_scaling=name)
+    np.testing.assert_allclose(p, softmax(to_numpy(more(z))), atol=0.02)

@@ -6,6 +6,8 @@ import pytest
 
 import keras_calib as kc
 from keras_calib.calibration._methods import samples_needed
+from keras_calib.layers._shrunk import Folds
+from keras_calib.solvers.shrinkage import fold_of_rows
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
 from tests.layers.generated import nll
@@ -175,6 +177,60 @@ class Failing(layers.IsotonicCalibration):
         if len(logits) < 100:
             found["heights"] = np.full_like(found["heights"], np.nan)
         return found, record
+
+
+class Reversed(layers.SplineCalibration):
+    """The contrary of the map that it comes from."""
+
+    def call(self, logits):
+        return -super().call(logits)
+
+
+class TheSame(layers.SplineCalibration):
+    def call(self, logits):
+        return super().call(logits)
+
+
+def test_folds_see_a_call_that_a_subclass_changes():
+    logits, labels = bent("spline", 500, 0)
+    expected = layers.SplineCalibration().adapt(logits, labels)
+    same = TheSame().adapt(logits, labels)
+    for key in ("mixture_weight", "nll_after"):
+        assert same.record[key] == pytest.approx(expected.record[key], rel=1e-4)
+    turned = Reversed().adapt(logits, labels)
+    assert turned.record["mixture_weight"] < 0.01
+    assert expected.record["mixture_weight"] > 0.5
+    for layer in (expected, same, turned):
+        found = nll(to_numpy(layer(logits)), labels)
+        assert layer.record["nll_after"] == pytest.approx(found, rel=1e-5)
+
+
+def test_folds_of_a_changed_call_by_hand():
+    logits, labels = bent("spline", 200, 0)
+
+    class Flatter(layers.SplineCalibration):
+        def call(self, logits):
+            return 0.7 * super().call(logits)
+
+    layer = Flatter().adapt(logits, labels)
+    fold, _ = fold_of_rows(logits, np.ones(200))
+    tempered, rich = np.empty((2, 200))
+    for number in range(5):
+        inside, outside = fold != number, fold == number
+        alone = layers.SplineCalibration(shrinkage=None)
+        alone.adapt(logits[inside], labels[inside])
+        temperature = layers.TemperatureScaling()
+        temperature.adapt(logits[inside], labels[inside])
+        rest, y = logits[outside], labels[outside]
+        each = np.arange(len(y))
+        z = 0.7 * to_numpy(alone(rest))
+        rich[outside] = np.log(softmax(z))[each, y]
+        z = to_numpy(temperature(rest))
+        tempered[outside] = np.log(softmax(z))[each, y]
+    expected = Folds(fold, tempered, rich).mixture_weight(np.ones(200), 4.0)
+    assert 0.01 < expected < 0.99
+    found = layer.record["mixture_weight"]
+    assert found == pytest.approx(expected, rel=1e-3)
 
 
 def test_a_map_without_numbers_in_a_fold_is_temperature_scaling():

@@ -277,3 +277,12 @@ def test_a_search_that_stops_at_the_end_of_its_range_warns(objective, pick):
     with pytest.warns(UserWarning, match="nothing was tried"):
         layer.adapt(logits, labels, objective=objective)
     assert layer.record["stop_reason"] == "limit"
+
+
+def test_a_fit_without_the_nll_before_ends_at_the_same_temperature():
+    logits, labels = generated()
+    whole = fit_temperature(logits, labels)
+    found = fit_temperature(logits, labels, start=1.5, before=False)
+    assert found.temperature == pytest.approx(whole.temperature, rel=1e-9)
+    assert found.nll_after == pytest.approx(whole.nll_after, rel=1e-9)
+    assert np.isnan(found.nll_before)
