@@ -27,7 +27,8 @@ def shift_curves(
 
     The line is the mean over corruptions, the thick bar at a severity has the
     middle half of the corruptions in it, the thin one all of them. Severity 0
-    is clean images.
+    is clean images. Below an ECE the dotted line is the mean of its floors,
+    what calibrated models with these confidences would show.
 
     Args:
         result: `ShiftResult` of `kc.shift.evaluate`, or its `to_dict()`; or a
@@ -55,7 +56,10 @@ def shift_curves(
         arXiv:1906.02530, Figure 2.
     """
     require_one_of(tuple(LABELS), metric=metric)
-    curves = _curves(_rows(result), metric)
+    rows = _rows(result)
+    curves, floors = _curves(rows, metric), {}
+    if metric == "ece" and all("ece_floor" in row for row in rows):
+        floors = _curves(rows, "ece_floor")
     if axes is None:
         try:
             from matplotlib import pyplot
@@ -68,6 +72,11 @@ def shift_curves(
     for number, (model, curve) in enumerate(curves.items()):
         away = (number - (len(curves) - 1) / 2) * min(STEP, 0.7 / len(curves))
         _draw(axes, model, curve, away, f"C{number}")
+        if floors:
+            floor = [np.mean(floors[model][s]) for s in sorted(curve)]
+            x = np.array(sorted(curve)) + away
+            name = f"{model}, floor"
+            axes.plot(x, floor, ":", color=f"C{number}", label=name)
     axes.set(
         xlabel="severity of the corruption (0: clean)",
         ylabel=LABELS[metric],
@@ -77,7 +86,8 @@ def shift_curves(
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    corner = "lower left" if metric == "accuracy" else "upper left"
+    axes.legend(frameon=False, loc=corner)
     return axes.figure
 
 

@@ -61,6 +61,16 @@ def test_models_stand_side_by_side():
         )
 
 
+def test_an_ece_has_its_floor():
+    found = [{**row, "ece_floor": row["ece"] / 4} for row in rows()]
+    (axes,) = kc.plots.shift_curves({"rows": found}).axes
+    line, floor = axes.get_lines()
+    np.testing.assert_allclose(floor.get_ydata(), line.get_ydata() / 4)
+    assert floor.get_label() == "a, floor"
+    (axes,) = kc.plots.shift_curves({"rows": found[1:]}, metric="accuracy").axes
+    assert len(axes.get_lines()) == 1
+
+
 def test_several_models_of_several_results():
     one = {"rows": rows("a") + rows("b")}
     (axes,) = kc.plots.shift_curves({"first": one, "second": one}).axes

@@ -187,6 +187,14 @@ def test_tables():
     assert (found["num_images"], found["num_bins"]) == (NUMBER, 10)
 
 
+def test_the_figure_is_that_of_shift_curves():
+    (axes,) = result().plot(metric="nll").axes
+    means = {row["severity"]: row["nll"] for row in result().means[1:3]}
+    found = axes.get_lines()[0].get_ydata()
+    expected = [result().rows[0]["nll"], means[1], means[5]]
+    np.testing.assert_allclose(found, expected)
+
+
 def test_one_image_has_no_standard_error():
     x, y = data()
     found = kc.shift.evaluate(network(), x[:1], y[:1], **CHOSEN)
