@@ -43,6 +43,7 @@ DATA = {
     "y_pred",
     "x",
     "y",
+    "X",  # as scikit-learn writes it
     "data",
     "dataset",
 }

@@ -114,7 +114,9 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
         other.from_logits = self.from_logits
         return other
 
-    def fit(self, X: ArrayLike, y: ArrayLike, **kwargs: Any):
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, **kwargs: Any
+    ) -> "SKLearnClassifier":
         """Train the network.
 
         Args:
