@@ -106,13 +106,19 @@ def print_row(name, p, labels):
 
 
 def draw(model, test, path):
-    """Image, confidence and error of three test scenes."""
+    """Image, labels, confidence and error of three test scenes."""
     import matplotlib
 
     matplotlib.use("Agg")
+    from matplotlib import pyplot
+
     x, y = (each[::80] for each in test)
+    figure, axes = pyplot.subplots(3, 4, figsize=(13, 8), layout="compressed")
     p = model.predict(x, verbose=0)
-    figure = kc.plots.confidence_map(x, y, p, ignore_class=VOID)
+    for row, image, labels, each in zip(axes, x, y, p, strict=True):
+        kc.plots.confidence_map(
+            labels, each, image=image, ignore_class=VOID, axes=row
+        )
     figure.savefig(path, dpi=120)
 
 

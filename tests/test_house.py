@@ -164,6 +164,8 @@ def public_callables():
 CALLABLES = dict(public_callables())
 # What stands before the keyword-only arguments, where it is no data.
 BY_POSITION = {
+    "SKLearnClassifier": {"model"},
+    "interop.SKLearnClassifier": {"model"},
     "add_sample_index": {"x"},
     "adjust_prior": {"model", "x", "sample_weight"},
     "calibrate": {"model", "x", "y", "sample_weight"},
