@@ -14,10 +14,10 @@ from keras_calib.ops.bin_errors import calibration_error
 from keras_calib.ops.binning import bin_index
 from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import row_blocks
-from keras_calib.solvers.blocks import sum_blocks
+from keras_calib.solvers.blocks import sum_groups
 
 # Rows of a block, where classes are many.
-LEAST_ROWS = 32
+LEAST_ROWS = 8
 
 
 def before_and_after_in_blocks(read):
@@ -36,7 +36,7 @@ def before_and_after_in_blocks(read):
         # Sums over classes are as long as a row: a block has several.
         size = max(IN_CACHE, LEAST_ROWS * logits.shape[1])
         blocks = row_blocks(*logits.shape, size)
-        found = sum_blocks(functools.partial(_sums, *block), blocks)
+        found = sum_groups(functools.partial(_sums, *block), blocks)
         sums += found[: sums.size].reshape(sums.shape)
         class_sums += found[sums.size :].reshape(3, -1)
         num_rows += len(labels)
@@ -83,7 +83,9 @@ def _sums(logits, labels, weights, beta, rows):
         )
         sums += [np.bincount(index, each, NUM_BINS) for each in values]
     share = w / total
-    prediction, variance = share @ e, (w * share) @ e
-    variance -= share**2 @ np.square(e, out=e)
+    # `@` would copy `e` as float64.
+    over_rows = functools.partial(np.einsum, "i,ij->j")
+    prediction, variance = over_rows(share, e), over_rows(w * share, e)
+    variance -= over_rows(share**2, np.square(e, out=e))
     frequency = np.bincount(labels, w, z.shape[1])
     return np.concatenate([*sums, prediction, variance, frequency])
