@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_one_of
+from keras_calib.plots import _style
 
 LABELS = {
     "accuracy": "accuracy",
@@ -60,55 +61,47 @@ def shift_curves(
     curves, floors = _curves(rows, metric), {}
     if metric == "ece" and all("ece_floor" in row for row in rows):
         floors = _curves(rows, "ece_floor")
-    if axes is None:
-        try:
-            from matplotlib import pyplot
-        except ImportError as error:
-            raise ImportError(
-                "Drawing needs matplotlib: `pip install keras-calib[plots]`."
-            ) from error
-        _, axes = pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")
+    figure, (panel,) = _style.take_axes(axes, (6.4, 4.0))
     severities = sorted({s for curve in curves.values() for s in curve})
     for number, (model, curve) in enumerate(curves.items()):
         away = (number - (len(curves) - 1) / 2) * min(STEP, 0.7 / len(curves))
-        _draw(axes, model, curve, away, f"C{number}")
+        style = {
+            "color": _style.COLORS[number % _style.MOST],
+            "marker": _style.MARKERS[number % _style.MOST],
+            "markersize": 4,
+        }
+        _draw(panel, model, curve, away, style)
         if floors:
             floor = [np.mean(floors[model][s]) for s in sorted(curve)]
             x = np.array(sorted(curve)) + away
             name = f"{model}, floor"
-            axes.plot(x, floor, ":", color=f"C{number}", label=name)
-    axes.set(
+            panel.plot(
+                x, floor, linestyle=":", fillstyle="none", label=name, **style
+            )
+    panel.set(
         xlabel="severity of the corruption (0: clean)",
         ylabel=LABELS[metric],
         xticks=severities,
     )
-    axes.set_ylim(0, 1 if metric == "accuracy" else None)
-    axes.grid(axis="y", alpha=0.3)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    panel.set_ylim(0, 1 if metric == "accuracy" else None)
+    panel.grid(axis="y", alpha=0.3)
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right"]].set_visible(False)
     corner = "lower left" if metric == "accuracy" else "upper left"
-    axes.legend(frameon=False, loc=corner)
-    return axes.figure
+    _style.add_legend(panel, loc=corner)
+    return figure
 
 
-def _draw(axes, model, curve, away, color):
+def _draw(axes, model, curve, away, style):
     """One model: its means, and bars of the corruptions at each severity."""
     severities = sorted(curve)
     x = np.array(severities) + away
-    axes.plot(
-        x,
-        [np.mean(curve[s]) for s in severities],
-        "o-",
-        markersize=4,
-        markeredgecolor="white",
-        color=color,
-        label=model,
-        zorder=3,
-    )
+    means = [np.mean(curve[s]) for s in severities]
+    axes.plot(x, means, label=model, zorder=3, **style)
     ends = [np.quantile(curve[s], [0, 0.25, 0.75, 1]) for s in severities]
     least, low, high, most = np.transpose(ends)
-    axes.vlines(x, least, most, color=color, linewidth=1, alpha=0.6)
-    axes.vlines(x, low, high, color=color, linewidth=6, alpha=0.35)
+    axes.vlines(x, least, most, color=style["color"], linewidth=1, alpha=0.6)
+    axes.vlines(x, low, high, color=style["color"], linewidth=6, alpha=0.35)
 
 
 def _rows(result):
