@@ -1,7 +1,6 @@
 """Models that preprocess raw inputs in `predict`: tasks of KerasHub."""
 
 import inspect
-import itertools
 from collections.abc import Callable
 from typing import Any
 from typing import NoReturn
@@ -162,8 +161,7 @@ def preprocessed_batches(
     if preprocessor is None:
         return as_batches(x, *data, **options)
     batches = as_batches(raw_arrays(x), *data, **options)
-    batches.source = itertools.starmap(preprocess(preprocessor), batches.source)
-    return batches
+    return batches.mapped(preprocess(preprocessor))
 
 
 def with_preprocessor(

@@ -7,24 +7,23 @@ import warnings
 import keras
 import numpy as np
 
+from keras_calib._documents import markdown_table
+from keras_calib._documents import to_json
 from keras_calib._whole_file import whole_file
 from keras_calib.calibration import calibrate as calibrate_model
 from keras_calib.calibration import calibration_record
-from keras_calib.command_line._sources import gives_logits
+from keras_calib.command_line._sources import check_logits_known
 from keras_calib.command_line._sources import inputs_of
 from keras_calib.command_line._sources import names_of
 from keras_calib.command_line._sources import read_models_or_predictions
 from keras_calib.evaluation.calibration_errors import errors_of_predictions
-from keras_calib.evaluation.named_errors import BINARY
 from keras_calib.evaluation.named_errors import METRICS
-from keras_calib.inputs.arrays import log_softmax
-from keras_calib.inputs.arrays import sigmoid
+from keras_calib.evaluation.named_errors import defined_for
+from keras_calib.inputs.arrays import class_probabilities
 from keras_calib.reporting import report as make_report
 from keras_calib.reporting._read import read_all
-from keras_calib.reporting._render import markdown_table
 from keras_calib.reporting._render import number
 from keras_calib.reporting._render import title_of
-from keras_calib.reporting._report import to_json
 
 REPORTS = (".html", ".md", ".json")
 
@@ -72,7 +71,8 @@ def _errors(name, given, x, data, options):
     """The errors of one model or of one array of predictions."""
     from_logits = data.from_logits
     if isinstance(given, keras.Model):
-        from_logits = gives_logits(given, options.from_logits)
+        from_logits = options.from_logits
+        check_logits_known(given, from_logits)
     settings = {
         "sample_weight": data.sample_weight,
         "groups": None,
@@ -82,10 +82,9 @@ def _errors(name, given, x, data, options):
         "verbose": _verbose(options),
     }
     rows = read_all({name: given}, x, data.labels, settings)[name]
-    wanted = [n for n in METRICS if n not in BINARY or rows.num_classes == 2]
     found = errors_of_predictions(
         rows,
-        wanted,
+        defined_for(rows.num_classes),
         floor=True,
         seed=options.seed,
         verbose=_verbose(options),
@@ -105,7 +104,7 @@ def report(options) -> str:
             )
     if models:
         for each in models.values():
-            gives_logits(each, options.from_logits)  # or else an error
+            check_logits_known(each, options.from_logits)
         given, from_logits = models, options.from_logits
         x = inputs_of(next(iter(models.values())), first)
     else:
@@ -172,21 +171,14 @@ def calibrate(options) -> str:
 
 def _model_of_scores(data):
     """A model that gives what it gets, and its inputs, `(n, ..., units)`."""
-    scores = data.scores
-    if scores.ndim == 1:
-        scores = scores[:, None]
-    inputs = keras.Input(scores.shape[1:], name="scores")
+    inputs = keras.Input(data.scores.shape[1:], name="scores")
     outputs = keras.layers.Identity(name="scores_as_they_are")(inputs)
-    return keras.Model(inputs, outputs), scores
+    return keras.Model(inputs, outputs), data.scores
 
 
 def _probabilities(data):
     """Logits and probabilities, side by side, are all probabilities."""
-    if not data.from_logits:
-        return data.scores
-    if data.scores.ndim == 1 or data.scores.shape[-1] == 1:
-        return sigmoid(data.scores)
-    return np.exp(log_softmax(data.scores))
+    return class_probabilities(data.scores, data.from_logits)
 
 
 def _output(options, suffixes):

@@ -31,7 +31,8 @@ class Data:
     Attributes:
         path: of the file.
         labels: class ids, or one-hot rows.
-        scores: logits or probabilities, or `None`.
+        scores: logits or probabilities, `(n, ..., num_classes)` or
+            `(n, ..., 1)`, or `None`.
         from_logits: whether the scores are logits; `None` without scores.
         x: inputs of a model, or `None`.
         sample_weight: `None`, or a weight for each sample.
@@ -80,6 +81,8 @@ def read(path: pathlib.Path) -> Data:
                     f"`{name}`"
                 )
         scores = found.pop(kinds[0]) if kinds else None
+        if scores is not None and scores.ndim == 1:
+            scores = scores[:, None]  # of one sigmoid unit
         return Data(
             path=path,
             scores=scores,
@@ -106,17 +109,13 @@ def _are_logits(kind, scores):
     """Whether scores are logits: by their name, or else by their values."""
     if kind != "predictions":
         return kind == "logits"
-    flat = scores.reshape(len(scores), -1)
-    inside = bool(((flat >= 0) & (flat <= 1)).all())
-    if scores.ndim == 1 or scores.shape[-1] == 1:
-        if inside:
-            return False
+    if rules.are_probabilities(scores.reshape(-1, scores.shape[-1])):
+        return False
+    if scores.shape[-1] == 1:
         raise ValueError(
             "`predictions` of one unit outside [0, 1] are logits: name them so"
         )
-    rows = scores.reshape(-1, scores.shape[-1])
-    sums_are_one = np.abs(rows.sum(axis=-1) - 1).max(initial=0) <= rules.OFF
-    return not (inside and sums_are_one)
+    return True
 
 
 def _of_archive(path):

@@ -7,7 +7,7 @@ import keras
 from keras_calib.command_line._files import SUFFIXES
 from keras_calib.command_line._files import Data
 from keras_calib.command_line._files import read
-from keras_calib.keras_graph.endings import output_kind
+from keras_calib.keras_graph.endings import gives_logits
 
 
 def read_models_or_predictions(
@@ -75,29 +75,20 @@ def inputs_of(model: keras.Model, data: Data):
         return data.x
     shape = getattr(model, "input_shape", None)
     if isinstance(shape, tuple) and data.scores is not None:
-        scores = data.scores
-        if scores.ndim == 1 and len(shape) == 2:
-            scores = scores[:, None]
-        if shape[1:] == scores.shape[1:]:
-            return scores
+        if shape[1:] == data.scores.shape[1:]:
+            return data.scores
     raise ValueError(
         f"{data.path}: the model {model.name!r} needs inputs `x`, or scores of "
         f"the shape of its input, {shape}."
     )
 
 
-def gives_logits(model: keras.Model, from_logits: bool | None) -> bool:
-    """Whether a model gives logits.
-
-    Raises:
-        ValueError: if neither an option nor the model says so.
-    """
-    if from_logits is not None:
-        return from_logits
-    kind = output_kind(model)
-    if kind is None:
+def check_logits_known(model: keras.Model, from_logits: bool | None) -> None:
+    """Raise unless an option or the model says whether it gives logits."""
+    try:
+        gives_logits(model, from_logits)
+    except ValueError:
         raise ValueError(
             f"{model.name!r} does not show whether it gives logits or "
             "probabilities: say `--from-logits` or `--no-from-logits`."
-        )
-    return kind == "logits"
+        ) from None

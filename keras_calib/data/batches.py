@@ -33,6 +33,10 @@ class Batches:
     def __iter__(self):
         return self.source
 
+    def mapped(self, function):
+        """The same batches, each as `function(x, y, sample_weight)` has it."""
+        return Batches(itertools.starmap(function, self.source), self.total)
+
     def first_inputs(self):
         """Inputs of the first batch, which stays in the iterator.
 
@@ -158,11 +162,10 @@ class Source:
             steps=self.steps,
         )
         if self.preprocess is not None:
-            batches.source = itertools.starmap(self.preprocess, batches.source)
+            batches = batches.mapped(self.preprocess)
         if self.part_of is not None:
-            batches.source = (
-                (x, part_of(y), part_of(weight))
-                for x, y, weight in batches.source
+            batches = batches.mapped(
+                lambda x, y, weight: (x, part_of(y), part_of(weight))
             )
         return batches
 

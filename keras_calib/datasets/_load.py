@@ -166,7 +166,7 @@ def inexact_images(
         >>> inexact = kc.datasets.inexact_images(
         ...     "cifar10")  # doctest: +SKIP
     """
-    folder = data_dir or os.environ.get("KERAS_CALIB_DATA", "")
-    if has_packs(folder, name):
-        return read_part(folder, name, "train")["inexact"]
+    for folder in folders(data_dir):
+        if has_packs(folder, name):
+            return read_part(folder, name, "train")["inexact"]
     return np.zeros(0, "int64")

@@ -11,8 +11,8 @@ from keras_calib.evaluation.by_group import by_group
 from keras_calib.evaluation.drawn_floor import MOST_DRAWS
 from keras_calib.evaluation.drawn_floor import drawn_floors
 from keras_calib.evaluation.floor import noise_floors
-from keras_calib.evaluation.named_errors import BINARY
 from keras_calib.evaluation.named_errors import METRICS
+from keras_calib.evaluation.named_errors import defined_for
 from keras_calib.evaluation.named_errors import statistic_range
 from keras_calib.evaluation.refinement import RANGES
 from keras_calib.evaluation.refinement import refinement_statistics
@@ -192,11 +192,8 @@ def calibration_errors(
         groups=groups,
         clusters=clusters,
     )
-    wanted = [
-        name
-        for name in (METRICS if metrics is None else metrics)
-        if name not in BINARY or data.num_classes == 2
-    ]
+    names = METRICS if metrics is None else metrics
+    wanted = defined_for(data.num_classes, names)
     errors_of = functools.partial(
         errors_of_predictions,
         wanted=wanted,

@@ -130,6 +130,11 @@ NO_FLOOR = {
 METRICS = (*TOP_LABEL, *MEANS, *CLASSWISE, *BINARY)
 
 
+def defined_for(num_classes, names=METRICS):
+    """Those of the names that have a meaning for so many classes."""
+    return [n for n in names if n not in BINARY or num_classes == 2]
+
+
 def confidence_and_correct(data, k=None):
     """Confidence that the label is `k`, by default the predicted class."""
     if k is None:

@@ -60,6 +60,14 @@ def log_softmax(scores: np.ndarray, dtype: Any = None) -> np.ndarray:
     return shifted
 
 
+def class_probabilities(scores: np.ndarray, from_logits: bool) -> np.ndarray:
+    """Probabilities of all classes; one sigmoid unit, `(..., 1)`, has two."""
+    single = scores.shape[-1] == 1
+    if from_logits:
+        return np.exp(log_softmax(two_classes(scores) if single else scores))
+    return np.concatenate([1.0 - scores, scores], axis=-1) if single else scores
+
+
 def sigmoid(x):
     """`1 / (1 + exp(-x))`, without overflow on either side."""
     small = np.exp(-np.abs(x))

@@ -184,19 +184,15 @@ def read_predictions(
     """
     rows = _read(labels, predictions, sample_weight, axis, ignore_class, mask)
     scores, weights = rows.scores, rows.weights
-    single = scores.shape[-1] == 1
     logits, targets = None, rows.targets
     if from_logits:
         rules.check_logits(scores)
-        logits = arrays.two_classes(scores) if single else scores
-        probabilities = np.exp(arrays.log_softmax(logits))
+        single = scores.shape[-1] == 1
+        scores = logits = arrays.two_classes(scores) if single else scores
     else:
         rules.check_probabilities(scores)
-        probabilities = np.clip(scores, 0.0, 1.0)
-        if single:
-            probabilities = np.concatenate(
-                [1.0 - probabilities, probabilities], axis=-1
-            )
+        scores = np.clip(scores, 0.0, 1.0)
+    probabilities = arrays.class_probabilities(scores, from_logits)
     if targets is not None and is_one_hot(targets):
         targets = None
     if relative:

@@ -268,8 +268,7 @@ def check_rows(targets):
 
 def check_probabilities(given):
     """Raise for rows `(n, width)` that cannot be probabilities."""
-    # A pass over all is faster than one per row, which is left for the wrong.
-    if not given.size or (given.min() >= 0 and _sums_are_one(given)):
+    if are_probabilities(given):
         return
     wrong = wrong_probabilities(given, np)
     if not wrong.any():
@@ -289,9 +288,17 @@ def check_probabilities(given):
     )
 
 
-def _sums_are_one(given):
+def are_probabilities(given):
+    """Whether all rows `(n, width)` are probabilities; one unit is in [0, 1].
+
+    A pass over all is faster than a mask of rows, which is for the wrong ones.
+    """
+    if not given.size:
+        return True
+    if not given.min() >= 0:
+        return False
     if given.shape[-1] == 1:
-        return given.max() <= 1
+        return bool(given.max() <= 1)
     return bool((np.abs(given.sum(axis=-1) - 1.0) <= OFF).all())
 
 

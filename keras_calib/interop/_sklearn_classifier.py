@@ -8,9 +8,8 @@ import numpy as np
 
 from keras_calib._typing import ArrayLike
 from keras_calib.inputs.arrays import TINY
-from keras_calib.inputs.arrays import log_softmax
-from keras_calib.inputs.arrays import sigmoid
-from keras_calib.keras_graph.endings import output_kind
+from keras_calib.inputs.arrays import class_probabilities
+from keras_calib.keras_graph.endings import gives_logits
 
 
 class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
@@ -150,11 +149,7 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Probabilities, `(n, num_classes)`, in the order of `classes_`."""
-        scores, from_logits = self._scores(X)
-        if scores.shape[1] == 1:
-            p = sigmoid(scores) if from_logits else scores
-            return np.concatenate([1 - p, p], axis=1)
-        return np.exp(log_softmax(scores)) if from_logits else scores
+        return class_probabilities(*self._scores(X))
 
     def decision_function(self, X: ArrayLike) -> np.ndarray:
         """Logits, `(n, num_classes)`; of two classes the log-odds, `(n,)`."""
@@ -177,16 +172,7 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
 
         check_is_fitted(self, "model_")
         scores = self.model_.predict(self._checked(X), verbose=0)
-        from_logits = self.from_logits
-        if from_logits is None:
-            kind = output_kind(self.model_)
-            if kind is None:
-                raise ValueError(
-                    "The graph of the model does not show whether it gives "
-                    "logits or probabilities. Received: from_logits=None. Pass "
-                    "`from_logits=True` or `False`."
-                )
-            from_logits = kind == "logits"
+        from_logits = gives_logits(self.model_, self.from_logits)
         return np.asarray(scores, "float64"), from_logits
 
     def _checked(self, X, *y):

@@ -12,8 +12,8 @@ from keras_calib.evaluation.cell_resamples import intervals_by_cells
 from keras_calib.evaluation.events import sort_events
 from keras_calib.evaluation.named_errors import BINARY
 from keras_calib.evaluation.named_errors import MEANS
-from keras_calib.evaluation.named_errors import METRICS
 from keras_calib.evaluation.named_errors import TOP_LABEL
+from keras_calib.evaluation.named_errors import defined_for
 from keras_calib.evaluation.named_errors import statistic_range
 from keras_calib.evaluation.refinement import at_temperature
 from keras_calib.evaluation.refinement import best_temperature
@@ -61,7 +61,7 @@ class Measured:
 
 def measure(name, data, *, num_resamples, class_names=None, seed=0):
     """`Measured` of the `Predictions` of one model."""
-    wanted = [n for n in METRICS if n not in BINARY or data.num_classes == 2]
+    wanted = defined_for(data.num_classes)
     found = errors_of_predictions(
         data,
         wanted,

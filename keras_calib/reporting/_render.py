@@ -5,6 +5,8 @@ import io
 import pathlib
 import re
 
+from keras_calib._documents import escape
+from keras_calib._documents import markdown_table
 from keras_calib.reporting._definitions import DEFINITIONS
 from keras_calib.reporting._definitions import HEADLINE
 from keras_calib.version import __version__
@@ -80,7 +82,7 @@ def to_markdown(report):
     ]
     lines += markdown_table(heads, rows)
     for each in report.models:
-        lines += ["", f"## {_escape(each.name)}", ""]
+        lines += ["", f"## {escape(each.name)}", ""]
         lines += [f"- {text}" for text in report.verdicts[each.name]]
         lines += ["", f"Intervals (95 %): {each.intervals}.", ""]
         lines += markdown_table(
@@ -126,16 +128,6 @@ def group_rows(measured):
         ]
         for row in measured.groups[:MOST_ROWS]
     ]
-
-
-def markdown_table(heads, rows):
-    """Lines of a Markdown table."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return ["| " + " | ".join(map(_escape, row)) + " |" for row in lines]
-
-
-def _escape(text):
-    return str(text).replace("|", "\\|").replace("\n", " ")
 
 
 def to_html(report, *, page=True):

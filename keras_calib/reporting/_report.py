@@ -2,13 +2,11 @@
 
 import dataclasses
 import json
-import math
 import os
 import pathlib
 from typing import Any
 
-import numpy as np
-
+from keras_calib._documents import to_json
 from keras_calib._typing import ArrayLike
 from keras_calib._whole_file import whole_file
 from keras_calib.inputs.arguments import require_at_least
@@ -204,14 +202,3 @@ def _check_class_names(class_names, predictions):
             "`class_names` must have a name for each class. Received: "
             f"{len(class_names)} names for {num_classes} classes."
         )
-
-
-def to_json(value: Any) -> Any:
-    """Only what JSON can hold: NaN and infinity become `None`."""
-    if isinstance(value, dict):
-        return {str(key): to_json(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_json(each) for each in value]
-    if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else None
-    return int(value) if isinstance(value, np.integer) else value

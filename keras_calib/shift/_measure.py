@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.evaluation.events import sort_events
 from keras_calib.evaluation.floor import binned_floor
+from keras_calib.ops.bin_errors import calibration_error
 from keras_calib.ops.binning import bin_index
 
 # Counts of images, in resamples, that are held at a time: 8 MiB.
@@ -32,17 +32,15 @@ def measure(name, predicted, cells, num_bins, num_resamples, seed):
         }
         confidence, correct = predicted.confidence[cell], values["accuracy"]
         events = sort_events(confidence, correct)
-        floor = binned_floor(events.bins(events.width_cuts(num_bins)))
+        bins = events.bins(events.width_cuts(num_bins))
         rows.append(
             {
                 "model": name,
                 "corruption": corruption,
                 "severity": severity,
                 "accuracy": float(correct.mean()),
-                "ece": expected_calibration_error(
-                    confidence, correct, num_bins
-                ),
-                "ece_floor": float(floor.mean),
+                "ece": float(calibration_error(bins)),
+                "ece_floor": float(binned_floor(bins).mean),
                 "nll": float(values["nll"].mean(dtype="float64")),
                 "accuracy_se": error_of_mean(correct),
                 "ece_se": float(drawn[cell].std(ddof=1)),

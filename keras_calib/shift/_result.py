@@ -1,9 +1,11 @@
 """What `evaluate` returns: rows, tables and a figure."""
 
 import dataclasses
-import math
 from typing import Any
 
+from keras_calib._documents import escape
+from keras_calib._documents import markdown_table
+from keras_calib._documents import to_json
 from keras_calib.plots import shift_curves
 from keras_calib.version import __version__
 
@@ -37,12 +39,7 @@ class ShiftResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON values; NaN becomes `None`."""
-        found = dataclasses.asdict(self)
-        for key in ("rows", "means"):
-            found[key] = [
-                {name: _json(value) for name, value in row.items()}
-                for row in found[key]
-            ]
+        found = to_json(dataclasses.asdict(self))
         return {"keras_calib_version": __version__, **found}
 
     def to_markdown(self) -> str:
@@ -57,7 +54,7 @@ class ShiftResult:
         ]
         models = list(dict.fromkeys(row["model"] for row in self.rows))
         heads = ["model", "images", "accuracy", "ECE", "floor of ECE", "NLL"]
-        lines += _table(
+        lines += markdown_table(
             heads,
             [
                 [model, words, *_with_errors(row)]
@@ -69,7 +66,7 @@ class ShiftResult:
             ],
         )
         for model in models:
-            lines += ["", f"## {_escape(model)}", ""]
+            lines += ["", f"## {escape(model)}", ""]
             lines += ["Accuracy / ECE / NLL by severity:", ""]
             lines += self._cells(model)
         return "\n".join(lines) + "\n"
@@ -106,7 +103,7 @@ class ShiftResult:
             _short(self._mean(model, None, step)) for step in (*steps, None)
         ]
         heads = ["corruption", *map(str, steps), "mean"]
-        return _table(heads, [*rows, ["mean", *last]])
+        return markdown_table(heads, [*rows, ["mean", *last]])
 
 
 def _place(row):
@@ -124,18 +121,3 @@ def _with_errors(row):
 
 def _short(row):
     return f"{row['accuracy']:.3f} / {row['ece']:.3f} / {row['nll']:.2f}"
-
-
-def _table(heads, rows):
-    lines = [heads, ["---"] * len(heads), *rows]
-    return [f"| {' | '.join(map(_escape, row))} |" for row in lines]
-
-
-def _escape(text):
-    return str(text).replace("|", "\\|").replace("\n", " ")
-
-
-def _json(value):
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
