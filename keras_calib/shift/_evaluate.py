@@ -98,7 +98,8 @@ def evaluate(
         >>> model.build((None, 16, 16, 3))
         >>> result = kc.shift.evaluate(
         ...     model, x.astype("uint8"), np.arange(8) % 3, severities=[1, 5],
-        ...     corruptions=["fog", "contrast"], preprocess=lambda x: x / 255)
+        ...     corruptions=["fog", "contrast"], preprocess=lambda x: x / 255,
+        ...     verbose=0)
         >>> len(result.rows)  # with the clean images
         5
 
