@@ -24,8 +24,10 @@ from keras_calib.reporting import report as make_report
 from keras_calib.reporting._read import read_all
 from keras_calib.reporting._render import number
 from keras_calib.reporting._render import title_of
+from keras_calib.shift import evaluate as evaluate_shift
 
 REPORTS = (".html", ".md", ".json")
+SHIFTS = (".md", ".json", ".svg", ".png", ".pdf")
 
 
 def evaluate(options) -> str:
@@ -167,6 +169,46 @@ def calibrate(options) -> str:
     if options.json:
         return _as_json({"output": str(output), "record": record})
     return f"Written: {output}"
+
+
+def shift(options) -> str:
+    """Accuracy and calibration of models on corrupted images."""
+    output = _output(options, SHIFTS) if options.output else None
+    models, data = read_models_or_predictions(options.files)
+    if not models:
+        raise ValueError("Models and a file with their images are wanted.")
+    if data[0].x is None:
+        raise ValueError(f"{data[0].path}: it has no images `x`.")
+    for each in models.values():
+        check_logits_known(each, options.from_logits)
+    result = evaluate_shift(
+        models,
+        data[0].x,
+        data[0].labels,
+        corruptions=options.corruptions,
+        severities=options.severities,
+        seed=options.seed,
+        value_range=tuple(options.value_range),
+        from_logits=options.from_logits,
+        verbose=_verbose(options),
+    )
+    if output is not None:
+        _save_shift(result, output)
+    if options.json:
+        return _as_json(result.to_dict())
+    text = result.to_markdown()
+    return f"{text}\nWritten: {output}" if output else text.rstrip()
+
+
+def _save_shift(result, output):
+    """Write the tables, or the figure of the ECE."""
+    with whole_file(output) as place:
+        if output.suffix == ".md":
+            place.write_text(result.to_markdown(), encoding="utf-8")
+        elif output.suffix == ".json":
+            place.write_text(_as_json(result.to_dict()) + "\n")
+        else:
+            result.plot().savefig(place)
 
 
 def _model_of_scores(data):

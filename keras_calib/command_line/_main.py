@@ -10,6 +10,8 @@ from typing import NoReturn
 from keras_calib.calibration._methods import LOCAL
 from keras_calib.calibration._methods import METHODS
 from keras_calib.command_line import _commands
+from keras_calib.shift import CORRUPTIONS
+from keras_calib.shift._corrupt import SEVERITIES
 from keras_calib.version import __version__
 
 EPILOG = """\
@@ -22,6 +24,7 @@ scores of a class have a column of their own: `probabilities_0`, `logits_cat`.
   keras-calib report a.npz b.npz -o report.html
   keras-calib calibrate predictions.npz -o map.keras
   keras-calib calibrate model.keras data.npz -o calibrated.keras
+  keras-calib shift model.keras calibrated.keras images.npz -o shift.png
 """
 
 
@@ -93,15 +96,18 @@ def _parser():
         commands, "evaluate", "every metric, beside its noise floor"
     )
     _common(evaluate, "FILE", "predictions, or models and their data")
+    _ignore_class(evaluate)
     report = _command(
         commands, "report", "models side by side: .html, .md or .json"
     )
     _common(report, "FILE", "predictions, or models and their data")
+    _ignore_class(report)
     _output(report, "report.html")
     calibrate = _command(
         commands, "calibrate", "a calibrated model, or a map of predictions"
     )
     _common(calibrate, "FILE", "predictions, or a model and its data")
+    _ignore_class(calibrate)
     _output(calibrate, "calibrated.keras")
     calibrate.add_argument(
         "--method",
@@ -113,7 +119,41 @@ def _parser():
     calibrate.add_argument(
         "--max-seconds", type=float, help="time for the fit and its guard"
     )
+    _add_shift(commands)
     return parser
+
+
+def _add_shift(commands):
+    shift = _command(
+        commands, "shift", "models on corrupted images, uint8 or float"
+    )
+    _common(shift, "FILE", "models, and a file with raw images and labels")
+    _output(shift, "shift.md, .json, or .png for a figure of the ECE", False)
+    shift.add_argument(
+        "--corruptions",
+        nargs="+",
+        default=CORRUPTIONS,
+        choices=CORRUPTIONS,
+        metavar="NAME",
+        help=f"any of {', '.join(CORRUPTIONS)} (all)",
+    )
+    shift.add_argument(
+        "--severities",
+        nargs="+",
+        type=int,
+        default=SEVERITIES,
+        choices=SEVERITIES,
+        metavar="N",
+        help="from 1 to 5 (all)",
+    )
+    shift.add_argument(
+        "--value-range",
+        nargs=2,
+        type=float,
+        default=(0, 255),
+        metavar=("BLACK", "WHITE"),
+        help="of floating-point images (0 255)",
+    )
 
 
 def _command(commands, name, text):
@@ -129,9 +169,6 @@ def _common(parser, metavar, text):
         action=argparse.BooleanOptionalAction,
         help="what a model gives, where its last layer does not show it",
     )
-    parser.add_argument(
-        "--ignore-class", type=int, metavar="ID", help="a label that is void"
-    )
     parser.add_argument("--seed", type=int, default=0, help="of draws (0)")
     parser.add_argument(
         "--json", action="store_true", help="print JSON instead of text"
@@ -141,7 +178,17 @@ def _common(parser, metavar, text):
     )
 
 
-def _output(parser, example):
+def _ignore_class(parser):
     parser.add_argument(
-        "-o", "--output", required=True, metavar="PATH", help=f"e.g. {example}"
+        "--ignore-class", type=int, metavar="ID", help="a label that is void"
+    )
+
+
+def _output(parser, examples, required=True):
+    parser.add_argument(
+        "-o",
+        "--output",
+        required=required,
+        metavar="PATH",
+        help=f"e.g. {examples}",
     )

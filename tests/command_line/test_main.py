@@ -11,30 +11,11 @@ import pytest
 
 import keras_calib as kc
 from keras_calib.command_line import main
+from tests.command_line.helpers import run
+from tests.command_line.helpers import sample
 from tests.helpers import small_network
 
 NAMES = ["cat", "great_dog", "owl"]
-
-
-def sample(n=400, num_classes=3):
-    rng = np.random.default_rng(0)
-    p = rng.dirichlet(np.ones(num_classes), size=n)
-    labels = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
-    return labels, p**2 / (p**2).sum(1, keepdims=True)
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    labels, p = sample()
-    np.savez("a.npz", probabilities=p, labels=labels)
-    np.savez("b.npz", logits=0.5 * np.log(p), ground_truth=labels)
-    return tmp_path
-
-
-def run(capsys, *arguments):
-    status = main(arguments=arguments)
-    return status, *capsys.readouterr()
 
 
 def table(path, *, head, rows):
