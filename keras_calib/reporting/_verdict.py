@@ -5,6 +5,10 @@ import numpy as np
 from keras_calib.reporting._measure import QUANTILE
 
 ECE = "expected_calibration_error"
+# Of the normal distribution: what is exceeded in one of five cases.
+POWER_QUANTILE = 0.8416
+# Nobody collects so many times as many samples.
+MOST_TIMES = 100
 # A bin with less of the error is not worth a sentence.
 LEAST_SHARE = 0.25
 
@@ -58,7 +62,8 @@ def comparison(measured, predictions):
             sentence = (
                 f"These samples cannot tell {name} from {other.name}: their "
                 f"NLL differs by {mean:.4f}, with a 95 % interval from "
-                f"{mean - width:.4f} to {mean + width:.4f}."
+                f"{mean - width:.4f} to {mean + width:.4f}. "
+                + _samples_to_tell(mean, width, len(losses[i]))
             )
         sentences.append(sentence)
     return sentences
@@ -75,6 +80,41 @@ def _paired(difference, data):
         # The rows of an image or a text depend on each other.
         away = np.bincount(data.unit, away)
     return mean, float(QUANTILE * np.sqrt(away @ away))
+
+
+def _samples_to_tell(mean, width, n):
+    """How many more samples would tell two models apart."""
+    times = times_as_many(mean, width)
+    if times > MOST_TIMES:
+        return (
+            "If the true difference is as small, not even "
+            f"{MOST_TIMES} times as many samples would tell."
+        )
+    more = _two_digits(n * (times - 1))
+    return (
+        f"If the true difference is as large, {more:,} more samples would "
+        "tell in four of five cases."
+    )
+
+
+def times_as_many(mean, width):
+    """Samples with which four of five intervals leave out zero, as a factor.
+
+    The standard error falls with the root of the number of samples. It must
+    fall to mean / (z_.975 + z_.8), if the true difference is `mean`.
+
+    Args:
+        mean: difference that was found, at least 0.
+        width: half of its 95 % interval.
+    """
+    if mean <= 0:
+        return np.inf
+    return ((QUANTILE + POWER_QUANTILE) * (width / QUANTILE) / mean) ** 2
+
+
+def _two_digits(number):
+    """A whole number of two significant digits."""
+    return int(float(f"{number:.1e}"))
 
 
 def _over_or_under(measured):

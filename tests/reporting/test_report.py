@@ -13,6 +13,7 @@ import keras_calib as kc
 from keras_calib.evaluation.named_errors import METRICS
 from keras_calib.reporting._definitions import DEFINITIONS
 from keras_calib.reporting._definitions import HEADLINE
+from keras_calib.reporting._verdict import times_as_many
 from tests.helpers import small_network
 
 ECE = "expected_calibration_error"
@@ -118,6 +119,27 @@ def test_models_are_compared_by_pairs():
     width = 1.96 * difference.std() / np.sqrt(len(labels))
     assert f"lower by {difference.mean():.4f}" in text
     assert f"{difference.mean() + width:.4f}" in text
+    (other,) = {"good", "same"} - {best}
+    difference = loss[other] - loss[best]
+    error = difference.std() / np.sqrt(len(labels))
+    times = (2.80159 * error / difference.mean()) ** 2
+    if times > 100:
+        assert "not even 100 times as many samples would tell" in text
+    else:
+        more = float(f"{len(labels) * (times - 1):.1e}")
+        assert f"as large, {more:,.0f} more samples would tell" in text
+
+
+def test_so_many_more_samples_tell_in_four_of_five_cases():
+    rng = np.random.default_rng(0)
+    n, mean, deviation, draws = 200, 0.03, 0.5, 4000
+    times = times_as_many(mean, 1.96 * deviation / np.sqrt(n))
+    count = round(n * times)
+    found = rng.normal(mean, deviation, (draws, count))
+    error = found.std(axis=1, ddof=1) / np.sqrt(count)
+    told = np.mean(found.mean(axis=1) > 1.96 * error)
+    assert told == pytest.approx(0.8, abs=3 * np.sqrt(0.8 * 0.2 / draws))
+    assert times_as_many(0.0, 0.1) == np.inf
 
 
 def test_classes_and_groups_that_are_farthest_off():
