@@ -105,31 +105,35 @@ def super_classes(protocol, cache):
 def long_tailed(protocol, cache):
     """Classes by equation 16 of the class-wise scaling paper; balanced test.
 
-        number of class i = head * ratio^(-i / (classes - 1))
-
     Each class is divided among train, validation and calibration by `shares`,
     so that all three have the same tail.
     """
     data = all_images(protocol, cache)
     y = data["y"]
     exact = ~np.isin(np.arange(len(y)), data["inexact"])
-    classes = int(y.max()) + 1
-    rows = {"train": [], "validation": [], "calibration": []}
+    balanced = np.concatenate(
+        [
+            np.flatnonzero(exact & (y == label))[: protocol.head]
+            for label in range(y.max() + 1)
+        ]
+    )
+    kept, labels = kc.datasets.long_tailed(
+        balanced, y[balanced], ratio=protocol.ratio
+    )
+    names = ("train", "validation", "calibration")
+    rows = {name: [] for name in names}
     edges = np.cumsum(protocol.shares)[:-1]
-    for label in range(classes):
-        fraction = protocol.ratio ** (-label / (classes - 1))
-        of_class = np.flatnonzero(exact & (y == label))
-        # At least one image in each part.
-        number = max(round(protocol.head * fraction), len(rows))
-        cuts = np.round(edges * number).astype(int)
-        pieces = np.split(of_class[:number], cuts)
-        for part, piece in zip(rows, pieces, strict=True):
-            rows[part].append(piece)
+    for label in np.unique(labels):
+        of_class = kept[labels == label]
+        cuts = np.round(edges * len(of_class)).astype(int)
+        pieces = np.split(of_class, cuts)
+        for name, piece in zip(names, pieces, strict=True):
+            rows[name].append(piece)
     test = slice(protocol.test)
     parts = {"test": (data["x_test"][test], data["y_test"][test])}
-    for part, pieces in rows.items():
+    for name, pieces in rows.items():
         chosen = np.sort(np.concatenate(pieces))
-        parts[part] = (data["x"][chosen], y[chosen])
+        parts[name] = (data["x"][chosen], y[chosen])
     return parts
 
 
