@@ -186,6 +186,7 @@ BY_POSITION = {
     "plots.calibration_history": {"history"},
     "plots.loss_profile": {"losses"},
     "datasets.load": {"name"},
+    "datasets.stream": {"name", "part"},
     "datasets.inexact_images": {"name"},
     "layers.LossObjective": {"loss"},
     "losses.LossPart": {"loss", "part"},

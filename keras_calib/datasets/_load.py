@@ -12,6 +12,7 @@ from keras_calib.datasets._long_tailed import long_tailed
 from keras_calib.datasets._newsgroups import newsgroups
 from keras_calib.datasets._packs import has_packs
 from keras_calib.datasets._packs import read_part
+from keras_calib.datasets._prepared import prepared
 from keras_calib.datasets._tiny_imagenet import tiny_imagenet
 
 Part: TypeAlias = tuple[np.ndarray, np.ndarray]
@@ -120,8 +121,9 @@ def _images(name, data_dir, download):
                 read_part(folder, name, part) for part in ("train", "test")
             ]
             return [(part["x"], part["label"]) for part in parts]
-        if (folder / name).is_dir():
-            return _from_tfds(name, folder)
+    builder = prepared(name, data_dir)
+    if builder is not None:
+        return [_of_tfds(builder, part) for part in ("train", "test")]
     if download:
         import keras
 
@@ -135,16 +137,10 @@ def _images(name, data_dir, download):
     )
 
 
-def _from_tfds(name, folder):
-    import tensorflow_datasets as tfds
-
-    parts = []
-    for part in ("train", "test"):
-        data = tfds.load(name, split=part, data_dir=folder, download=False)
-        rows = list(tfds.as_numpy(data))
-        x = np.stack([row["image"] for row in rows])
-        parts.append((x, np.array([row["label"] for row in rows], "int64")))
-    return parts
+def _of_tfds(builder, part):
+    rows = list(builder.as_dataset(split=part).as_numpy_iterator())
+    x = np.stack([row["image"] for row in rows])
+    return x, np.array([row["label"] for row in rows], "int64")
 
 
 def inexact_images(
