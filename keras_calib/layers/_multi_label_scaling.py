@@ -112,14 +112,14 @@ class MultiLabelScaling(RecordedLayer):
         logits = ops.maximum(logits, LOWEST)
         platt = self.slope * logits + self.intercept
         c = ops.convert_to_tensor(self.mixture)
-        log_q, log_rest = (
+        log_q, log_one_minus_q = (
             ops.logaddexp(
                 ops.log_sigmoid(sign * tempered) + _log(1.0 - c),
                 ops.log_sigmoid(sign * platt) + _log(c),
             )
             for sign in (1.0, -1.0)
         )
-        return ops.where(c > 0, log_q - log_rest, tempered)
+        return ops.where(c > 0, log_q - log_one_minus_q, tempered)
 
     def as_affine(self, num_classes: int) -> tuple | None:
         """The map as `logits * matrix + bias`; see `CalibrationLayer`.

@@ -66,8 +66,8 @@ class QuadraticScaling(BinaryMap):
         x, beyond = inside / w.scale, (log_odds - inside) / w.scale
         # A class that is ruled out stays so, whichever way the tangent falls.
         beyond = xp.where(xp.abs(log_odds) < RULED_OUT, beyond, 0.0)
-        bend = w.scaled_curvature * (x**2 + 2 * x * beyond)
-        return w.intercept + w.slope * log_odds + bend
+        curved = w.scaled_curvature * (x**2 + 2 * x * beyond)
+        return w.intercept + w.slope * log_odds + curved
 
     def _solve(self, logits, labels, weights, objective, tempered):
         found, record = super()._solve(
@@ -76,11 +76,11 @@ class QuadraticScaling(BinaryMap):
         logits = np.maximum(np.asarray(logits, "float64"), LOWEST)
         scale, *ends = _scale_and_ends(logits[:, 1] - logits[:, 0])
         found |= dict(zip(RANGE, (scale, *ends), strict=True))
-        bend = record.pop("scaled_curvature") / scale
-        record["curvature"] = bend / scale
-        low, high = (found["slope"] + 2 * bend * (e / scale) for e in ends)
+        curvature = record.pop("scaled_curvature") / scale**2
+        record["curvature"] = curvature
+        low, high = (found["slope"] + 2 * curvature * e for e in ends)
         if low * high < 0:
-            turn = -found["slope"] / (2 * record["curvature"])
+            turn = -found["slope"] / (2 * curvature)
             warnings.warn(
                 f"The parabola turns at a log-odds of {turn:.4g}, within those "
                 f"of the calibration data, {ends[0]:.4g} to {ends[1]:.4g}: the "
