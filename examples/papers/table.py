@@ -1,6 +1,8 @@
 """Prints a table of stored rows: what each method did, beside its paper.
 
     python examples/papers/table.py S            # Markdown
+    python examples/papers/table.py F --shift    # corrupted images
+    python examples/papers/table.py verdicts     # every method in S and F
 
 Mean and standard error over seeds; differences from cross-entropy are paired
 by seed, with the p-value of a paired t-test where there are three seeds or
@@ -26,9 +28,27 @@ PIXELS = ("miou", "ece_mass")
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("table", choices=protocols.TABLES)
-    parser.add_argument("--results", type=pathlib.Path, default=run.RESULTS)
+    add = parser.add_argument
+    add("table", choices=[*protocols.TABLES, "verdicts"])
+    add("--results", type=pathlib.Path, default=run.RESULTS)
+    add("--shift", action="store_true", help="on corrupted images")
+    add("--figures", type=pathlib.Path, help="folder for those of --shift")
     arguments = parser.parse_args(arguments)
+    if arguments.table == "verdicts":
+        import verdicts
+
+        print(verdicts.page(arguments.results))
+        return
+    if arguments.shift:
+        import shift_page
+
+        name = arguments.table
+        rows = run.read_rows(arguments.results / f"{name}_shift.jsonl")
+        if not rows:
+            command = f"python examples/papers/run.py {name} --shift"
+            raise SystemExit(f"No rows yet: {command}")
+        print(shift_page.page(name, rows, arguments.figures))
+        return
     rows = run.read_rows(arguments.results / f"{arguments.table}.jsonl")
     if not rows:
         raise SystemExit(
