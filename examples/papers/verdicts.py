@@ -94,6 +94,6 @@ def in_words(differences, below, above):
     mean = differences.mean()
     if len(differences) == 1:
         return f"{below if mean < 0 else above}, one seed"
-    if abs(mean) < 2 * table.standard_error(differences):
+    if abs(mean) <= 2 * table.standard_error(differences):
         return "not told apart"
     return below if mean < 0 else above
