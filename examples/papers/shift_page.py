@@ -42,6 +42,10 @@ FIGURES = (
     ),
 )
 
+BARS = """\
+Lines are means over corruptions, thick bars hold the middle half of them, thin
+ones all."""
+
 
 def page(name, rows, figures=None):
     """The whole page as Markdown.
@@ -71,6 +75,7 @@ def page(name, rows, figures=None):
             "Mean over the severities.",
             by_corruption(methods, part),
         ]
+    texts += ["## Figures", BARS]
     for kind, title, curves in FIGURES:
         file = f"{name}_shift_{kind}.png"
         if all(method in methods for method, _ in curves):
