@@ -218,6 +218,9 @@ PROTOCOLS = {
 }
 
 
+# Networks that are measured on corrupted images beside those of F, by file.
+OTHER_PUBLISHED = {"as published, ResNet-56": "resnet56_cifar10_weights.npz"}
+
 # Which rows a table has, those that decide most first: method, seeds.
 MAIN = (
     "CE LS FL MbLS ACLS MDCA FL+MDCA SB-ECE FL+SB-ECE MMCE DML Diff-DML"

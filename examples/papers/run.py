@@ -6,6 +6,7 @@
     python examples/papers/run.py --check S/ACLS/0      # run a row again
     python examples/papers/run.py S --measure           # from stored logits
     python examples/papers/run.py S --tune              # choose settings
+    python examples/papers/run.py F --shift             # corrupted images
 
 A finished row is one JSON line in `examples/results/<table>.jsonl`; the
 logits of validation, calibration and test images go to `--work`, outside git.
@@ -43,6 +44,10 @@ def main(arguments=None):
         return measure_again(arguments)
     if arguments.tune:
         return tune(arguments)
+    if arguments.shift:
+        import shifted
+
+        return shifted.measure_missing(arguments)
     rows = missing(arguments)
     print(f"{arguments.table}: {len(rows)} rows to run", flush=True)
     return run_all(arguments, rows)
@@ -54,7 +59,8 @@ def parse(arguments):
     )
     add = parser.add_argument
     add("table", nargs="?", choices=protocols.TABLES)
-    add("--only", nargs="+", metavar="METHOD", choices=methods.METHODS)
+    names = [*methods.METHODS, *protocols.OTHER_PUBLISHED]
+    add("--only", nargs="+", metavar="METHOD", choices=names)
     add("--seeds", type=int, help="so many seeds of each method at most")
     add("--jobs", type=int, default=1, help="rows at a time, a process each")
     add("--threads", type=int, help="threads of each process (CPU)")
@@ -64,13 +70,21 @@ def parse(arguments):
     add("--check", metavar="TABLE/METHOD/SEED", help="run a stored row again")
     add("--measure", action="store_true", help="measure stored logits again")
     add("--tune", action="store_true", help="choose settings on validation")
+    add("--shift", action="store_true", help="measure on corrupted images")
+    add("--images", type=int, help="so many test images to corrupt, not all")
     add("--row", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args(arguments)
     if not (arguments.table or arguments.check):
         parser.error("Which table? One of " + ", ".join(protocols.TABLES))
     if arguments.tune and arguments.table not in protocols.TUNED:
         parser.error("Tuned are " + ", ".join(protocols.TUNED))
+    if arguments.shift and not keeps_weights(arguments.table):
+        parser.error("Weights are kept only where a network is fine-tuned.")
     return arguments
+
+
+def keeps_weights(table):
+    return protocols.PROTOCOLS[table].kind == "fine_tuning"
 
 
 def read_rows(path):

@@ -1,6 +1,9 @@
 """Prints a table of stored rows: what each method did, beside its paper.
 
     python examples/papers/table.py S            # Markdown
+    python examples/papers/table.py F --shift    # corrupted images
+    python examples/papers/table.py F --people   # against answers of people
+    python examples/papers/table.py verdicts     # every method in S and F
 
 Mean and standard error over seeds; differences from cross-entropy are paired
 by seed, with the p-value of a paired t-test where there are three seeds or
@@ -26,23 +29,51 @@ PIXELS = ("miou", "ece_mass")
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("table", choices=protocols.TABLES)
-    parser.add_argument("--results", type=pathlib.Path, default=run.RESULTS)
+    add = parser.add_argument
+    add("table", choices=[*protocols.TABLES, "verdicts"])
+    add("--results", type=pathlib.Path, default=run.RESULTS)
+    add("--shift", action="store_true", help="on corrupted images")
+    add("--figures", type=pathlib.Path, help="folder for those of --shift")
+    add("--people", action="store_true", help="against answers of people")
     arguments = parser.parse_args(arguments)
-    rows = run.read_rows(arguments.results / f"{arguments.table}.jsonl")
+    if arguments.table == "verdicts":
+        import verdicts
+
+        print(verdicts.page(arguments.results))
+    elif arguments.shift:
+        import shift_page
+
+        rows = stored(arguments, f"{arguments.table}_shift", " --shift")
+        print(shift_page.page(arguments.table, rows, arguments.figures))
+    elif arguments.people:
+        import people_page
+
+        rows = stored(arguments, arguments.table)
+        print(people_page.page(arguments.table, rows))
+    else:
+        rows = stored(arguments, arguments.table)
+        print("\n\n".join(tables(arguments, rows)))
+
+
+def stored(arguments, name, option=""):
+    """Rows of a file of results; there must be some."""
+    rows = run.read_rows(arguments.results / f"{name}.jsonl")
     if not rows:
-        raise SystemExit(
-            f"No rows yet: python examples/papers/run.py {arguments.table}"
-        )
+        command = f"python examples/papers/run.py {arguments.table}{option}"
+        raise SystemExit(f"No rows yet: {command}")
+    return rows
+
+
+def tables(arguments, rows):
+    """The tables of a protocol, or of what was tuned on it."""
     texts = [made_by(rows.values())]
     if arguments.table.endswith("-tuning"):
         path = arguments.results / f"{arguments.table}.json"
-        print("\n\n".join([*texts, tuned(json.loads(path.read_text()), rows)]))
-        return
+        return [*texts, tuned(json.loads(path.read_text()), rows)]
     parts = (trained, against_baseline, after_maps, balanced, against_people)
     for part in (*parts, beside_the_papers):
         texts.append(part(arguments.table, rows))
-    print("\n\n".join(filter(None, texts)))
+    return filter(None, texts)
 
 
 def made_by(rows):

@@ -1,6 +1,7 @@
 """Labels of people: answers to test images, and wrong training labels."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -95,3 +96,41 @@ def test_only_training_labels_are_wrong(work, tmp_path, monkeypatch):
     np.testing.assert_array_equal(y, wrong[exact])
     for part, (_, labels) in plain.items():
         np.testing.assert_array_equal(found[part][1], labels)
+
+
+def answered(method, seed, ece):
+    """A stored row whose errors follow from one of them."""
+    value = {"temperature": 2.0, "ece": ece, "kl": 2 * ece, "mean_entropy": 0.3}
+    parts = ("test", "test_scaled", "test_scaled_to_people")
+    people = {part: value for part in parts} | {"entropy": 0.1}
+    own = {"ece": ece / 4}
+    return {
+        **{"method": method, "seed": seed, "people": people},
+        **{"test": own, "test_scaled": own, "date": "today"},
+        "machine": {"device": "a", "backend": "b", "keras": "c"},
+    }
+
+
+def test_page_compares_with_cross_entropy_by_seed(papers, tmp_path, capsys):
+    import table
+
+    rows = [answered("CE", 0, 0.08), answered("CE", 1, 0.12)]
+    rows += [answered("LS", 0, 0.06), answered("LS", 1, 0.08)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "F.jsonl").write_text(text)
+    table.main(["F", "--people", "--results", str(tmp_path)])
+    printed = capsys.readouterr().out
+    values = "-3.00 ± 1.00 | -0.060 ± 0.020"
+    assert f"| LS | 2 | {values} | {values} | {values} | - |" in printed
+    values = "2.50 ± 0.50 | 10.00 ± 2.00"
+    assert f"| CE | 2 | {values} | {values} |" in printed
+
+
+def test_page_of_rows_without_answers_is_refused(papers, tmp_path):
+    import table
+
+    row = answered("CE", 0, 0.08)
+    row.pop("people")
+    (tmp_path / "F.jsonl").write_text(json.dumps(row))
+    with pytest.raises(SystemExit, match="was compared with people"):
+        table.main(["F", "--people", "--results", str(tmp_path)])

@@ -1,0 +1,205 @@
+"""Fine-tuned networks on corrupted test images, one line per method.
+
+The corruptions are those of CIFAR-10-C, by `kc.shift`, on the test images of
+the protocol; nothing is trained or chosen on them. A network is measured as it
+was trained and with the temperature of its calibration images.
+"""
+
+import dataclasses
+import datetime
+import os
+import platform
+import time
+
+import data_sets
+import keras
+import measures
+import numpy as np
+import protocols
+import run
+import work
+
+import keras_calib as kc
+
+TRAINED, SCALED = "as trained", "after TS"
+VALUES = ("accuracy", "ece", "ece_floor", "nll")
+ERRORS = ("accuracy_se", "ece_se", "nll_se")
+# Logits are stored with 11 bits, and another machine sums in another order.
+SAME = {"rtol": 0.01, "atol": 0.05}
+
+
+def measure_missing(arguments):
+    """Measure every stored row of a table that has weights, one at a time.
+
+    Args:
+        arguments: of `run.parse`. The lines are appended to
+            `<table>_shift.jsonl`; a method that is there is not run again.
+    """
+    begin = time.time()
+    path = arguments.results / f"{arguments.table}_shift.jsonl"
+    subjects = list(wanted(arguments, run.read_rows(path)))
+    print(f"{path.name}: {len(subjects)} rows to run", flush=True)
+    for number, (method, seed, row) in enumerate(subjects):
+        if run.late(arguments, begin):
+            print(f"time is over, {len(subjects) - number} rows left")
+            break
+        found = measure_one(arguments, method, seed, row)
+        run.append(path, found)
+        each = (time.time() - begin) / (number + 1)
+        left = each * (len(subjects) - number - 1)
+        left = datetime.timedelta(seconds=int(left))
+        place = f"[{number + 1}/{len(subjects)}]"
+        print(f"{place} {method}, seed {seed}: done, {left} left", flush=True)
+    return 0
+
+
+def wanted(arguments, done):
+    """Yields method, seed and row of what is not measured yet.
+
+    The row is `None` for a network that is only published.
+    """
+    rows = run.read_rows(arguments.results / f"{arguments.table}.jsonl")
+    others = {(name, 0): None for name in protocols.OTHER_PUBLISHED}
+    for (method, seed), row in {**rows, **others}.items():
+        if arguments.only and method not in arguments.only:
+            continue
+        weights = weights_of(arguments, method, seed)
+        if row and not weights.exists():
+            print(f"{method}, seed {seed}: no weights in {weights}")
+        elif not holds(arguments, done.get((method, seed)), row):
+            yield method, seed, row
+
+
+def holds(arguments, found, row):
+    """Whether a stored line is of these weights and of enough images."""
+    if found is None or found["num_images"] < (arguments.images or 0):
+        return False
+    return row is None or found["date_of_training"] == row["date"]
+
+
+def weights_of(arguments, method, seed):
+    name = f"{run.slug(method, seed)}-primary.weights.h5"
+    return arguments.work / arguments.table / name
+
+
+def measure_one(arguments, method, seed, row):
+    """The line of one network."""
+    begin = time.time()
+    protocol = protocols.PROTOCOLS[arguments.table]
+    keras.config.set_dtype_policy(protocol.dtype)
+    parts = data_sets.load(protocol, arguments.work)
+    network = network_of(arguments, protocol, method, seed, row)
+    logits = network.predict(
+        parts["calibration"][0], protocol.predict_batch, verbose=0
+    )
+    if row is None:
+        temperature = measures.fit_temperature(logits, parts["calibration"][1])
+    else:
+        check_weights(arguments, method, seed, logits)
+        temperature = row["test_scaled"]["temperature"]
+    x, y = (part[: arguments.images] for part in parts["test"])
+    result = evaluate(network, temperature, x, y)
+    return {
+        "table": arguments.table,
+        "method": method,
+        "seed": seed,
+        "temperature": temperature,
+        "num_images": result.num_images,
+        "num_bins": result.num_bins,
+        "corruption_seed": result.seed,
+        **{name: of_model(result, name) for name in (TRAINED, SCALED)},
+        "seconds": round(time.time() - begin, 1),
+        "date_of_training": row and row["date"],
+        "threads": arguments.threads or os.environ.get("OMP_NUM_THREADS"),
+        "commit": run.commit(),
+        "date": datetime.date.today().isoformat(),
+        "machine": work.machine(),
+        "python": platform.python_version(),
+    }
+
+
+def network_of(arguments, protocol, method, seed, row):
+    """The network with the weights of a row, or a published one."""
+    if row is None:
+        weights = protocols.OTHER_PUBLISHED[method]
+        protocol = dataclasses.replace(protocol, weights=weights)
+    network = work.Task({}, protocol, {}, seed).network(protocol.network)
+    if row is not None:
+        network.load_weights(weights_of(arguments, method, seed))
+    return network
+
+
+def check_weights(arguments, method, seed, logits):
+    """Compare with the logits that were stored at the end of the training.
+
+    Raises:
+        ValueError: if the weights are not those of the stored row.
+    """
+    name = f"{run.slug(method, seed)}.npz"
+    path = arguments.work / arguments.table / name
+    with np.load(path, allow_pickle=False) as file:
+        stored = file["calibration_logits"].astype("float32")
+    if not np.allclose(logits, stored, **SAME):
+        away = np.abs(logits - stored).max()
+        raise ValueError(
+            f"The weights of {method}, seed {seed}, give other logits than "
+            f"those in {path}. Largest difference: {away:.3g}. Run the row of "
+            f"{arguments.table} again."
+        )
+
+
+def evaluate(network, temperature, x, y):
+    """`kc.shift.evaluate` of a network and of its logits over a temperature.
+
+    The network stands in the place of the preprocessing, so that it runs once
+    for both; what is evaluated divides its logits.
+    """
+    models = {}
+    for name, factor in ((TRAINED, 1.0), (SCALED, temperature)):
+        logits = keras.Input(network.output_shape[1:])
+        scaled = keras.layers.Rescaling(1 / factor)(logits)
+        models[name] = keras.Model(logits, scaled)
+    return kc.shift.evaluate(
+        models, x, y, preprocess=Once(network), from_logits=True, verbose=0
+    )
+
+
+class Once:
+    """Logits of a batch, computed once if the same batch comes again."""
+
+    def __init__(self, network):
+        self.network, self.batch, self.logits = network, None, None
+
+    def __call__(self, batch):
+        if batch is not self.batch:
+            self.logits = self.network.predict_on_batch(batch)
+            self.batch = batch
+        return self.logits
+
+
+def of_model(result, name):
+    """Clean images, means, and all cells of one model, rounded."""
+    clean, *cells = [row for row in result.rows if row["model"] == name]
+    means = [row for row in result.means if row["model"] == name]
+    found = {
+        "clean": rounded(clean),
+        "severities": {},
+        "corruptions": {},
+        "cells": {},
+    }
+    for row in means:
+        if row["severity"] is not None:
+            found["severities"][str(row["severity"])] = rounded(row)
+        elif row["corruption"] is not None:
+            found["corruptions"][row["corruption"]] = rounded(row)
+        else:
+            found["mean"] = rounded(row)
+    for row in cells:
+        values = found["cells"].setdefault(row["corruption"], {})
+        for key in VALUES:
+            values.setdefault(key, []).append(round(row[key], 5))
+    return found
+
+
+def rounded(row):
+    return {key: round(row[key], 5) for key in (*VALUES, *ERRORS)}

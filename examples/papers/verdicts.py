@@ -1,0 +1,99 @@
+"""The page of verdicts: what each method does beside what its paper says."""
+
+import claims
+import protocols
+import run
+import table
+
+TABLES = ("S", "F")
+HEADER = (
+    "method | its paper says | ECE there | rows of | pairs | accuracy | ECE "
+    "| NLL | p (ECE) | as trained | ECE after TS | NLL after TS "
+    "| p (NLL after TS) | after TS | note"
+).split(" | ")
+
+
+def page(results):
+    """The whole page as Markdown, from the stored rows of `TABLES`."""
+    rows = {name: run.read_rows(results / f"{name}.jsonl") for name in TABLES}
+    together = [row for found in rows.values() for row in found.values()]
+    if not together:
+        raise SystemExit("No rows yet: python examples/papers/run.py S")
+    names = {name: None for each in TABLES for name in protocols.TABLES[each]}
+    names.pop(table.BASELINE)
+    pairs = {each: dict(table.paired(each, rows[each])) for each in TABLES}
+    lines, missing = [], []
+    for name in names:
+        found = [each for each in TABLES if name in pairs[each]]
+        lines += [line(name, each, pairs[each][name]) for each in found]
+        if not found:
+            missing.append(name)
+    texts = [
+        "# Verdicts",
+        "Printed by `python examples/papers/table.py verdicts` from the rows "
+        f"of {' and '.join(f'`{name}.jsonl`' for name in TABLES)}.",
+        table.made_by(together),
+        ABOUT,
+        table.markdown(HEADER, lines),
+    ]
+    if missing:
+        texts.append(f"Without a row: {'; '.join(missing)}.")
+    return "\n\n".join(texts)
+
+
+ABOUT = """\
+All numbers are differences from cross-entropy (CE) with the same seed, mean ±
+standard error over seeds; accuracy and ECE in points. TS is temperature
+scaling, fitted to the calibration images. "ECE there" is the difference from
+cross-entropy in the tables of `claims.py`. As trained a verdict is about the
+ECE; after TS it is about the NLL, where a loss can only win by better
+refinement. With several seeds, a difference below two standard errors is not
+told apart from 0; p is that of a paired t-test, from three seeds on."""
+
+
+def line(name, each, pairs):
+    """One method with the rows of one table."""
+    ece = table.difference(pairs, "ece")
+    after = table.difference(pairs, "nll", "test_scaled")
+    published = [
+        ece - source.baseline[1]
+        for source, (_, ece) in claims.of_method(name, each)
+    ]
+    return [
+        name,
+        claims.SAYS[name],
+        ", ".join(f"{value:+.2f}" for value in published) or "-",
+        each,
+        str(len(pairs)),
+        table.cell(table.difference(pairs, "accuracy"), 100),
+        table.cell(ece, 100),
+        table.cell(table.difference(pairs, "nll"), digits=3),
+        table.p_value(ece),
+        as_trained(ece, published),
+        table.cell(table.difference(pairs, "ece", "test_scaled"), 100),
+        table.cell(after, digits=3),
+        table.p_value(after),
+        in_words(after, "better", "worse"),
+        claims.REASONS.get((each, name), ""),
+    ]
+
+
+def as_trained(here, published):
+    """The direction of the ECE, and whether the papers' is the same."""
+    words = in_words(here, "lower", "higher")
+    if not published or words.startswith("not"):
+        return words
+    same = {there * here.mean() > 0 for there in published}
+    if len(same) > 1:
+        return f"{words}; the papers differ"
+    return f"{words}; {'as' if same.pop() else 'not as'} published"
+
+
+def in_words(differences, below, above):
+    """`below` or `above` 0, or that the two cannot be told apart."""
+    mean = differences.mean()
+    if len(differences) == 1:
+        return f"{below if mean < 0 else above}, one seed"
+    if abs(mean) <= 2 * table.standard_error(differences):
+        return "not told apart"
+    return below if mean < 0 else above

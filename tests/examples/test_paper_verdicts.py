@@ -1,0 +1,95 @@
+"""Every method has a verdict, from stored rows alone."""
+
+import json
+
+import numpy as np
+import pytest
+
+
+def row(method, seed, ece, nll):
+    """A stored row; accuracy and errors after scaling follow from these."""
+    errors = {"accuracy": 0.6 + ece, "ece": ece, "nll": 1.0 + ece}
+    return {
+        "method": method,
+        "seed": seed,
+        "test": errors,
+        "test_scaled": {"ece": ece / 2, "nll": nll},
+        "machine": {"device": "a", "backend": "b", "keras": "c"},
+        "date": "today",
+    }
+
+
+@pytest.fixture
+def verdicts(papers):
+    import verdicts
+
+    return verdicts
+
+
+def page(verdicts, folder, rows):
+    for table, found in rows.items():
+        text = "".join(json.dumps(each) + "\n" for each in found)
+        (folder / f"{table}.jsonl").write_text(text)
+    lines = verdicts.page(folder).splitlines()
+    cells = [line[2:-2].split(" | ") for line in lines if " | " in line]
+    header, *rest = cells
+    return lines, [dict(zip(header, each, strict=True)) for each in rest[1:]]
+
+
+def test_verdicts_are_those_of_paired_rows(verdicts, tmp_path):
+    rows = {"S": [], "F": [row("CE", 0, 0.05, 0.3), row("LS", 0, 0.01, 0.2)]}
+    for seed in range(3):
+        noise = 0.001 * seed
+        rows["S"] += [
+            row("CE", seed, 0.2 + noise, 1.0 + noise),
+            row("LS", seed, 0.1 + 2 * noise, 1.1),
+            row("FL", seed, 0.2 + 10 * (seed - 1) * noise, 1.0 + noise),
+        ]
+    rows["S"].append(row("LS", 9, 0.9, 0.9))  # without a partner
+    lines, found = page(verdicts, tmp_path, rows)
+    places = [(each["method"], each["rows of"]) for each in found]
+    assert places == [("LS", "S"), ("LS", "F"), ("FL", "S")]
+    first, one_seed, focal = found
+    differences = np.array([-10.0, -9.9, -9.8])
+    error = differences.std(ddof=1) / np.sqrt(3)
+    assert first["pairs"] == "3"
+    assert first["ECE"] == f"-9.90 ± {error:.2f}"
+    assert first["ECE after TS"] == f"-4.95 ± {error / 2:.2f}"
+    assert first["NLL after TS"] == "0.099 ± 0.001"
+    assert float(first["p (ECE)"]) < 0.001
+    assert first["as trained"] == "lower; as published"
+    assert first["after TS"] == "worse"
+    assert one_seed["ECE"] == "-4.00"
+    assert one_seed["p (ECE)"] == "-"
+    assert one_seed["as trained"] == "lower, one seed; as published"
+    assert one_seed["after TS"] == "better, one seed"
+    assert focal["as trained"] == "not told apart"
+    assert focal["after TS"] == "not told apart"
+    assert "Without a row: MbLS; ACLS; " in lines[-1]
+
+
+def test_direction_is_compared_with_each_paper(verdicts):
+    lower = np.array([-0.03, -0.02, -0.04])
+    say = verdicts.as_trained
+    assert say(lower, [-1.0, -2.0]) == "lower; as published"
+    assert say(lower, [1.0]) == "lower; not as published"
+    assert say(lower, [1.0, -1.0]) == "lower; the papers differ"
+    assert say(-lower, [1.0]) == "higher; as published"
+    assert say(-lower, []) == "higher"
+
+
+def test_every_method_says_what_its_paper_claims(papers):
+    import claims
+    import methods
+    import protocols
+
+    assert set(claims.SAYS) == set(methods.METHODS)
+    for table, method in claims.REASONS:
+        assert method in protocols.TABLES[table]
+
+
+def test_page_without_rows_tells_the_command(papers, tmp_path):
+    import table
+
+    with pytest.raises(SystemExit, match=r"run\.py S"):
+        table.main(["verdicts", "--results", str(tmp_path)])
