@@ -3,7 +3,7 @@
 import numpy as np
 
 # Larger is better; for all others, but those without a direction, worse.
-BETTER = {"accuracy", "auroc"}
+BETTER = {"accuracy", "auroc", "coverage_at_risk"}
 NO_DIRECTION = {"mean_confidence", "mean_entropy"}
 # These may be negative, and are worse the farther from 0.
 SIGNED = {"confidence_gap", "debiased_calibration_error_l1"}

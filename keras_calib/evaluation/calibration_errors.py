@@ -12,6 +12,7 @@ from keras_calib.evaluation.drawn_floor import MOST_DRAWS
 from keras_calib.evaluation.drawn_floor import drawn_floors
 from keras_calib.evaluation.floor import noise_floors
 from keras_calib.evaluation.named_errors import METRICS
+from keras_calib.evaluation.named_errors import NAMES
 from keras_calib.evaluation.named_errors import defined_for
 from keras_calib.evaluation.named_errors import statistic_range
 from keras_calib.evaluation.refinement import RANGES
@@ -96,8 +97,12 @@ def calibration_errors(
         from_logits: whether `probabilities` are logits.
         axis: the class axis.
         ignore_class: rows with this label are ignored.
-        metrics: names to compute, or `None` for all. Errors of each class
-            need a sort per class.
+        metrics: names to compute, or `None` for all but those of selective
+            prediction, which have to be named:
+            `area_under_generalized_risk_coverage` (AUGRC), `coverage_at_risk`,
+            the largest coverage with 5 % errors at most, and
+            `risk_at_coverage`, the share of errors among the most confident
+            80 %. Errors of each class need a sort per class.
         groups: `None`, or ids for a table of errors by group, such as a site
             or an age band. Broadcasts as `sample_weight`.
         clusters: `None`, or ids of samples that depend on each other, such as
@@ -268,10 +273,10 @@ def check_bins_and_threshold(num_bins, threshold):
 
 def check_names(metrics):
     """Raise `ValueError` unless all are keys of `calibration_errors`."""
-    unknown = set(metrics or ()) - set(METRICS)
+    unknown = set(metrics or ()) - set(NAMES)
     if unknown:
         raise ValueError(
-            f"`metrics` must be names out of {METRICS}. "
+            f"`metrics` must be names out of {NAMES}. "
             f"Received: {sorted(unknown)}."
         )
 

@@ -4,6 +4,10 @@ import numpy as np
 
 from keras_calib.evaluation.events import Events
 from keras_calib.evaluation.events import running
+from keras_calib.ops.bin_errors import divide
+
+# Sums of shares may miss a limit by their rounding.
+ROUNDING = 1e-12
 
 
 def risk_coverage(events: Events) -> tuple[np.ndarray, np.ndarray]:
@@ -33,11 +37,122 @@ def risk_coverage(events: Events) -> tuple[np.ndarray, np.ndarray]:
         Geifman and El-Yaniv, "Selective Classification for Deep Neural
         Networks", NeurIPS 2017, arXiv:1705.08500, Section 2.
     """
+    kept, wrong = _accepted(events)
+    return kept / kept[-1], wrong / kept
+
+
+def area_under_generalized_risk(events: Events) -> np.ndarray:
+    """AUGRC: mean over coverages of errors that are accepted.
+
+        AUGRC = int_0^1 E(g) dg
+              = (1 - AUROC) a (1 - a) + (1 - a)^2 / 2,  a = accuracy
+
+    `E(g)` is the share of all samples that are accepted at the coverage `g` and
+    wrong; inside a run of equal confidences it rises linearly. It is between
+    `(1 - a)^2 / 2`, all errors last, and `(1 - a) / 2`, at random.
+
+    Args:
+        events: `Events`.
+
+    Returns:
+        One value for each replicate, `(...)`; 0 without samples.
+
+    Reference:
+        Traub et al., "Overcoming Common Flaws in the Evaluation of Selective
+        Classification Systems", NeurIPS 2024, arXiv:2407.01032.
+    """
+    kept, wrong = _accepted(events)
+    before = np.zeros((*kept.shape[:-1], 1))
+    step = np.diff(kept, axis=-1, prepend=before)
+    sums = wrong + np.concatenate([before, wrong[..., :-1]], axis=-1)
+    area = (step * sums).sum(axis=-1) / 2
+    return divide(area, kept[..., -1] ** 2)[()]
+
+
+def coverage_at_risk(
+    events: Events, risk: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The largest coverage whose selective risk is at most `risk`.
+
+    In the sample: for a threshold that keeps a promise on other samples see
+    `kc.layers.RiskThreshold`.
+
+    Args:
+        events: `Events`.
+        risk: float in [0, 1], share of errors among accepted samples.
+
+    Returns:
+        coverage: `(...)`, one for each replicate; 0 if there is none.
+        threshold: samples of at least this confidence are accepted; NaN if
+            there is none.
+
+    Reference:
+        Geifman and El-Yaniv, "Selective Classification for Deep Neural
+        Networks", NeurIPS 2017, arXiv:1705.08500, Section 3.
+    """
+    kept, wrong = _accepted(events)
+    total = kept[..., -1:]
+    allowed = (wrong <= risk * kept + ROUNDING * total) & (kept > 0)
+    count = kept.shape[-1]
+    last = count - 1 - allowed[..., ::-1].argmax(axis=-1)
+    found = allowed.any(axis=-1)
+    coverage = np.where(found, _shares(kept, kept, last, total[..., 0]), 0.0)
+    return coverage[()], np.where(found, _threshold(events, last), np.nan)[()]
+
+
+def risk_at_coverage(
+    events: Events, coverage: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The selective risk where at least a share of the samples is accepted.
+
+    Equal confidences are accepted together, so that the coverage that is
+    reached may be larger.
+
+    Args:
+        events: `Events`.
+        coverage: float in (0, 1], the share.
+
+    Returns:
+        risk: `(...)`, one for each replicate; 0 without samples.
+        coverage: the one that is reached.
+        threshold: samples of at least this confidence are accepted.
+
+    Reference:
+        Geifman and El-Yaniv, "Selective Classification for Deep Neural
+        Networks", NeurIPS 2017, arXiv:1705.08500, Section 2.
+    """
+    kept, wrong = _accepted(events)
+    total = kept[..., -1:]
+    first = (kept >= (coverage - ROUNDING) * total).argmax(axis=-1)
+    risk = _shares(wrong, kept, first)
+    reached = _shares(kept, kept, first, total[..., 0])
+    return risk[()], reached[()], _threshold(events, first)
+
+
+def _accepted(events):
+    """Weight of accepted samples and of errors among them, at ends of ties."""
     bins = events.tie_bins
-    weight = np.asarray(bins.weight, "float64")[::-1]
-    kept = running(weight)[1:]
-    wrong = running(weight - bins.hits[::-1])[1:]
-    return kept / kept[-1], np.maximum(wrong, 0.0) / kept
+    weight = np.asarray(bins.weight, "float64")[..., ::-1]
+    kept = running(np.broadcast_to(weight, bins.hits.shape))[..., 1:]
+    wrong = running(weight - bins.hits[..., ::-1])[..., 1:]
+    return kept, np.maximum(wrong, 0.0)
+
+
+def _shares(sums, kept, place, total=None):
+    """Sums at a place of each replicate, divided by those accepted or all."""
+    place = np.asarray(place)[..., None]
+    values = np.take_along_axis(sums, place, axis=-1)[..., 0]
+    if total is None:
+        total = np.take_along_axis(kept, place, axis=-1)[..., 0]
+    return divide(values, total)
+
+
+def _threshold(events, place):
+    """The confidence of the run of ties at a place, from the most confident."""
+    if not len(events):
+        return np.full(np.shape(place), np.nan)
+    first = events.tie_bins.cuts[:-1][::-1]
+    return events.confidence64[first[place]]
 
 
 def net_benefit(

@@ -6,6 +6,7 @@ import functools
 import numpy as np
 
 from keras_calib.evaluation import binless
+from keras_calib.evaluation import decisions
 from keras_calib.evaluation.events import Events
 from keras_calib.evaluation.events import SortedBins
 from keras_calib.evaluation.label_binned import label_binned_error
@@ -15,6 +16,10 @@ from keras_calib.ops.bin_errors import calibration_error
 from keras_calib.ops.bin_errors import debiased_power
 from keras_calib.ops.bin_errors import ks_error
 from keras_calib.ops.bin_errors import signed_error
+
+# Of `coverage_at_risk` and `risk_at_coverage`.
+RISK = 0.05
+COVERAGE = 0.8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +89,18 @@ TOP_LABEL = {
     "excess_area_under_risk_coverage": lambda b: b.risk[1],
     "auroc": lambda b: binless.auroc(b.events),
 }
+# Of accepting the most confident samples; computed where they are named.
+SELECTIVE = {
+    "area_under_generalized_risk_coverage": (
+        lambda b: decisions.area_under_generalized_risk(b.events)
+    ),
+    "coverage_at_risk": (
+        lambda b: decisions.coverage_at_risk(b.events, RISK)[0]
+    ),
+    "risk_at_coverage": (
+        lambda b: decisions.risk_at_coverage(b.events, COVERAGE)[0]
+    ),
+}
 # Weighted means over the rows of `Predictions`.
 MEANS = {
     "confidence_gap": lambda data: np.subtract(*data.top_label),
@@ -128,6 +145,8 @@ NO_FLOOR = {
     "auroc",
 }
 METRICS = (*TOP_LABEL, *MEANS, *CLASSWISE, *BINARY)
+# Those that have to be named, too.
+NAMES = (*METRICS, *SELECTIVE)
 
 
 def defined_for(num_classes, names=METRICS):

@@ -9,6 +9,7 @@ from keras_calib.evaluation.named_errors import BINARY
 from keras_calib.evaluation.named_errors import CLASSWISE
 from keras_calib.evaluation.named_errors import MEAN_SQUARE
 from keras_calib.evaluation.named_errors import MEANS
+from keras_calib.evaluation.named_errors import SELECTIVE
 from keras_calib.evaluation.named_errors import TOP_LABEL
 from keras_calib.evaluation.named_errors import confidence_and_correct
 from keras_calib.evaluation.named_errors import errors_of_events
@@ -70,7 +71,7 @@ class Replicates:
                 k,
             )
 
-        found = errors(TOP_LABEL)
+        found = errors(TOP_LABEL | SELECTIVE)
         names = [name for name in MEANS if name in wanted]
         if names:
             rows = np.stack([MEANS[name](self.data) for name in names])

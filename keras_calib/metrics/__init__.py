@@ -1,6 +1,7 @@
 """Calibration metrics for `compile`, and exact values from whole arrays."""
 
 from keras_calib.evaluation.calibration_errors import calibration_errors
+from keras_calib.evaluation.clinical_panel import clinical_panel
 from keras_calib.evaluation.consistency_test import consistency_test
 from keras_calib.metrics._base import CalibrationMetric
 from keras_calib.metrics._binless_errors import KSCalibrationError
@@ -59,5 +60,6 @@ __all__ = [
     "SweepCalibrationError",
     "UnderconfidenceError",
     "calibration_errors",
+    "clinical_panel",
     "consistency_test",
 ]

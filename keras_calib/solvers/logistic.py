@@ -8,8 +8,12 @@ from keras_calib.solvers.newton import dense_step
 from keras_calib.solvers.newton import newton
 
 
-def fit_logistic(features, targets, start, weights=None, lower=-np.inf):
-    """Minimize the mean of `log(1 + exp(s)) - t s`, `s = features @ theta`.
+def fit_logistic(
+    features, targets, start, weights=None, lower=-np.inf, offset=0.0
+):
+    """Minimize the mean of `log(1 + exp(s)) - t s`.
+
+    The log-odds are `s = features @ theta + offset`.
 
     Args:
         features: float64, `(n, size)`.
@@ -17,6 +21,7 @@ def fit_logistic(features, targets, start, weights=None, lower=-np.inf):
         start: `(size,)`, within the bounds, as 0 is.
         weights: `None`, or weights >= 0, `(n,)`.
         lower: lower bound of `theta`, a float or `(size,)`.
+        offset: added to the log-odds, a float or `(n,)`.
 
     Returns:
         theta: `(size,)`.
@@ -26,12 +31,12 @@ def fit_logistic(features, targets, start, weights=None, lower=-np.inf):
     start = np.array(start, "float64")
 
     def evaluate(theta):
-        s = features @ theta
+        s = features @ theta + offset
         value = float(weights @ (np.logaddexp(0.0, s) - targets * s))
         return value, features.T @ (weights * (sigmoid(s) - targets))
 
     def find_step(theta, gradient):
-        q = sigmoid(features @ theta)
+        q = sigmoid(features @ theta + offset)
         hessian = (features * (weights * q * (1 - q))[:, None]).T @ features
         return dense_step(theta, gradient, hessian, lower)
 

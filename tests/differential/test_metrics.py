@@ -163,6 +163,7 @@ METRICS = {
 ELSEWHERE = {
     "CalibrationMetric": "the base class",
     "MultilabelCalibrationError": "takes other labels: see below",
+    "clinical_panel": "by hand and statsmodels: tests/evaluation",
 }
 # Streamed from nodes that are 1/4096 apart.
 TOLERANCE = {"SmoothCalibrationError": 3e-4}

@@ -1,0 +1,178 @@
+"""ICI: distance between probabilities and a smooth curve of the outcomes.
+
+The curve is loess or isotonic regression of the outcomes on the probabilities.
+It is wiggly also for a calibrated model, so the index is not 0 there: its noise
+floor is that of outcomes drawn from the probabilities.
+"""
+
+import numpy as np
+
+from keras_calib.evaluation.corp import drawn_hits
+from keras_calib.evaluation.events import Events
+from keras_calib.evaluation.events import SortedBins
+from keras_calib.evaluation.floor import Floor
+from keras_calib.ops.bin_errors import divide
+from keras_calib.solvers.isotonic import isotonic_rows
+from keras_calib.solvers.loess import loess_matrix
+
+# More different probabilities than this are fitted at quantiles of them.
+MOST_PLACES = 500
+QUANTILES = 101
+# More rows than this are first joined to cells of equal mass.
+LARGE = 20_000
+CELLS = 2000
+
+
+class LoessCurve:
+    """Loess of degree 2 with a span of .75, as Austin and Steyerberg fit it.
+
+    Args:
+        cells: `SortedBins` without empty cells.
+        x: the probability of each cell, ascending.
+    """
+
+    def __init__(self, cells: SortedBins, x: np.ndarray):
+        self.place = x
+        if len(cells.events) > MOST_PLACES and len(x) > MOST_PLACES:
+            share = np.linspace(0, 1, QUANTILES)
+            self.place = np.unique(
+                np.quantile(cells.events.confidence64, share)
+            )
+        self.weight = cells.weight
+        self.matrix = loess_matrix(
+            x,
+            self.place,
+            num_rows=np.diff(cells.cuts),
+            weights=cells.weight,
+        )
+
+    def values(self, hits: np.ndarray) -> np.ndarray:
+        """The curve of weighted hits, `(k, num_cells)`, at each `place`."""
+        return (hits / self.weight) @ self.matrix.T
+
+
+class IsotonicCurve:
+    """The increasing curve with the least squared distance to the outcomes.
+
+    Args:
+        cells: see `LoessCurve`.
+        x: see `LoessCurve`.
+    """
+
+    def __init__(self, cells: SortedBins, x: np.ndarray):
+        self.place = x
+        self.weight = np.asarray(cells.weight, "float64")
+
+    def values(self, hits: np.ndarray) -> np.ndarray:
+        """The curve of weighted hits, `(k, num_cells)`, at each `place`."""
+        return isotonic_rows(hits, self.weight, np.arange(len(self.place)))
+
+
+SMOOTHERS: dict[str, type[LoessCurve] | type[IsotonicCurve]] = {
+    "loess": LoessCurve,
+    "isotonic": IsotonicCurve,
+}
+
+
+def calibration_index(
+    events: Events,
+    *,
+    smoother: str = "loess",
+    num_draws: int = 1000,
+    seed: int = 0,
+) -> dict[str, float]:
+    """ICI, E50, E90 and Emax of a smooth curve `f` of the outcomes.
+
+        ICI  = mean |f(p_i) - p_i|
+        E50, E90 = median and .9 quantile of the same;  Emax = its maximum
+
+    `f` may leave [0, 1]. Up to 500 different probabilities have a fit each;
+    above, there are 101 at their quantiles, and straight lines between. More
+    than 20,000 rows are joined to 2,000 cells of equal mass.
+
+    Args:
+        events: `Events` of the probability, 1 where the event happened.
+        smoother: a key of `SMOOTHERS`.
+        num_draws: int, sets of outcomes drawn from the probabilities, for the
+            noise floor of the ICI; 0 for no floor.
+        seed: int.
+
+    Returns:
+        dict: `integrated_calibration_index`, `e50`, `e90`, `emax`, and with
+        draws `integrated_calibration_index_floor`, `_floor_low`, `_floor_high`.
+
+    Reference:
+        Austin and Steyerberg, "The Integrated Calibration Index (ICI) and
+        related metrics", Statistics in Medicine, 2019, Section 2.2.
+    """
+    cells = _cells(events)
+    x = _probabilities_of(cells)
+    curve = SMOOTHERS[smoother](cells, x)
+    p = events.confidence64
+    hits = np.asarray(cells.hits, "float64")
+    gap = np.abs(_between(curve.values(hits[None]), curve.place, p)[0] - p)
+    weights = events.weights
+    found = {
+        "integrated_calibration_index": float(np.average(gap, weights=weights)),
+        "e50": weighted_quantile(gap, 0.5, weights),
+        "e90": weighted_quantile(gap, 0.9, weights),
+        "emax": float(gap.max()),
+    }
+    if num_draws:
+        share = cells.weight / cells.total
+        rng = np.random.default_rng(seed)
+        drawn = [
+            np.abs(_between(curve.values(part), curve.place, x) - x) @ share
+            for part in drawn_hits(cells, num_draws, rng)
+        ]
+        floor = Floor.from_draws(np.concatenate(drawn))
+        for key in ("", "_low", "_high"):
+            name = f"integrated_calibration_index_floor{key}"
+            found[name] = getattr(floor, key[1:] or "mean")
+    return found
+
+
+def weighted_quantile(
+    values: np.ndarray, q: float, weights: np.ndarray | None = None
+) -> float:
+    """A quantile by linear interpolation, also of weighted values.
+
+    The k-th smallest value has the place of the middle of its weight; places
+    run from 0 to 1. Equal weights give the usual definition, `(k - 1)/(n - 1)`.
+
+    Args:
+        values: `(n,)`.
+        q: float in [0, 1].
+        weights: `None`, or weights > 0, `(n,)`.
+    """
+    if weights is None:
+        return float(np.quantile(values, q))
+    order = np.argsort(values, kind="stable")
+    values, weights = values[order], weights[order]
+    middle = np.cumsum(weights) - weights / 2
+    place = divide(middle - middle[0], middle[-1] - middle[0])
+    return float(np.interp(q, place, values))
+
+
+def _cells(events):
+    """A cell for each different probability, or cells of equal mass."""
+    if len(events) <= LARGE:
+        return events.tie_bins
+    return events.bins(np.unique(events.mass_cuts(CELLS)))
+
+
+def _probabilities_of(cells):
+    """Mean probability of each cell; that of ties is theirs to the last bit."""
+    p = cells.events.confidence64
+    first, last = p[cells.cuts[:-1]], p[cells.cuts[1:] - 1]
+    return np.clip(cells.confidence, first, last)
+
+
+def _between(values, place, where):
+    """Straight lines through values `(k, num_places)`, constant outside."""
+    if len(place) == 1:
+        return np.repeat(values, len(where), axis=1)
+    right = np.clip(np.searchsorted(place, where), 1, len(place) - 1)
+    low, high = place[right - 1], place[right]
+    share = np.clip((where - low) / (high - low), 0.0, 1.0)
+    return values[:, right - 1] * (1 - share) + values[:, right] * share
