@@ -14,11 +14,14 @@ from keras_calib.calibration import calibrate
 from keras_calib.calibration import calibration_record
 from keras_calib.data.sample_index import add_sample_index
 from keras_calib.interop import SKLearnClassifier
+from keras_calib.reporting import ModelCard
 from keras_calib.reporting import Report
+from keras_calib.reporting import model_card
 from keras_calib.reporting import report
 from keras_calib.version import __version__
 
 __all__ = [
+    "ModelCard",
     "Report",
     "SKLearnClassifier",
     "__version__",
@@ -32,6 +35,7 @@ __all__ = [
     "layers",
     "losses",
     "metrics",
+    "model_card",
     "models",
     "plots",
     "report",

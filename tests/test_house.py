@@ -171,6 +171,8 @@ BY_POSITION = {
     "calibrate": {"model", "x", "y", "sample_weight"},
     "calibration_record": {"model"},
     "check": {"model", "x", "y", "sample_weight"},
+    "model_card": {"calibrated", "report"},
+    "reporting.model_card": {"calibrated", "report"},
     "report": {"predictions_or_models", "x", "y"},
     "reporting.report": {"predictions_or_models", "x", "y"},
     "calibration.adjust_prior": {"model", "x", "sample_weight"},

@@ -137,8 +137,8 @@ def _shortened(value):
     return value
 
 
-def summary(record):
-    """One line: the map, and ECE and NLL before and after."""
+def name_of_map(record):
+    """The method and its temperature, or the parts of a mixture."""
     name = record["method"].replace("_", " ")
     if "mixture_weights" in record:
         weights = record["mixture_weights"].items()
@@ -150,6 +150,12 @@ def summary(record):
         name = f"{name} {low:.3g} to {high:.3g} for {len(temperature)} labels"
     elif temperature is not None:
         name = f"{name} {temperature:.3g}"
+    return name
+
+
+def summary(record):
+    """One line: the map, and ECE and NLL before and after."""
+    name = name_of_map(record)
     if record["rejected"]:
         name = f"{name}, rejected"
     errors = ", ".join(

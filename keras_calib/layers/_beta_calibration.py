@@ -8,6 +8,7 @@ import numpy as np
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.layers._binary_map import BinaryMap
+from keras_calib.layers._logit_ops import log1pexp
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -74,6 +75,6 @@ class BetaCalibration(BinaryMap):
         return np.eye(3)[:, : len(self.parameters)]
 
     def transform(self, log_odds: Tensor, w: Any, xp: Any) -> Tensor:
-        # -log(1 - p) and -log p: log(1 + exp(x)), as NumPy has it, too.
-        plus, minus = (xp.logaddexp(x, 0.0) for x in (log_odds, -log_odds))
+        # -log(1 - p) and -log p.
+        plus, minus = (log1pexp(x, xp) for x in (log_odds, -log_odds))
         return w.b * plus - w.a * minus + w.c

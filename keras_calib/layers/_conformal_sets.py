@@ -17,6 +17,7 @@ from keras_calib.inputs.arguments import require_one_of
 from keras_calib.layers._decision import TUNING
 from keras_calib.layers._decision import DecisionLayer
 from keras_calib.layers._decision import classes
+from keras_calib.ops.confidence import first_largest
 
 METHODS = ("lac", "aps", "raps")
 # The largest prime whose square is below 2^31.
@@ -167,7 +168,7 @@ class ConformalSets(DecisionLayer):
         sets = self._conformity(log_p, ops, u) >= self.threshold
         if self.allow_empty:
             return sets
-        top = ops.argmax(log_p, axis=-1)[..., None]
+        top = first_largest(log_p)[..., None]
         return ops.logical_or(sets, ops.arange(z.shape[-1]) == top)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:

@@ -8,6 +8,7 @@ from keras_calib.inputs import arrays
 from keras_calib.inputs.arrays import TINY
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
+from keras_calib.layers._logit_ops import logaddexp
 from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
 from keras_calib.layers._tempered import TemperedCalibration
 from keras_calib.solvers.blocks import normalized_weights
@@ -117,12 +118,14 @@ class EnsembleTemperatureScaling(TemperedCalibration):
         log_w = xp.log(xp.maximum(w.mixture, TINY))
         tempered = logits / xp.exp(w.log_temperature)
         uniform = log_w[2] - np.log(logits.shape[-1])
-        mixed = xp.logaddexp(
+        mixed = logaddexp(
             log_w[0] + log_softmax(tempered, xp),
             log_w[1] + log_softmax(logits, xp),
+            xp,
         )
         # With weight 0, not even the floor of its logarithm is added.
-        mixed = xp.where(w.mixture[2] > 0, xp.logaddexp(mixed, uniform), mixed)
+        three = logaddexp(mixed, uniform, xp)
+        mixed = xp.where(w.mixture[2] > 0, three, mixed)
         return keep_prediction(logits, mixed, xp)
 
 

@@ -13,6 +13,7 @@ from keras_calib.layers._dense_stack import DenseStack
 from keras_calib.layers._dense_stack import network_weights
 from keras_calib.layers._dense_stack import standardized
 from keras_calib.layers._logit_ops import keep_prediction
+from keras_calib.layers._logit_ops import log1pexp
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._piecewise_linear import count_below
 from keras_calib.layers._piecewise_linear import take_rows
@@ -273,7 +274,6 @@ def order_preserving(scores, stretch, xp=ops):
         xp: `keras.ops` for tensors, `numpy` for arrays.
     """
     gaps = scores[..., :-1] - scores[..., 1:]
-    # log(1 + exp(x)), as NumPy has it, too.
-    stretch = xp.logaddexp(xp.flip(stretch[..., 1:], axis=-1), 0.0)
+    stretch = log1pexp(xp.flip(stretch[..., 1:], axis=-1), xp)
     falls = xp.cumsum(gaps * stretch, axis=-1)
     return xp.concatenate([xp.zeros_like(scores[..., :1]), -falls], axis=-1)

@@ -35,6 +35,22 @@ def log_softmax(logits, xp=ops):
     return logits - xp.log(xp.sum(xp.exp(logits), axis=-1, keepdims=True))
 
 
+def log1pexp(x, xp=ops):
+    """`log(1 + exp(x))`, for any `x`."""
+    return ops.softplus(x) if xp is ops else xp.logaddexp(x, 0.0)
+
+
+def logaddexp(a, b, xp=ops):
+    """`log(exp(a) + exp(b))`, by operations that can be exported to ONNX.
+
+    Those of `ops.logaddexp` cannot, on TensorFlow and PyTorch. At least one of
+    both is finite.
+    """
+    if xp is not ops:
+        return xp.logaddexp(a, b)
+    return ops.maximum(a, b) + log1pexp(-ops.abs(a - b))
+
+
 def probabilities(logits, xp=ops):
     """`softmax`; probabilities below the smallest normal float32 are 0.
 

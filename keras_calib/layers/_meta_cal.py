@@ -15,6 +15,7 @@ from keras_calib.inputs.arguments import require_fraction
 from keras_calib.layers._decision import DecisionLayer
 from keras_calib.layers._decision import classes
 from keras_calib.layers._risk_threshold import RiskThreshold
+from keras_calib.ops.confidence import first_largest
 from keras_calib.solvers.temperature import fit_temperature
 
 # The logit of the predicted class of a rejected sample; the others are 0. Its
@@ -121,9 +122,7 @@ class MetaCal(DecisionLayer):
     def call(self, logits: Tensor) -> tuple:
         z = classes(logits)
         accepted = _entropy(z, ops) <= self.threshold
-        predicted = ops.one_hot(
-            ops.argmax(z, axis=-1), z.shape[-1], dtype=z.dtype
-        )
+        predicted = ops.one_hot(first_largest(z), z.shape[-1], dtype=z.dtype)
         tempered = z / ops.exp(self.log_temperature)
         z = ops.where(accepted[..., None], tempered, MARK * predicted)
         return z, accepted

@@ -19,6 +19,7 @@ from keras_calib.inputs.calibration_rows import group_of_rows
 from keras_calib.inputs.label_arrays import LabelArrays
 from keras_calib.inputs.label_arrays import read_labels
 from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._logit_ops import logaddexp
 from keras_calib.layers._platt_scaling import PlattScaling
 from keras_calib.layers._recorded import RecordedLayer
 from keras_calib.layers._shrunk import check_shrinkage
@@ -113,7 +114,7 @@ class MultiLabelScaling(RecordedLayer):
         platt = self.slope * logits + self.intercept
         c = ops.convert_to_tensor(self.mixture)
         log_q, log_one_minus_q = (
-            ops.logaddexp(
+            logaddexp(
                 ops.log_sigmoid(sign * tempered) + _log(1.0 - c),
                 ops.log_sigmoid(sign * platt) + _log(c),
             )

@@ -14,6 +14,7 @@ from keras_calib.layers._dense_stack import DenseStack
 from keras_calib.layers._dense_stack import network_weights
 from keras_calib.layers._dense_stack import standardized
 from keras_calib.layers._logit_ops import keep_prediction
+from keras_calib.layers._logit_ops import log1pexp
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.solvers.blocks import normalized_weights
 from keras_calib.solvers.blocks import row_blocks
@@ -210,8 +211,7 @@ class ParameterizedTemperatureScaling(DenseStack):
         return self._temperatures(largest, self, ops)
 
     def _temperatures(self, largest, w, xp):
-        # log(1 + exp(x)), as NumPy has it, too.
-        return xp.logaddexp(self._network_output(largest, w, xp), 0.0) + LEAST
+        return log1pexp(self._network_output(largest, w, xp), xp) + LEAST
 
     def _transform(self, logits, w, xp):
         if xp is np:

@@ -22,12 +22,11 @@ def count_below(knots, values, xp=ops):
     rows, size = knots.shape
     if xp is np and rows == 1:
         return np.searchsorted(knots[0], values)
-    flat = xp.reshape(knots, (-1,))
     offset = xp.array(np.arange(rows) * size, "int32")
     count = xp.zeros_like(values, dtype="int32")
     step = (size + 1) // 2
     while step:
-        below = xp.take(flat, offset + count + (step - 1)) < values
+        below = _entries(knots, offset + count + (step - 1), xp) < values
         count = xp.where(below, count + step, count)
         step //= 2
     return count
@@ -35,9 +34,19 @@ def count_below(knots, values, xp=ops):
 
 def take_rows(table, index, xp=ops):
     """`table[row, index[..., row]]`; one row of the table serves all."""
-    rows, size = table.shape
+    # PyTorch's exporter has tensors for the sizes of what is computed.
+    rows, size = map(int, table.shape)
     offset = xp.array(np.arange(rows) * size, "int32")
-    return xp.take(xp.reshape(table, (-1,)), offset + index)
+    return _entries(table, offset + index, xp)
+
+
+def _entries(table, index, xp):
+    """Entries of a table by their number, row after row.
+
+    Of a table with one column: from a vector, PyTorch takes entries by an
+    operation that cannot be exported to ONNX.
+    """
+    return xp.take(xp.reshape(table, (-1, 1)), index, axis=0)[..., 0]
 
 
 def interpolate(knots, heights, values, xp=ops):

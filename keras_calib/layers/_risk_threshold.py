@@ -15,6 +15,7 @@ from keras_calib.inputs.arguments import require_one_of
 from keras_calib.layers._decision import TUNING
 from keras_calib.layers._decision import DecisionLayer
 from keras_calib.layers._decision import classes
+from keras_calib.ops.confidence import first_largest
 
 SCORES = ("confidence", "logit_norm")
 # Numbers of accepted samples that are tested, from the fewest.
@@ -109,7 +110,7 @@ class RiskThreshold(DecisionLayer):
         if self.score == "logit_norm":
             normalized = _normalized(z, self.exponent, ops)
             score = ops.where(self.exponent > 0, normalized, score)
-        predicted = ops.cast(ops.argmax(z, axis=-1), "int32")
+        predicted = ops.cast(first_largest(z), "int32")
         return ops.where(score > self.threshold, predicted, -1)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
@@ -213,7 +214,7 @@ class RiskThreshold(DecisionLayer):
         """
         top = xp.max(z, axis=-1, keepdims=True)
         # The largest logit once, so that of two equal ones one is left.
-        first = xp.argmax(z, axis=-1)[..., None] == xp.arange(z.shape[-1])
+        first = first_largest(z, xp)[..., None] == xp.arange(z.shape[-1])
         others = xp.where(first, -np.inf, z - top)
         return -xp.log(xp.sum(xp.exp(others), axis=-1) + arrays.TINY)
 

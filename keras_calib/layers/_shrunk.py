@@ -15,6 +15,7 @@ from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.calibration_rows import CalibrationRows
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
+from keras_calib.layers._logit_ops import logaddexp
 from keras_calib.layers._temperature_scaling import solve_temperature
 from keras_calib.layers._tempered import TemperedCalibration
 from keras_calib.layers._tempered import log_q_of_rows
@@ -88,8 +89,8 @@ class ShrunkCalibration(TemperedCalibration):
         rich = log_softmax(self._transform(logits, w, xp), xp) + xp.where(
             c > 0, xp.log(xp.where(c > 0, c, 1.0)), LOWEST
         )
-        plain = log_softmax(logits / w.temperature, xp) + xp.log1p(-c)
-        log_q = xp.logaddexp(plain, rich)
+        plain = log_softmax(logits / w.temperature, xp) + xp.log(1 - c)
+        log_q = logaddexp(plain, rich, xp)
         if self.preserves_accuracy:
             return keep_prediction(logits, log_q, xp)
         return log_q

@@ -16,6 +16,7 @@ from keras_calib.layers._piecewise_linear import interpolate
 from keras_calib.layers._piecewise_linear import padded
 from keras_calib.layers._piecewise_linear import table_size
 from keras_calib.layers._shrunk import ShrunkCalibration
+from keras_calib.ops.confidence import first_largest
 from keras_calib.solvers.spline import spline_map
 
 
@@ -125,7 +126,7 @@ class SplineCalibration(ShrunkCalibration):
         return found, {"num_knots": self.num_knots, "margin": margin}
 
     def _transform(self, logits, w, xp):
-        index = xp.expand_dims(xp.argmax(logits, axis=-1), -1)
+        index = xp.expand_dims(first_largest(logits, xp), -1)
         predicted = xp.equal(index, xp.arange(logits.shape[-1]))
         largest = xp.max(logits, axis=-1, keepdims=True)
         e = xp.exp(xp.maximum(logits - largest, LOWEST))
@@ -140,7 +141,7 @@ class SplineCalibration(ShrunkCalibration):
         others = log_softmax(xp.where(predicted, LOWEST, logits), xp)
         log_q = xp.where(
             predicted,
-            xp.log1p(-rest),
+            xp.log(1 - rest),
             others + xp.log(xp.maximum(rest, TINY)),
         )
         # The sum is not 1 where all other classes are ruled out.

@@ -34,6 +34,22 @@ def confidence_and_correct(rows):
     return confidence, ops.stop_gradient(correct)
 
 
+def first_largest(scores, xp=ops):
+    """Index of the first largest score along the last axis.
+
+    On TensorFlow `ops.argmax` of floats reads their sign bits, by an operation
+    that ONNX Runtime does not have; of integers it does not.
+
+    Args:
+        scores: `(..., num_classes)`.
+        xp: `keras.ops` or NumPy.
+    """
+    if xp is not ops:
+        return xp.argmax(scores, axis=-1)
+    largest = ops.equal(scores, ops.max(scores, axis=-1, keepdims=True))
+    return ops.argmax(ops.cast(largest, "int32"), axis=-1)
+
+
 def entropy(rows):
     """Entropy of each row's probabilities in nats, `(n,)`.
 

@@ -140,12 +140,7 @@ def to_html(report, *, page=True):
     Raises:
         ImportError: if jinja2 or matplotlib is missing.
     """
-    for package in ("jinja2", "matplotlib"):
-        if importlib.util.find_spec(package) is None:
-            raise ImportError(
-                f"An HTML report needs {package}: "
-                "`pip install keras-calib[report]`."
-            )
+    require_packages("An HTML report", "jinja2", "matplotlib")
     import jinja2
 
     environment = jinja2.Environment(
@@ -194,23 +189,54 @@ def to_html(report, *, page=True):
 
 def _diagram(labels, probabilities, weights):
     """The reliability diagram as an SVG element."""
-    import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    from keras_calib.plots import reliability_diagram
-
-    # The same report is the same file; figures have no date.
-    with matplotlib.rc_context({"svg.hashsalt": "keras_calib"}):
-        figure = Figure(figsize=(4.8, 6.0), layout="constrained")
-        FigureCanvasSVG(figure)
-        axes = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-        reliability_diagram(labels, probabilities, weights, axes=axes)
-        file = io.StringIO()
-        figure.savefig(file, format="svg", metadata={"Date": None})
+    file = io.StringIO()
+    write_diagrams(file, {None: (labels, probabilities, weights)}, "svg")
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :]
     # Scaled to the width of the page.
     return re.sub(r'^<svg height="[^"]+"', "<svg", svg).replace(
         "<svg ", '<svg role="img" aria-label="Reliability diagram" ', 1
     )
+
+
+def write_diagrams(file, diagrams, kind):
+    """Write reliability diagrams, side by side, to a file.
+
+    Args:
+        file: open, of text for `"svg"`, of bytes for `"png"`.
+        diagrams: dict from the title, or `None`, to labels, probabilities and
+            weights.
+        kind: `"svg"` or `"png"`.
+    """
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    from keras_calib.plots import reliability_diagram
+
+    canvas = FigureCanvasSVG if kind == "svg" else FigureCanvasAgg
+    # The same report is the same file; figures have no date.
+    metadata = {"Date": None} if kind == "svg" else {"Software": None}
+    with matplotlib.rc_context({"svg.hashsalt": "keras_calib"}):
+        size = (4.8 * len(diagrams), 6.0)
+        figure = Figure(figsize=size, layout="constrained")
+        canvas(figure)
+        axes = figure.subplots(
+            2, len(diagrams), sharex=True, height_ratios=(3, 1), squeeze=False
+        )
+        for title, column in zip(diagrams, axes.T, strict=True):
+            labels, probabilities, weights = diagrams[title]
+            reliability_diagram(
+                labels, probabilities, weights, title=title, axes=column
+            )
+        figure.savefig(file, format=kind, metadata=metadata)
+
+
+def require_packages(what, *packages):
+    """Raise `ImportError` unless packages of the extra are installed."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            raise ImportError(
+                f"{what} needs {package}: `pip install keras-calib[report]`."
+            )
