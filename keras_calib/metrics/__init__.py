@@ -3,6 +3,9 @@
 from keras_calib.evaluation.calibration_errors import calibration_errors
 from keras_calib.evaluation.clinical_panel import clinical_panel
 from keras_calib.evaluation.consistency_test import consistency_test
+from keras_calib.evaluation.squared_kernel_error import (
+    squared_kernel_calibration_error,
+)
 from keras_calib.metrics._base import CalibrationMetric
 from keras_calib.metrics._binless_errors import KSCalibrationError
 from keras_calib.metrics._binless_errors import SmoothCalibrationError
@@ -62,4 +65,5 @@ __all__ = [
     "calibration_errors",
     "clinical_panel",
     "consistency_test",
+    "squared_kernel_calibration_error",
 ]

@@ -10,6 +10,8 @@ import numpy as np
 IN_CACHE = 1 << 16
 # Threads that sum large results.
 GROUPS = 4
+# Classes that are worth a thread.
+CLASSES = 16
 # Elements of one block of float64 scores.
 BLOCK = 1 << 18
 # Elements of one block that Keras computes, where each call costs time.
@@ -49,6 +51,16 @@ def sum_groups(function, blocks):
     return sum_blocks(
         lambda group: sum(map(function, group)), [g for g in groups if g]
     )
+
+
+def for_groups(function, num_classes):
+    """Call `function(classes)` for groups of class ids, in threads."""
+    count = max(1, min(GROUPS, num_classes // CLASSES))
+    groups = np.array_split(np.arange(num_classes), count)
+    if count == 1:
+        function(*groups)
+    else:
+        list(threads().map(function, groups))
 
 
 def normalized_weights(weights: np.ndarray | None, count: int) -> np.ndarray:

@@ -15,6 +15,7 @@ import numpy as np
 
 from keras_calib.inputs import arrays
 from keras_calib.solvers.blocks import TINY64
+from keras_calib.solvers.blocks import sum_groups
 from keras_calib.solvers.multinomial_regression import fit_objective
 from keras_calib.solvers.multinomial_regression import fit_regression
 from keras_calib.solvers.multinomial_regression import unit_of
@@ -324,17 +325,23 @@ class _Deviations(DiagonalProblem):
         where the power p or r is 1 for a slope and 0 for a bias.
         """
         powers = [power for power in (1, 0) if strengths[1 - power]]
-        x, q = self.x.astype(float), self.q.astype(float)
-        w = self.n * self.weights.astype(float)
-        qx = q * x
-        moments = [w @ q, w @ qx, w @ (qx * x)]
-        # The derivatives of each row's log-sum-exp.
-        slopes = [qx.sum(axis=1, keepdims=True)]
-        slopes += [qx if power else q for power in powers]
-        slopes = np.concatenate(slopes, axis=1) * np.sqrt(w)[:, None]
-        hessian = -(slopes.T @ slopes)
+        num_classes = self.q.shape[1]
+
+        def part(rows):
+            x, q = self.x[rows].astype(float), self.q[rows].astype(float)
+            w = self.n * self.weights[rows].astype(float)
+            qx = q * x
+            moments = [w @ q, w @ qx, w @ (qx * x)]
+            # The derivatives of each row's log-sum-exp.
+            slopes = [qx.sum(axis=1, keepdims=True)]
+            slopes += [qx if power else q for power in powers]
+            slopes = np.concatenate(slopes, axis=1)
+            slopes *= np.sqrt(w)[:, None]
+            return np.array([np.stack(moments), slopes.T @ slopes], object)
+
+        moments, square = sum_groups(part, self.slices)
+        hessian = -square
         hessian[0, 0] += moments[2].sum()
-        num_classes = q.shape[1]
         classes = np.arange(num_classes)
         for i, power in enumerate(powers):
             rows = 1 + i * num_classes + classes

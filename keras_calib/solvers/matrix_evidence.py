@@ -17,6 +17,8 @@ import numpy as np
 
 from keras_calib.inputs import arrays
 from keras_calib.solvers.blocks import TINY64
+from keras_calib.solvers.blocks import for_groups
+from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.evidence import TOLERANCE
 from keras_calib.solvers.evidence import WIDTHS
 from keras_calib.solvers.evidence import average_by_evidence
@@ -27,6 +29,7 @@ from keras_calib.solvers.multinomial_regression import fit_regression
 from keras_calib.solvers.multinomial_regression import unit_of
 from keras_calib.solvers.preconditioners import inverse_of
 from keras_calib.solvers.regression_problems import BLOCKS
+from keras_calib.solvers.regression_problems import ROWS
 from keras_calib.solvers.regression_problems import FullProblem
 
 # Scale of the half-normal prior over `t`.
@@ -162,7 +165,8 @@ class _MatrixDeviations(FullProblem):
         )
         self.plain_value, _ = self.evaluate(center)
         self.plain_curvature = self._common_curvature()
-        self.hessians = self._hessians_of_classes()
+        # Of the classes, at the last fit; there is none yet.
+        self.hessians = None
         self.tolerance = TOLERANCE * unit_of(x)
 
     def of_x(self, parameters):
@@ -192,7 +196,10 @@ class _MatrixDeviations(FullProblem):
         self.ridge = self.phi / (2 * self.n * widths**2)
         # What costs no penalty, beside one vector for all columns.
         self.unpenalized = self.center - super()._shift(self.center)
-        self.inverse = self._inverse_of_classes()
+        # The Hessians of the last fit serve all steps of the next one.
+        self.inverse = None
+        if self.hessians is not None:
+            self.inverse = self._inverse_of_classes()
 
     def fits_of_all_widths(self, average):
         """A `Fit` for each of `WIDTHS`; other widths are those of `average`."""
@@ -214,7 +221,9 @@ class _MatrixDeviations(FullProblem):
         return with_evidence(self, found, self.widths, self.phi, determinants)
 
     def renew(self):
-        """The Hessians of the last fit serve all steps of this one."""
+        """Without Hessians of the classes, one matrix serves them all."""
+        if self.hessians is None:
+            self.inverse = None
 
     def _half_penalty_gradient(self, away):
         away = away - self._shift(away)
@@ -230,17 +239,26 @@ class _MatrixDeviations(FullProblem):
 
     def _hessians_of_classes(self):
         """The Hessian of each class by itself, of the summed loss."""
-        inputs = self.with_ones(slice(None)).astype("float32", copy=False)
-        d = inputs.shape[1]
-        hessians = np.empty((self.q.shape[1], d, d), "float32")
-        for k, q in enumerate(self.q.T):
-            variance = (q * (1 - q) * self.n * self.weights[:, 0]).astype("f4")
+        n, num_classes = self.q.shape
+        d = num_classes + 1
+        hessians = np.zeros((num_classes, d, d), "float32")
+
+        def add(classes):
+            q = self.q[:, classes]
+            variance = (q * (1 - q) * self.n * self.weights).astype("float32")
             # All others together add less than a hundredth of a percent.
-            used = np.flatnonzero(variance > 1e-4 * variance.mean())
-            part = inputs[used]
-            part *= np.sqrt(variance[used])[:, None]
-            # NumPy computes half of a product with itself.
-            hessians[k] = part.T @ part
+            used = variance > 1e-4 * variance.mean(axis=0)
+            root = np.sqrt(variance, out=variance)
+            for rows in row_blocks(n, 1, ROWS // 2):
+                inputs = self.with_ones(rows).astype("float32", copy=False)
+                for i, k in enumerate(classes):
+                    index = np.flatnonzero(used[rows, i])
+                    part = inputs[index]
+                    part *= root[rows, i][index, None]
+                    # NumPy computes half of a product with itself.
+                    hessians[k] += part.T @ part
+
+        for_groups(add, num_classes)
         return hessians
 
     def _inverse_of_classes(self):
@@ -253,10 +271,10 @@ class _MatrixDeviations(FullProblem):
 
     def _log_det_by_class(self, strengths):
         """`log det(H + L)` without what couples the classes."""
-        hessians = self.hessians.astype(float)
-        np.einsum("kii->ki", hessians)[...] += strengths.T
-        found = np.linalg.slogdet(hessians)[1].sum()
-        return found + np.log(self._common_curvature())
+        found = np.log(self._common_curvature())
+        for hessian, strength in zip(self.hessians, strengths.T, strict=True):
+            found += np.linalg.slogdet(hessian + np.diag(strength))[1]
+        return found
 
     def _log_det(self, strengths):
         """`log det(H + L)`, with the common scale in the first row.

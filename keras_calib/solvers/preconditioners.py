@@ -8,6 +8,7 @@ import functools
 import numpy as np
 
 from keras_calib.solvers.blocks import TINY64
+from keras_calib.solvers.blocks import for_groups
 from keras_calib.solvers.blocks import sum_groups
 
 
@@ -62,8 +63,12 @@ def kronecker(problem, ridge):
 
 def inverse_of(hessians):
     """The inverses of a matrix per class, as a function of a gradient."""
-    for k, hessian in enumerate(hessians):
-        hessians[k] = np.linalg.inv(hessian)
+
+    def invert(classes):
+        for k in classes:
+            hessians[k] = np.linalg.inv(hessians[k])
+
+    for_groups(invert, len(hessians))
     return functools.partial(_times_each, hessians)
 
 

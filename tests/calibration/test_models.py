@@ -219,38 +219,6 @@ def test_the_file_in_a_fresh_process(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.backends("tensorflow", "jax", reason="no SavedModel on torch")
-def test_export_to_saved_model(tmp_path):
-    tf = pytest.importorskip("tensorflow")
-    calibrated = kc.calibrate(
-        built(functional(dense("softmax"))), X, Y, verbose=0
-    )
-    calibrated.export(tmp_path / "export", verbose=False)
-    served = tf.saved_model.load(tmp_path / "export")
-    np.testing.assert_allclose(
-        served.serve(X).numpy(), calibrated.predict(X, verbose=0), atol=1e-6
-    )
-
-
-@pytest.mark.slow
-def test_export_to_onnx(tmp_path):
-    runtime = pytest.importorskip("onnxruntime")
-    needed = {"torch": "onnxscript", "tensorflow": "tf2onnx", "jax": "jax2onnx"}
-    pytest.importorskip(needed[keras.backend.backend()])
-    calibrated = kc.calibrate(
-        built(functional(dense("softmax"))), X, Y, verbose=0
-    )
-    path = tmp_path / "model.onnx"
-    calibrated.export(path, format="onnx", verbose=False)
-    session = runtime.InferenceSession(path)
-    (name,) = (given.name for given in session.get_inputs())
-    served = session.run(None, {name: X})[0]
-    np.testing.assert_allclose(
-        served, calibrated.predict(X, verbose=0), atol=1e-6
-    )
-
-
-@pytest.mark.slow
 def test_jit_compile():
     if keras.backend.backend() == "torch" and not shutil.which("g++"):
         pytest.skip("torch.compile needs a C++ compiler")
