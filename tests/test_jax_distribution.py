@@ -1,0 +1,162 @@
+"""Two devices of `keras.distribution` give what one gives, on JAX."""
+
+import subprocess
+import sys
+
+import pytest
+
+START = """
+import os
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+
+import keras
+import numpy as np
+import keras_calib as kc
+
+DEVICES = ["cpu:0", "cpu:1"]
+rng = np.random.default_rng(0)
+x = rng.normal(size=(64, 8)).astype("float32")
+y = (3 * x[:, :4] + rng.gumbel(size=(64, 4))).argmax(axis=1)
+
+def network():
+    return keras.Sequential([
+        keras.Input((8,)),
+        keras.layers.Dense(16, "relu", name="hidden"),
+        keras.layers.Dense(4, name="scores"),
+    ])
+
+def data_parallel():
+    return keras.distribution.DataParallel(devices=DEVICES)
+
+def model_parallel():
+    mesh = keras.distribution.DeviceMesh((1, 2), ("batch", "model"), DEVICES)
+    layout = keras.distribution.LayoutMap(mesh)
+    layout["hidden.*kernel"] = (None, "model")
+    layout["hidden.*bias"] = ("model",)
+    return keras.distribution.ModelParallel(
+        layout_map=layout, batch_dim_name="batch"
+    )
+"""
+
+END = """
+def under(make):
+    keras.distribution.set_distribution(make and make())
+    keras.utils.set_random_seed(0)
+    try:
+        return found()
+    finally:
+        keras.distribution.set_distribution(None)
+
+one = under(None)
+for make in (data_parallel, model_parallel):
+    two = under(make)
+    assert set(one) == set(two), set(one) ^ set(two)
+    for name in one:
+        np.testing.assert_allclose(
+            np.asarray(one[name], float), np.asarray(two[name], float),
+            rtol=1e-5, atol=2e-6, err_msg=f"{name}, {make.__name__}",
+        )
+print("equal", len(one))
+"""
+
+SHARDED = """
+def found():
+    kernel = network().layers[0].kernel.value
+    if keras.distribution.distribution() is not None:
+        assert len(kernel.sharding.device_set) == 2
+    return {"kernel": kernel}
+"""
+
+# 63 rows: the last batch cannot be divided among the devices, which Keras'
+# `predict` refuses.
+MONITORED = """
+def found():
+    model = network()
+    logits = {"from_logits": True}
+    model.compile(
+        keras.optimizers.SGD(0.1),
+        kc.losses.MarginLabelSmoothing(margin=1.0, **logits),
+        metrics=[
+            kc.metrics.ExpectedCalibrationError(**logits),
+            kc.metrics.AdaptiveCalibrationError(**logits),
+            kc.metrics.ClasswiseCalibrationError(num_classes=4, **logits),
+        ],
+    )
+    monitors = [
+        kc.callbacks.CalibrationMonitor(data, every=2, **logits)
+        for data in (None, (x[:63], y[:63]))
+    ]
+    history = model.fit(
+        x, y, batch_size=16, epochs=2, verbose=0, validation_data=(x, y),
+        callbacks=monitors,
+    ).history
+    calibrated = kc.calibrate(model, x[:63], y[:63], guard=False, verbose=0)
+    errors = kc.metrics.calibration_errors(
+        y, calibrated.predict(x, verbose=0), metrics=["brier_score"]
+    )
+    temperature = kc.calibration_record(calibrated)["temperature"]
+    return {**history, **errors, "temperature": temperature}
+"""
+
+MUTUAL = """
+def found():
+    pair = kc.models.DiffDML(network(), network(), label_warmup=3)
+    pair.compile(
+        keras.optimizers.SGD(0.1),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    history = pair.fit(
+        x, y, batch_size=16, epochs=2, verbose=0, shuffle=False,
+        validation_data=(x, y),
+    ).history
+    return {**history, "weights": pair.get_weights()[0],
+            "auxiliary": pair.auxiliaries[0].get_weights()[0]}
+"""
+
+HISTORY = """
+def found():
+    model = kc.models.SampleHistoryModel(network(), num_samples=64)
+    model.compile(keras.optimizers.SGD(0.1), kc.losses.CRL(from_logits=True))
+    model.fit(kc.add_sample_index(x), y, batch_size=16, epochs=3, verbose=0)
+    history = model.sample_history()
+    np.testing.assert_array_equal(history["seen"], 3.0)
+    return history
+"""
+
+# Also those that are one statistic of the batch: it is the whole batch's.
+LOSSES = """
+LEFT_OUT = {"ClassificationLoss", "PenalizedLoss", "CRL"}
+
+def found():
+    weights = {}
+    for name in sorted(set(dir(kc.losses)) - LEFT_OUT):
+        kind = getattr(kc.losses, name)
+        if not (isinstance(kind, type) and issubclass(kind, keras.Loss)):
+            continue
+        keras.utils.set_random_seed(0)
+        model = network()
+        model.compile(keras.optimizers.SGD(0.1), kind(from_logits=True))
+        model.fit(x, y, batch_size=16, epochs=1, shuffle=False, verbose=0)
+        weights[name] = model.get_weights()[2]
+    assert len(weights) > 15
+    return weights
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "script",
+    [SHARDED, MONITORED, MUTUAL, HISTORY, LOSSES],
+    ids=["sharded", "monitored", "mutual", "history", "losses"],
+)
+@pytest.mark.backends("jax", reason="its devices")
+def test_two_devices_are_as_good_as_one(script):
+    # In a process of its own: devices are set before JAX starts.
+    found = subprocess.run(
+        [sys.executable, "-c", START + script + END],
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.strip().splitlines()[-1].startswith("equal")
