@@ -293,6 +293,7 @@ def test_a_page_is_self_contained(tmp_path):
     report_of(2.0).save(tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert page.startswith("<!DOCTYPE html>")
+    assert "see <code>kc.calibrate</code>." in page
     assert page.count("<svg") == 1
     links = re.findall(r'(?:src|href)="([^"]+)"', page)
     assert all(link.startswith("#") for link in links)
