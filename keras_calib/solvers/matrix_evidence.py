@@ -28,6 +28,7 @@ from keras_calib.solvers.multinomial_regression import fit_objective
 from keras_calib.solvers.multinomial_regression import fit_regression
 from keras_calib.solvers.multinomial_regression import unit_of
 from keras_calib.solvers.preconditioners import inverse_of
+from keras_calib.solvers.preconditioners import inverse_per_class
 from keras_calib.solvers.regression_problems import BLOCKS
 from keras_calib.solvers.regression_problems import ROWS
 from keras_calib.solvers.regression_problems import FullProblem
@@ -196,9 +197,11 @@ class _MatrixDeviations(FullProblem):
         self.ridge = self.phi / (2 * self.n * widths**2)
         # What costs no penalty, beside one vector for all columns.
         self.unpenalized = self.center - super()._shift(self.center)
-        # The Hessians of the last fit serve all steps of the next one.
-        self.inverse = None
-        if self.hessians is not None:
+        # The Hessians of the last fit serve all steps of the next one. Before
+        # the first fit a part of the rows does.
+        if self.hessians is None:
+            self.inverse = inverse_per_class(self, self.ridge)
+        else:
             self.inverse = self._inverse_of_classes()
 
     def fits_of_all_widths(self, average):
@@ -221,9 +224,7 @@ class _MatrixDeviations(FullProblem):
         return with_evidence(self, found, self.widths, self.phi, determinants)
 
     def renew(self):
-        """Without Hessians of the classes, one matrix serves them all."""
-        if self.hessians is None:
-            self.inverse = None
+        """One preconditioner serves all steps of a fit, see `penalize`."""
 
     def _half_penalty_gradient(self, away):
         away = away - self._shift(away)

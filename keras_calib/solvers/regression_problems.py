@@ -59,10 +59,15 @@ class _Problem:
         # Probabilities at the point that was evaluated last.
         self.q = np.empty((len(x), center.shape[1]), x.dtype)
         self.moments = self._moments(labels, weights, smoothing)
+        # Where that was, and what `_log_partition` returned there.
+        self._last = None, None
 
     def evaluate(self, parameters):
         """Value and gradient."""
-        value, sums = self._log_partition(parameters)
+        # With other penalties, a fit starts where the last one ended.
+        if not np.array_equal(parameters, self._last[0]):
+            self._last = parameters.copy(), self._log_partition(parameters)
+        value, sums = self._last[1]
         value += self.penalty(parameters) - (self.moments * parameters).sum()
         return float(value), self._gradient(sums - self.moments, parameters)
 
@@ -160,8 +165,13 @@ class DiagonalProblem(_Problem):
 
         value, sums = sum_blocks(part, self.slices)
         self.class_hessians = sums[2:].astype(float)
-        self.blocks = self._invert(*self.class_hessians)
         return value, sums[:2]
+
+    def evaluate(self, parameters):
+        """Value and gradient; `precondition` is for the penalty of now."""
+        found = super().evaluate(parameters)
+        self.blocks = self._invert(*self.class_hessians)
+        return found
 
     def _invert(self, ww, wb, bb):
         ww = np.where(self.free[0] > 0, ww + 2 * self.ridge[0], 1.0)
