@@ -79,14 +79,14 @@ def logistic_recalibration(
         ]
     weights = np.ones(len(outcome)) if weights is None else weights
     ones = np.ones((len(outcome), 1))
-    theta, error, offset_loss = _fit(ones, outcome, weights, log_odds)
+    theta, error, offset_loss = _fit(ones, outcome, weights, [0.0], log_odds)
     found["calibration_intercept"] = theta[0]
     found["calibration_intercept_se"] = error[0]
     reason = _no_slope(log_odds, outcome)
     if reason:
         return found, [reason]
     features = np.column_stack([ones, log_odds])
-    theta, error, loss = _fit(features, outcome, weights, 0.0)
+    theta, error, loss = _fit(features, outcome, weights, [theta[0], 1.0])
     if np.isnan(error).any():
         return found, [
             "the log-odds hardly differ, or nearly separate events from "
@@ -112,9 +112,8 @@ def two_sided(z: float) -> float:
     return math.erfc(abs(z) / math.sqrt(2))
 
 
-def _fit(features, outcome, weights, offset):
+def _fit(features, outcome, weights, start, offset=0.0):
     """Coefficients, their standard errors (NaN if singular), mean loss."""
-    start = np.zeros(features.shape[1])
     theta, loss = fit_logistic(features, outcome, start, weights, offset=offset)
     q = sigmoid(features @ theta + offset)
     information = (features * (weights * q * (1 - q))[:, None]).T @ features

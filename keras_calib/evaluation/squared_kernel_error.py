@@ -105,8 +105,8 @@ def squared_kernel_calibration_error(
         num_draws: int, number of sets of labels. The smallest p-value is
             `1 / (num_draws + 1)`.
         max_rows: int; of more rows a random subset is used, but for the linear
-            estimator. Memory grows with its square: 5,000 rows take 200 MB.
-            So does time: 20 seconds for 5,000 rows of 10 classes.
+            estimator. Memory and time grow with its square: 5,000 rows of 10
+            classes take 300 MB and 10 to 20 seconds.
         seed: int; the same seed draws the same labels, subset and pairs.
         verbose: `"auto"` for a progress bar after a few seconds, 1 for a bar
             at once, 0 for none.

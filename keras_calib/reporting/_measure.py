@@ -17,6 +17,7 @@ from keras_calib.evaluation.named_errors import defined_for
 from keras_calib.evaluation.named_errors import statistic_range
 from keras_calib.evaluation.refinement import at_temperature
 from keras_calib.evaluation.refinement import best_temperature
+from keras_calib.reporting._clinical import measure_panel
 
 NUM_BINS = 15
 # Errors of the predicted class of more rows are resampled in cells.
@@ -46,6 +47,8 @@ class Measured:
         classes: rows of a table by predicted class, the farthest off first.
         groups: rows of a table by group, the worst first; or `None`.
         bins: dicts of the bins of the reliability diagram that are not empty.
+        clinical_panel: of two classes, what `kc.metrics.clinical_panel` has
+            for class 1, and `notes`, sentences; else `None`.
     """
 
     name: str
@@ -57,6 +60,7 @@ class Measured:
     classes: list[dict[str, Any]]
     groups: list[dict[str, Any]] | None
     bins: list[dict[str, float]]
+    clinical_panel: dict[str, Any] | None
 
 
 def measure(name, data, *, num_resamples, class_names=None, seed=0):
@@ -92,6 +96,7 @@ def measure(name, data, *, num_resamples, class_names=None, seed=0):
         classes=_classes(data, class_names),
         groups=None if data.group is None else _groups(data),
         bins=_bins(data),
+        clinical_panel=measure_panel(data, seed),
     )
 
 

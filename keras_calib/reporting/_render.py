@@ -7,6 +7,8 @@ import re
 
 from keras_calib._documents import escape
 from keras_calib._documents import markdown_table
+from keras_calib.reporting._clinical import HEADS as PANEL_HEADS
+from keras_calib.reporting._clinical import panel_rows
 from keras_calib.reporting._definitions import DEFINITIONS
 from keras_calib.reporting._definitions import HEADLINE
 from keras_calib.version import __version__
@@ -94,6 +96,12 @@ def to_markdown(report):
         if each.groups:
             lines += ["", "Groups, the worst first:", ""]
             lines += markdown_table(GROUP_HEADS, group_rows(each))
+        if each.clinical_panel:
+            lines += ["", "Clinical panel, of the probability of class 1:", ""]
+            panel = each.clinical_panel
+            lines += markdown_table(PANEL_HEADS, panel_rows(panel))
+            lines += [""] if panel["notes"] else []
+            lines += [f"- {note}" for note in panel["notes"]]
     return "\n".join(lines) + "\n"
 
 
@@ -158,6 +166,10 @@ def to_html(report, *, page=True):
             "metrics": metric_rows(each),
             "classes": class_rows(each),
             "groups": group_rows(each) if each.groups else [],
+            "panel": (
+                panel_rows(each.clinical_panel) if each.clinical_panel else []
+            ),
+            "panel_notes": (each.clinical_panel or {}).get("notes", []),
             # Written by matplotlib, which escapes its texts.
             "svg": jinja2.utils.markupsafe.Markup(
                 _diagram(*report.diagrams[each.name])
@@ -184,6 +196,7 @@ def to_html(report, *, page=True):
         sections=sections,
         class_heads=CLASS_HEADS,
         group_heads=GROUP_HEADS,
+        panel_heads=PANEL_HEADS,
     )
 
 

@@ -107,7 +107,8 @@ def report(
 
     Every metric of `calibration_errors` with its definition, a 95 % interval
     and its noise floor (what a calibrated model would show); a verdict in
-    words; the classes and groups that are farthest off; reliability diagrams.
+    words; the classes and groups that are farthest off; reliability diagrams;
+    for two classes the clinical panel of class 1.
 
     Intervals are those of the bootstrap up to 10,000 rows (of whole images,
     texts or clusters, if there are several rows in each). Above, those of means

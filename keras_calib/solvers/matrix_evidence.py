@@ -246,17 +246,19 @@ class _MatrixDeviations(FullProblem):
 
         def add(classes):
             q = self.q[:, classes]
-            variance = (q * (1 - q) * self.n * self.weights).astype("float32")
+            root = (q * (1 - q) * self.n * self.weights).T.astype("float32")
             # All others together add less than a hundredth of a percent.
-            used = variance > 1e-4 * variance.mean(axis=0)
-            root = np.sqrt(variance, out=variance)
-            for rows in row_blocks(n, 1, ROWS // 2):
+            root[root <= 1e-4 * root.mean(axis=1, keepdims=True)] = 0.0
+            np.sqrt(root, out=root)
+            for rows in row_blocks(n, 1, ROWS):
                 inputs = self.with_ones(rows).astype("float32", copy=False)
-                for i, k in enumerate(classes):
-                    index = np.flatnonzero(used[rows, i])
-                    part = inputs[index]
-                    part *= root[rows, i][index, None]
+                for k, of_class in zip(classes, root[:, rows], strict=True):
+                    used = of_class.nonzero()[0]
                     # NumPy computes half of a product with itself.
+                    if len(used) < 0.8 * len(inputs):
+                        part = inputs[used] * of_class[used, None]
+                    else:
+                        part = inputs * of_class[:, None]
                     hessians[k] += part.T @ part
 
         for_groups(add, num_classes)

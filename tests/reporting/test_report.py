@@ -223,6 +223,52 @@ def test_one_sigmoid_unit():
     assert metrics[name]["value"] == pytest.approx(expected[name])
 
 
+def test_two_classes_have_a_clinical_panel(tmp_path):
+    labels, p = sample(num_classes=2, power=2.0)
+    report = kc.report({"a": p[:, 1], "b": p}, y=labels, num_resamples=20)
+    panel = report.models[0].clinical_panel
+    expected = kc.metrics.clinical_panel(labels, p[:, 1], num_draws=200)
+    assert panel == {**expected, "notes": panel["notes"]}
+    assert report.models[1].clinical_panel["calibration_slope"] == (
+        pytest.approx(expected["calibration_slope"])
+    )
+    slope = f"{panel['calibration_slope']:.4f} ± "
+    index = f"{panel['integrated_calibration_index']:.4f}"
+    floor = f"{panel['integrated_calibration_index_floor']:.4f} ("
+    for text in (report.to_markdown(), report._repr_html_()):
+        assert text.count("Clinical panel") == 2
+        assert slope in text and index in text and floor in text
+        assert "Net benefit at 0.25" in text and "(p &lt; 0.001)" in (
+            text.replace("<", "&lt;")
+        )
+    report.save(tmp_path / "report.json")
+    found = json.loads((tmp_path / "report.json").read_text())
+    found = found["models"][0]["clinical_panel"]
+    assert found["net_benefit"]["0.5"] == panel["net_benefit"][0.5]
+    assert report_of().models[0].clinical_panel is None
+    assert "Clinical" not in report_of().to_markdown()
+    assert "Clinical" not in report_of()._repr_html_()
+
+
+def test_a_clinical_panel_says_what_is_undefined():
+    p = np.linspace(0.1, 0.9, 40)
+    labels = (p > 0.5).astype(int)
+    report = kc.report(p, y=labels, num_resamples=20)
+    (note,) = report.models[0].clinical_panel["notes"]
+    assert "separates events" in note
+    for text in (report.to_markdown(), report._repr_html_()):
+        assert note in text and "undefined" in text
+    assert report.to_dict()["models"][0]["clinical_panel"]["slope_p"] is None
+    p[0], p[-1] = 0.0, 1.0
+    report = kc.report(
+        p, y=labels, num_resamples=20, sample_weight=np.linspace(1, 2, 40)
+    )
+    assert "2 probabilities of 0 or 1" in report.to_markdown()
+    images = np.stack([p.reshape(4, 10)], axis=-1)
+    report = kc.report(images, y=labels.reshape(4, 10), num_resamples=20)
+    assert "depend on each other" in report.to_markdown()
+
+
 @pytest.mark.slow
 def test_many_rows_are_resampled_in_cells():
     labels, p = sample(12_000, 1.5)
