@@ -5,9 +5,10 @@ with and without it in turns, in one process: 40 steps of 128 samples of 10
 classes for losses and metrics, epochs with a validation of 5,000 samples (or of
 50,000 training samples) for callbacks. The difference, in milliseconds, stands
 beside the step of a ResNet-20 on 128 images of 32 x 32 x 3, and that of a
-callback beside an epoch of 390 such steps; what it takes once, for a compiled function of
-its own, is told apart by fits of three and of six epochs. Seconds are processor
-time of one thread, the least of the repetitions; "the same again" is the noise.
+callback beside an epoch of 390 such steps. What a callback takes once in a call
+of `fit`, such as to compile, is told apart by calls of three and of six epochs.
+Seconds are processor time of one thread, the least of the repetitions; the row
+"the same again" is the noise.
 
     KERAS_BACKEND=jax nice python examples/benchmarks/fit_costs.py
     python examples/benchmarks/fit_costs.py --parts losses --only MDCA

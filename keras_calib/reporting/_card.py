@@ -46,7 +46,7 @@ class ModelCard:
     ) -> None:
         """Write `README.md` and, with a report, `reliability.png`.
 
-        Either both files are written, as a whole, or none.
+        Both files are complete before either gets its name.
 
         Args:
             folder: is made if it does not exist.

@@ -515,6 +515,8 @@ def test_no_rows_and_soft_labels():
         panel(np.full((3, 2), 0.5), np.full((3, 2), 0.5))
 
 
+@pytest.mark.slow
+@pytest.mark.one_backend
 def test_the_floor_is_the_index_of_drawn_outcomes():
     rng = np.random.default_rng(4)
     p = rng.random(120)
