@@ -14,7 +14,8 @@ Seconds are processor time of one thread, the least of the repetitions; the row
     KERAS_BACKEND=jax nice python examples/benchmarks/fit_costs.py
     python examples/benchmarks/fit_costs.py --parts losses --only MDCA
 
-Prints Markdown, under eight minutes a backend; `fit_costs.md` has three runs.
+Prints Markdown, under eight minutes a backend; `examples/results/fit_costs.md`
+has three runs.
 """
 
 import argparse
