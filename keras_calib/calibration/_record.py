@@ -72,8 +72,8 @@ class CalibrationRecord:
               `mixture=True`, and `maps`: what each layer's fit found;
             - `kept`, `reason`, `num_images`, `num_groups` (with `groups`),
               `num_held_out_images`, `epochs`, `best_epoch`, `held_out_nll`,
-              `held_out_nll_temperature`, `standard_error`: of `"local_temperature"`, see
-              `LocalTemperatureScaling`;
+              `held_out_nll_temperature`, `standard_error`: of
+              `"local_temperature"`, see `LocalTemperatureScaling`;
             - `num_labels`, `num_positive`, `num_negative`,
               `nll_before_by_label` and so on, with `multi_label=True`; other
               numbers are then lists, too;
