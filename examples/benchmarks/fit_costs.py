@@ -3,17 +3,19 @@
 Each is added to a network of one layer, which cannot hide it, and `fit` runs
 with and without it in turns, in one process: 40 steps of 128 samples of 10
 classes for losses and metrics, epochs with a validation of 5,000 samples (or of
-50,000 training samples) for callbacks. The difference, in milliseconds, stands
+12,800 training samples) for callbacks. The difference, in milliseconds, stands
 beside the step of a ResNet-20 on 128 images of 32 x 32 x 3, and that of a
-callback beside an epoch of 390 such steps. What a callback takes once in a call
-of `fit`, such as to compile, is told apart by calls of three and of six epochs.
+callback beside an epoch of 390 such steps (or of 100). What a callback takes
+once in a call of `fit`, such as to compile, is told apart by calls of three and
+of six epochs.
 Seconds are processor time of one thread, the least of the repetitions; the row
 "the same again" is the noise.
 
     KERAS_BACKEND=jax nice python examples/benchmarks/fit_costs.py
     python examples/benchmarks/fit_costs.py --parts losses --only MDCA
 
-Prints Markdown, under eight minutes a backend; `fit_costs.md` has three runs.
+Prints Markdown, under eight minutes a backend; `examples/results/fit_costs.md`
+has three runs.
 """
 
 import argparse
@@ -30,8 +32,11 @@ import numpy as np
 import keras_calib as kc
 
 BATCH, STEPS, CLASSES, FEATURES = 128, 40, 10, 16
-VALIDATION, TRAINING = 5_000, 50_000
-STEPS_OF_EPOCH = TRAINING // BATCH
+VALIDATION, TRAINING = 5_000, 12_800
+# Of an epoch beside which a callback is shown, in steps: 50,000 images, unless
+# what it does grows with the training samples.
+EPOCH = 390
+EPOCHS_OF_KIND = {"history": TRAINING // BATCH, "one-hot": TRAINING // BATCH}
 AGAIN = "the same again"
 LOGITS = {"from_logits": True}
 # Bases, and what is a part of others.
@@ -171,7 +176,7 @@ def callbacks():
 
     x, y = sample(number=TRAINING)
     numbered = kc.add_sample_index(x)
-    for name in ("training samples with a history", "CorrectnessHistory"):
+    for name in ("12,800 samples with a history", "CorrectnessHistory"):
         model = small_model(kc.losses.CRL(**LOGITS), history=TRAINING)
         which = [known.CorrectnessHistory()] if name[0] == "C" else []
         run_it = fitting(model, numbered, y, callbacks=which)
@@ -182,7 +187,7 @@ def callbacks():
     yield "DataPruning", "history", run_it
 
     loss = keras.losses.CategoricalCrossentropy(**LOGITS)
-    for name in ("training samples, one-hot", "EmpiricalTargets"):
+    for name in ("12,800 samples, one-hot labels", "EmpiricalTargets"):
         cape = known.EmpiricalTargets(
             x, y, num_classes=CLASSES, cycle=3, batch_size=BATCH, **LOGITS
         )
@@ -247,7 +252,9 @@ def table_of_epochs(part, runs, step, repeats):
         base, base_once = bases.setdefault(kind, (own, once))
         cells = [name, f"{1e3 * own:.1f}", "", "", ""]
         if base is not own:
-            cells[2:] = added(own - base, STEPS_OF_EPOCH * step)
+            cells[2:] = added(
+                own - base, EPOCHS_OF_KIND.get(kind, EPOCH) * step
+            )
             cells.append(f"{1e3 * (once - base_once):+.0f}")
         yield f"| {' | '.join(cells)} |"
 

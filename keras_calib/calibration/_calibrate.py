@@ -164,8 +164,9 @@ def calibrate(
             a file to read.
         groups: ids of groups of samples that are alike (patient, document),
             one per sample, in the order of the data. Folds and standard errors
-            keep groups together. By default the elements of one sample, such
-            as the pixels of an image, are a group.
+            keep groups together, and `"local_temperature"` holds out whole
+            groups of images. By default the elements of one sample, such as
+            the pixels of an image, are a group.
         guard: whether to compare the layer with temperature scaling and with
             `model`, see above. With other objectives than `"nll"`, with
             class-wise loss scaling, and with soft labels there is no guard.
@@ -264,9 +265,11 @@ def _way(method, stream, multi_label, mixture, groups):
     """The function that calibrates such a model, by such a method."""
     if multi_label:
         return functools.partial(calibrate_labels, groups=groups, stream=stream)
-    if stream or is_local(method):
-        checks.refuse_groups(groups, stream)
-        return calibrate_in_stream if stream else calibrate_locally
+    if stream:
+        checks.refuse_groups(groups)
+        return calibrate_in_stream
+    if is_local(method):
+        return functools.partial(calibrate_locally, groups=groups)
     return functools.partial(_calibrate_rows, mixture=mixture, groups=groups)
 
 

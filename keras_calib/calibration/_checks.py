@@ -167,13 +167,12 @@ def check_name(method, network):
         )
 
 
-def refuse_groups(groups, stream):
-    """Refuse groups where nothing is split by them."""
+def refuse_groups(groups):
+    """Refuse groups in a stream, of which nothing is held out."""
     if groups is not None:
-        what = "`stream=True`" if stream else '`method="local_temperature"`'
         raise ValueError(
-            f"{what} splits nothing by `groups`. Received: groups of type "
-            f"{type(groups).__name__}. Leave them out."
+            "`stream=True` splits nothing by `groups`. Received: groups of "
+            f"type {type(groups).__name__}. Leave them out."
         )
 
 

@@ -19,6 +19,7 @@ from keras_calib.data.collect import fingerprint_of
 from keras_calib.data.collect import hashes_of
 from keras_calib.data.collect import run_by_batch
 from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.calibration_rows import group_of_rows
 from keras_calib.inputs.predictions import as_maps
 from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.head import free_name
@@ -27,7 +28,7 @@ from keras_calib.layers._log_probabilities import LogProbabilities
 from keras_calib.version import __version__
 
 
-def calibrate_locally(model, source, method, options, settings):
+def calibrate_locally(model, source, method, options, settings, *, groups=None):
     """`kc.calibrate` with a map of images and logits; see there.
 
     Args:
@@ -36,6 +37,7 @@ def calibrate_locally(model, source, method, options, settings):
         method: see `kc.calibrate`.
         options: `Options`.
         settings: `Settings`.
+        groups: see `kc.calibrate`.
 
     Returns:
         The calibrated model.
@@ -50,7 +52,7 @@ def calibrate_locally(model, source, method, options, settings):
     def fit(network):
         _check_model(model)
         layer = as_map(method, free_name(network.model, str(method)))
-        with _collect(network, data, settings) as (maps, samples):
+        with _collect(network, data, settings, groups) as (maps, samples):
             checks.refuse_the_same_data(model, samples.fingerprint)
             record, accuracy = _adapt(layer, method, maps, samples)
         checks.warn_if_trained_on(model, accuracy, record["num_samples"])
@@ -97,14 +99,14 @@ class _Facts(_network.Facts):
 
 
 @contextlib.contextmanager
-def _collect(network, data, settings):
+def _collect(network, data, settings, groups):
     """Run the network once, and keep `Maps`, above a limit in files.
 
     Yields:
         maps: `Maps`, valid inside the `with` block.
         facts: `_Facts`.
     """
-    hashes, source, one_hot = [], None, False
+    hashes, source, one_hot, kept = [], None, False, []
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(Store(SPILL)) for _ in range(4)]
         shapes = set()
@@ -122,6 +124,7 @@ def _collect(network, data, settings):
             )
             parts = [getattr(maps, key.name) for key in FIELDS]
             used = maps.weights.any(axis=(1, 2))
+            kept.append(used)
             shapes.add(tuple(part.shape[1:] for part in parts))
             if len(shapes) > 1:
                 raise ValueError(
@@ -142,12 +145,14 @@ def _collect(network, data, settings):
             store.rows().reshape(-1, *shape)
             for store, shape in zip(stores, *shapes, strict=True)
         ]
-        maps = Maps(*arrays)
+        used = np.concatenate(kept)
+        group = group_of_rows(np.flatnonzero(used), len(used), groups)
+        maps = Maps(*arrays, group)
         width = maps.logits.shape[-1]
         yield maps, _Facts(width, one_hot, fingerprint_of(hashes), source)
 
 
-FIELDS = dataclasses.fields(Maps)
+FIELDS = [field for field in dataclasses.fields(Maps) if field.name != "group"]
 
 
 def _as_logits(network, source, maps, from_logits):

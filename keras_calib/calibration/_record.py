@@ -70,10 +70,10 @@ class CalibrationRecord:
             - `mixture_weight`: that of the layer beside temperature scaling,
               with `shrinkage="auto"`; `mixture_weights`: of each layer, with
               `mixture=True`, and `maps`: what each layer's fit found;
-            - `kept`, `reason`, `num_images`, `num_held_out_images`, `epochs`,
-              `best_epoch`, `held_out_nll`, `held_out_nll_temperature`,
-              `standard_error`: of `"local_temperature"`, see
-              `LocalTemperatureScaling`;
+            - `kept`, `reason`, `num_images`, `num_groups` (with `groups`),
+              `num_held_out_images`, `epochs`, `best_epoch`, `held_out_nll`,
+              `held_out_nll_temperature`, `standard_error`: of
+              `"local_temperature"`, see `LocalTemperatureScaling`;
             - `num_labels`, `num_positive`, `num_negative`,
               `nll_before_by_label` and so on, with `multi_label=True`; other
               numbers are then lists, too;

@@ -11,6 +11,7 @@ from keras_calib.inputs.arrays import log_softmax
 from keras_calib.inputs.arrays import two_classes
 from keras_calib.layers._decision import classes
 from keras_calib.layers._temperature_scaling import solve_temperature_in_blocks
+from keras_calib.solvers.folds import numbered
 
 # Part of the images that decides the epoch, and whether the map is kept.
 HELD_OUT = 0.2
@@ -28,12 +29,15 @@ class Maps:
         logits: `(n, height, width, num_classes)`.
         labels: int class ids, `(n, height, width)`.
         weights: float >= 0, `(n, height, width)`; 0 where no pixel counts.
+        group: `None`, or ids of groups of images that are held out together,
+            int, `(n,)`.
     """
 
     images: np.ndarray
     logits: np.ndarray
     labels: np.ndarray
     weights: np.ndarray
+    group: np.ndarray | None = None
 
     def __len__(self):
         return len(self.images)
@@ -81,32 +85,46 @@ def fit_local(layer, maps):
     layer.image_mean.assign(mean)
     layer.image_scale.assign(deviation)
     start = _weights(layer)
-    counts = np.array([np.asarray(w).any() for w in maps.weights])
-    used = np.random.default_rng(layer.seed).permutation(np.flatnonzero(counts))
+    units = _units(maps, layer.seed)
     record = {
         **record,
-        "num_images": len(used),
+        "num_images": sum(map(len, units)),
         "num_held_out_images": 0,
         "epochs": 0,
     }
+    kind = "images"
+    if maps.group is not None:
+        kind, record["num_groups"] = "groups", len(units)
     del record["num_passes"]
-    if len(used) < LEAST_IMAGES:
-        reason = f"fewer than {LEAST_IMAGES} images"
+    if len(units) < LEAST_IMAGES:
+        reason = f"fewer than {LEAST_IMAGES} {kind}"
         return start, {**record, "kept": "temperature", "reason": reason}
-    weights, found, reason = _train(layer, maps, used, record["nll_after"])
+    weights, found, reason = _train(layer, maps, units, record["nll_after"])
     record.update(found)
     if reason is not None:
         return start, {**record, "kept": "temperature", "reason": reason}
     return weights, {**record, "kept": "local", "reason": "lower held-out NLL"}
 
 
-def _train(layer, maps, used, plain_nll):
+def _units(maps, seed):
+    """Indices of the images that count, by group, in random order.
+
+    Without groups, each image is one.
+    """
+    counts = [np.asarray(weights).any() for weights in maps.weights]
+    used = np.flatnonzero(counts)
+    group = numbered(maps.group, len(maps))[used]
+    order = np.random.default_rng(seed).permutation(np.unique(group))
+    return [used[group == each] for each in order]
+
+
+def _train(layer, maps, units, plain_nll):
     """Train on some images, and compare with temperature scaling on others.
 
     Args:
         layer: `LocalTemperatureScaling`, built, with the scales set.
         maps: `Maps`.
-        used: indices of the images that count, in random order.
+        units: see `_units`.
         plain_nll: NLL of temperature scaling on all of them.
 
     Returns:
@@ -114,8 +132,9 @@ def _train(layer, maps, used, plain_nll):
         found: what the record contains of it.
         reason: `None`, or why temperature scaling is better.
     """
-    num_held_out = max(LEAST_HELD_OUT, round(HELD_OUT * len(used)))
-    held_out, fitted = np.sort(used[:num_held_out]), used[num_held_out:]
+    num_held_out = max(LEAST_HELD_OUT, round(HELD_OUT * len(units)))
+    held_out = np.sort(np.concatenate(units[:num_held_out]))
+    fitted = np.concatenate(units[num_held_out:])
     model = _trainer(layer, maps)
     rng = np.random.default_rng(layer.seed + 1)
     # A mean over the pixels that count; Keras divides by all pixels.
@@ -137,7 +156,8 @@ def _train(layer, maps, used, plain_nll):
         if nll < best:
             best, best_epoch, kept = nll, epoch, losses
             weights = _weights(layer)
-    error = _standard_error(kept[0] - plain[0], plain[1])
+    unit = numbered(maps.group, len(maps))[held_out]
+    error = _standard_error(kept[0] - plain[0], plain[1], unit)
     found = {
         "num_held_out_images": len(held_out),
         "epochs": epoch,
@@ -150,7 +170,8 @@ def _train(layer, maps, used, plain_nll):
         return weights, found, "held-out images do not show a lower NLL"
     for name, value in weights.items():
         getattr(layer, name).assign(value)
-    found["nll_after"] = _nll(_losses(layer, model, maps, np.sort(used)))
+    used = np.sort(np.concatenate(units))
+    found["nll_after"] = _nll(_losses(layer, model, maps, used))
     if not found["nll_after"] < plain_nll:
         found["nll_after"] = plain_nll
         return weights, found, "the NLL of all images is not lower"
@@ -202,11 +223,18 @@ def _batches(index, size):
     return np.resize(index, count * size).reshape(count, size)
 
 
-def _standard_error(difference, weights):
-    """Of a weighted mean over pixels, with images as units."""
+def _standard_error(difference, weights, unit):
+    """Of a weighted mean over pixels, from sums over images.
+
+    Args:
+        difference: sum of the weighted losses of each image, `(n,)`.
+        weights: sum of the weights of each image, `(n,)`.
+        unit: the group of each image, int, `(n,)`; groups are drawn as a whole.
+    """
     mean = difference.sum() / weights.sum()
-    deviation = difference - mean * weights
-    n = len(weights)
+    unit = numbered(unit, len(unit))
+    deviation = np.bincount(unit, difference - mean * weights)
+    n = len(deviation)
     variance = n / (n - 1) * (deviation**2).sum()
     return float(np.sqrt(variance) / weights.sum())
 

@@ -14,6 +14,7 @@ from keras_calib.inputs.arguments import require_positive
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.calibration_rows import checked_rows
+from keras_calib.inputs.calibration_rows import group_of_rows
 from keras_calib.inputs.predictions import as_maps
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._decision import classes
@@ -48,6 +49,7 @@ class LocalTemperatureScaling(CalibrationLayer):
     temperature scaling is kept (`T_x = 1`) unless the held-out NLL is lower by
     two standard errors, with images as units, and the NLL of all calibration
     images is lower, too. Few images rarely pass: 5 are needed, tens are useful.
+    With `groups` (drives, patients) whole groups take the place of images.
 
     It differs from the authors' code, which starts at `T = 2`, uses a relu that
     can reach 1e-8 with a gradient of 0, gates that start equal and stay so, and
@@ -204,7 +206,9 @@ class LocalTemperatureScaling(CalibrationLayer):
             objective: `"nll"`.
             class_loss_scaling: `None`.
             ignore_class: pixels with this label are ignored.
-            groups: `None`: images are what is held out.
+            groups: ids of groups of images that are alike (drive, patient),
+                one per image; whole groups are held out, and are the units of
+                the standard error. By default each image is a group.
 
         Returns:
             The layer itself.
@@ -212,12 +216,6 @@ class LocalTemperatureScaling(CalibrationLayer):
         Raises:
             ValueError: for invalid input; the layer is then unchanged.
         """
-        if groups is not None:
-            raise ValueError(
-                "LocalTemperatureScaling holds out images, not groups. "
-                f"Received: groups of type {type(groups).__name__}. Leave "
-                "them out."
-            )
         if objective != "nll" or class_loss_scaling is not None:
             raise ValueError(
                 "LocalTemperatureScaling minimizes the NLL. Received: "
@@ -227,7 +225,9 @@ class LocalTemperatureScaling(CalibrationLayer):
         images, scores = map(as_array, logits)
         _check_shapes(images.shape, scores.shape)
         maps = Maps(
-            images, *as_maps(scores, labels, sample_weight, ignore_class)
+            images,
+            *as_maps(scores, labels, sample_weight, ignore_class),
+            group_of_rows(None, len(images), groups),
         )
         for rows, ids, weights in maps.rows():
             checked_rows(rows, ids, weights)

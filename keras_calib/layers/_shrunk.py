@@ -107,8 +107,10 @@ class ShrunkCalibration(TemperedCalibration):
         with warnings.catch_warnings():
             # A fold does not concern the user.
             warnings.simplefilter("ignore")
-            found, record = self._solve(*data, objective, tempered)
-            folds, reason = self._out_of_fold(*data, objective, tempered[0])
+            seen = self._seen(logits)
+            rest = labels, weights, objective
+            found, record = self._solve_seen(seen, *rest, tempered)
+            folds, reason = self._out_of_fold(seen, *data, objective, tempered)
         temperature, known = tempered
         c = 0.0
         if folds is not None:
@@ -154,10 +156,26 @@ class ShrunkCalibration(TemperedCalibration):
         scores = functools.partial(twin._scores, weights)
         return log_q_of_rows(scores, logits, labels, rows)
 
-    def _out_of_fold(self, logits, labels, weights, objective, temperature):
+    def _seen(self, logits):
+        """What a fit needs of each row of logits, for all folds at once."""
+        return logits
+
+    def _solve_seen(self, seen, labels, weights, objective, tempered):
+        """`_solve` of rows of `_seen`."""
+        return self._solve(seen, labels, weights, objective, tempered)
+
+    def _out_of_fold(self, seen, logits, labels, weights, objective, tempered):
         """Fit temperature scaling and the map without each fold.
 
         These fits start from the temperature of all rows.
+
+        Args:
+            seen: see `_seen`.
+            logits: `(n, num_classes)`.
+            labels: int class ids, `(n,)`.
+            weights: `(n,)`.
+            objective: `Objective`.
+            tempered: see `solve_temperature`, of all rows.
 
         Returns:
             folds: `Folds`, or `None`.
@@ -174,12 +192,12 @@ class ShrunkCalibration(TemperedCalibration):
                 share = weights[part]
                 count = np.count_nonzero(np.bincount(sample[part]))
                 share = share * (count / share.sum())
-                data = logits[part], labels[part], share, objective
-                tempered = solve_temperature(*data, start=temperature)
-                found, _ = self._solve(*data, tempered)
+                data = labels[part], share, objective
+                start = solve_temperature(logits[part], *data, tempered[0])
+                found, _ = self._solve_seen(seen[part], *data, start)
                 rest = logits, labels, rows
-                rich[rows] = self._log_q_of_map(found, tempered[0], *rest)
-                plain[rows] = tempered_log_q(*rest, tempered[0])
+                rich[rows] = self._log_q_of_map(found, start[0], *rest)
+                plain[rows] = tempered_log_q(*rest, start[0])
         except (ArithmeticError, ValueError, np.linalg.LinAlgError):
             return None, "too few samples"
         return Folds(fold, plain, rich), None

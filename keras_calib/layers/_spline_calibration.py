@@ -96,14 +96,23 @@ class SplineCalibration(ShrunkCalibration):
     def degrees_of_freedom(self, num_classes: int) -> int:
         return self.num_knots
 
+    def _seen(self, logits):
+        """Confidence and predicted class, float64, `(n, 2)`."""
+        confidence = probabilities_seen(logits).max(axis=1)
+        predicted = np.asarray(logits, "float32").argmax(axis=1)
+        return np.stack([confidence, predicted], axis=1, dtype="float64")
+
     def _solve(self, logits, labels, weights, objective, tempered):
+        rest = labels, weights, objective, tempered
+        return self._solve_seen(self._seen(logits), *rest)
+
+    def _solve_seen(self, seen, labels, weights, objective, tempered):
         if len(labels) < self.num_knots:
             raise ValueError(
                 f"A spline with {self.num_knots} knots needs at least as many "
                 f"calibration samples. Received: {len(labels)}."
             )
-        confidence = probabilities_seen(logits).max(axis=1).astype("float64")
-        predicted = np.asarray(logits, "float32").argmax(axis=1)
+        confidence, predicted = seen.T
         correct = (predicted == labels).astype("float64")
         points, calibrated = spline_map(
             confidence, correct, self.num_knots, weights, self.monotone

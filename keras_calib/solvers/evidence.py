@@ -337,10 +337,12 @@ class _Deviations(DiagonalProblem):
             slopes += [qx if power else q for power in powers]
             slopes = np.concatenate(slopes, axis=1)
             slopes *= np.sqrt(w)[:, None]
-            return np.array([np.stack(moments), slopes.T @ slopes], object)
+            return np.concatenate([*moments, (slopes.T @ slopes).ravel()])
 
-        moments, square = sum_groups(part, self.slices)
-        hessian = -square
+        sums = sum_groups(part, self.slices)
+        moments = sums[: 3 * num_classes].reshape(3, num_classes)
+        size = 1 + len(powers) * num_classes
+        hessian = -sums[3 * num_classes :].reshape(size, size)
         hessian[0, 0] += moments[2].sum()
         classes = np.arange(num_classes)
         for i, power in enumerate(powers):

@@ -30,6 +30,7 @@ from keras_calib.solvers.multinomial_regression import unit_of
 from keras_calib.solvers.preconditioners import inverse_of
 from keras_calib.solvers.preconditioners import inverse_per_class
 from keras_calib.solvers.regression_problems import BLOCKS
+from keras_calib.solvers.regression_problems import DIGITS
 from keras_calib.solvers.regression_problems import ROWS
 from keras_calib.solvers.regression_problems import FullProblem
 
@@ -93,6 +94,8 @@ def _without_matrix(x, labels, weights, paths, smoothing):
     """`average_by_evidence`, with a matrix above biases as parameters."""
     # Beside matrices, temperature scaling has the probability 1/2 again.
     prior = {"plain": PLAIN} if x.shape[1] <= MAX_CLASSES else {}
+    if x.size >= DIGITS:
+        x = x.astype("float32", copy=False)
     found = average_by_evidence(x, labels, weights, paths, smoothing, **prior)
     slopes, biases = found.parameters
     parameters = np.concatenate([np.diag(slopes), biases[None]])

@@ -169,6 +169,31 @@ def test_a_failed_fit_changes_nothing(monkeypatch):
     np.testing.assert_array_equal(to_numpy(model(X[:2])), before)
 
 
+def test_groups_of_images_are_held_out_as_a_whole():
+    model = network()
+    # Three images of each drive, not side by side; one has no label at all.
+    drives = np.array([f"drive {i % 10}" for i in range(30)])
+    labels = Y.copy()
+    labels[4] = 255
+    calibrated = kc.calibrate(
+        model,
+        X,
+        labels,
+        method=local(epochs=2),
+        ignore_class=255,
+        groups=drives,
+        batch_size=7,
+        verbose=0,
+    )
+    record = kc.calibration_record(calibrated)
+    layer = local(epochs=2)
+    layer.adapt([X, Z], labels, ignore_class=255, groups=drives)
+    assert record["num_groups"] == layer.record["num_groups"] == 10
+    assert record["num_images"] == layer.record["num_images"] == 29
+    for key in ("num_held_out_images", "held_out_nll_temperature"):
+        assert record[key] == pytest.approx(layer.record[key], rel=1e-5)
+
+
 def test_what_is_refused():
     model = network()
     flat = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
@@ -180,7 +205,7 @@ def test_what_is_refused():
         ((smaller, X, Y[:, :3, :3]), {}, "at every pixel"),
         ((model, X, Y), {"objective": "ece"}, "minimizes the NLL"),
         ((model, X, Y), {"fuse": True}, "not affine"),
-        ((model, X, Y), {"groups": np.arange(30)}, "by `groups`"),
+        ((model, X, Y), {"groups": np.arange(29)}, "one id per sample"),
         ((model, X, Y), {"stream": True}, "fits a temperature"),
         ((model, X, 0 * Y), {"ignore_class": 0}, "no calibration sample"),
         ((model, X, np.full((*Y.shape, 3), 1 / 3)), {}, "soft labels"),

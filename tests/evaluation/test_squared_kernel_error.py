@@ -288,7 +288,7 @@ def test_size_and_power(power, wanted, record_property):
             ]
         )
     quadratic, linear = np.mean(rejected, axis=0)
-    record_property("quadratic, linear", [quadratic, linear])
+    record_property("sizes", [float(quadratic), float(linear)])
     deviation = math.sqrt(wanted * (1 - wanted) / 400)
     assert abs(quadratic - wanted) < 4 * deviation
     assert linear < 0.05 + 4 * math.sqrt(0.05 * 0.95 / 400)

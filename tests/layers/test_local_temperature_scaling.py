@@ -8,6 +8,7 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
+from keras_calib.layers import _local_fit
 from keras_calib.solvers.temperature import fit_temperature
 from tests.helpers import to_numpy
 from tests.layers.generated import hashed
@@ -163,6 +164,40 @@ def test_the_fit_finds_where_the_network_is_overconfident():
     t = to_numpy(layer.temperatures(ops.array(x), ops.array(logits)))
     bright = x.mean((1, 2, 3)) > 100
     assert t[bright].mean() > 2 * t[~bright].mean()
+
+
+def test_groups_are_held_out_as_a_whole():
+    x, logits, labels = images(12, size=8)
+    group = np.arange(12) % 6
+    rows = _local_fit.Maps(x, logits, labels, np.ones(labels.shape), group)
+    units = _local_fit._units(rows, seed=0)
+    assert sorted(map(tuple, units)) == [(i, i + 6) for i in range(6)]
+    layer = small(epochs=1).adapt([x, logits], labels, groups=group)
+    assert layer.record["num_groups"] == 6
+    assert layer.record["num_held_out_images"] == 4
+    # A group for each image is no group at all.
+    one = small(epochs=2).adapt([x, logits], labels, groups=np.arange(12))
+    none = small(epochs=2).adapt([x, logits], labels)
+    assert one.record == {**none.record, "num_groups": 12}
+    few = small(epochs=1).adapt([x, logits], labels, groups=group // 2)
+    assert few.record["kept"] == "temperature"
+    assert few.record["reason"] == "fewer than 5 groups"
+
+
+def test_standard_error_draws_groups_as_a_whole():
+    # Copies of an image tell nothing new.
+    rng = np.random.default_rng(0)
+    difference, weights = rng.normal(size=8), rng.uniform(1, 2, size=8)
+    alone = _local_fit._standard_error(difference, weights, np.arange(8))
+    copies = _local_fit._standard_error(
+        np.tile(difference, 3), np.tile(weights, 3), np.tile(np.arange(8), 3)
+    )
+    assert copies == pytest.approx(alone, rel=1e-12)
+    # By hand: deviations from the mean 2 are -1 and 1.
+    found = _local_fit._standard_error(
+        np.array([1.0, 3.0]), np.ones(2), np.array([5, 9])
+    )
+    assert found == pytest.approx(np.sqrt(2 / 1 * 2) / 2)
 
 
 def test_the_same_seed_gives_the_same_layer():

@@ -137,3 +137,45 @@ def test_the_order_of_weighted_rows_does_not_matter():
     other, other_bias, _ = average(x[order], labels[order], weights[order])
     np.testing.assert_allclose(other, matrix, atol=1e-5)
     np.testing.assert_allclose(other_bias, bias, atol=1e-5)
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 8.0])
+def test_the_hessians_of_classes_are_sums_over_all_rows(sharpness):
+    # Two blocks of rows and two groups of classes. Where predictions are
+    # sharp, most rows have next to no variance, and are left out.
+    x, labels, _ = drawn(1500, 40, seed=6)
+    weights = np.random.default_rng(2).uniform(0.5, 1.5, 1500)
+    weights *= 1500 / weights.sum()
+    data = log_softmax(sharpness * x), labels, weights
+    problem = matrix_evidence._MatrixDeviations(*data, 0.0)
+    problem.evaluate(problem.center)
+    found = problem._hessians_of_classes()
+
+    inputs = problem.with_ones(slice(None)).astype(float)
+    q = problem.q.astype(float)
+    for k in (0, 19, 20, 39):
+        variance = weights * q[:, k] * (1 - q[:, k])
+        exact = inputs.T @ (variance[:, None] * inputs)
+        size = np.sqrt(np.outer(np.diag(exact), np.diag(exact)))
+        assert (np.abs(found[k] - exact) / size).max() < 1e-2
+        if sharpness == 1.0:
+            assert (np.abs(found[k] - exact) / size).max() < 1e-5
+
+
+def test_a_changed_penalty_counts_at_the_same_point():
+    x, labels, _ = drawn(300, 4, seed=7)
+    weights = np.ones(300)
+    average = average_by_evidence(x, labels, weights, VECTOR)
+    problem, fresh = (
+        matrix_evidence._MatrixDeviations(x, labels, weights, 0.0)
+        for _ in range(2)
+    )
+    away = problem.center + np.random.default_rng(3).normal(size=(5, 4))
+    problem.penalize(0.1, average)
+    first, _ = problem.evaluate(away)
+    problem.penalize(0.4, average)
+    fresh.penalize(0.4, average)
+    value, gradient = problem.evaluate(away)
+    expected, slope = fresh.evaluate(away)
+    assert value == expected < first
+    np.testing.assert_array_equal(gradient, slope)

@@ -1,0 +1,36 @@
+"""The stored table of costs has every loss, metric and callback."""
+
+import pathlib
+import re
+
+import keras
+import pytest
+
+import keras_calib as kc
+
+PAGE = pathlib.Path(__file__).parents[2] / "examples/results/fit_costs.md"
+BASES = {"ClassificationLoss", "PenalizedLoss", "LossPart", "AdaFocalTable"}
+BASES |= {"CalibrationMetric"}
+ROOMS = {
+    "losses": (kc.losses, keras.losses.Loss),
+    "metrics": (kc.metrics, keras.metrics.Metric),
+    "callbacks": (kc.callbacks, keras.callbacks.Callback),
+}
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+@pytest.mark.parametrize("room", ROOMS)
+def test_nothing_is_left_out(room, backend):
+    module, base = ROOMS[room]
+    names = {
+        name
+        for name in module.__all__
+        if isinstance(getattr(module, name), type)
+        and issubclass(getattr(module, name), base)
+    }
+    text = PAGE.read_text().split(f"## {backend}\n")[1].split("\n## ")[0]
+    part = text.split(f"| {room} |")[1].split("\n\n")[0]
+    found = set(re.findall(r"\b[A-Z]\w+", part))
+    assert names - BASES <= found
+    # And each row that is compared has a number.
+    assert len(re.findall(r"[+-]\d+\.\d+ %", part)) >= len(names - BASES)
