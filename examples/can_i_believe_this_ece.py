@@ -8,7 +8,7 @@ trained, nothing is downloaded.
     python examples/can_i_believe_this_ece.py
 
 writes `examples/results/can_i_believe_this_ece.md` and three figures beside it,
-in about four minutes on one core; `--draws 20 --folder F` tries it out.
+in about seven minutes on one core; `--draws 20 --folder F` tries it out.
 """
 
 import argparse
@@ -359,6 +359,7 @@ def page_of(world, sizes, bins, outside, ranks, draws):
         ),
         by_ece=shares[ECE],
         by_nll=shares[NLL],
+        by_brier=shares[BRIER],
     )
 
 
@@ -377,7 +378,7 @@ below are in points (0.01).
 
 {size_table}
 
-A calibrated network never has an ECE of 0. On 100 samples its mean is
+A calibrated network hardly ever has an ECE of 0. On 100 samples its mean is
 {small_good}, and on 10,000 still {large_good}: the accuracy of a bin is noisy,
 and the ECE adds up the noise without its sign. The ECE of the overconfident
 network on 1,000 samples is anywhere from {range_1000}, by the choice of the
@@ -435,8 +436,9 @@ on one test set?
 
 {rank_table}
 
-On 1,000 samples the ECE is right in {by_ece} of the test sets, and the NLL in
-{by_nll}.
+On 1,000 samples the ECE is right in {by_ece} of the test sets, the NLL in
+{by_nll}, and the Brier score in {by_brier}: no proper score is better at this
+than every other, but none is fooled by a network that knows nothing.
 
 ## So, can I?
 
