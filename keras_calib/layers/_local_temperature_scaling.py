@@ -224,11 +224,9 @@ class LocalTemperatureScaling(CalibrationLayer):
             )
         images, scores = map(as_array, logits)
         _check_shapes(images.shape, scores.shape)
-        logits, labels, weights = as_maps(
-            scores, labels, sample_weight, ignore_class
-        )
         group = group_of_rows(None, len(images), groups)
-        maps = Maps(images, logits, labels, weights, group)
+        pixels = as_maps(scores, labels, sample_weight, ignore_class)
+        maps = Maps(images, *pixels, group=group)
         for rows, ids, weights in maps.rows():
             checked_rows(rows, ids, weights)
         return self.adapt_to_maps(maps)
