@@ -225,10 +225,8 @@ class LocalTemperatureScaling(CalibrationLayer):
         images, scores = map(as_array, logits)
         _check_shapes(images.shape, scores.shape)
         group = group_of_rows(None, len(images), groups)
-        scores, labels, weights = as_maps(
-            scores, labels, sample_weight, ignore_class
-        )
-        maps = Maps(images, scores, labels, weights, group)
+        z, ids, weights = as_maps(scores, labels, sample_weight, ignore_class)
+        maps = Maps(images, z, ids, weights, group)
         for rows, ids, weights in maps.rows():
             checked_rows(rows, ids, weights)
         return self.adapt_to_maps(maps)
