@@ -13,8 +13,8 @@ repetitions; the row "the same again" is the noise.
     KERAS_BACKEND=jax nice python examples/benchmarks/fit_costs.py
     python examples/benchmarks/fit_costs.py --parts losses --only MDCA
 
-Prints Markdown, under eight minutes a backend; `examples/results/fit_costs.md`
-has three runs.
+Prints Markdown, in some minutes; `examples/results/fit_costs.md` has runs on
+three backends.
 """
 
 import argparse

@@ -34,3 +34,22 @@ def test_nothing_is_left_out(room, backend):
     assert names - BASES <= found
     # And each row that is compared has a number.
     assert len(re.findall(r"[+-]\d+\.\d+ %", part)) >= len(names - BASES)
+
+
+def test_no_share_is_larger_than_the_page_says():
+    limits = dict.fromkeys(ROOMS, 0.0)
+    room = None
+    for line in PAGE.read_text().splitlines():
+        heading = re.match(r"\| (losses|metrics|callbacks) \|", line)
+        room = heading[1] if heading else room
+        share = re.search(r"([+-]\d+\.\d+) %", line)
+        if share and line.startswith("|"):
+            name = line.split("|")[1].strip()
+            largest = float(share[1])
+            if name.startswith(("Smooth", "Sweep")):
+                assert largest <= 1.1
+            else:
+                limits[room] = max(limits[room], largest)
+    assert 0.6 < limits["losses"] <= 0.7
+    assert 0.2 < limits["metrics"] <= 0.4
+    assert 0.1 < limits["callbacks"] <= 0.3
