@@ -185,11 +185,12 @@ def test_onnx_computes_meta_cal(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.backends("tensorflow", reason="torch cannot export a stable sort")
+@pytest.mark.parametrize("method", ["aps", "raps"])
 @pytest.mark.parametrize("randomized", [False, True])
-def test_onnx_computes_sets_of_sorted_classes(randomized, tmp_path):
+def test_onnx_computes_sets_of_sorted_classes(method, randomized, tmp_path):
     logits = built(functional(dense()))
     sets = kc.layers.ConformalSets(
-        method="aps", randomized=randomized, allow_empty=False
+        method=method, randomized=randomized, allow_empty=False
     ).adapt(LOGITS, Y)
     model = keras.Model(logits.input, sets(logits.output))
     expected = model.predict(X, verbose=0)
