@@ -1,6 +1,10 @@
 """What tests share: gradients on any backend, small networks, real files."""
 
+import os
+import pathlib
 import shutil
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -28,6 +32,20 @@ JIT_COMPILE = (
         ],
     ),
 )
+
+
+def run_in_fresh_process(code, folder=None):
+    """What code prints in a Python of its own, which must not fail."""
+    root = pathlib.Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def to_numpy(value):

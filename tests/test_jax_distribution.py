@@ -1,9 +1,8 @@
 """Two devices of `keras.distribution` give what one gives, on JAX."""
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.helpers import run_in_fresh_process
 
 START = """
 import os
@@ -153,10 +152,5 @@ def found():
 @pytest.mark.backends("jax", reason="its devices")
 def test_two_devices_are_as_good_as_one(script):
     # In a process of its own: devices are set before JAX starts.
-    found = subprocess.run(
-        [sys.executable, "-c", START + script + END],
-        capture_output=True,
-        text=True,
-    )
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.strip().splitlines()[-1].startswith("equal")
+    printed = run_in_fresh_process(START + script + END)
+    assert printed.strip().splitlines()[-1].startswith("equal")

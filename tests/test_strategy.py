@@ -1,9 +1,8 @@
 """Two replicas of `tf.distribute` give what one gives."""
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.helpers import run_in_fresh_process
 
 START = """
 import tensorflow as tf
@@ -105,10 +104,5 @@ def found(strategy):
 def test_two_replicas_are_as_good_as_one(script, tolerance):
     end = END.replace("TOLERANCE", str(tolerance))
     # In a process of its own: devices are set before TensorFlow starts.
-    found = subprocess.run(
-        [sys.executable, "-c", START + script + end],
-        capture_output=True,
-        text=True,
-    )
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.startswith("equal"), found.stdout
+    printed = run_in_fresh_process(START + script + end)
+    assert printed.startswith("equal"), printed

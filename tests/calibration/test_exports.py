@@ -1,9 +1,6 @@
 """What each kind of file carries: map, threshold, sets, record."""
 
 import json
-import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -20,6 +17,7 @@ from tests.calibration.networks import built
 from tests.calibration.networks import dense
 from tests.calibration.networks import functional
 from tests.calibration.test_methods import network_and_labels
+from tests.helpers import run_in_fresh_process
 
 BACKEND = keras.backend.backend()
 LOAD = """
@@ -75,17 +73,9 @@ def test_keras_file_in_a_fresh_process_has_all_four(tmp_path):
     model = fitted()
     model.save(tmp_path / "model.keras")
     np.save(tmp_path / "x.npy", X)
-    root = os.path.dirname(os.path.dirname(kc.__file__))
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": root},
-    )
+    printed = run_in_fresh_process(LOAD, tmp_path)
     assert_same(np.load(tmp_path / "loaded.npz"), model.predict(X, verbose=0))
-    assert json.loads(done.stdout.splitlines()[-1]) == {
+    assert json.loads(printed.splitlines()[-1]) == {
         "map": kc.calibration_record(model),
         "sets": model.get_layer("sets").record,
         "accepted": model.get_layer("accepted").record,

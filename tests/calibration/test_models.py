@@ -1,9 +1,6 @@
 """`kc.calibrate` on the models that people have, and where they take them."""
 
-import os
 import shutil
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -19,6 +16,7 @@ from tests.calibration.networks import Y
 from tests.calibration.networks import built
 from tests.calibration.networks import dense
 from tests.calibration.networks import functional
+from tests.helpers import run_in_fresh_process
 from tests.helpers import to_numpy
 
 IMAGES = np.random.default_rng(1).uniform(size=(24, 32, 32, 3))
@@ -202,17 +200,9 @@ def test_the_file_in_a_fresh_process(tmp_path):
     )
     calibrated.save(tmp_path / "model.keras")
     np.save(tmp_path / "x.npy", X)
-    root = os.path.dirname(os.path.dirname(kc.__file__))
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": root},
-    )
+    printed = run_in_fresh_process(LOAD, tmp_path)
     record = kc.calibration_record(calibrated)
-    assert float(done.stdout.split()[-1]) == record["temperature"]
+    assert float(printed.split()[-1]) == record["temperature"]
     np.testing.assert_array_equal(
         np.load(tmp_path / "loaded.npy"), calibrated.predict(X, verbose=0)
     )
