@@ -14,6 +14,8 @@ from keras_calib.datasets._packs import has_packs
 from keras_calib.datasets._packs import read_part
 from keras_calib.datasets._prepared import prepared
 from keras_calib.datasets._tiny_imagenet import tiny_imagenet
+from keras_calib.inputs.arguments import require_fraction
+from keras_calib.inputs.arguments import require_one_of
 
 Part: TypeAlias = tuple[np.ndarray, np.ndarray]
 IMAGES = ("cifar10", "cifar100")
@@ -72,16 +74,8 @@ def load(
         >>> train[0].shape, validation[0].shape, test[0].shape
         ((1212, 8, 8, 1), (135, 8, 8, 1), (450, 8, 8, 1))
     """
-    if name not in NAMES:
-        raise ValueError(
-            f"`name` must be one of {', '.join(NAMES)}. "
-            f"Received: name={name!r}."
-        )
-    if not 0 <= validation < 1:
-        raise ValueError(
-            "`validation` is a fraction of the training data, in [0, 1). "
-            f"Received: validation={validation}."
-        )
+    require_one_of(NAMES, name=name)
+    require_fraction(zero=True, validation=validation)
     if name == "camvid":
         train, held, test = camvid(data_dir)
         return train, held, test

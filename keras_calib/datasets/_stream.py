@@ -8,6 +8,7 @@ from keras_calib.datasets._prepared import prepared
 from keras_calib.datasets._voc import voc
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arguments import require_one_of
 
 # Name in TensorFlow Datasets, and its part that the papers test on.
@@ -84,11 +85,7 @@ def stream(
     require_one_of(NAMES, name=name)
     require_one_of(PARTS, part=part)
     require_at_least(1, image_size=image_size, batch_size=batch_size)
-    require(
-        0 <= validation < 1,
-        "`validation` is a fraction of the training data, in [0, 1).",
-        validation=validation,
-    )
+    require_fraction(zero=True, validation=validation)
     require(
         part != "validation" or validation > 0,
         "With `validation=0` there is no validation part.",
@@ -122,17 +119,12 @@ def _of_tfds(name, part, validation, seed, data_dir, image_size, batch_size):
         # Each epoch has other crops: they are drawn by a count that goes on.
         data = data.shuffle(SHUFFLED, seed, reshuffle_each_iteration=True)
         draws = tf.data.Dataset.random(seed, rerandomize_each_iteration=True)
-        data = tf.data.Dataset.zip(data, draws.batch(2))
-    else:
-        data = data.map(lambda row: (row, None))
+        data = tf.data.Dataset.zip(data, draws.batch(4))
 
-    def prepare(row, draw):
+    def prepare(row, *draw):
         image = tf.cast(row["image"], "float32")
-        if draw is None:
-            image = _from_center(tf, image, image_size)
-        else:
-            image = _random_crop(tf, image, image_size, draw)
-        return image, row["label"]
+        cut_out = _random_crop if draw else _from_center
+        return cut_out(tf, image, image_size, *draw), row["label"]
 
     data = data.map(prepare, num_parallel_calls=tf.data.AUTOTUNE)
     return data.batch(batch_size).prefetch(tf.data.AUTOTUNE)
@@ -151,7 +143,7 @@ def _random_crop(tf, image, size, draw):
     begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.shape(image),
         tf.zeros((1, 0, 4)),
-        seed=draw,
+        seed=draw[:2],
         aspect_ratio_range=(3 / 4, 4 / 3),
         area_range=(0.08, 1.0),
         use_image_if_no_bounding_boxes=True,
@@ -159,4 +151,4 @@ def _random_crop(tf, image, size, draw):
     image = tf.slice(image, begin, extent)
     image = tf.image.resize(image, (size, size), antialias=True)
     image = tf.ensure_shape(image, (size, size, 3))
-    return tf.image.stateless_random_flip_left_right(image, seed=draw)
+    return tf.image.stateless_random_flip_left_right(image, seed=draw[2:])
