@@ -23,11 +23,13 @@ from keras_calib.inputs.arrays import class_probabilities
 from keras_calib.reporting import report as make_report
 from keras_calib.reporting._read import read_all
 from keras_calib.reporting._render import number
+from keras_calib.reporting._render import require_packages
 from keras_calib.reporting._render import title_of
 from keras_calib.shift import evaluate as evaluate_shift
 
 REPORTS = (".html", ".md", ".json")
-SHIFTS = (".md", ".json", ".svg", ".png", ".pdf")
+FIGURES = (".svg", ".png", ".pdf")
+SHIFTS = (".md", ".json", *FIGURES)
 
 
 def evaluate(options) -> str:
@@ -181,6 +183,8 @@ def shift(options) -> str:
         raise ValueError(f"{data[0].path}: it has no images `x`.")
     for each in models.values():
         check_logits_known(each, options.from_logits)
+    if output is not None and output.suffix in FIGURES:
+        require_packages("A figure", "matplotlib")
     result = evaluate_shift(
         models,
         data[0].x,
