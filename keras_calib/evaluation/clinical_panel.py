@@ -20,6 +20,7 @@ from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.predictions import Predictions
 from keras_calib.inputs.predictions import read_predictions
+from keras_calib.inputs.predictions import refuse_soft_labels
 
 # Probabilities of 0 and 1 have no log-odds.
 CLIP = 1e-12
@@ -205,11 +206,9 @@ def _check_data(data, positive_class):
         f"`positive_class` must be one of the {data.num_classes} classes.",
         positive_class=positive_class,
     )
-    if data.targets is not None:
-        raise ValueError(
-            "An event happened or not: labels must be of one class. Received: "
-            "soft labels. Pass class ids or one-hot rows."
-        )
+    refuse_soft_labels(
+        data, "An event happened or not: labels must be of one class."
+    )
     if not len(data.labels):
         raise ValueError(
             "No row counts. Received: no rows, or only such that have a weight "

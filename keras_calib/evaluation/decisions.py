@@ -96,7 +96,8 @@ def coverage_at_risk(
     count = kept.shape[-1]
     last = count - 1 - allowed[..., ::-1].argmax(axis=-1)
     found = allowed.any(axis=-1)
-    coverage = np.where(found, _shares(kept, kept, last, total[..., 0]), 0.0)
+    share = divide(_at(kept, last), total[..., 0])
+    coverage = np.where(found, share, 0.0)
     return coverage[()], np.where(found, _threshold(events, last), np.nan)[()]
 
 
@@ -124,8 +125,9 @@ def risk_at_coverage(
     kept, wrong = _accepted(events)
     total = kept[..., -1:]
     first = (kept >= (coverage - ROUNDING) * total).argmax(axis=-1)
-    risk = _shares(wrong, kept, first)
-    reached = _shares(kept, kept, first, total[..., 0])
+    accepted = _at(kept, first)
+    risk = divide(_at(wrong, first), accepted)
+    reached = divide(accepted, total[..., 0])
     return risk[()], reached[()], _threshold(events, first)
 
 
@@ -138,13 +140,10 @@ def _accepted(events):
     return kept, np.maximum(wrong, 0.0)
 
 
-def _shares(sums, kept, place, total=None):
-    """Sums at a place of each replicate, divided by those accepted or all."""
+def _at(sums, place):
+    """Sums at a place of each replicate."""
     place = np.asarray(place)[..., None]
-    values = np.take_along_axis(sums, place, axis=-1)[..., 0]
-    if total is None:
-        total = np.take_along_axis(kept, place, axis=-1)[..., 0]
-    return divide(values, total)
+    return np.take_along_axis(sums, place, axis=-1)[..., 0]
 
 
 def _threshold(events, place):

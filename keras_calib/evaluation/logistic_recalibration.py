@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from keras_calib.inputs.arrays import sigmoid
+from keras_calib.solvers.label_shift import chi_square_tail
 from keras_calib.solvers.logistic import binary_nll
 from keras_calib.solvers.logistic import fit_logistic
 
@@ -101,9 +102,9 @@ def logistic_recalibration(
     ratio = max(2 * n * (null - loss), 0.0)
     slope_ratio = max(2 * n * (offset_loss - loss), 0.0)
     found["likelihood_ratio"] = ratio
-    found["likelihood_ratio_p"] = math.exp(-ratio / 2)
+    found["likelihood_ratio_p"] = chi_square_tail(ratio, 2)
     found["slope_likelihood_ratio"] = slope_ratio
-    found["slope_likelihood_ratio_p"] = two_sided(math.sqrt(slope_ratio))
+    found["slope_likelihood_ratio_p"] = chi_square_tail(slope_ratio, 1)
     return {name: float(value) for name, value in found.items()}, []
 
 

@@ -12,6 +12,7 @@ from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arguments import require_positive
 from keras_calib.inputs.predictions import read_predictions
+from keras_calib.inputs.predictions import refuse_soft_labels
 
 ESTIMATORS = ("unbiased", "biased", "linear")
 # The width of the kernel is a median distance of at most so many rows.
@@ -333,11 +334,7 @@ def _check(data):
             "different weights have no test. Received: weights that differ. "
             "Leave rows out by a weight of 0, or draw rows by their weights."
         )
-    if data.targets is not None:
-        raise ValueError(
-            "Labels must be of one class. Received: soft labels. Pass class "
-            "ids or one-hot rows."
-        )
+    refuse_soft_labels(data, "Labels must be of one class.")
     if len(data.labels) < 2:
         raise ValueError(
             "The kernel calibration error is over pairs of rows, and needs two "

@@ -295,6 +295,14 @@ def relative_weights(weights: np.ndarray | None) -> np.ndarray | None:
     return weights * (len(weights) / weights.sum())
 
 
+def refuse_soft_labels(data, problem):
+    """Raise `ValueError` unless the labels of `Predictions` are class ids."""
+    if data.targets is not None:
+        raise ValueError(
+            f"{problem} Received: soft labels. Pass class ids or one-hot rows."
+        )
+
+
 def is_one_hot(targets):
     """Whether each row holds a single value."""
     return np.array_equal(targets.sum(axis=-1), targets.max(axis=-1))
