@@ -14,7 +14,10 @@ import dataclasses
 import numpy as np
 
 from keras_calib.inputs import arrays
+from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import TINY64
+from keras_calib.solvers.blocks import row_blocks
+from keras_calib.solvers.blocks import sum_blocks
 from keras_calib.solvers.blocks import sum_groups
 from keras_calib.solvers.multinomial_regression import fit_objective
 from keras_calib.solvers.multinomial_regression import fit_regression
@@ -68,13 +71,14 @@ class Fit:
 
     Attributes:
         parameters: slopes and biases, `(2, num_classes)`.
-        widths: `tv` and `tb`; 0 for deviations that are not free.
+        widths: `tv` and `tb`; 0 for deviations that are not free; `t` of a
+            matrix.
         log_evidence: against temperature scaling.
         iterations: Newton steps.
     """
 
     parameters: np.ndarray
-    widths: np.ndarray
+    widths: np.ndarray | float
     log_evidence: float
     iterations: int
 
@@ -247,18 +251,23 @@ class _Deviations(DiagonalProblem):
         Args:
             scale: whether slopes are free; the formula has no x for biases.
         """
-        w = self.weights.astype(float) * self.n
-        q = self.q
-        variance, squares = q * (1 - q), q * q
-        rows = np.arange(len(q))
-        squares[rows, self.labels] = (1 - q[rows, self.labels]) ** 2
-        if scale:
-            # In this order: 0 times the square of a huge number is not 0.
-            variance = variance * self.x * self.x
-            squares = squares * self.x * self.x
-        expected = float(w @ variance.sum(axis=1))
-        observed = float(w**2 @ squares.sum(axis=1))
-        return max(1.0, observed / max(expected, TINY64))
+
+        def part(rows):
+            x, q, labels = self.x[rows], self.q[rows], self.labels[rows]
+            w = self.weights[rows].astype(float) * self.n
+            variance, squares = q * (1 - q), q * q
+            own = np.arange(len(q)), labels
+            squares[own] = (1 - q[own]) ** 2
+            if scale:
+                # In this order: 0 times the square of a huge number is not 0.
+                variance = variance * x * x
+                squares = squares * x * x
+            return np.array(
+                [w @ variance.sum(axis=1), w**2 @ squares.sum(axis=1)]
+            )
+
+        expected, observed = sum_blocks(part, self.slices)
+        return max(1.0, float(observed) / max(float(expected), TINY64))
 
     def penalize(self, widths, phi):
         """Set the penalty; a deviation with the width 0 is not free.
@@ -339,7 +348,8 @@ class _Deviations(DiagonalProblem):
             slopes *= np.sqrt(w)[:, None]
             return np.concatenate([*moments, (slopes.T @ slopes).ravel()])
 
-        sums = sum_groups(part, self.slices)
+        blocks = row_blocks(*self.q.shape, IN_CACHE // 4)
+        sums = sum_groups(part, blocks)
         moments = sums[: 3 * num_classes].reshape(3, num_classes)
         size = 1 + len(powers) * num_classes
         hessian = -sums[3 * num_classes :].reshape(size, size)
