@@ -114,13 +114,13 @@ def bytes_needed(num_samples, num_classes, *, around_temperature):
     Args:
         num_samples: int.
         num_classes: int.
-        around_temperature: whether for `average_matrices`, which keeps
-            float64 inputs, and two matrices of each class.
+        around_temperature: whether for `average_matrices`, which has a matrix
+            of each class up to `MAX_CLASSES`.
     """
     numbers, square = num_samples * num_classes, (num_classes + 1) ** 2
     if around_temperature:
-        per_class = 2 if num_classes <= MAX_CLASSES else 0
-        found = 40 * numbers + (160 + 4 * per_class * num_classes) * square
+        per_class = num_classes if num_classes <= MAX_CLASSES else 0
+        found = 12 * numbers + (160 + 4 * per_class) * square
         # A row of the whole Hessian for each sample, twice.
         return found + 16 * num_samples * square * (square < DENSE)
     per_class = num_classes if num_classes <= BLOCKS else 0
