@@ -169,9 +169,7 @@ class AffineCalibration(CalibrationLayer):
             **self._findings(parameters),
         }
 
-    def _around_temperature(
-        self, logits, labels, weights, objective, tempered
-    ):
+    def _around_temperature(self, logits, labels, weights, objective, tempered):
         """The average of ridge fits; temperature scaling is among them."""
         temperature = tempered.temperature
 
