@@ -14,10 +14,16 @@ judged otherwise:
 - The structured matrix is the only one that does not shrink to temperature
   scaling. A mixture hedges it; alone, it has prior odds of 1 to 20.
 
+With few samples the likelihoods differ by luck even where they differ much. One
+map is then chosen by their power 0.4. For a mixture, the weights are those that
+make the held-out labels most probable, with a prior that is worth 8 samples:
+two maps that are each right where the other is wrong both keep a part.
+
 The candidates were chosen on three files of predictions, 50 to 5,000 samples
 (`examples/benchmarks/no_harm.py`): few that differ, because votes for maps that
 are nearly the same are divided. The odds were chosen on these and on four made
-tables, 50 to 500 samples (`--data tables`).
+tables, 50 to 500 samples (`--data tables`); what is done with few samples, on
+these and on made texts and imbalanced tables (`choice_rules.py` beside it).
 """
 
 import dataclasses
@@ -55,8 +61,15 @@ LEAST_WEIGHT = 0.01
 # With more classes, a fit of these takes too long.
 SLOW = ("structured_matrix", "parameterized_temperature")
 MAX_CLASSES = 100
-# With more samples, the default matrix is ahead of the structured one.
-MAX_STRUCTURED = 200
+# With more samples the default matrix is ahead of the structured one, and the
+# likelihoods say enough as they are.
+FEW_SAMPLES = 200
+# Of the likelihoods of few samples, from which one map is chosen.
+POWER = 0.4
+# Samples that the prior of the weights of a mixture is worth, and the steps to
+# its maximum.
+PSEUDO = 8.0
+NUM_STEPS = 1000
 UNCHANGED = "no_calibration"
 # In the order of their cost. The matrix contains vector, class-wise and
 # bias-corrected temperatures.
@@ -170,7 +183,12 @@ def choose(rows, options, *, mixture=False):
     if by_evidence:
         gain = evidence_of_temperature(rows) / len(rows.labels)
         losses[UNCHANGED] = losses["temperature"] + gain
-    weights = bootstrap_weights(losses, rows, log_odds, options.seed)
+    few, data = rows.num_samples <= FEW_SAMPLES, (losses, rows, log_odds)
+    if mixture and few:
+        weights = mixture_weights(*data)
+    else:
+        power = POWER if few else 1.0
+        weights = bootstrap_weights(*data, options.seed, power)
     for name, weight in weights.items():
         nll = float(np.average(losses[name], weights=rows.weights))
         trials[name] = {"nll": nll, **trials[name], "weight": weight}
@@ -194,10 +212,10 @@ def mixture_of(choice, network, options):
     return CalibrationMixture(maps=maps, weights=[*kept.values()], name=name)
 
 
-def bootstrap_weights(losses, rows, log_odds, seed=0):
+def bootstrap_weights(losses, rows, log_odds, seed=0, power=1.0):
     """Mean posterior probability of each candidate over redrawn samples.
 
-        weight_m = mean_d  exp(-sum_n v_dn loss_mn) / sum_m' exp(...)
+        weight_m = mean_d  exp(-power sum_n v_dn loss_mn) / sum_m' exp(...)
 
     with `v_d` from `Dirichlet(1, ..., 1)`, times sample weights, brought to the
     sum `n`, and `exp` also of the log of the prior odds. Groups are redrawn as
@@ -209,23 +227,68 @@ def bootstrap_weights(losses, rows, log_odds, seed=0):
         log_odds: dict from name to the log of its prior odds against the
             others; 0 for a name that is not there.
         seed: int.
+        power: of the likelihoods.
 
     Returns:
         dict from name to weight; 0 where a loss is not finite.
     """
-    names = [name for name, loss in losses.items() if np.isfinite(loss).all()]
-    table = np.stack([losses[name] for name in names], axis=1)
+    names, table = _table(losses)
     if rows.weights is not None:
         table = table * rows.weights[:, None]
     unit = groups_from_zero(rows)
     sums = np.stack([np.bincount(unit, column) for column in table.T], axis=1)
     drawn = np.random.default_rng(seed).exponential(size=(NUM_DRAWS, len(sums)))
     drawn *= len(sums) / drawn.sum(axis=1, keepdims=True)
-    scores = [log_odds.get(name, 0.0) for name in names] - drawn @ sums
+    scores = power * (drawn @ sums)
+    scores = [log_odds.get(name, 0.0) for name in names] - scores
     scores -= scores.max(axis=1, keepdims=True)
     chances = np.exp(scores)
     chances /= chances.sum(axis=1, keepdims=True)
-    found = dict(zip(names, map(float, chances.mean(axis=0)), strict=True))
+    return _named(names, chances.mean(axis=0), losses)
+
+
+def mixture_weights(losses, rows, log_odds, pseudo=PSEUDO):
+    """The weights of the mixture that is most probable by held-out labels.
+
+        maximize  sum_n v_n log(sum_m w_m exp(-loss_mn)) + sum_m a_m log w_m
+
+    over the simplex, by expectation and maximization. The sum of `v` is the
+    number of samples or groups, and `a` are `pseudo` samples, shared by the
+    prior odds: the prior is Dirichlet(1 + a).
+
+    Args:
+        losses: dict from name to held-out losses, `(n,)`.
+        rows: `CalibrationRows`.
+        log_odds: see `bootstrap_weights`.
+        pseudo: float, above 0.
+
+    Returns:
+        dict from name to weight; 0 where a loss is not finite.
+    """
+    names, table = _table(losses)
+    p = np.exp(table.min(axis=1, keepdims=True) - table)
+    prior = np.exp([log_odds.get(name, 0.0) for name in names])
+    prior *= pseudo / prior.sum()
+    count = groups_from_zero(rows).max() + 1
+    v = rows.full_weights * (count / rows.full_weights.sum())
+    weights = prior / pseudo
+    for _ in range(NUM_STEPS):
+        before = weights
+        weights = prior + before * ((v / (p @ before)) @ p)
+        weights /= count + pseudo
+        if np.abs(weights - before).max() < 1e-6:
+            break
+    return _named(names, weights, losses)
+
+
+def _table(losses):
+    """The names whose losses are all finite, and these, `(n, num_names)`."""
+    names = [name for name, loss in losses.items() if np.isfinite(loss).all()]
+    return names, np.stack([losses[name] for name in names], axis=1)
+
+
+def _named(names, weights, losses):
+    found = dict(zip(names, map(float, weights), strict=True))
     return {name: found.get(name, 0.0) for name in losses}
 
 
@@ -250,8 +313,8 @@ def _reason_to_skip(name, rows, options):
     num_classes = max(2, rows.logits.shape[-1])
     if name in SLOW and num_classes > MAX_CLASSES:
         return f"more than {MAX_CLASSES} classes"
-    if name == "structured_matrix" and rows.num_samples > MAX_STRUCTURED:
-        return f"more than {MAX_STRUCTURED} samples"
+    if name == "structured_matrix" and rows.num_samples > FEW_SAMPLES:
+        return f"more than {FEW_SAMPLES} samples"
     if name not in (UNCHANGED, "temperature") and options.seconds_left() <= 0:
         return "max_seconds"
     return None
