@@ -19,6 +19,7 @@ import collections
 import json
 import os
 import pathlib
+import warnings
 
 import no_harm
 import numpy as np
@@ -35,6 +36,11 @@ from keras_calib.inputs.calibration_rows import CalibrationRows
 
 SIZES = (50, 100, 200)
 MOST = 5000
+# Of the maps that the mixture is compared with, the names of `kc.calibrate`.
+MIXED = (
+    *("no_calibration", "temperature", "spline", "matrix"),
+    *("order_preserving", "parameterized_temperature"),
+)
 
 
 def made_texts(folder):
@@ -148,6 +154,155 @@ def sources(arguments):
     yield from fresh(folder)
 
 
-def log_p_of(layer, logits, labels):
-    """Log-probabilities of the labels by a fitted map."""
-    return layer.log_q_of_labels(logits, labels, np.arange(len(labels)))
+RULES = {
+    **{f"one, power {p}": ("one", p) for p in (1.0, 0.7, 0.5, 0.4, 0.3)},
+    "mixture, bootstrap": ("bootstrap", 1.0),
+    **{f"mixture, {a:.0f} samples": ("mixture", a) for a in (4, 6, 8, 12)},
+}
+
+
+def fits(rows, rest):
+    """Held-out losses of the candidates, and losses of `rest`, by name."""
+    options, losses, after, fitted = Options(), {}, {}, {}
+    fold = folds(rows, _choose.NUM_FOLDS, options.seed)
+    for name in _choose._candidates(rows.logits.shape[1], options):
+        if _choose._reason_to_skip(name, rows, options):
+            continue
+        try:
+            losses[name] = _choose._losses(name, rows, fold, options, fitted)
+        except (ArithmeticError, ValueError):
+            continue
+        if name == _choose.UNCHANGED:
+            after[name] = _choose.losses_of_model(rest)
+            continue
+        layer = fitted[name][0] if name in fitted else as_map(name)
+        if name not in fitted:
+            adapt(layer, rows)
+        every = np.arange(len(rest.labels))
+        after[name] = -layer.log_q_of_labels(rest.logits, rest.labels, every)
+    gain = evidence_of_temperature(rows) / len(rows.labels)
+    losses[_choose.UNCHANGED] = losses["temperature"] + gain
+    return losses, after
+
+
+def mixture_weights(losses, log_odds, pseudo):
+    """The weights of the mixture that is most probable by held-out labels.
+
+        maximize  sum_n log(sum_m w_m exp(-loss_mn)) + sum_m a_m log w_m
+
+    over the simplex, by expectation and maximization. `a` are `pseudo` samples,
+    shared by the prior odds: the prior is Dirichlet(1 + a).
+    """
+    names = [name for name, loss in losses.items() if np.isfinite(loss).all()]
+    table = np.stack([losses[name] for name in names], axis=1)
+    p = np.exp(table.min(axis=1, keepdims=True) - table)
+    prior = np.exp([log_odds.get(name, 0.0) for name in names])
+    prior *= pseudo / prior.sum()
+    weights = prior / pseudo
+    for _ in range(1000):
+        before = weights
+        weights = prior + before * ((1 / (p @ before)) @ p)
+        weights /= len(p) + pseudo
+        if np.abs(weights - before).max() < 1e-6:
+            break
+    return dict(zip(names, weights, strict=True))
+
+
+def nll_of_rule(rule, losses, after, rows):
+    """Mean NLL of `rest` by what a rule returns."""
+    kind, number = RULES[rule]
+    odds = {_choose.UNCHANGED: -PRIOR_OF_EVIDENCE}
+    if kind == "mixture":
+        weights = mixture_weights(losses, odds, number)
+    else:
+        if kind == "one":
+            odds["structured_matrix"] = -PRIOR
+        weights = _choose.bootstrap_weights(losses, rows, odds, 0, number)
+    if kind == "one":
+        name = _choose.Choice(weights, losses, {}).best
+        return float(after[name].mean())
+    kept = {n: w for n, w in weights.items() if w >= _choose.LEAST_WEIGHT}
+    total = sum(kept.values())
+    p = sum(w / total * np.exp(-after[name]) for name, w in kept.items())
+    return float(-np.log(np.maximum(p, 1e-300)).mean())
+
+
+def run(arguments):
+    arguments.results.touch()
+    rows = no_harm.read(arguments.results)
+    done = {(row["file"], row["n"], row["draw"]) for row in rows}
+    for file, logits, labels in sources(arguments):
+        labels = labels.astype("int32")
+        half = len(labels) // 2
+        rest = slice(half, half + MOST)
+        rest = logits[rest], labels[rest], None, len(labels[rest])
+        for n in (n for n in arguments.sizes if n <= half):
+            for draw in range(arguments.draws):
+                if (file, n, draw) in done:
+                    continue
+                chosen = np.random.default_rng([n, draw]).permutation(half)[:n]
+                data = CalibrationRows(logits[chosen], labels[chosen], None, n)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    found = fits(data, CalibrationRows(*rest))
+                row = {"file": file, "n": n, "draw": draw}
+                row["maps"] = {k: float(v.mean()) for k, v in found[1].items()}
+                row["rules"] = {r: nll_of_rule(r, *found, data) for r in RULES}
+                with arguments.results.open("a") as lines:
+                    lines.write(json.dumps(row) + "\n")
+
+
+def show(arguments):
+    rows = no_harm.read(arguments.results)
+    for few in (True, False):
+        part = [r for r in rows if (r["n"] <= _choose.FEW_SAMPLES) == few]
+        if part:
+            print_rules(part, "at most" if few else "more than")
+
+
+def print_rules(rows, how_many):
+    """Behind the best map, and above the limit against temperature scaling."""
+    cells = collections.defaultdict(list)
+    for row in rows:
+        cells[row["file"], row["n"]].append(row)
+    print(f"\n{how_many} {_choose.FEW_SAMPLES} samples: {len(cells)} cells\n")
+    print("| rule | behind the best map | at worst | in | outside |")
+    print("|---|---|---|---|---|")
+    for rule in RULES:
+        behind, outside = {}, 0
+        for (file, n), draws in cells.items():
+            shared = set.intersection(*(set(row["maps"]) for row in draws))
+            means = {
+                name: np.mean([row["maps"][name] for row in draws])
+                for name in shared
+            }
+            nll = np.mean([row["rules"][rule] for row in draws])
+            best = min(means[name] for name in MIXED if name in means)
+            behind[file, n] = nll - best
+            limit = 0.002 if n >= 200 else 0.01
+            outside += nll > means["temperature"] + limit
+        worst = max(behind, key=behind.get)
+        print(
+            f"| {rule} | {np.mean([*behind.values()]):+.4f} "
+            f"| {behind[worst]:+.4f} | {worst[0]}, {worst[1]} | {outside} |"
+        )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(required=True)
+    for function in (run, show):
+        command = commands.add_parser(function.__name__)
+        command.add_argument("results", type=pathlib.Path)
+        command.set_defaults(function=function)
+        if function is run:
+            command.add_argument("--data", default="development")
+            command.add_argument("--logits", nargs="*", default=[])
+            command.add_argument("--sizes", nargs="*", type=int, default=SIZES)
+            command.add_argument("--draws", type=int, default=5)
+    arguments = parser.parse_args()
+    arguments.function(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -14,16 +14,14 @@ judged otherwise:
 - The structured matrix is the only one that does not shrink to temperature
   scaling. A mixture hedges it; alone, it has prior odds of 1 to 20.
 
-With few samples the likelihoods differ by luck even where they differ much. One
-map is then chosen by their power 0.4. For a mixture, the weights are those that
-make the held-out labels most probable, with a prior that is worth 8 samples:
-two maps that are each right where the other is wrong both keep a part.
+With few samples, one map is chosen by the likelihoods to the power of 0.4: they
+differ by luck, also between maps that most draws of weights tell apart.
 
 The candidates were chosen on three files of predictions, 50 to 5,000 samples
 (`examples/benchmarks/no_harm.py`): few that differ, because votes for maps that
 are nearly the same are divided. The odds were chosen on these and on four made
-tables, 50 to 500 samples (`--data tables`); what is done with few samples, on
-these and on made texts and imbalanced tables (`choice_rules.py` beside it).
+tables, 50 to 500 samples (`--data tables`), the power on all these and on made
+texts and imbalanced tables (`choice_rules.py` beside it).
 """
 
 import dataclasses
@@ -66,10 +64,6 @@ MAX_CLASSES = 100
 FEW_SAMPLES = 200
 # Of the likelihoods of few samples, from which one map is chosen.
 POWER = 0.4
-# Samples that the prior of the weights of a mixture is worth, and the steps to
-# its maximum.
-PSEUDO = 8.0
-NUM_STEPS = 1000
 UNCHANGED = "no_calibration"
 # In the order of their cost. The matrix contains vector, class-wise and
 # bias-corrected temperatures.
@@ -183,12 +177,9 @@ def choose(rows, options, *, mixture=False):
     if by_evidence:
         gain = evidence_of_temperature(rows) / len(rows.labels)
         losses[UNCHANGED] = losses["temperature"] + gain
-    few, data = rows.num_samples <= FEW_SAMPLES, (losses, rows, log_odds)
-    if mixture and few:
-        weights = mixture_weights(*data)
-    else:
-        power = POWER if few else 1.0
-        weights = bootstrap_weights(*data, options.seed, power)
+    few = rows.num_samples <= FEW_SAMPLES
+    power = POWER if few and not mixture else 1.0
+    weights = bootstrap_weights(losses, rows, log_odds, options.seed, power)
     for name, weight in weights.items():
         nll = float(np.average(losses[name], weights=rows.weights))
         trials[name] = {"nll": nll, **trials[name], "weight": weight}
@@ -232,7 +223,8 @@ def bootstrap_weights(losses, rows, log_odds, seed=0, power=1.0):
     Returns:
         dict from name to weight; 0 where a loss is not finite.
     """
-    names, table = _table(losses)
+    names = [name for name, loss in losses.items() if np.isfinite(loss).all()]
+    table = np.stack([losses[name] for name in names], axis=1)
     if rows.weights is not None:
         table = table * rows.weights[:, None]
     unit = groups_from_zero(rows)
@@ -244,51 +236,7 @@ def bootstrap_weights(losses, rows, log_odds, seed=0, power=1.0):
     scores -= scores.max(axis=1, keepdims=True)
     chances = np.exp(scores)
     chances /= chances.sum(axis=1, keepdims=True)
-    return _named(names, chances.mean(axis=0), losses)
-
-
-def mixture_weights(losses, rows, log_odds, pseudo=PSEUDO):
-    """The weights of the mixture that is most probable by held-out labels.
-
-        maximize  sum_n v_n log(sum_m w_m exp(-loss_mn)) + sum_m a_m log w_m
-
-    over the simplex, by expectation and maximization. The sum of `v` is the
-    number of samples or groups, and `a` are `pseudo` samples, shared by the
-    prior odds: the prior is Dirichlet(1 + a).
-
-    Args:
-        losses: dict from name to held-out losses, `(n,)`.
-        rows: `CalibrationRows`.
-        log_odds: see `bootstrap_weights`.
-        pseudo: float, above 0.
-
-    Returns:
-        dict from name to weight; 0 where a loss is not finite.
-    """
-    names, table = _table(losses)
-    p = np.exp(table.min(axis=1, keepdims=True) - table)
-    prior = np.exp([log_odds.get(name, 0.0) for name in names])
-    prior *= pseudo / prior.sum()
-    count = groups_from_zero(rows).max() + 1
-    v = rows.full_weights * (count / rows.full_weights.sum())
-    weights = prior / pseudo
-    for _ in range(NUM_STEPS):
-        before = weights
-        weights = prior + before * ((v / (p @ before)) @ p)
-        weights /= count + pseudo
-        if np.abs(weights - before).max() < 1e-6:
-            break
-    return _named(names, weights, losses)
-
-
-def _table(losses):
-    """The names whose losses are all finite, and these, `(n, num_names)`."""
-    names = [name for name, loss in losses.items() if np.isfinite(loss).all()]
-    return names, np.stack([losses[name] for name in names], axis=1)
-
-
-def _named(names, weights, losses):
-    found = dict(zip(names, map(float, weights), strict=True))
+    found = dict(zip(names, map(float, chances.mean(axis=0)), strict=True))
     return {name: found.get(name, 0.0) for name in losses}
 
 
