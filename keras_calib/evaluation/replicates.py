@@ -148,6 +148,12 @@ class Resamples(Replicates):
         counts = np.bincount(drawn.ravel(), minlength=size * units)
         return counts.reshape(size, units)
 
+    def drawn_rows(self, rng, size):
+        """The positions of the rows of each of `size` resamples."""
+        for counts in self.unit_counts(rng, size):
+            times = counts if self.data.unit is None else counts[self.data.unit]
+            yield np.arange(len(times)).repeat(times)
+
     def replicate(self, events, order, k, rng, size):
         counts, square = self.unit_counts(rng, size), None
         unit = order if self.data.unit is None else self.data.unit[order]
