@@ -35,8 +35,9 @@ class Replicates:
         self.number = number
         self.seed = seed
         self.size = max(1, TABLE // max(self.rows, 1))
-        chunks = passes * -(-number // self.size)
-        self.bar = ProgressBar(chunks, verbose, unit_name="draw")
+        # Without replicates a pass is a step.
+        chunks = passes * max(1, -(-number // self.size))
+        self.bar = ProgressBar(chunks, verbose, unit_name="pass")
 
     @property
     def rows(self):
@@ -114,6 +115,7 @@ class Replicates:
         weights = self.data.weights
         if not self.number:
             found = function(sort_events(confidence, correct, weights))
+            self.bar.step()
             return {name: np.reshape(v, 1) for name, v in found.items()}
         order = np.argsort(confidence, kind="stable")
         weights = None if weights is None else weights[order]

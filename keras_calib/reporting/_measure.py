@@ -65,7 +65,7 @@ class Measured:
     clinical_panel: dict[str, Any] | None
 
 
-def measure(name, data, *, num_resamples, class_names=None, seed=0):
+def measure(name, data, *, num_resamples, class_names=None, seed=0, verbose=0):
     """`Measured` of the `Predictions` of one model."""
     wanted = defined_for(data.num_classes)
     found = errors_of_predictions(
@@ -75,6 +75,7 @@ def measure(name, data, *, num_resamples, class_names=None, seed=0):
         max_draws=FLOOR_DRAWS,
         refinement=True,
         seed=seed,
+        verbose=verbose,
     )
     ends, words = _intervals(data, found, wanted, num_resamples, seed)
     metrics = {}

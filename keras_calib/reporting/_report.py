@@ -181,6 +181,7 @@ def report(
             num_resamples=num_resamples,
             class_names=class_names,
             seed=seed,
+            verbose=verbose,
         )
         for name, data in predictions.items()
     ]
