@@ -8,6 +8,7 @@ from tests.faults.processes import run_module
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.one_backend,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
 ]
 # Name: how many files it replaces.
