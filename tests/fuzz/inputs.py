@@ -42,11 +42,11 @@ NOT_ARRAYS = [
 
 
 @st.composite
-def batches(draw):
+def batches(draw, only_logits=False):
     """A `Batch`; in half of the cases nothing is wrong with it."""
     lead = draw(st.sampled_from(LEADS))
     num_classes = draw(st.sampled_from([2, 3, 3, 5, 1]))
-    from_logits = draw(st.booleans())
+    from_logits = only_logits or draw(st.booleans())
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     scale = draw(st.sampled_from([1.0, 1.0, 0.0, 30.0, 1000.0]))
     z = (scale * rng.normal(size=(*lead, num_classes))).astype("float32")

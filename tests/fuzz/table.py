@@ -37,7 +37,7 @@ def a_loss(draw, make):
 
 
 def a_function_of_logits(draw, function):
-    batch = draw(batches())
+    batch = draw(batches(only_logits=True))
     arrays = [batch.y, batch.p]
     known = inspect.signature(function).parameters
     if "sample_weight" in known:
@@ -80,7 +80,7 @@ def a_plot(draw, function):
 
 
 def a_layer(draw, make):
-    batch = draw(batches())
+    batch = draw(batches(only_logits=True))
     layer = make(**draw(settings_of(make)))
     adapt(draw, layer, batch)
     again = type(layer).from_config(layer.get_config())
@@ -98,7 +98,7 @@ def adapt(draw, layer, batch):
 
 
 def an_objective(draw, make):
-    batch = draw(batches())
+    batch = draw(batches(only_logits=True))
     layer = kc.layers.TemperatureScaling()
     layer.adapt(
         batch.p, batch.y, batch.w, objective=make(**draw(settings_of(make)))
@@ -113,7 +113,7 @@ def a_loss_objective(draw, make):
 
 
 def class_loss_scaling(draw, make):
-    batch = draw(batches())
+    batch = draw(batches(only_logits=True))
     layer = kc.layers.TemperatureScaling()
     scaling = make(**draw(settings_of(make)))
     layer.adapt(batch.p, batch.y, batch.w, class_loss_scaling=scaling)
@@ -121,7 +121,7 @@ def class_loss_scaling(draw, make):
 
 
 def a_mixture(draw, make):
-    batch = draw(batches())
+    batch = draw(batches(only_logits=True))
     layers = [kc.layers.TemperatureScaling(), kc.layers.VectorScaling()]
     maps = draw(st.sampled_from([layers, layers[:1], *SILLY]))
     weights = draw(st.sampled_from([[0.4, 0.6], [0, 1], *SILLY]))
@@ -129,7 +129,7 @@ def a_mixture(draw, make):
 
 
 def a_prior_correction(draw, make):
-    batch = draw(batches())
+    batch = draw(batches(only_logits=True))
     priors = [[0.2, 0.3, 0.5], [0.5, 0.5], [1, 0, 0], *SILLY]
     given = {
         name: draw(st.sampled_from(priors))
@@ -139,7 +139,7 @@ def a_prior_correction(draw, make):
 
 
 def log_probabilities(draw, make):
-    batch = draw(batches())
+    batch = draw(batches(only_logits=True))
     return make(**draw(settings_of(make)))(batch.p)
 
 
@@ -414,8 +414,8 @@ def an_index(draw, function):
 
 
 def sklearn(draw, make):
-    model, other = calibrated()
-    given = draw(st.sampled_from([model, other, small, None, 3, "x"]))
+    models = [compiled(each) for each in (small(), small(2))]
+    given = draw(st.sampled_from([*models, small, None, 3, "x"]))
     settings = draw(settings_of(make, ("model_kwargs", "fit_kwargs")))
     batch = draw(batches())
     return make(given, **settings).fit(batch.p, batch.y).predict(batch.p)
@@ -481,7 +481,9 @@ def profile(draw, function):
 @st.composite
 def images(draw):
     rng = np.random.default_rng(draw(st.integers(0, 99)))
-    shape = draw(st.sampled_from([(2, 16, 16, 3), (1, 20, 17, 3), (0, 16, 16, 3)]))
+    shape = draw(
+        st.sampled_from([(2, 16, 16, 3), (1, 20, 17, 3), (0, 16, 16, 3)])
+    )
     x = rng.integers(0, 256, shape).astype("uint8")
     if draw(st.booleans()):
         return draw(spoiled(x))
