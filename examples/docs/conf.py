@@ -11,9 +11,9 @@ import sys
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-import repository_pages
+import repository_pages  # noqa: E402
 
-import keras_calib
+import keras_calib  # noqa: E402
 
 project = "keras_calib"
 author = "The keras_calib developers"
