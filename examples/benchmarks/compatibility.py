@@ -45,7 +45,7 @@ APPLICATIONS = {
 PUBLISHED = {"ResNet-20": "resnet20", "ResNet-56": "resnet56"}
 # A KerasHub ResNet of one block.
 SMALL_RESNET = {
-    "input_conv_filters": [16],
+    "input_conv_filters": [64],
     "input_conv_kernel_sizes": [3],
     "stackwise_num_filters": [64, 64, 64, 64],
     "stackwise_num_blocks": [1, 1, 1, 1],
