@@ -9,7 +9,7 @@ import tempfile
 import numpy as np
 
 # Bytes of an array above which it is in a temporary file.
-LIMIT = 1 << 28
+LIMIT = 1 << 27
 # Elements of a block of rows.
 BLOCK = 1 << 22
 

@@ -6,7 +6,6 @@ backend may cut float64 to float32.
 
 import dataclasses
 import functools
-import math
 
 import keras
 import numpy as np
@@ -16,7 +15,6 @@ from keras_calib.inputs import arrays
 from keras_calib.inputs import large
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
-from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.arrays import as_array
 from keras_calib.keras_private import keras_mask
 
@@ -151,14 +149,10 @@ class Predictions:
 
     def entropy(self):
         """Entropy of each row in nats, float64."""
-        h = large.by_rows(_entropy, self.probabilities, self.log_probabilities)
+        h = large.by_rows(
+            arrays.entropy, self.probabilities, self.log_probabilities
+        )
         return h.astype("float64")
-
-
-def _entropy(probabilities, log_p):
-    # 0 log 0 is 0.
-    log_p = np.maximum(log_p, math.log(TINY))
-    return -np.einsum("nk,nk->n", probabilities, log_p)
 
 
 def read_predictions(
