@@ -148,7 +148,7 @@ def cannot(format, name):
         return name in ("three_heads", "meta_cal")
     if (BACKEND, format) != ("torch", "litert"):
         return False
-    # The converter takes indices of 64 bits for such of 32.
+    # Sorts, and indices of 64 bits that it takes for such of 32.
     return name in SORTED or name in (
         "parameterized_temperature",
         "order_preserving",
