@@ -67,7 +67,7 @@ def test_calibrated_saved_and_loaded(kind, activation, tmp_path):
 
 def test_fuse_is_refused():
     # Of quantized weights in `test_fuse.py`.
-    with pytest.raises(ValueError, match="LoRA weights.*Leave out `fuse`"):
+    with pytest.raises(ValueError, match=r"LoRA weights.*Leave out `fuse`"):
         kc.calibrate(changed("lora"), X, Y, fuse=True, verbose=0)
 
 
