@@ -30,11 +30,12 @@ def found(model, x, y, *, from_logits):
         model.predict(x, verbose=0),
         metrics=[NLL, ECE],
         from_logits=from_logits,
+        floor=True,
     )
 
 
 def tell(model, calibrated, x, y, *, from_logits=True, **more):
-    """Print one line of JSON: NLL and ECE on test data, before and after."""
+    """Print one line of JSON: test NLL and ECE, before and after."""
     before = found(model, x, y, from_logits=from_logits)
     after = found(calibrated, x, y, from_logits=False)
     print(
@@ -47,6 +48,7 @@ def tell(model, calibrated, x, y, *, from_logits=True, **more):
                 "nll_after": after[NLL],
                 "ece_before": before[ECE],
                 "ece_after": after[ECE],
+                "ece_floor": after[f"{ECE}_floor"],
                 **more,
             }
         )

@@ -29,16 +29,16 @@ STORIES = {
 NEEDED = {"tuned": "keras_tuner"}
 HEADING = """# Ten stories in the manner of keras.io
 
-Written by `examples/stories/run.py`. Each script of `examples/stories` is short,
-makes its data, and has losses, metrics, callbacks and `kc.calibrate` of this
-package put in where an example of Keras has its own. NLL and ECE are of test
-data, before and after calibration; the data are small and noisy, and the figures
-show that the parts work together, not how good they are. Where the training was
-calibrated, the map has little to do, and chance can make an ECE larger: 300 test
-samples of a calibrated model have an ECE of about 0.05.
+Written by `examples/stories/run.py`. Each script of `examples/stories` is
+short, makes its data, and has losses, metrics, callbacks and `kc.calibrate` of
+this package put in where an example of Keras has its own. NLL and ECE are of
+test data, before and after calibration. The data are small and noisy: the
+figures show that the parts work together, not how good they are. The floor is
+the ECE that the calibrated model would have on so few samples if it were
+perfectly calibrated. Near it, a difference of two ECEs says nothing.
 
-| story | backend | method | NLL before | after | ECE before | after |
-|---|---|---|---|---|---|---|"""
+| story | backend | method | NLL before | after | ECE before | after | floor |
+|---|---|---|---|---|---|---|---|"""
 
 
 def run(story, backend):
@@ -66,15 +66,17 @@ def missing(story):
 
 def row(story, backend):
     if missing(story):
-        return f"| {story} | {backend} | not run: no {missing(story)} | | | | |"
+        return (
+            f"| {story} | {backend} | not run: no {missing(story)} | | | | | |"
+        )
     try:
         found = run(story, backend)
     except RuntimeError as error:
         print(error, file=sys.stderr)
-        return f"| {story} | {backend} | failed | | | | |"
+        return f"| {story} | {backend} | failed | | | | | |"
     cells = [story, backend, found["method"]]
-    for name in ("nll_before", "nll_after", "ece_before", "ece_after"):
-        cells.append(f"{found[name]:.3f}")
+    values = ("nll_before", "nll_after", "ece_before", "ece_after", "ece_floor")
+    cells += [f"{found[name]:.3f}" for name in values]
     return "| " + " | ".join(cells) + " |"
 
 
