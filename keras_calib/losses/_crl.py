@@ -15,16 +15,17 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import pick
 from keras_calib.inputs.tensors import predicted_class
 from keras_calib.losses._base import PenalizedLoss
-from keras_calib.losses._base import mean_reduction
-from keras_calib.losses._base import reduce
 from keras_calib.losses._batch_history import BatchHistory
 from keras_calib.losses._batch_history import current_history
+from keras_calib.losses._reduction import mean_reduction
+from keras_calib.losses._reduction import reduce
 from keras_calib.ops.confidence import entropy
 
 CONFIDENCES = ("softmax", "margin", "entropy")
@@ -73,7 +74,15 @@ def crl(
     """
     _check(confidence=confidence)
     rows = as_rows(labels, logits)
-    return _crl(rows, correctness, confidence)
+    history = ops.convert_to_tensor(correctness)
+    shape, lead = tuple(history.shape), tuple(rows.weights.shape)
+    require(
+        rules.fits(shape, lead),
+        "`correctness` must have one number for each row.",
+        correctness=shape,
+        rows=lead,
+    )
+    return _crl(rows, history, confidence)
 
 
 def _check(confidence="softmax", normalization="min_max"):
@@ -206,6 +215,11 @@ class CRL(PenalizedLoss):
     ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
         _check(confidence, normalization)
+        if self.across_replicas:
+            raise ValueError(
+                "The history of CRL is that of the samples of one replica. "
+                "Received: across_replicas=True. Leave it out."
+            )
         self.keep(confidence=confidence, normalization=normalization)
 
     def terms(self, rows: Rows) -> tuple[Tensor, Tensor]:
