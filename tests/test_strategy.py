@@ -93,12 +93,34 @@ def found(strategy):
     return history
 """
 
+# Losses that are one statistic of the batch.
+LOSSES = """
+def found(strategy):
+    weights = {}
+    for name in ("MDCA", "DCA", "MMCE", "AvUC", "SoftAvUC", "SoftBinnedECE"):
+        keras.utils.set_random_seed(0)
+        kind = getattr(kc.losses, name)
+        with strategy.scope():
+            model = network()
+            loss = kind(from_logits=True, across_replicas=True)
+            model.compile(
+                keras.optimizers.SGD(0.1), loss,
+                metrics=loss.component_metrics(),
+            )
+        history = model.fit(
+            x, y, batch_size=16, epochs=1, shuffle=False, verbose=0
+        ).history
+        weights[name] = model.get_weights()[0]
+        weights |= {f"{name} {key}": value for key, value in history.items()}
+    return weights
+"""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "tolerance"),
-    [(MONITORED, 1e-5), (MUTUAL, 1e-5), (HISTORY, 1e-7)],
-    ids=["monitored", "mutual", "history"],
+    [(MONITORED, 1e-5), (MUTUAL, 1e-5), (HISTORY, 1e-7), (LOSSES, 1e-5)],
+    ids=["monitored", "mutual", "history", "losses"],
 )
 @pytest.mark.backends("tensorflow", reason="its strategy")
 def test_two_replicas_are_as_good_as_one(script, tolerance):

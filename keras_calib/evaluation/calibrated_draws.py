@@ -1,7 +1,5 @@
 """Labels drawn from the predictions, as those of a calibrated model are."""
 
-import functools
-
 import numpy as np
 
 from keras_calib.evaluation.events import Events
@@ -14,6 +12,10 @@ CELLS = 4096
 
 class CalibratedDraws(Replicates):
     """Labels are drawn from the predicted probabilities."""
+
+    # The class whose ends are known; before the first one none is.
+    _class = -1
+    _low = _high = 0.0
 
     def replicate(self, events, order, k, rng, size):
         # An event is true if a uniform number is in an interval whose length
@@ -29,15 +31,18 @@ class CalibratedDraws(Replicates):
         """Both ends of the intervals of class `k`, which tile [0, 1]."""
         if k is None:
             return 0.0, self.data.top_label[0]
-        return self._ends[k], self._ends[k + 1]
+        # Classes come in their order; all ends at once would be a large table.
+        if k != self._class:
+            follows = k == self._class + 1
+            low = self._high if follows else self._sum_below(k)
+            last = k + 1 == self.data.num_classes
+            p = self.data.by_class[k]
+            high = 1.0 if last else np.add(low, p, dtype="float64")
+            self._class, self._low, self._high = k, low, high
+        return self._low, self._high
 
-    @functools.cached_property
-    def _ends(self):
-        num_classes, n = self.data.by_class.shape
-        ends = np.zeros((num_classes + 1, n))
-        np.cumsum(self.data.by_class, axis=0, out=ends[1:])
-        ends[-1] = 1.0
-        return ends
+    def _sum_below(self, k):
+        return np.sum(self.data.by_class[:k], axis=0, dtype="float64")
 
 
 class CellDraws(CalibratedDraws):

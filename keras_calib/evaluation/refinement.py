@@ -21,9 +21,11 @@ import math
 
 import numpy as np
 
+from keras_calib._progress import ProgressBar
 from keras_calib.evaluation.replicates import Resamples
 from keras_calib.inputs import arrays
 from keras_calib.inputs.calibration_rows import read_rows
+from keras_calib.inputs.large import by_rows
 from keras_calib.solvers.folds import numbered
 from keras_calib.solvers.folds import random_folds
 from keras_calib.solvers.isotonic import isotonic_regression
@@ -68,8 +70,8 @@ def best_temperature(data, start=None):
 
 def at_temperature(data, temperature):
     """`Predictions` with logits that are divided by a temperature."""
-    logits = _logits(data) / temperature
-    probabilities = np.exp(arrays.log_softmax(logits))
+    logits = by_rows(lambda block: block / temperature, _logits(data))
+    probabilities = arrays.softmax(logits)
     return dataclasses.replace(data, logits=logits, probabilities=probabilities)
 
 
@@ -82,7 +84,7 @@ def refinement_statistics(data, num_resamples, seed, verbose):
     Returns:
         dict of `(1 + num_resamples,)` arrays.
     """
-    rows = out_of_fold(data, folds_of(data, seed))
+    rows = out_of_fold(data, folds_of(data, seed), verbose=verbose)
     resamples = Resamples(data, num_resamples, seed, 1, verbose)
     means = resamples.means(np.stack([rows[name] for name in RANGES]))
     resamples.bar.finish()
@@ -98,23 +100,30 @@ def folds_of(data, seed, num_folds=NUM_FOLDS):
     return random_folds(unit, num_folds, seed)
 
 
-def out_of_fold(data, folds):
+def out_of_fold(data, folds, *, verbose=0):
     """What the means of `RANGES` are over: a value for each row.
 
     Args:
         data: `Predictions`.
         folds: int, `(n,)`. The recalibration of a row is fitted to the rows of
             other folds; without such rows it is the identity.
+        verbose: see `ProgressBar`.
 
     Returns:
         dict of float64 arrays, `(n,)`.
     """
     found = {name: np.zeros(len(folds)) for name in RANGES}
-    for fold in np.unique(folds):
+    # Found once, not in every fold.
+    data.top_label  # noqa: B018
+    numbers = np.unique(folds)
+    bar = ProgressBar(len(numbers), verbose, unit_name="fold")
+    for fold in numbers:
         held = folds == fold
         values = _recalibrated(data.part(held), data.part(~held))
         for name in RANGES:
             found[name][held] = values[name]
+        bar.step()
+    bar.finish()
     return found
 
 
@@ -173,21 +182,28 @@ def l2_bound(data, recalibrated):
     The mean over rows is at most that of the L2 distance between predictions
     and true probabilities.
     """
-    f = data.probabilities.astype("float64")
+    labels = data.labels if data.targets is None else data.targets
+    return by_rows(_l2_terms, data.probabilities, recalibrated, labels)
+
+
+def _l2_terms(probabilities, recalibrated, labels):
+    f = probabilities.astype("float64")
     direction = recalibrated - f
     norm = np.sqrt(np.einsum("nk,nk->n", direction, direction))
     np.divide(direction, norm[:, None], out=direction, where=norm[:, None] > 0)
-    if data.targets is None:
-        hit = data.of_label(direction)
+    if labels.ndim == 1:
+        hit = direction[np.arange(len(labels)), labels]
     else:
-        hit = np.einsum("nk,nk->n", direction, data.targets)
+        hit = np.einsum("nk,nk->n", direction, labels)
     return hit - np.einsum("nk,nk->n", direction, f)
 
 
 def _logits(data):
     if data.logits is not None:
         return data.logits
-    return np.log(np.maximum(data.probabilities, arrays.TINY))
+    return by_rows(
+        lambda block: np.log(np.maximum(block, arrays.TINY)), data.probabilities
+    )
 
 
 def _isotonic(confidence, correct, weights, at):

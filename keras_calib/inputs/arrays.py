@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import ArrayLike
+from keras_calib.inputs.large import by_rows
 from keras_calib.keras_private import in_symbolic_scope
 
 # The smallest normal float32: the floor of a probability before its logarithm.
@@ -51,6 +52,15 @@ def two_classes(logits: np.ndarray) -> np.ndarray:
 
 def log_softmax(scores: np.ndarray, dtype: Any = None) -> np.ndarray:
     """Log-probabilities; a class at minus infinity has probability 0."""
+    return by_rows(lambda block: _log_softmax(block, dtype), np.asarray(scores))
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Probabilities; those of large arrays are in a temporary file."""
+    return by_rows(lambda block: np.exp(_log_softmax(block)), scores)
+
+
+def _log_softmax(scores, dtype=None):
     scores = np.asarray(scores, dtype)
     # A ruled-out class must not turn a mean over classes into infinity.
     shifted = scores - scores.max(axis=-1, keepdims=True)
@@ -64,7 +74,7 @@ def class_probabilities(scores: np.ndarray, from_logits: bool) -> np.ndarray:
     """Probabilities of all classes; one sigmoid unit, `(..., 1)`, has two."""
     single = scores.shape[-1] == 1
     if from_logits:
-        return np.exp(log_softmax(two_classes(scores) if single else scores))
+        return softmax(two_classes(scores) if single else scores)
     return np.concatenate([1.0 - scores, scores], axis=-1) if single else scores
 
 

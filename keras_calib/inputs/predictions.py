@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_calib._typing import ArrayLike
 from keras_calib.inputs import arrays
+from keras_calib.inputs import large
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import TINY
@@ -71,7 +72,7 @@ class Predictions:
     def part(self, keep):
         """The rows where `keep`, a boolean array, `(n,)`, is true."""
         found = {
-            name: None if value is None else value[keep]
+            name: None if value is None else large.rows_where(value, keep)
             for name, value in vars(self).items()
             if name in self.__dataclass_fields__ and name != "units"
         }
@@ -79,7 +80,12 @@ class Predictions:
         if found["unit"] is not None:
             found["unit"], units = numbered(found["unit"])
         weights = relative_weights(found.pop("weights"))
-        return Predictions(**found, weights=weights, units=units)
+        part = Predictions(**found, weights=weights, units=units)
+        if "top_label" in vars(self):
+            # What is known of all rows need not be searched again.
+            confidence, correct = self.top_label
+            vars(part)["top_label"] = confidence[keep], correct[keep]
+        return part
 
     @property
     def num_classes(self):
@@ -88,7 +94,7 @@ class Predictions:
     @functools.cached_property
     def by_class(self):
         """Probabilities with a class per row, `(num_classes, n)`."""
-        return np.ascontiguousarray(self.probabilities.T)
+        return large.transposed(self.probabilities)
 
     @functools.cached_property
     def top_label(self):
@@ -119,7 +125,7 @@ class Predictions:
         if self.logits is not None:
             return arrays.log_softmax(self.logits)
         with np.errstate(divide="ignore"):
-            return np.log(self.probabilities)
+            return large.by_rows(np.log, self.probabilities)
 
     def brier(self):
         """Brier score of each row, float64."""
@@ -145,10 +151,14 @@ class Predictions:
 
     def entropy(self):
         """Entropy of each row in nats, float64."""
-        # 0 log 0 is 0.
-        log_p = np.maximum(self.log_probabilities, math.log(TINY))
-        h = -np.einsum("nk,nk->n", self.probabilities, log_p)
+        h = large.by_rows(_entropy, self.probabilities, self.log_probabilities)
         return h.astype("float64")
+
+
+def _entropy(probabilities, log_p):
+    # 0 log 0 is 0.
+    log_p = np.maximum(log_p, math.log(TINY))
+    return -np.einsum("nk,nk->n", probabilities, log_p)
 
 
 def read_predictions(
@@ -191,7 +201,7 @@ def read_predictions(
         scores = logits = arrays.two_classes(scores) if single else scores
     else:
         rules.check_probabilities(scores)
-        scores = np.clip(scores, 0.0, 1.0)
+        scores = large.by_rows(lambda block: block.clip(0.0, 1.0), scores)
     probabilities = arrays.class_probabilities(scores, from_logits)
     if targets is not None and is_one_hot(targets):
         targets = None
@@ -374,7 +384,7 @@ def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
         keep &= weights != 0
     if not keep.all():
         scores, labels, targets, weights, unit = (
-            part if part is None else part[keep]
+            part if part is None else large.rows_where(part, keep)
             for part in (scores, labels, targets, weights, unit)
         )
         if unit is None:

@@ -125,8 +125,8 @@ class AvUC(PenalizedLoss):
             for networks that are not Bayesian.
         weight: float, `beta` of the authors' code.
         primary: the loss to regularize; see `PenalizedLoss`.
-        **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
-            `dtype`, as in Keras.
+        **kwargs: `across_replicas`, see `PenalizedLoss`; `from_logits`,
+            `axis`, `ignore_class`, `reduction`, `name`, `dtype`, as in Keras.
 
     Raises:
         ValueError: if `threshold` is negative.

@@ -15,8 +15,13 @@ from keras_calib.inputs.rows import mask_of
 from keras_calib.keras_private import keras_mask
 from keras_calib.keras_private import lower_is_better
 from keras_calib.keras_private import pass_mask_on
+from keras_calib.losses._reduction import MEAN_REDUCTIONS
+from keras_calib.losses._reduction import AlreadyReduced
+from keras_calib.losses._reduction import mean_reduction
+from keras_calib.losses._reduction import nan_where_invalid
+from keras_calib.losses._reduction import reduce
+from keras_calib.ops.replicas import of_all_replicas
 
-MEAN_REDUCTIONS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 # Losses of Keras that want a column per class, also where there are two.
 CATEGORICAL = (
     keras.losses.CategoricalCrossentropy,
@@ -68,7 +73,7 @@ class ClassificationLoss(keras.losses.Loss):
         self.ignore_class = ignore_class
         self._arguments: tuple[str, ...] = ()
         self._values_seen = False
-        self._keras_reduction = _AlreadyReduced(name="reduction", dtype=dtype)
+        self._keras_reduction = AlreadyReduced(name="reduction", dtype=dtype)
 
     def keep(self, **arguments: Any) -> None:
         """Keep the arguments of the formula, as attributes and in the config.
@@ -126,13 +131,18 @@ class ClassificationLoss(keras.losses.Loss):
         if mask is not None:
             pass_mask_on(y_true, y_pred, mask)
         with keras.name_scope(self.name):
-            rows = self.rows(y_true, y_pred, sample_weight, mask)
+            batch = self.batch(y_true, y_pred, sample_weight, mask)
+            rows = self.rows(*batch)
             value = reduce(rows, *self.terms(rows), self.reduction)
             if self.reduction in MEAN_REDUCTIONS:
                 # Keras' own reduction adds the scaling that a distribution
                 # strategy needs.
                 return self._keras_reduction(value, ops.reshape(value, (1,)))
             return ops.cast(value, self.dtype)
+
+    def batch(self, *arrays: Any) -> tuple[Any, ...]:
+        """Labels, predictions, weights and mask that the loss is of."""
+        return arrays
 
     def call(self, y_true: ArrayLike, y_pred: ArrayLike) -> Tensor:
         """One value per row, not reduced, in the shape of the labels."""
@@ -168,7 +178,13 @@ class PenalizedLoss(ClassificationLoss):
             single number for the batch, as Dice does, leaves out rows that do
             not count; other weights scale its result, as in Keras.
         weight: float, what the penalty is multiplied by.
+        across_replicas: whether the loss is that of the batches of all
+            replicas together, see "On several devices" in
+            `keras_calib/losses/README.md`.
         **kwargs: see `ClassificationLoss`.
+
+    Raises:
+        ValueError: for `across_replicas` with a loss that is not reduced.
     """
 
     # Whether `penalty` is one number for the batch instead of one per row.
@@ -179,11 +195,27 @@ class PenalizedLoss(ClassificationLoss):
         *,
         primary: keras.losses.Loss | str | None = "cross_entropy",
         weight: float = 1.0,
+        across_replicas: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.primary = self._check_primary(primary)
         self.weight = weight
+        self.across_replicas = across_replicas
+        if across_replicas and self.reduction in (None, "none"):
+            raise ValueError(
+                "A loss across replicas is one number. Received: "
+                f"across_replicas=True, reduction={self.reduction!r}. Leave "
+                "out one of them."
+            )
+
+    def batch(self, *arrays: Any) -> tuple[Any, ...]:
+        if not self.across_replicas:
+            return arrays
+        return tuple(
+            None if array is None else of_all_replicas(array)
+            for array in arrays
+        )
 
     def penalty(self, rows: Rows) -> Tensor:
         """The penalty: shape `(n,)`, or a scalar for a batch statistic."""
@@ -288,6 +320,7 @@ class PenalizedLoss(ClassificationLoss):
             **super().get_config(),
             "primary": primary,
             "weight": self.weight,
+            "across_replicas": self.across_replicas,
         }
 
     @classmethod
@@ -332,9 +365,9 @@ class LossPart(keras.metrics.Mean):
         y_pred: ArrayLike,
         sample_weight: ArrayLike | None = None,
     ) -> None:
-        rows = self.loss.rows(
-            y_true, y_pred, sample_weight, mask_of(y_true, y_pred)
-        )
+        mask = mask_of(y_true, y_pred)
+        batch = self.loss.batch(y_true, y_pred, sample_weight, mask)
+        rows = self.loss.rows(*batch)
         if self.part == "primary_loss":
             per_row, batch = self.loss.primary_terms(rows)
         else:
@@ -355,39 +388,3 @@ class LossPart(keras.metrics.Mean):
     def from_config(cls, config: dict[str, Any]) -> Any:
         loss = keras.saving.deserialize_keras_object(config["loss"])
         return cls(**{**config, "loss": loss})
-
-
-def reduce(rows: Rows, per_row, batch, reduction: str | None) -> Tensor:
-    """Weigh and reduce loss terms: the meaning of `reduction` is Keras'."""
-    per_row = nan_where_invalid(rows, per_row)
-    if reduction in (None, "none"):
-        return rows.restore(per_row * rows.weights + batch * rows.counts)
-    total = ops.sum(per_row * rows.weights)
-    if reduction == "sum":
-        # Once for each row: its weights are inside the statistic already.
-        return total + batch * ops.sum(rows.counts)
-    if reduction == "mean_with_sample_weight":
-        return total / rows.total_weight + batch
-    # A mask changes the number of rows, a weight does not.
-    return total / ops.maximum(ops.sum(rows.counts), 1.0) + batch
-
-
-def mean_reduction(loss: keras.losses.Loss) -> str:
-    """The reduction of a loss where one number is shown: a mean."""
-    return loss.reduction if loss.reduction in MEAN_REDUCTIONS else "mean"
-
-
-class _AlreadyReduced(keras.losses.Loss):
-    """Hands a value that is final to Keras' reduction."""
-
-    def call(self, y_true, y_pred):
-        return y_pred
-
-
-def nan_where_invalid(rows: Rows, values) -> Tensor:
-    """NaN where label or probabilities are impossible: never a silent number.
-
-    Compiled code cannot raise. A NaN is seen in the progress bar, and its
-    gradient is zero, so no weight is damaged.
-    """
-    return ops.where(rows.faulty, float("nan"), values)

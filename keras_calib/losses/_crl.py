@@ -22,10 +22,10 @@ from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import pick
 from keras_calib.inputs.tensors import predicted_class
 from keras_calib.losses._base import PenalizedLoss
-from keras_calib.losses._base import mean_reduction
-from keras_calib.losses._base import reduce
 from keras_calib.losses._batch_history import BatchHistory
 from keras_calib.losses._batch_history import current_history
+from keras_calib.losses._reduction import mean_reduction
+from keras_calib.losses._reduction import reduce
 from keras_calib.ops.confidence import entropy
 
 CONFIDENCES = ("softmax", "margin", "entropy")
@@ -215,6 +215,11 @@ class CRL(PenalizedLoss):
     ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
         _check(confidence, normalization)
+        if self.across_replicas:
+            raise ValueError(
+                "The history of CRL is that of the samples of one replica. "
+                "Received: across_replicas=True. Leave it out."
+            )
         self.keep(confidence=confidence, normalization=normalization)
 
     def terms(self, rows: Rows) -> tuple[Tensor, Tensor]:

@@ -55,8 +55,8 @@ class DCA(PenalizedLoss):
     Args:
         weight: float, `beta` of the paper.
         primary: the loss to regularize; see `PenalizedLoss`.
-        **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
-            `dtype`, as in Keras.
+        **kwargs: `across_replicas`, see `PenalizedLoss`; `from_logits`,
+            `axis`, `ignore_class`, `reduction`, `name`, `dtype`, as in Keras.
 
     Example:
         >>> import keras, keras_calib as kc

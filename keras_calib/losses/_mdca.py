@@ -61,8 +61,8 @@ class MDCA(PenalizedLoss):
         weight: float, `beta` of the paper.
         primary: the loss to regularize; the authors recommend
             `FocalLoss(gamma=1.0)`.
-        **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
-            `dtype`, as in Keras.
+        **kwargs: `across_replicas`, see `PenalizedLoss`; `from_logits`,
+            `axis`, `ignore_class`, `reduction`, `name`, `dtype`, as in Keras.
 
     Example:
         >>> import keras, keras_calib as kc

@@ -187,8 +187,8 @@ class MMCE(PenalizedLoss):
         primary: the loss to regularize; see `PenalizedLoss`.
         squared: no root, as in the authors' code of the plain form.
         double_normalized: the authors' code of the weighted form.
-        **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
-            `dtype`, as in Keras.
+        **kwargs: `across_replicas`, see `PenalizedLoss`; `from_logits`,
+            `axis`, `ignore_class`, `reduction`, `name`, `dtype`, as in Keras.
 
     Raises:
         ValueError: if an argument is out of range.

@@ -109,8 +109,8 @@ class SoftAvUC(PenalizedLoss):
         temperature: float > 0, how soft the step is.
         weight: float, `beta` of the paper.
         primary: the loss to regularize; see `PenalizedLoss`.
-        **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
-            `dtype`, as in Keras.
+        **kwargs: `across_replicas`, see `PenalizedLoss`; `from_logits`,
+            `axis`, `ignore_class`, `reduction`, `name`, `dtype`, as in Keras.
 
     Raises:
         ValueError: if an argument is out of range.

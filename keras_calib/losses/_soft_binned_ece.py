@@ -158,8 +158,8 @@ class SoftBinnedECE(PenalizedLoss):
         primary: the loss to regularize; see `PenalizedLoss`.
         squared: no root, as in the authors' code of the label form.
         bin_range: two floats, where the bins start and end.
-        **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
-            `dtype`, as in Keras.
+        **kwargs: `across_replicas`, see `PenalizedLoss`; `from_logits`,
+            `axis`, `ignore_class`, `reduction`, `name`, `dtype`, as in Keras.
 
     Raises:
         ValueError: if an argument is out of range.

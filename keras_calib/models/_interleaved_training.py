@@ -10,8 +10,8 @@ from keras_calib._typing import Tensor
 from keras_calib.data.sample_index import INPUTS
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.losses._base import PenalizedLoss
-from keras_calib.losses._base import mean_reduction
-from keras_calib.losses._base import reduce
+from keras_calib.losses._reduction import mean_reduction
+from keras_calib.losses._reduction import reduce
 from keras_calib.models import _two_parts as two_parts
 from keras_calib.models._two_parts import HELD_OUT
 from keras_calib.models._wrapped import WrappedModel
@@ -109,6 +109,12 @@ class InterleavedTraining(WrappedModel):
                 "majority, and a penalty, for the held-out part: one of the "
                 "penalties of `kc.losses`, with `primary=`. Received: "
                 f"loss={loss}."
+            )
+        if loss.across_replicas:
+            raise ValueError(
+                "Interleaved training marks the rows of the held-out part in "
+                "the batch of one replica. Received: a loss with "
+                "across_replicas=True. Leave it out."
             )
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 

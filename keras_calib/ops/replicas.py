@@ -1,6 +1,20 @@
-"""How many copies of a model train at once: `tf.distribute` alone has more."""
+"""Copies of a model that train at once, each on its part of the batch.
+
+TensorFlow has them in a `tf.distribute` strategy, PyTorch as processes of
+`torch.distributed`. On JAX, `keras.distribution` shows the whole batch.
+"""
+
+import functools
+from typing import Any
 
 import keras
+from keras import ops
+
+from keras_calib._typing import Tensor
+from keras_calib.keras_private import in_symbolic_scope
+
+# Types that every way of communication has.
+SENT = ("float32", "float64", "int32", "int64")
 
 
 def num_replicas(model=None):
@@ -17,3 +31,78 @@ def num_replicas(model=None):
 
         strategy = tf.distribute.get_strategy()
     return strategy.num_replicas_in_sync
+
+
+def of_all_replicas(rows: Any) -> Tensor:
+    """Rows of this replica and of all others, in the order of the replicas.
+
+    The gradient of a row is the sum of what the replicas have for it. If each
+    computes the same loss of all rows, the mean over the replicas (which
+    `DistributedDataParallel` and Keras under a strategy take) of the gradients
+    of the weights is that of one device.
+
+    Args:
+        rows: shape `(n, ...)`. With PyTorch the same in all processes.
+
+    Returns:
+        Shape `(num_replicas * n, ...)`; `rows` where there is one replica.
+    """
+    rows = ops.convert_to_tensor(rows)
+    gather = {"tensorflow": _of_strategy, "torch": _of_processes}.get(
+        keras.backend.backend()
+    )
+    if gather is None or in_symbolic_scope():
+        return rows
+    dtype = keras.backend.standardize_dtype(rows.dtype)
+    if dtype in SENT:
+        return gather(rows)
+    wide = "float32" if "float" in dtype else "int32"
+    return ops.cast(gather(ops.cast(rows, wide)), dtype)
+
+
+def _of_strategy(rows):
+    import tensorflow as tf
+
+    replica = tf.distribute.get_replica_context()
+    if replica is None or replica.num_replicas_in_sync == 1:
+        return rows
+    whole = replica.all_gather(rows, axis=0)
+    whole.set_shape([None, *rows.shape[1:]])
+    return whole
+
+
+def _of_processes(rows):
+    from torch import distributed
+
+    if not distributed.is_available() or not distributed.is_initialized():
+        return rows
+    if distributed.get_world_size() == 1:
+        return rows
+    return _gathering().apply(rows)
+
+
+@functools.cache
+def _gathering():
+    """A function of PyTorch: `all_gather`, with its gradient."""
+    import torch
+    from torch import distributed
+
+    class Gathering(torch.autograd.Function):
+        @staticmethod
+        def forward(context, rows):
+            context.length = len(rows)
+            rows = rows.contiguous()
+            parts = [
+                torch.empty_like(rows)
+                for _ in range(distributed.get_world_size())
+            ]
+            distributed.all_gather(parts, rows)
+            return torch.cat(parts)
+
+        @staticmethod
+        def backward(context, gradient):
+            total = gradient.clone()
+            distributed.all_reduce(total)
+            return total.split(context.length)[distributed.get_rank()]
+
+    return Gathering

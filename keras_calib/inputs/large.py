@@ -1,0 +1,81 @@
+"""Arrays that may not fit in memory: above a size they are in a file.
+
+The file has no name and goes with the array. Its pages are memory that the
+system can take back, where those of an ordinary array are not.
+"""
+
+import tempfile
+
+import numpy as np
+
+# Bytes of an array above which it is in a temporary file.
+LIMIT = 1 << 28
+# Elements of a block of rows.
+BLOCK = 1 << 22
+
+
+def empty(shape, dtype):
+    """An array to fill: `np.empty`, or one in a temporary file if it is large.
+
+    Args:
+        shape: tuple of ints.
+        dtype: that of the array.
+    """
+    dtype = np.dtype(dtype)
+    if np.prod(shape, dtype="float64") * dtype.itemsize <= LIMIT:
+        return np.empty(shape, dtype)
+    with tempfile.TemporaryFile(prefix="keras_calib_") as file:
+        # The map keeps what it needs of the file.
+        return np.memmap(file, dtype, "w+", shape=shape).view(np.ndarray)
+
+
+def by_rows(function, *arrays):
+    """A function of the rows of arrays, block by block if they are large.
+
+    Args:
+        function: takes blocks of the arrays; each row of what it returns
+            depends on one row of each.
+        *arrays: `(n, ...)`.
+
+    Returns:
+        What `function(*arrays)` returns, `(n, ...)`.
+    """
+    if max(array.nbytes for array in arrays) <= LIMIT:
+        return function(*arrays)
+    found = None
+    for rows in blocks(arrays[0].shape):
+        block = function(*(np.asarray(array[rows]) for array in arrays))
+        if found is None:
+            shape = (len(arrays[0]), *block.shape[1:])
+            found = empty(shape, block.dtype)
+        found[rows] = block
+    return found
+
+
+def rows_where(array, keep):
+    """`array[keep]`, for a boolean array, `(n,)`."""
+    if array.nbytes <= LIMIT:
+        return array[keep]
+    found = empty((np.count_nonzero(keep), *array.shape[1:]), array.dtype)
+    start = 0
+    for rows in blocks(array.shape):
+        block = np.asarray(array[rows])[keep[rows]]
+        found[start : start + len(block)] = block
+        start += len(block)
+    return found
+
+
+def transposed(array):
+    """A matrix with its axes exchanged, contiguous."""
+    if array.nbytes <= LIMIT:
+        return np.ascontiguousarray(array.T)
+    found = empty(array.shape[::-1], array.dtype)
+    for rows in blocks(array.shape):
+        found[:, rows] = array[rows].T
+    return found
+
+
+def blocks(shape):
+    """Slices of rows that cut an array of this shape into blocks."""
+    rows = max(1, BLOCK // max(1, int(np.prod(shape[1:]))))
+    return [slice(start, start + rows) for start in range(0, shape[0], rows)]
