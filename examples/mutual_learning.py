@@ -17,6 +17,7 @@ import argparse
 import dataclasses
 import json
 import math
+import os
 import pathlib
 import platform
 import time
@@ -158,7 +159,8 @@ def run(method, size, data, test, seed, folder, verbose=0):
         network, accuracy = train(method, size, data, seed, verbose)
         probabilities = softmax(network.predict(test[0], 500, verbose=0))
         if method == "CE":
-            np.save(folder / f"ce_{seed}.npy", probabilities)
+            np.save(folder / "part.npy", probabilities)
+            os.replace(folder / "part.npy", folder / f"ce_{seed}.npy")
     else:
         first = folder / f"ce_{seed}.npy"
         members, accuracy = [], None
@@ -269,8 +271,10 @@ def main(arguments=None):
             print(json.dumps(found), flush=True)
             found["settings"] = settings
             results.append(found)
-            with open(path, "a") as file:
-                file.write(json.dumps(found) + "\n")
+            # All lines anew: a part of a line could not be read again.
+            part = path.with_suffix(".part")
+            part.write_text("".join(json.dumps(r) + "\n" for r in results))
+            os.replace(part, path)
     text = table(results, [*METHODS, *ABLATIONS])
     (folder / "results.md").write_text(text + "\n")
     print(text)

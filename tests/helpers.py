@@ -36,9 +36,14 @@ JIT_COMPILE = (
 
 def run_in_fresh_process(code, folder=None):
     """What code prints in a Python of its own, which must not fail."""
+    return run_python(["-c", code], folder)
+
+
+def run_python(arguments, folder=None):
+    """What a Python of its own prints, which must not fail."""
     root = pathlib.Path(__file__).parents[1]
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, *arguments],
         cwd=folder,
         capture_output=True,
         text=True,

@@ -240,6 +240,7 @@ def run(arguments):
     if not os.environ.get("KERAS_CALIB_DATA"):
         sys.exit("Set KERAS_CALIB_DATA to the folder that holds the data.")
     arguments.results.touch()
+    drop_part_of_a_line(arguments.results)
     done = {key_of(row) for row in read(arguments.results)}
     for source in SETS[arguments.data]:
         for file, logits, labels in source(folder):
@@ -281,6 +282,11 @@ def work(arguments, half, num_classes):
 
 def read(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def drop_part_of_a_line(path):
+    """Cut off what a process that was killed wrote of its last line."""
+    os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
 def key_of(row):

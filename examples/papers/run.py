@@ -91,7 +91,9 @@ def read_rows(path):
     """Stored rows, the newest of each `(method, seed)`, as a dict."""
     if not path.exists():
         return {}
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    # A process that was killed while it wrote leaves a part of a line.
+    lines = path.read_text().rpartition("\n")[0].splitlines()
+    rows = [json.loads(line) for line in lines]
     return {(row["method"], row["seed"]): row for row in rows}
 
 
@@ -327,11 +329,20 @@ def measure_again(arguments):
 def append(path, row):
     """One line, whole or not at all, whoever else writes to the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "ab") as file:
+    line = (json.dumps(row) + "\n").encode()
+    with open(path, "a+b", buffering=0) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        file.write((json.dumps(row) + "\n").encode())
-        file.flush()
-        os.fsync(file.fileno())
+        # Without what a process that was killed wrote of its line.
+        file.seek(0)
+        end = file.read().rfind(b"\n") + 1
+        file.truncate(end)
+        try:
+            while line:
+                line = line[file.write(line) :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(end)
+            raise
 
 
 def commit():

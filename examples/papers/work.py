@@ -124,10 +124,11 @@ def run(table, method, seed, path, cache, deadline=None):
             raise FloatingPointError(f"Logits of {part} are not finite.")
     labels = {part: data[part][1] for part in parts}
     np.savez(
-        f"{path}.npz",
+        f"{path}.part.npz",
         **{f"{part}_logits": logits[part].astype("float16") for part in parts},
         **{f"{part}_labels": labels[part].astype("uint8") for part in parts},
     )
+    os.replace(f"{path}.part.npz", f"{path}.npz")
     return {
         **results(f"{path}.npz", protocol),
         "seconds": round(time.time() - begin, 1),

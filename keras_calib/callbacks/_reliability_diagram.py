@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from keras_calib._typing import Logs
+from keras_calib._whole_file import whole_file
 from keras_calib.callbacks._event_files import ImageWriter
 from keras_calib.callbacks._event_files import find_writer
 from keras_calib.callbacks._predicting_callback import PredictingCallback
@@ -125,7 +126,8 @@ class ReliabilityDiagram(PredictingCallback):
             title=f"Reliability after epoch {epoch + 1}",
         )
         try:
-            figure.savefig(path)
+            with whole_file(path) as place:
+                figure.savefig(place)
         finally:
             pyplot.close(figure)
 

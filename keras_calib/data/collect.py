@@ -8,7 +8,6 @@ fit in memory.
 import contextlib
 import dataclasses
 import hashlib
-import os
 import tempfile
 
 import keras
@@ -273,12 +272,15 @@ def hashes_of(x, length):
 
 
 class Store(contextlib.AbstractContextManager):
-    """Blocks of rows, in memory up to a limit and in a file above it."""
+    """Blocks of rows, in memory up to a limit and in a file above it.
+
+    The file has no name, so the system frees it whatever ends the process.
+    """
 
     def __init__(self, limit):
         self.limit = limit
         self.blocks, self.size, self.length = [], 0, 0
-        self.folder = self.file = self.map = None
+        self.file = self.map = None
 
     def append(self, block):
         block = np.ascontiguousarray(block)
@@ -290,19 +292,31 @@ class Store(contextlib.AbstractContextManager):
             if self.size > self.limit:
                 self._spill()
         else:
-            self.file.write(block)
+            self._write(block)
 
     def _spill(self):
-        self.folder = tempfile.TemporaryDirectory(prefix="keras_calib_")
-        path = os.path.join(self.folder.name, "scores")
-        self.file = open(path, "w+b")
+        self.file = tempfile.TemporaryFile(prefix="keras_calib_")
         while self.blocks:
-            self.file.write(self.blocks.pop(0))
+            self._write(self.blocks.pop(0))
+
+    def _write(self, block):
+        try:
+            self.file.write(block)
+            self.file.flush()
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self.file.close()  # tries to write once more
+            raise OSError(
+                error.errno,
+                "Outputs of the network do not fit into the temporary folder "
+                f"{tempfile.gettempdir()}: {error.strerror}. Received: "
+                f"{self.size:,} bytes so far. Name a larger folder in the "
+                "environment variable TMPDIR",
+            ) from error
 
     def rows(self):
         shape = (self.length, self.width)
         if self.file is not None:
-            self.file.flush()
             self.map = np.memmap(self.file, self.dtype, "r+", shape=shape)
             return self.map
         return concatenate(self.blocks)
@@ -312,4 +326,3 @@ class Store(contextlib.AbstractContextManager):
         if self.file is not None:
             self.map = None
             self.file.close()
-            self.folder.cleanup()

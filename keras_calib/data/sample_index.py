@@ -89,7 +89,7 @@ def split_index(inputs):
 
 def _index_arrays(data):
     leaves = keras.tree.flatten(data)
-    if not leaves or not all(hasattr(leaf, "shape") for leaf in leaves):
+    if not leaves or not all(getattr(leaf, "shape", ()) for leaf in leaves):
         raise ValueError(
             "Samples can be numbered in arrays, a `tf.data.Dataset`, a "
             "`PyDataset` and a torch `DataLoader`. Received: "

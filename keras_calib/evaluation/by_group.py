@@ -1,12 +1,22 @@
 """Errors of each group of the samples, and which group is worst."""
 
+import math
+
 import numpy as np
+
+from keras_calib.evaluation.named_errors import SIGNED
 
 # Larger is better; for all others, but those without a direction, worse.
 BETTER = {"accuracy", "auroc", "coverage_at_risk"}
 NO_DIRECTION = {"mean_confidence", "mean_entropy"}
-# These may be negative, and are worse the farther from 0.
-SIGNED = {"confidence_gap", "debiased_calibration_error_l1"}
+# These are worse the farther from their ideal value on either side.
+IDEAL = {
+    **dict.fromkeys(SIGNED, 0.0),
+    "calibration_intercept": 0.0,
+    "calibration_slope": 1.0,
+    "observed_expected_ratio": 1.0,
+    "spiegelhalter_z": 0.0,
+}
 
 
 def by_group(data, names, errors_of):
@@ -39,6 +49,8 @@ def _badness(name, errors):
     value = float(errors[name])
     if name in BETTER:
         return -value
-    if name in SIGNED:
-        return abs(value)
+    if math.isnan(value):  # undefined: a group of which nothing is known
+        return -math.inf
+    if name in IDEAL:
+        return abs(value - IDEAL[name])
     return value - errors.get(f"{name}_floor", 0.0)

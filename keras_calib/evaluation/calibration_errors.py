@@ -8,9 +8,11 @@ import numpy as np
 
 from keras_calib._typing import ArrayLike
 from keras_calib.evaluation.by_group import by_group
+from keras_calib.evaluation.clinical_statistics import clinical_statistics
 from keras_calib.evaluation.drawn_floor import MOST_DRAWS
 from keras_calib.evaluation.drawn_floor import drawn_floors
 from keras_calib.evaluation.floor import noise_floors
+from keras_calib.evaluation.named_errors import CLINICAL
 from keras_calib.evaluation.named_errors import METRICS
 from keras_calib.evaluation.named_errors import NAMES
 from keras_calib.evaluation.named_errors import defined_for
@@ -23,6 +25,9 @@ from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arguments import require_positive
 from keras_calib.inputs.predictions import read_predictions
+
+# Sets of labels for the floor of the ICI: its mean is known to 1 to 2 %.
+PANEL_DRAWS = 1000
 
 
 class Estimate(float):
@@ -97,12 +102,17 @@ def calibration_errors(
         from_logits: whether `probabilities` are logits.
         axis: the class axis.
         ignore_class: rows with this label are ignored.
-        metrics: names to compute, or `None` for all but those of selective
-            prediction, which have to be named:
+        metrics: names to compute, or `None` for all but those that have to be
+            named. Of selective prediction:
             `area_under_generalized_risk_coverage` (AUGRC), `coverage_at_risk`,
             the largest coverage with 5 % errors at most, and
             `risk_at_coverage`, the share of errors among the most confident
-            80 %. Errors of each class need a sort per class.
+            80 %. Of the clinical panel, for class 1 of two:
+            `calibration_slope`, `calibration_intercept`,
+            `calibration_in_the_large`, `observed_expected_ratio`,
+            `spiegelhalter_z`, `integrated_calibration_index`, `e50`, `e90` and
+            `emax`; see `clinical_panel`. Errors of each class need a sort per
+            class.
         groups: `None`, or ids for a table of errors by group, such as a site
             or an age band. Broadcasts as `sample_weight`.
         clusters: `None`, or ids of samples that depend on each other, such as
@@ -235,6 +245,16 @@ def errors_of_predictions(
     passes = 2 + data.num_classes
     resamples = Resamples(data, num_resamples, seed, passes, verbose)
     found = resamples.statistics(wanted, *bins)
+    of_panel = [name for name in wanted if name in CLINICAL]
+    panel, floor_of_index = clinical_statistics(
+        data,
+        of_panel,
+        num_resamples,
+        num_draws=min(max_draws, PANEL_DRAWS) if floor else 0,
+        seed=seed,
+        verbose=verbose,
+    )
+    found |= panel
     limits = {name: statistic_range(name, data.num_classes) for name in wanted}
     if refinement:
         limits |= RANGES
@@ -245,6 +265,7 @@ def errors_of_predictions(
         if resamples.number:
             errors[name] = _estimate(found[name], *interval, ends)
     if floor:
+        errors |= floor_of_index
         errors |= noise_floors(data, wanted, bins[0], seed)
         errors |= drawn_floors(
             data,

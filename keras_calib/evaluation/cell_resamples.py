@@ -5,17 +5,26 @@ by `CELLS` cells of equal numbers. A replicate draws how often each cell occurs,
 `Poisson(n_j)`, and how many of its samples are right, `Binomial`: the same as
 drawing samples, up to the width of a cell and the total, which varies by
 `1 / sqrt(n)`.
+
+Rows that depend on each other are drawn as whole units. A unit is then a row of
+sums, one for each cell that it has rows in.
 """
 
 import numpy as np
 
+from keras_calib.evaluation.calibrated_draws import CELLS
 from keras_calib.evaluation.calibrated_draws import CellDraws
 from keras_calib.evaluation.events import Events
+from keras_calib.evaluation.named_errors import MEANS
 from keras_calib.evaluation.named_errors import NO_FLOOR
+from keras_calib.evaluation.named_errors import confidence_and_correct
+from keras_calib.evaluation.replicates import Resamples
 
+TINY = np.finfo("float64").tiny
 # All other errors of the predicted class have an upward bias.
 UNBIASED = {
     *NO_FLOOR,
+    *MEANS,
     "debiased_calibration_error",
     "debiased_calibration_error_l1",
 }
@@ -33,12 +42,52 @@ class CellResamples(CellDraws):
         return Events(events.confidence, accuracy, number.astype("float64"))
 
 
+class UnitCellResamples(Resamples):
+    """Whole units are drawn with replacement, their rows summed by cells."""
+
+    @property
+    def rows(self):
+        return max(CELLS, self.data.units)
+
+    def _of_events(self, function, k):
+        confidence, correct = confidence_and_correct(self.data, k)
+        number, weights = len(confidence), self.data.weights
+        cell = np.empty(number, int)
+        cell[np.argsort(confidence)] = np.arange(number) * CELLS // number
+        own = np.ones(number) if weights is None else weights
+        rows = [own, own * correct] + ([] if weights is None else [own**2])
+        # Most units have rows in few cells.
+        place = self.data.unit.astype("int64") * CELLS + cell
+        place, part = np.unique(place, return_inverse=True)
+        self._parts = [np.bincount(part, row) for row in rows]
+        self._unit, self._cell = divmod(place, CELLS)
+        sums = [np.bincount(cell, row, CELLS) for row in rows]
+        mean = np.bincount(cell, own * confidence, CELLS) / np.maximum(
+            sums[0], TINY
+        )
+        return self._values(function, self._events(mean, *sums), None, k)
+
+    def replicate(self, events, order, k, rng, size):
+        counts = self.unit_counts(rng, size)
+        sums = np.empty((len(self._parts), size, CELLS))
+        for i, count in enumerate(counts):
+            count = count[self._unit]
+            for j, part in enumerate(self._parts):
+                sums[j, i] = np.bincount(self._cell, count * part, CELLS)
+        return self._events(events.confidence, *sums)
+
+    def _events(self, confidence, weight, hits, square=None):
+        return Events(
+            confidence, hits / np.maximum(weight, TINY), weight, square
+        )
+
+
 def intervals_by_cells(data, names, bins, num_resamples, seed=0):
-    """Bootstrap intervals (95 %) of errors of the predicted class.
+    """Bootstrap intervals (95 %) of means and errors of the predicted class.
 
     Args:
-        data: `Predictions` without weights.
-        names: keys of `TOP_LABEL`.
+        data: `Predictions`, without weights if rows are independent.
+        names: keys of `TOP_LABEL`, and of `MEANS` if rows are dependent.
         bins: pair of `num_bins` and `threshold`.
         num_resamples: int.
         seed: int.
@@ -48,7 +97,8 @@ def intervals_by_cells(data, names, bins, num_resamples, seed=0):
         of binned errors are reflected about it ("basic"), because resampling
         adds their upward bias once more.
     """
-    draws = CellResamples(data, num_resamples, seed, 1, 0)
+    kind = CellResamples if data.unit is None else UnitCellResamples
+    draws = kind(data, num_resamples, seed, 1, 0)
     found = draws.statistics(names, *bins)
     ends = {}
     for name in names:

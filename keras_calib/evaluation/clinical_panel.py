@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Collection
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from keras_calib.evaluation.decisions import net_benefit
 from keras_calib.evaluation.events import sort_events
 from keras_calib.evaluation.logistic_recalibration import logistic_recalibration
 from keras_calib.evaluation.logistic_recalibration import two_sided
+from keras_calib.evaluation.named_errors import INDICES
+from keras_calib.evaluation.named_errors import RECALIBRATION
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_fraction
@@ -155,8 +158,12 @@ def panel_of_predictions(
     smoother: str = "loess",
     num_draws: int = 1000,
     seed: int = 0,
+    names: Collection[str] | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
-    """The panel of `Predictions` with rows, and why some of it is NaN."""
+    """The panel of `Predictions` with rows, and why some of it is NaN.
+
+    With `names`, the fits and the curve of none of them are left out.
+    """
     y = (data.labels == positive_class).astype("float64")
     given = data.by_class[positive_class]
     p = given.astype("float64")
@@ -175,20 +182,22 @@ def panel_of_predictions(
             float(rate / expected) if expected > 0 else math.nan
         ),
     }
-    fits, why = logistic_recalibration(log_odds, y, data.weights)
-    found |= fits
-    reasons += why
+    if names is None or not set(RECALIBRATION).isdisjoint(names):
+        fits, why = logistic_recalibration(log_odds, y, data.weights)
+        found |= fits
+        reasons += why
     z, why = _spiegelhalter(p, y, data.weights)
     found |= {"spiegelhalter_z": z, "spiegelhalter_p": two_sided(z)}
     reasons += why
     events = sort_events(given, y, data.weights)
-    index = calibration_index(
-        events, smoother=smoother, num_draws=num_draws, seed=seed
-    )
-    if len(y) == 1:
-        index = dict.fromkeys(index, math.nan)
-        reasons.append("one row has no curve, so that there is no ICI")
-    found |= index
+    if names is None or not set(INDICES).isdisjoint(names):
+        index = calibration_index(
+            events, smoother=smoother, num_draws=num_draws, seed=seed
+        )
+        if len(y) == 1:
+            index = dict.fromkeys(index, math.nan)
+            reasons.append("one row has no curve, so that there is no ICI")
+        found |= index
     found |= _net_benefits(events, thresholds)
     return found, reasons
 

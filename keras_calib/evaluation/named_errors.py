@@ -144,14 +144,31 @@ NO_FLOOR = {
     "excess_area_under_risk_coverage",
     "auroc",
 }
+# Differences, which may be negative.
+SIGNED = (
+    "confidence_gap",
+    "debiased_calibration_error_l1",
+    "calibration_in_the_large",
+)
 METRICS = (*TOP_LABEL, *MEANS, *CLASSWISE, *BINARY)
+# Of the clinical panel of the second of two classes; computed where named.
+INDICES = ("integrated_calibration_index", "e50", "e90", "emax")
+RECALIBRATION = ("calibration_slope", "calibration_intercept")
+CLINICAL = (
+    *RECALIBRATION,
+    "calibration_in_the_large",
+    "observed_expected_ratio",
+    "spiegelhalter_z",
+    *INDICES,
+)
 # Those that have to be named, too.
-NAMES = (*METRICS, *SELECTIVE)
+NAMES = (*METRICS, *SELECTIVE, *CLINICAL)
 
 
 def defined_for(num_classes, names=METRICS):
     """Those of the names that have a meaning for so many classes."""
-    return [n for n in names if n not in BINARY or num_classes == 2]
+    of_two = {*BINARY, *CLINICAL}
+    return [n for n in names if n not in of_two or num_classes == 2]
 
 
 def confidence_and_correct(data, k=None):
@@ -169,11 +186,16 @@ def errors_of_events(events, table, wanted, num_bins, threshold=0.0):
 
 def statistic_range(name, num_classes):
     """The least and the largest value that a statistic can have."""
-    if name in ("confidence_gap", "debiased_calibration_error_l1"):
+    if name in SIGNED:
         return -1.0, 1.0
+    if name in (*RECALIBRATION, "spiegelhalter_z"):
+        return -np.inf, np.inf
+    if name in INDICES:  # the curve may leave [0, 1]
+        return 0.0, np.inf
     most = {
         "brier_score": 2.0,
         "mean_entropy": np.log(num_classes),
         "negative_log_likelihood": np.inf,
+        "observed_expected_ratio": np.inf,
     }
     return 0.0, most.get(name, 1.0)

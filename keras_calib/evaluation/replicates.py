@@ -140,36 +140,53 @@ class Replicates:
 class Resamples(Replicates):
     """Bootstrap: samples are drawn with replacement."""
 
-    def counts(self, rng, size):
-        """How often each row is drawn, `(size, n)`."""
+    def unit_counts(self, rng, size):
+        """How often each unit is drawn, `(size, units)`."""
         units = self.data.units
         if not units:
             return np.zeros((size, 0), int)
         drawn = rng.integers(0, units, (size, units), "int32")
         drawn += np.arange(0, size * units, units, dtype="int32")[:, None]
         counts = np.bincount(drawn.ravel(), minlength=size * units)
-        counts = counts.reshape(size, units)
-        return counts if self.data.unit is None else counts[:, self.data.unit]
+        return counts.reshape(size, units)
+
+    def drawn_rows(self, rng, size):
+        """The positions of the rows of each of `size` resamples."""
+        for counts in self.unit_counts(rng, size):
+            times = counts if self.data.unit is None else counts[self.data.unit]
+            yield np.arange(len(times)).repeat(times)
 
     def replicate(self, events, order, k, rng, size):
-        weights, square = self.counts(rng, size)[:, order], None
+        counts, square = self.unit_counts(rng, size), None
+        unit = order if self.data.unit is None else self.data.unit[order]
+        weights = counts[:, unit]
         if events.weights is not None:
             weights, square = weights * events.weights, weights * events.square
         return Events(events.confidence, events.correct, weights, square)
 
     def means(self, rows):
         infinite = np.isinf(rows)
-        rows = np.where(infinite, 0.0, rows) if infinite.any() else rows
-        infinite = infinite.astype("float64")
         weights = self.data.weights
         weights = np.ones(rows.shape[1]) if weights is None else weights
+        total = self._by_unit(weights[None])
+        sums = self._by_unit(np.where(infinite, 0.0, rows) * weights)
+        infinite = self._by_unit(infinite * weights)
 
-        def mean(weights):
-            total = np.maximum(weights.sum(axis=-1), np.finfo("float64").tiny)
-            value = rows @ weights.T / total
-            return np.where(infinite @ weights.T > 0, np.inf, value)
+        def mean(counts):
+            whole = np.maximum(total @ counts, np.finfo("float64").tiny)
+            return np.where(
+                infinite @ counts > 0, np.inf, sums @ counts / whole
+            )
 
-        found = [mean(weights[None])]
+        found = [mean(np.ones((total.shape[1], 1)))]
         for rng, size in self.chunks():
-            found.append(mean(self.counts(rng, size) * weights))
+            found.append(mean(self.unit_counts(rng, size).T.astype("float64")))
         return np.concatenate(found, axis=1)
+
+    def _by_unit(self, rows):
+        """Sums over the rows of each unit, `(m, n)` -> `(m, units)`."""
+        if self.data.unit is None:
+            return rows
+        units = self.data.units
+        sums = [np.bincount(self.data.unit, row, units) for row in rows]
+        return np.stack(sums)

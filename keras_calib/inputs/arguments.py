@@ -26,6 +26,13 @@ def require_one_of(allowed: Collection, **received: object) -> None:
         require(known, f"`{name}` must be {choice}.", **{name: value})
 
 
+def require_kind(kind: type, what: str, /, **received: object) -> None:
+    """Raise unless every value is an instance of a class."""
+    for name, value in received.items():
+        valid = isinstance(value, kind)
+        require(valid, f"`{name}` must be {what}.", **{name: value})
+
+
 def require_at_least(least: float, **received: float) -> None:
     """Raise unless every value is at least so large."""
     for name, value in received.items():

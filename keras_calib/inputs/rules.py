@@ -71,12 +71,7 @@ def layout(labels, predictions, axis=-1):
     if rank == 1:
         lead, width, place = predictions, 1, 1
     else:
-        if not -rank <= axis < rank:
-            raise ValueError(
-                "`axis` is the class axis of the predictions. Received: "
-                f"axis={axis}, predictions of shape {predictions}. Pass an "
-                "axis that they have; -1 is the last."
-            )
+        check_axis(axis, predictions)
         place = axis % rank
         width = predictions[place]
         lead = predictions[:place] + predictions[place + 1 :]
@@ -88,14 +83,14 @@ def layout(labels, predictions, axis=-1):
         )
     num_classes = max(width, 2)
     rows = (*lead[:place], num_classes, *lead[place:])
-    if _fits(labels, lead):
+    if fits(labels, lead):
         return Layout(lead, width, False)
     ones = (*lead, 1), (*lead[:place], 1, *lead[place:])
-    if _fits(labels, ones[0]) or _fits(labels, ones[1]):
+    if fits(labels, ones[0]) or fits(labels, ones[1]):
         # A last axis of unknown size is that of the classes, if there are any.
         if width == 1 or labels[place] is not None:
             return Layout(lead, width, False)
-    if _fits(labels, rows):
+    if fits(labels, rows):
         return Layout(lead, width, True)
     raise ValueError(
         "Labels and predictions do not fit. Received: labels of shape "
@@ -104,7 +99,19 @@ def layout(labels, predictions, axis=-1):
     )
 
 
-def _fits(shape, expected):
+def check_axis(axis, predictions):
+    """Raise unless an axis is one of predictions of a shape."""
+    rank = len(predictions)
+    if not isinstance(axis, int | np.integer) or not -rank <= axis < rank:
+        raise ValueError(
+            "`axis` is the class axis of the predictions. Received: "
+            f"axis={axis!r}, predictions of shape {tuple(predictions)}. Pass "
+            "an axis that they have; -1 is the last."
+        )
+
+
+def fits(shape, expected):
+    """Whether a shape is the expected one, as far as sizes are known."""
     return len(shape) == len(expected) and all(
         a == b or a is None or b is None
         for a, b in zip(shape, expected, strict=True)

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require_kind
 from keras_calib.keras_graph.composite import CompositeModel
 
 
@@ -27,6 +28,7 @@ class CalibratedModel(CompositeModel):
         self, network: keras.Model, head: keras.Model, **kwargs: Any
     ) -> None:
         super().__init__(network, **kwargs)
+        require_kind(keras.layers.Layer, "a Keras model", head=head)
         self.network = network
         self.head = head
         # Its layers do; a Sequential would warn that the mask is lost.

@@ -4,6 +4,8 @@ from typing import Any
 
 import keras
 
+from keras_calib.inputs.arguments import require_kind
+
 
 class CompositeModel(keras.Model):
     """Base of the models that hold other models.
@@ -22,6 +24,7 @@ class CompositeModel(keras.Model):
     settings: tuple[str, ...] = ()
 
     def __init__(self, first: keras.Model, **kwargs: Any) -> None:
+        require_kind(keras.layers.Layer, "a Keras model", model=first)
         # Inputs reach each model as they are, whatever its policy.
         super().__init__(
             **{"dtype": first.dtype_policy, "autocast": False, **kwargs}

@@ -129,7 +129,7 @@ class AffineCalibration(CalibrationLayer):
                 f"{type(self).__name__} learns several numbers and needs at "
                 "least 2 samples. Received: 1. Use `TemperatureScaling`."
             )
-        x = self._inputs(logits)
+        self._check(logits)
         smoothing = objective.smoothing
         tempered = fit_temperature(logits, labels, weights, smoothing)
         start = self._scaled(num_classes, tempered.temperature)
@@ -137,8 +137,9 @@ class AffineCalibration(CalibrationLayer):
             return self._weights(start), self._all_correct(tempered)
         if self.regularization == "auto":
             return self._around_temperature(
-                x, labels, weights, objective, tempered
+                logits, labels, weights, objective, tempered
             )
+        x = self._inputs(logits)
         absent = np.zeros(num_classes, bool)
         if not smoothing:
             absent = np.bincount(labels, minlength=num_classes) == 0
@@ -168,18 +169,27 @@ class AffineCalibration(CalibrationLayer):
             **self._findings(parameters),
         }
 
-    def _around_temperature(self, x, labels, weights, objective, tempered):
+    def _around_temperature(self, logits, labels, weights, objective, tempered):
         """The average of ridge fits; temperature scaling is among them."""
         temperature = tempered.temperature
-        data = x / x.dtype.type(temperature), labels, weights
+
+        def inputs():
+            x = self._inputs(logits)
+            return x / x.dtype.type(temperature)
+
         smoothing = objective.smoothing
         bounds = -np.inf, np.inf
         if self._slopes_bounded:
             bounds = tuple(temperature * slope for slope in regression.SLOPES)
-        average = self._average(*data, self._paths, smoothing, bounds)
+        # Nothing here holds the inputs, so that the fit can let them go.
+        average = self._average(
+            inputs(), labels, weights, self._paths, smoothing, bounds
+        )
         parameters, value = average.parameters, average.value
         if not isinstance(objective, NegativeLogLikelihoodObjective):
-            found = self._minimize_around(*data, objective, average)
+            found = self._minimize_around(
+                inputs(), labels, weights, objective, average
+            )
             parameters, value = found.parameters, found.value
             if self._slopes_bounded:
                 parameters[0] = np.clip(parameters[0], *bounds)
@@ -187,7 +197,7 @@ class AffineCalibration(CalibrationLayer):
         record = {"objective_value": value}
         if objective.is_plain_nll:
             record = {"nll_before": tempered.nll_before, "nll_after": value}
-        limits = self._limits(parameters, np.zeros(x.shape[1], bool))
+        limits = self._limits(parameters, np.zeros(logits.shape[1], bool))
         if limits:
             self._warn_of_limits(limits)
             record["stop_reason"] = "limit"
@@ -321,6 +331,11 @@ class AffineCalibration(CalibrationLayer):
             "stop_reason": tempered.stop_reason,
         }
 
+    def _check(self, logits):
+        """Raise if the fit is impossible."""
+        if self.normalize_logits == "mean":
+            self._refuse_ruled_out(logits)
+
     def _inputs(self, logits):
         """The inputs of the regression, as float64 unless they are large."""
         if logits.size <= SMALL:
@@ -328,7 +343,6 @@ class AffineCalibration(CalibrationLayer):
         if self.normalize_logits == "log_softmax":
             return arrays.log_softmax(logits)
         if self.normalize_logits == "mean":
-            self._refuse_ruled_out(logits)
             return logits - logits.mean(axis=1, keepdims=True)
         if np.isneginf(logits.min()):
             # A probability of 0 times this is 0.

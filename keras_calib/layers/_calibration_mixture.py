@@ -55,9 +55,11 @@ class CalibrationMixture(CalibrationLayer):
         self.maps = list(maps)
         w = np.asarray(weights, "float64")
         fits = self.maps and w.shape == (len(self.maps),)
+        fits = fits and all(isinstance(m, CalibrationLayer) for m in self.maps)
         if not fits or not (w >= 0).all() or not 0 < w.sum() < np.inf:
             raise ValueError(
-                "A mixture needs layers, and a weight >= 0 for each. "
+                "A mixture needs calibration layers, and a weight >= 0 for "
+                "each. "
                 f"Received: {len(self.maps)} layers, weights={weights!r}."
             )
         self._weights_of_maps = [float(value) for value in w / w.sum()]

@@ -17,6 +17,9 @@ from keras_calib.inputs.arguments import require_one_of
 from keras_calib.layers._decision import TUNING
 from keras_calib.layers._decision import DecisionLayer
 from keras_calib.layers._decision import classes
+from keras_calib.layers._order import descending_order
+from keras_calib.layers._order import ranks_of
+from keras_calib.layers._order import take
 from keras_calib.ops.confidence import first_largest
 
 METHODS = ("lac", "aps", "raps")
@@ -169,7 +172,7 @@ class ConformalSets(DecisionLayer):
         if self.allow_empty:
             return sets
         top = first_largest(log_p)[..., None]
-        return ops.logical_or(sets, ops.arange(z.shape[-1]) == top)
+        return ops.logical_or(sets, ops.arange(0, z.shape[-1]) == top)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (*input_shape[:-1], max(2, input_shape[-1]))
@@ -252,6 +255,9 @@ class ConformalSets(DecisionLayer):
         )
         digits, u = digits % PRIME, 0.0
         for c in coefficients:
+            # As an array of NumPy it would make a traced graph of torch keep
+            # the product for the one sample that it is traced with.
+            c = xp.array(c)
             total = xp.sum(digits * c % PRIME, axis=-1, keepdims=True) % PRIME
             if xp is ops:
                 total = ops.cast(total, "float32")
@@ -280,11 +286,11 @@ class ConformalSets(DecisionLayer):
         """
         if self.method == "lac":
             return log_p
-        order = xp.argsort(-log_p, axis=-1)
-        rank = xp.argsort(order, axis=-1)
-        ascending = xp.flip(xp.take_along_axis(xp.exp(log_p), order, -1), -1)
+        order = descending_order(log_p, xp)
+        rank = ranks_of(order, xp)
+        ascending = xp.flip(take(xp.exp(log_p), order, xp), -1)
         below = xp.flip(xp.cumsum(ascending, axis=-1) - ascending, -1)
-        tail = xp.take_along_axis(below, rank, -1)
+        tail = take(below, rank, xp)
         if u is not None:
             tail = tail + u * xp.exp(log_p)
         if self.method == "aps":

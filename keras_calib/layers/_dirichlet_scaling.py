@@ -82,6 +82,9 @@ class DirichletScaling(MatrixScaling):
         # A probability of 0 is the smallest float32, as in the fit.
         return super()._transform(ops.maximum(x, float(np.log(TINY))))
 
+    def _check(self, logits):
+        self._refuse_too_large(logits)
+
     def _inputs(self, logits):
         return self._narrow(self._log_probabilities, logits)
 

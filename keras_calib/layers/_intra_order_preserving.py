@@ -15,6 +15,9 @@ from keras_calib.layers._dense_stack import standardized
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log1pexp
 from keras_calib.layers._logit_ops import log_softmax
+from keras_calib.layers._order import descending_order
+from keras_calib.layers._order import ranks_of
+from keras_calib.layers._order import take
 from keras_calib.layers._piecewise_linear import count_below
 from keras_calib.layers._piecewise_linear import take_rows
 from keras_calib.solvers.blocks import objective_in_blocks
@@ -238,13 +241,12 @@ class IntraOrderPreserving(DenseStack):
 
     def _order_invariant(self, logits, w, xp):
         log_p = log_softmax(logits, xp)
-        order = xp.argsort(-log_p, axis=-1)
-        sorted_log_p = xp.take_along_axis(log_p, order, axis=-1)
+        order = descending_order(log_p, xp)
+        sorted_log_p = take(log_p, order, xp)
         stretched = order_preserving(
             sorted_log_p, self._network_output(sorted_log_p, w, xp), xp
         )
-        back = xp.argsort(order, axis=-1)
-        return xp.take_along_axis(stretched, back, axis=-1)
+        return take(stretched, ranks_of(order, xp), xp)
 
 
 def _drawn_to_zero(network, theta):

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_calib.inputs.arguments import require_kind
 from keras_calib.inputs.arrays import as_array
 from keras_calib.layers._objectives import NAMES
 from keras_calib.layers._objectives import Array
@@ -25,6 +26,7 @@ class LossObjective(Objective):
     name = "loss"
 
     def __init__(self, loss: keras.losses.Loss) -> None:
+        require_kind(keras.losses.Loss, "a loss object", loss=loss)
         self.loss: Any = loss
         config = loss.get_config()
         self.from_logits = config.get("from_logits", False)

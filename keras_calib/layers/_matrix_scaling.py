@@ -88,12 +88,11 @@ class MatrixScaling(AffineCalibration):
     def _matrix_and_bias(self):
         return self.kernel, self.bias
 
-    def _inputs(self, logits):
+    def _check(self, logits):
         self._refuse_ruled_out(logits)
-        return self._narrow(super()._inputs, logits)
+        self._refuse_too_large(logits)
 
-    def _narrow(self, inputs, logits):
-        """Inputs, in float32 where the regression keeps no more digits."""
+    def _refuse_too_large(self, logits):
         auto = self.regularization == "auto"
         refuse_too_large(
             bytes_needed(*logits.shape, around_temperature=auto),
@@ -101,7 +100,13 @@ class MatrixScaling(AffineCalibration):
             f"{logits.shape[1]} logits",
             "Use fewer samples, or `VectorScaling`.",
         )
-        if self.regularization == "auto" or logits.size < DIGITS:
+
+    def _inputs(self, logits):
+        return self._narrow(super()._inputs, logits)
+
+    def _narrow(self, inputs, logits):
+        """Inputs, in float32 where the regression keeps no more digits."""
+        if logits.size < DIGITS:
             return inputs(logits)
         if self.normalize_logits is None and logits.dtype == "float32":
             return logits

@@ -214,7 +214,7 @@ class RiskThreshold(DecisionLayer):
         """
         top = xp.max(z, axis=-1, keepdims=True)
         # The largest logit once, so that of two equal ones one is left.
-        first = first_largest(z, xp)[..., None] == xp.arange(z.shape[-1])
+        first = first_largest(z, xp)[..., None] == xp.arange(0, z.shape[-1])
         others = xp.where(first, -np.inf, z - top)
         return -xp.log(xp.sum(xp.exp(others), axis=-1) + arrays.TINY)
 

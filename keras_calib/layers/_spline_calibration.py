@@ -136,7 +136,7 @@ class SplineCalibration(ShrunkCalibration):
 
     def _transform(self, logits, w, xp):
         index = xp.expand_dims(first_largest(logits, xp), -1)
-        predicted = xp.equal(index, xp.arange(logits.shape[-1]))
+        predicted = xp.equal(index, xp.arange(0, logits.shape[-1]))
         largest = xp.max(logits, axis=-1, keepdims=True)
         e = xp.exp(xp.maximum(logits - largest, LOWEST))
         total = xp.sum(e, axis=-1, keepdims=True)

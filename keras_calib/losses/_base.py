@@ -7,6 +7,8 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require_kind
+from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.rows import mask_of
@@ -351,6 +353,8 @@ class LossPart(keras.metrics.Mean):
         name: str | None = None,
         dtype: Any = None,
     ) -> None:
+        require_kind(PenalizedLoss, "a loss with a penalty", loss=loss)
+        require_one_of(("primary_loss", "penalty"), part=part)
         super().__init__(name=name or part, dtype=dtype)
         self.loss = loss
         self.part = part

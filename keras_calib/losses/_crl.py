@@ -15,6 +15,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
@@ -73,7 +74,15 @@ def crl(
     """
     _check(confidence=confidence)
     rows = as_rows(labels, logits)
-    return _crl(rows, correctness, confidence)
+    history = ops.convert_to_tensor(correctness)
+    shape, lead = tuple(history.shape), tuple(rows.weights.shape)
+    require(
+        rules.fits(shape, lead),
+        "`correctness` must have one number for each row.",
+        correctness=shape,
+        rows=lead,
+    )
+    return _crl(rows, history, confidence)
 
 
 def _check(confidence="softmax", normalization="min_max"):

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import mask_of
 from keras_calib.metrics._per_class import PerClassMetric
@@ -94,6 +95,7 @@ class MultilabelCalibrationError(PerClassMetric):
                 f"num_labels)`. Received: {tuple(labels.shape)} and "
                 f"{tuple(units.shape)}."
             )
+        rules.check_axis(self.axis, units.shape)
         if self.axis not in (-1, len(units.shape) - 1):
             labels = ops.moveaxis(labels, self.axis, -1)
             units = ops.moveaxis(units, self.axis, -1)

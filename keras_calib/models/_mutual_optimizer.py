@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from keras_calib.inputs.arguments import require_kind
 from keras_calib.keras_private import copy_weight_decay_exclusions
 from keras_calib.keras_private import moving_averages
 
@@ -59,6 +60,12 @@ class MutualOptimizer(keras.optimizers.MultiOptimizer):
     ) -> None:
         primary = keras.optimizers.get(primary)
         auxiliary = keras.optimizers.get(auxiliary)
+        require_kind(
+            keras.optimizers.Optimizer,
+            "an optimizer",
+            primary=primary,
+            auxiliary=auxiliary,
+        )
         if primary is auxiliary:
             raise ValueError(
                 "The primary and its auxiliaries need an optimizer each. "

@@ -1,5 +1,6 @@
 """Calibration errors and temperature, epoch by epoch."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,11 @@ def calibration_history(
     """
     require_at_least(1, every=every)
     logs = getattr(history, "history", history)
+    require(
+        isinstance(logs, Mapping) and all(isinstance(k, str) for k in logs),
+        "`history` must be what `fit` returns, or a dict of lists by key.",
+        history=history,
+    )
     if keys is None:
         keys = [key for key in logs if key.endswith("calibration_error")]
     missing = [key for key in keys if key not in logs]

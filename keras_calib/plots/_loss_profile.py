@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_kind
 from keras_calib.plots import _style
 
 POINTS = 401
@@ -60,7 +61,9 @@ def loss_profile(
     """
     require_at_least(2, num_classes=num_classes)
     if not isinstance(losses, dict):
-        losses = {losses.name: losses}
+        losses = {getattr(losses, "name", None): losses}
+    for each in losses.values():
+        require_kind(keras.losses.Loss, "a loss object", loss=each)
     require(
         1 <= len(losses) <= _style.MOST,
         f"A figure compares one to {_style.MOST} losses.",

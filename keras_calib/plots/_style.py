@@ -75,6 +75,11 @@ def take_axes(axes, size, rows=1, columns=1, least=None, **options):
         f"This figure has {wanted} axes.",
         axes=len(given),
     )
+    require(
+        all(hasattr(each, "figure") for each in given),
+        "`axes` must be Matplotlib's.",
+        axes=axes,
+    )
     return given[0].figure, [*given, *[None] * (number - len(given))]
 
 

@@ -13,6 +13,7 @@ from keras_calib._typing import ArrayLike
 from keras_calib._whole_file import whole_file
 from keras_calib.calibration import calibration_record
 from keras_calib.inputs.arguments import require
+from keras_calib.inputs.arguments import require_kind
 from keras_calib.reporting._card_text import body
 from keras_calib.reporting._card_text import metadata
 from keras_calib.reporting._render import require_packages
@@ -144,6 +145,7 @@ def model_card(
     record = calibration_record(calibrated)
     measured, others = None, []
     if report is not None:
+        require_kind(Report, "what `kc.report` returned", report=report)
         measured, others = _found_in(report, calibrated, name)
         require(
             measured.num_classes == record["num_classes"],

@@ -1,6 +1,7 @@
 """Every number of a report: errors, intervals, floors, groups, classes."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ FLOOR_DRAWS = 200
 # Classes and groups with fewer rows say little.
 FEWEST = 20
 QUANTILE = 1.96
+UNITS = "whole images or texts"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,33 +107,51 @@ def _intervals(data, found, wanted, num_resamples, seed):
     """Both ends for each name, and in words how they were found."""
     means = [n for n in wanted if n in MEANS]
     errors = [n for n in wanted if n in TOP_LABEL or n in BINARY]
-    dependent = data.unit is not None
-    if len(data.labels) <= LARGE or (dependent and data.units <= LARGE):
-        biased = [n for n in errors if n not in UNBIASED]
-        others = [n for n in (*means, *errors) if n in UNBIASED or n in MEANS]
-        ends = {}
-        for names, kind in ((others, "percentile"), (biased, "basic")):
-            drawn = errors_of_predictions(
-                data,
-                names,
-                num_resamples=num_resamples,
-                interval=(0.95, kind),
-                seed=seed,
-            )
-            ends |= {name: (e.low, e.high) for name, e in drawn.items()}
-        unit = "samples" if not dependent else "whole images, texts or clusters"
-        return ends, f"bootstrap of {unit}, {num_resamples:,} resamples"
-    away = {n: _normal(MEANS[n](data), data.weights) for n in means}
-    words = "means: normal; other errors: none for so many rows"
-    if data.weights is None and not dependent:
-        names = [n for n in errors if n in TOP_LABEL]
-        away |= intervals_by_cells(
-            data, names, (NUM_BINS, 0.01), num_resamples, seed
+    if len(data.labels) > LARGE:
+        errors = [n for n in errors if n in TOP_LABEL]
+        return _large_intervals(data, found, means, errors, num_resamples, seed)
+    biased = [n for n in errors if n not in UNBIASED]
+    others = [n for n in (*means, *errors) if n in UNBIASED]
+    ends = {}
+    for names, kind in ((others, "percentile"), (biased, "basic")):
+        drawn = errors_of_predictions(
+            data,
+            names,
+            num_resamples=num_resamples,
+            interval=(0.95, kind),
+            seed=seed,
         )
+        ends |= {name: (e.low, e.high) for name, e in drawn.items()}
+    unit = "samples" if data.unit is None else UNITS
+    return ends, f"bootstrap of {unit}, {num_resamples:,} resamples"
+
+
+def _large_intervals(data, found, means, errors, num_resamples, seed):
+    """Intervals for more than `LARGE` rows; see `_intervals`."""
+    by_cells = functools.partial(
+        intervals_by_cells,
+        data,
+        bins=(NUM_BINS, 0.01),
+        num_resamples=num_resamples,
+        seed=seed,
+    )
+    if data.unit is not None:
+        away = by_cells([*means, *errors])
         words = (
-            "means: normal; errors of the predicted class: bootstrap of 4,096 "
-            f"cells of neighboring confidences, {num_resamples:,} resamples"
+            f"bootstrap of {UNITS}, {num_resamples:,} resamples; errors of the "
+            "predicted class: rows summed in 4,096 cells of neighboring "
+            "confidences"
         )
+    else:
+        away = {n: _normal(MEANS[n](data), data.weights) for n in means}
+        words = "means: normal; other errors: none for so many rows"
+        if data.weights is None:
+            away |= by_cells(errors)
+            words = (
+                "means: normal; errors of the predicted class: bootstrap of "
+                "4,096 cells of neighboring confidences, "
+                f"{num_resamples:,} resamples"
+            )
     limits = {name: statistic_range(name, data.num_classes) for name in away}
     ends = {
         name: tuple(np.clip(found[name] + np.array(pair), *limits[name]))

@@ -110,11 +110,10 @@ def report(
     words; the classes and groups that are farthest off; reliability diagrams;
     for two classes the clinical panel of class 1.
 
-    Intervals are those of the bootstrap up to 10,000 rows (of whole images,
-    texts or clusters, if there are several rows in each). Above, those of means
-    are normal, and for errors of the predicted class cells of neighboring
-    confidences are resampled instead of rows. Means over classes have no
-    interval.
+    Intervals are those of the bootstrap up to 10,000 rows. Above, those of
+    means are normal, and for errors of the predicted class cells of neighboring
+    confidences are resampled instead of rows. Of pixels and tokens, whole
+    images and texts are resampled. Means over classes have no interval.
 
     Args:
         predictions_or_models: a model, or probabilities, `(..., num_classes)`,

@@ -14,8 +14,12 @@ import dataclasses
 import numpy as np
 
 from keras_calib.inputs import arrays
+from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import TINY64
+from keras_calib.solvers.blocks import row_blocks
+from keras_calib.solvers.blocks import sum_blocks
 from keras_calib.solvers.blocks import sum_groups
+from keras_calib.solvers.dense_evidence import fit_paths
 from keras_calib.solvers.multinomial_regression import fit_objective
 from keras_calib.solvers.multinomial_regression import fit_regression
 from keras_calib.solvers.multinomial_regression import unit_of
@@ -29,8 +33,8 @@ SCALE_WIDTH = 0.5
 BIAS_WIDTH = 1.0
 # Prior probability of temperature scaling.
 PLAIN = 0.5
-# Parameters up to which the Hessian is computed whole.
-DENSE = 400
+# Parameters up to which the Hessian is computed whole, and the steps from it.
+DENSE, FEW = 400, 81
 # A fit stops when no entry of its gradient is above this times the unit of x.
 TOLERANCE = 1e-6
 
@@ -68,13 +72,13 @@ class Fit:
 
     Attributes:
         parameters: slopes and biases, `(2, num_classes)`.
-        widths: `tv` and `tb`; 0 for deviations that are not free.
+        widths: `tv` and `tb`, 0 for what is not free; `t` of a matrix.
         log_evidence: against temperature scaling.
         iterations: Newton steps.
     """
 
     parameters: np.ndarray
-    widths: np.ndarray
+    widths: np.ndarray | float
     log_evidence: float
     iterations: int
 
@@ -211,6 +215,12 @@ def with_evidence(problem, found, widths, phi, determinants):
     return Fit(parameters, widths, float(log_evidence), found.iterations)
 
 
+def _strengths(widths, phi):
+    """`phi / t^2`; 0 for what is not free, with the width 0."""
+    used = widths > 0
+    return np.where(used, phi / np.where(used, widths, 1.0) ** 2, 0.0)
+
+
 class _Deviations(DiagonalProblem):
     """The regression around temperature scaling, with a free common scale.
 
@@ -247,18 +257,23 @@ class _Deviations(DiagonalProblem):
         Args:
             scale: whether slopes are free; the formula has no x for biases.
         """
-        w = self.weights.astype(float) * self.n
-        q = self.q
-        variance, squares = q * (1 - q), q * q
-        rows = np.arange(len(q))
-        squares[rows, self.labels] = (1 - q[rows, self.labels]) ** 2
-        if scale:
-            # In this order: 0 times the square of a huge number is not 0.
-            variance = variance * self.x * self.x
-            squares = squares * self.x * self.x
-        expected = float(w @ variance.sum(axis=1))
-        observed = float(w**2 @ squares.sum(axis=1))
-        return max(1.0, observed / max(expected, TINY64))
+        weights = self.n * self.weights.astype(float)
+
+        def part(rows):
+            x, q, w = self.x[rows], self.q[rows], weights[rows]
+            variance, squares = q * (1 - q), q * q
+            own = np.arange(len(q)), self.labels[rows]
+            squares[own] = (1 - q[own]) ** 2
+            if scale:
+                # In this order: 0 times the square of a huge number is not 0.
+                variance = variance * x * x
+                squares = squares * x * x
+            return np.array(
+                [w @ variance.sum(axis=1), w**2 @ squares.sum(axis=1)]
+            )
+
+        expected, observed = sum_blocks(part, self.slices)
+        return max(1.0, float(observed) / max(float(expected), TINY64))
 
     def penalize(self, widths, phi):
         """Set the penalty; a deviation with the width 0 is not free.
@@ -269,7 +284,7 @@ class _Deviations(DiagonalProblem):
         used = widths > 0
         self.shared = not used[0]
         self.free = np.ones_like(self.center) * [[1.0], [used[1]]]
-        strengths = np.where(used, phi / np.where(used, widths, 1.0) ** 2, 0.0)
+        strengths = _strengths(widths, phi)
         self.ridge = np.ones_like(self.center)
         self.ridge *= strengths[:, None] / (2 * self.n)
         return strengths
@@ -277,22 +292,38 @@ class _Deviations(DiagonalProblem):
     def fits_of_all_widths(self, paths):
         """A `Fit` for each path and each of `WIDTHS`, and the dispersion `phi`.
 
-        Each fit starts from that of the width before. With both deviations,
-        `tv / tb` is the root of the ratio of their Hessians.
+        With both deviations, `tv / tb` is the root of the ratio of Hessians at
+        temperature scaling, where the problem is now.
         """
-        # From the Hessian at temperature scaling, where the problem is now.
         ww, _, bb = np.maximum(self.class_hessians.mean(axis=1), TINY64)
         ratio = np.sqrt(bb / ww)
         phi = self.dispersion(any(scale for scale, _ in paths))
+        all_widths = [
+            np.outer(WIDTHS, [ratio if bias else 1.0, 1.0]) * [scale, bias]
+            for scale, bias in paths
+        ]
+        fits = self._dense_fits(all_widths, phi)
+        if fits is not None:
+            return fits, phi
         fits = []
-        for scale, bias in paths:
+        for widths in all_widths:
             parameters = self.center
-            for width in WIDTHS:
-                tv = width * (ratio if bias else 1.0) if scale else 0.0
-                tb = width if bias else 0.0
-                fits.append(self.fit(np.array([tv, tb]), phi, parameters))
+            for each in widths:
+                fits.append(self.fit(each, phi, parameters))
                 parameters = fits[-1].parameters
         return fits, phi
+
+    def _dense_fits(self, all_widths, phi):
+        """The fits of few classes; `None` for many, or if one is not found."""
+        if self.center.size + 1 > min(FEW, DENSE):
+            return None
+        data = self.x, self.n * self.moments, self.n * self.weights
+        paths = [_strengths(widths, phi) for widths in all_widths]
+        found = fit_paths(*data, paths, phi)
+        if found is None:
+            return None
+        found = zip(found, np.concatenate(all_widths), strict=True)
+        return [Fit(each[0], widths, *each[1:]) for each, widths in found]
 
     def fit(self, widths, phi, start):
         """The ridge fit for one pair of widths, and its evidence."""
@@ -339,7 +370,7 @@ class _Deviations(DiagonalProblem):
             slopes *= np.sqrt(w)[:, None]
             return np.concatenate([*moments, (slopes.T @ slopes).ravel()])
 
-        sums = sum_groups(part, self.slices)
+        sums = sum_groups(part, row_blocks(*self.q.shape, IN_CACHE // 4))
         moments = sums[: 3 * num_classes].reshape(3, num_classes)
         size = 1 + len(powers) * num_classes
         hessian = -sums[3 * num_classes :].reshape(size, size)

@@ -16,6 +16,7 @@ import dataclasses
 import numpy as np
 
 from keras_calib.inputs import arrays
+from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.blocks import for_groups
 from keras_calib.solvers.blocks import row_blocks
@@ -66,11 +67,12 @@ def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
         `Average`; its `parameters` are a matrix above biases,
         `(num_classes + 1, num_classes)`.
     """
-    data = x, labels, weights
-    diagonal = _without_matrix(*data, paths, smoothing)
+    data = labels, weights
+    diagonal = _without_matrix(x, *data, paths, smoothing)
     if x.shape[1] > MAX_CLASSES:
         return diagonal
-    problem = _MatrixDeviations(*data, smoothing)
+    problem = _MatrixDeviations(x, *data, smoothing)
+    del x  # the problem has the same numbers
     fits = problem.fits_of_all_widths(diagonal)
     evidence = [fit.log_evidence for fit in fits]
     log_prior = -0.5 * (WIDTHS / MATRIX_WIDTH) ** 2
@@ -84,7 +86,7 @@ def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
         parameters=parameters,
         plain=diagonal.plain * float(posterior[-1]),
         log_evidence=log_evidence,
-        value=_mean_loss(data, parameters, smoothing),
+        value=_mean_loss(problem.inputs, *data, parameters, smoothing),
         iterations=diagonal.iterations + sum(fit.iterations for fit in fits),
         matrix_width=float(posterior[:-1] @ WIDTHS),
     )
@@ -112,13 +114,13 @@ def bytes_needed(num_samples, num_classes, *, around_temperature):
     Args:
         num_samples: int.
         num_classes: int.
-        around_temperature: whether for `average_matrices`, which keeps
-            float64 inputs, and two matrices of each class.
+        around_temperature: whether for `average_matrices`, which has a matrix
+            of each class up to `MAX_CLASSES`.
     """
     numbers, square = num_samples * num_classes, (num_classes + 1) ** 2
     if around_temperature:
-        per_class = 2 if num_classes <= MAX_CLASSES else 0
-        found = 40 * numbers + (160 + 4 * per_class * num_classes) * square
+        per_class = num_classes if num_classes <= MAX_CLASSES else 0
+        found = 12 * numbers + (160 + 4 * per_class) * square
         # A row of the whole Hessian for each sample, twice.
         return found + 16 * num_samples * square * (square < DENSE)
     per_class = num_classes if num_classes <= BLOCKS else 0
@@ -134,12 +136,15 @@ def minimize_matrix_around(x, labels, weights, objective, average):
     return dataclasses.replace(found, parameters=parameters)
 
 
-def _mean_loss(data, parameters, smoothing):
-    x, labels, weights = data
-    log_p = arrays.log_softmax(x @ parameters[:-1] + parameters[-1])
-    loss = -(1 - smoothing) * log_p[np.arange(len(labels)), labels]
-    if smoothing:
-        loss = loss - smoothing * log_p.mean(axis=1)
+def _mean_loss(inputs, labels, weights, parameters, smoothing):
+    matrix, bias = parameters[:-1], parameters[-1]
+    loss = np.empty(len(labels))
+    for rows in row_blocks(len(labels), len(bias), IN_CACHE // 4):
+        log_p = arrays.log_softmax(inputs(rows) @ matrix + bias)
+        own = labels[rows]
+        loss[rows] = -(1 - smoothing) * log_p[np.arange(len(own)), own]
+        if smoothing:
+            loss[rows] -= smoothing * log_p.mean(axis=1)
     return float(np.average(loss, weights=weights))
 
 
@@ -154,12 +159,14 @@ class _MatrixDeviations(FullProblem):
 
     def __init__(self, x, labels, weights, smoothing):
         self.n = weights.sum()
-        g = x - x.mean(axis=1, keepdims=True)
-        self.mean = weights @ g / self.n
+        self.row_means = x.mean(axis=1, keepdims=True)
+        f = x - self.row_means
+        self.mean = weights @ f / self.n
+        f -= self.mean.astype(f.dtype)
         center = np.concatenate([np.eye(x.shape[1]), self.mean[None]])
         self.unpenalized = center
         super().__init__(
-            g - self.mean.astype(g.dtype),
+            f,
             labels,
             weights / self.n,
             smoothing,
@@ -169,9 +176,14 @@ class _MatrixDeviations(FullProblem):
         )
         self.plain_value, _ = self.evaluate(center)
         self.plain_curvature = self._common_curvature()
-        # Of the classes, at the last fit; there is none yet.
+        # Of the classes, at the last fit, until they become the preconditioner
+        # of the next one; there is none yet.
         self.hessians = None
         self.tolerance = TOLERANCE * unit_of(x)
+
+    def inputs(self, rows):
+        """The rows of `x`, float64."""
+        return self.x[rows] + (self.row_means[rows] + self.mean)
 
     def of_x(self, parameters):
         """Matrix and biases for `x` instead of `f`."""
@@ -212,19 +224,21 @@ class _MatrixDeviations(FullProblem):
         fits, start = [], self.center
         for width in WIDTHS:
             self.penalize(width, average)
-            fits.append(self.fit(start))
+            fits.append(self.fit(width, start))
             start = fits[-1].parameters
+        self.hessians = None
         return fits
 
-    def fit(self, start):
-        """The ridge fit, and its evidence."""
+    def fit(self, width, start):
+        """The ridge fit for a width, and its evidence."""
         found = fit_regression(self, start, self.tolerance)
+        self.inverse = None  # its memory is needed
         self.hessians = self._hessians_of_classes()
         strengths = self.phi / self.widths**2
         dense = strengths.size < DENSE
         log_det = self._log_det if dense else self._log_det_by_class
         determinants = np.log(strengths).sum() - log_det(strengths)
-        return with_evidence(self, found, self.widths, self.phi, determinants)
+        return with_evidence(self, found, width, self.phi, determinants)
 
     def renew(self):
         """One preconditioner serves all steps of a fit, see `penalize`."""
@@ -246,16 +260,24 @@ class _MatrixDeviations(FullProblem):
         n, num_classes = self.q.shape
         d = num_classes + 1
         hessians = np.zeros((num_classes, d, d), "float32")
+        weights = (self.n * self.weights).astype("float32")
+        blocks = row_blocks(n, 1, ROWS // 2)
+
+        def curvatures(rows, classes):
+            q = self.q[rows, classes].T.astype("float32")
+            return q * (1 - q) * weights[rows, 0]
 
         def add(classes):
-            q = self.q[:, classes]
-            root = (q * (1 - q) * self.n * self.weights).T.astype("float32")
+            classes = slice(classes[0], classes[-1] + 1)
+            sums = [curvatures(rows, classes).sum(axis=1) for rows in blocks]
             # All others together add less than a hundredth of a percent.
-            root[root <= 1e-4 * root.mean(axis=1, keepdims=True)] = 0.0
-            np.sqrt(root, out=root)
-            for rows in row_blocks(n, 1, ROWS):
+            least = 1e-4 * sum(sums)[:, None] / n
+            for rows in blocks:
                 inputs = self.with_ones(rows).astype("float32", copy=False)
-                for k, of_class in zip(classes, root[:, rows], strict=True):
+                root = curvatures(rows, classes)
+                root[root <= least] = 0.0
+                np.sqrt(root, out=root)
+                for k, of_class in enumerate(root, classes.start):
                     used = of_class.nonzero()[0]
                     # NumPy computes half of a product with itself.
                     if len(used) < 0.8 * len(inputs):
@@ -269,7 +291,8 @@ class _MatrixDeviations(FullProblem):
 
     def _inverse_of_classes(self):
         """The preconditioner, by the Hessians of the last fit."""
-        hessians = self.hessians / self.hessians.dtype.type(self.n)
+        hessians, self.hessians = self.hessians, None
+        hessians /= hessians.dtype.type(self.n)
         diagonal = np.einsum("kii->ki", hessians)
         diagonal *= 1 + 1e-5
         diagonal += 2 * self.ridge.T

@@ -34,7 +34,7 @@ def inverse_per_class(problem, ridge):
         diagonal = np.einsum("ii->i", hessian)
         diagonal += 1e-5 * diagonal + 2 * ridge[:, k]
         hessians[k] = hessian
-    return functools.partial(_times_each, np.linalg.inv(hessians))
+    return inverse_of(hessians)
 
 
 def kronecker(problem, ridge):
@@ -62,7 +62,10 @@ def kronecker(problem, ridge):
 
 
 def inverse_of(hessians):
-    """The inverses of a matrix per class, as a function of a gradient."""
+    """The inverses of a matrix per class, as a function of a gradient.
+
+    They take the place of the matrices.
+    """
 
     def invert(classes):
         for k in classes:

@@ -37,7 +37,8 @@ def test_what_is_larger_than_the_limit_goes_to_a_file(tmp_path, monkeypatch):
         NETWORK, as_batches(X, Y, batch_size=64), spill=2000
     ) as samples:
         assert isinstance(samples.scores, np.memmap)
-        assert len(os.listdir(tmp_path)) == 1
+        # Without a name, it is gone whatever ends the process.
+        assert os.listdir(tmp_path) == []
         np.testing.assert_array_equal(samples.scores, expected)
         np.testing.assert_array_equal(samples.labels, labels)
     assert os.listdir(tmp_path) == []

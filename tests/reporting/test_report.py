@@ -289,6 +289,44 @@ def test_many_rows_are_resampled_in_cells():
     assert accuracy["high"] - accuracy["value"] == pytest.approx(1.96 * error)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("weighted", [False, True])
+def test_many_rows_of_images_are_resampled_in_cells(weighted):
+    rng = np.random.default_rng(5)
+    labels, p = sample(12_000, 1.5)
+    # Every image is easy or hard, so that its pixels depend on each other.
+    order = np.argsort(p.max(axis=1) + 0.1 * rng.random(len(p)))
+    labels, p = labels[order].reshape(60, 200), p[order].reshape(60, 200, -1)
+    weights = rng.uniform(0.2, 3.0, labels.shape) if weighted else None
+    report = kc.report(p, y=labels, sample_weight=weights, num_resamples=1000)
+    (found,) = report.models
+    assert "whole images" in found.intervals
+    assert "4,096 cells" in found.intervals
+    for names, kind in (
+        ([ECE], "basic"),
+        (["accuracy", "brier_score", "auroc"], "percentile"),
+    ):
+        expected = kc.metrics.calibration_errors(
+            labels,
+            p,
+            sample_weight=weights,
+            metrics=names,
+            num_resamples=1000,
+            interval=kind,
+        )
+        for name in names:
+            low, high = expected[name].low, expected[name].high
+            # An end of 1,000 resamples has a standard error of about 2.5 % of
+            # the width; five of the difference of two.
+            near = functools.partial(pytest.approx, abs=0.18 * (high - low))
+            assert found.metrics[name]["low"] == near(low), name
+            assert found.metrics[name]["high"] == near(high), name
+    # As if the rows were independent, it would be much narrower.
+    accuracy = found.metrics["accuracy"]
+    error = math.sqrt(accuracy["value"] * (1 - accuracy["value"]) / 12_000)
+    assert accuracy["high"] - accuracy["value"] > 3 * error
+
+
 def test_json_holds_all_numbers(tmp_path):
     report = report_of(2.0)
     report.save(tmp_path / "report.json")

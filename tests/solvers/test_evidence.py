@@ -6,6 +6,7 @@ import pytest
 
 import keras_calib as kc
 from keras_calib.inputs.arrays import log_softmax
+from keras_calib.solvers import dense_evidence
 from keras_calib.solvers import evidence
 from keras_calib.solvers.evidence import average_by_evidence
 from keras_calib.solvers.multinomial_regression import fit_regression
@@ -95,6 +96,34 @@ def test_many_classes_are_taken_one_by_one(path, monkeypatch):
     assert by_class.plain != whole.plain
     assert by_class.plain == pytest.approx(whole.plain, abs=0.05)
     np.testing.assert_allclose(by_class.parameters, whole.parameters, atol=0.02)
+
+
+@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize("together", [0, 1 << 20])
+def test_few_classes_have_the_same_fits_in_less_time(
+    name, together, monkeypatch
+):
+    x, labels, _ = drawn(80, 6, seed=3, change=lambda x: 1.5 * x - x.max())
+    weights = np.random.default_rng(0).uniform(0.5, 1.5, 80)
+    data = x / 1.3, labels, 80 * weights / weights.sum(), PATHS[name], 0.1
+    monkeypatch.setattr(dense_evidence, "TOGETHER", together)
+    found = average_by_evidence(*data)
+    monkeypatch.setattr(evidence, "FEW", 0)
+    expected = average_by_evidence(*data)
+    assert found.iterations < expected.iterations
+    assert found.log_evidence == pytest.approx(expected.log_evidence, abs=1e-4)
+    assert found.value == pytest.approx(expected.value, abs=1e-6)
+    np.testing.assert_allclose(found.parameters, expected.parameters, atol=1e-5)
+
+
+def test_fits_that_are_not_found_are_left_to_the_other_way(monkeypatch):
+    x, labels, _ = drawn(80, 6, seed=3)
+    data = x, labels, np.ones(80), PATHS["vector"]
+    monkeypatch.setattr(dense_evidence, "MAX_STEPS", 0)
+    found = average_by_evidence(*data)
+    monkeypatch.setattr(evidence, "FEW", 0)
+    expected = average_by_evidence(*data)
+    np.testing.assert_array_equal(found.parameters, expected.parameters)
 
 
 @pytest.mark.parametrize("name", PATHS)

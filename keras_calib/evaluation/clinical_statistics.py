@@ -1,0 +1,70 @@
+"""The numbers of the clinical panel among those of `calibration_errors`."""
+
+import math
+import warnings
+from collections.abc import Collection
+
+import numpy as np
+
+from keras_calib._progress import ProgressBar
+from keras_calib.evaluation.clinical_panel import panel_of_predictions
+from keras_calib.evaluation.replicates import Resamples
+from keras_calib.inputs.predictions import Predictions
+from keras_calib.inputs.predictions import refuse_soft_labels
+
+
+def clinical_statistics(
+    data: Predictions,
+    names: Collection[str],
+    num_resamples: int = 0,
+    *,
+    num_draws: int = 0,
+    seed: int = 0,
+    verbose: int | str = 0,
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """Numbers of the panel of the second of two classes, and their resamples.
+
+    A resample is a data set of its own, with all rows of a unit as often as it
+    was drawn, and the fits and the curve are made anew. Thus the intervals also
+    hold for several rows of a patient, whose standard errors the panel has too
+    small.
+
+    Args:
+        data: `Predictions` of two classes.
+        names: out of `named_errors.CLINICAL`.
+        num_resamples: int.
+        num_draws: int, sets of labels for the floor of the ICI.
+        seed: int.
+        verbose: as `calibration_errors` has it.
+
+    Returns:
+        `found, floor`: dict of `(1 + num_resamples,)` arrays, NaN where a
+        number does not exist, and what the panel has of the floor of the ICI.
+
+    Raises:
+        ValueError: if labels are soft.
+    """
+    if not names:
+        return {}, {}
+    refuse_soft_labels(
+        data, "An event happened or not: labels must be of one class."
+    )
+    if not len(data.labels):
+        return dict.fromkeys(names, np.full(1 + num_resamples, math.nan)), {}
+    panel, reasons = panel_of_predictions(
+        data, names=names, num_draws=num_draws, seed=seed
+    )
+    for reason in reasons:
+        warnings.warn(f"`calibration_errors`: {reason}.", stacklevel=4)
+    values = [[panel[name] for name in names]]
+    resamples = Resamples(data, num_resamples, seed, 0, 0)
+    bar = ProgressBar(num_resamples, verbose, unit_name="draw")
+    for rng, size in resamples.chunks():
+        for rows in resamples.drawn_rows(rng, size):
+            drawn = data.part(rows)
+            drawn, _ = panel_of_predictions(drawn, names=names, num_draws=0)
+            values.append([drawn[name] for name in names])
+            bar.step()
+    bar.finish()
+    floor = {k: v for k, v in panel.items() if "_floor" in k}
+    return dict(zip(names, np.array(values).T, strict=True)), floor

@@ -1,0 +1,52 @@
+"""Order of the classes of each row, by operations that can be exported.
+
+`xp` is `keras.ops` for tensors, `numpy` for arrays.
+"""
+
+import keras
+from keras import ops
+
+
+def descending_order(scores, xp=ops):
+    """Index of each row's scores from the largest to the smallest.
+
+    Of equal scores the first class comes first, on tensors.
+
+    Args:
+        scores: `(..., num_classes)`.
+        xp: `keras.ops` or NumPy.
+
+    Returns:
+        int, `(..., num_classes)`.
+    """
+    if xp is ops and _is_traced():
+        # Torch has no stable sort for ONNX. TopK there is a stable one.
+        return ops.top_k(scores, scores.shape[-1])[1]
+    return xp.argsort(-scores, axis=-1)
+
+
+def ranks_of(order, xp=ops):
+    """Rank of each class, from 0, in an order: the inverse permutation."""
+    if xp is ops and _is_traced():
+        return ops.top_k(-order, order.shape[-1])[1]
+    return xp.argsort(order, axis=-1)
+
+
+def take(values, index, xp=ops):
+    """`take_along_axis` of the last axis.
+
+    Torch's `gather` is the same, and can be converted to ONNX and OpenVINO,
+    where Keras' `take_along_dim` cannot.
+    """
+    if xp is ops and _is_traced():
+        return values.gather(-1, index.long())
+    return xp.take_along_axis(values, index, axis=-1)
+
+
+def _is_traced():
+    """Whether torch traces now, as it does for ONNX and OpenVINO."""
+    if keras.backend.backend() != "torch":
+        return False
+    import torch
+
+    return torch.jit.is_tracing()

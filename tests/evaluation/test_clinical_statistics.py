@@ -1,0 +1,99 @@
+"""Numbers of the clinical panel, by name in `calibration_errors`."""
+
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from keras_calib.evaluation.named_errors import CLINICAL
+
+SLOPE = "calibration_slope"
+INDEX = "integrated_calibration_index"
+
+
+def sample(n, power=1.0, seed=0):
+    """Outcomes, and probabilities of which the log-odds have this slope."""
+    rng = np.random.default_rng(seed)
+    p = rng.beta(2, 3, n)
+    risk = 1 / (1 + ((1 - p) / p) ** power)
+    return (rng.random(n) < risk).astype(int), p
+
+
+def test_they_are_those_of_the_panel():
+    y, p = sample(300, 0.6)
+    panel = kc.metrics.clinical_panel(y, p, num_draws=1000)
+    found = kc.metrics.calibration_errors(y, p, metrics=CLINICAL, floor=True)
+    floors = {f"{INDEX}_floor{end}" for end in ("", "_low", "_high")}
+    assert set(found) == {*CLINICAL, *floors}
+    assert found == {name: panel[name] for name in found}
+
+
+def test_intervals_are_those_of_the_standard_error():
+    y, p = sample(1000)
+    error = kc.metrics.clinical_panel(y, p, num_draws=0)[f"{SLOPE}_se"]
+    found = kc.metrics.calibration_errors(
+        y, p, metrics=[SLOPE], num_resamples=400, verbose=0
+    )[SLOPE]
+    # The ends of 400 resamples have a relative error of about 7 %.
+    assert found.high - found.low == pytest.approx(2 * 1.96 * error, rel=0.2)
+    assert found.low < 1 < found.high
+
+
+def test_rows_of_a_patient_are_drawn_together():
+    y, p = sample(250)
+    patient = np.arange(250).repeat(4)
+    error = kc.metrics.clinical_panel(y, p, num_draws=0)[f"{SLOPE}_se"]
+    found = kc.metrics.calibration_errors(
+        y.repeat(4),
+        p.repeat(4),
+        metrics=[SLOPE],
+        clusters=patient,
+        num_resamples=400,
+        verbose=0,
+    )[SLOPE]
+    # Four times the same row say nothing new.
+    assert found.high - found.low == pytest.approx(2 * 1.96 * error, rel=0.2)
+
+
+def test_weights_count_in_resamples():
+    y, p = sample(800)
+    y[400:] = 1 - y[400:]
+    weights = np.repeat([1.0, 1e-9], 400)
+    keywords = {"metrics": [SLOPE], "num_resamples": 40, "verbose": 0}
+    found = kc.metrics.calibration_errors(y, p, weights, **keywords)[SLOPE]
+    kept = kc.metrics.calibration_errors(y[:400], p[:400], **keywords)[SLOPE]
+    assert found == pytest.approx(kept, rel=1e-5)
+    plain = kc.metrics.calibration_errors(y, p, **keywords)[SLOPE]
+    assert found.low > plain.high
+
+
+def test_what_does_not_exist_is_nan_and_told():
+    p = np.linspace(0.1, 0.9, 20)
+    with pytest.warns(UserWarning, match="event always"):
+        found = kc.metrics.calibration_errors(
+            np.ones(20, int), p, metrics=[SLOPE, "calibration_in_the_large"]
+        )
+    assert np.isnan(found[SLOPE])
+    assert found["calibration_in_the_large"] == pytest.approx(0.5)
+    found = kc.metrics.calibration_errors(
+        np.zeros(0, int), np.zeros(0), metrics=CLINICAL
+    )
+    assert all(np.isnan(value) for value in found.values())
+
+
+def test_they_are_of_two_classes():
+    p = np.full((10, 3), 1 / 3)
+    y = np.arange(10) % 3
+    assert kc.metrics.calibration_errors(y, p, metrics=CLINICAL) == {}
+    soft = np.full((10, 2), 0.5)
+    with pytest.raises(ValueError, match="happened or not"):
+        kc.metrics.calibration_errors(soft, soft, metrics=[SLOPE])
+
+
+def test_the_worst_group_is_the_farthest_from_the_ideal():
+    parts = [sample(400, power) for power in (1.0, 3.0, 0.5)]
+    y, p = (np.concatenate(v) for v in zip(*parts, strict=True))
+    group = np.repeat(["right", "timid", "extreme"], 400)
+    found = kc.metrics.calibration_errors(y, p, metrics=[SLOPE], groups=group)
+    slopes = {key: row[SLOPE] for key, row in found["groups"].items()}
+    assert slopes["extreme"] < slopes["right"] < slopes["timid"]
+    assert found["worst_group"][SLOPE] == "timid"

@@ -1,0 +1,120 @@
+"""Hostile and silly input to every public callable: an answer or an error.
+
+`FUZZ_INPUTS` is how many inputs there are in all (1,000); `FUZZ_SEED` chooses
+others.
+"""
+
+import os
+import signal
+import warnings
+
+import hypothesis
+import keras
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from tests.fuzz.table import ALIASES
+from tests.fuzz.table import CALLABLES
+from tests.fuzz.table import NOT_CALLED
+from tests.fuzz.table import TABLE
+
+NAMES = sorted(set(TABLE) - ALIASES)
+INPUTS = int(os.environ.get("FUZZ_INPUTS", 1000))
+SEED = int(os.environ.get("FUZZ_SEED", 0))
+# Calls that take longest have a tenth of the inputs.
+LONG = {
+    "calibrate",
+    "report",
+    "shift.evaluate",
+    *(n for n in NAMES if n.split(".")[0] in ("callbacks", "models", "plots")),
+}
+EACH = INPUTS / (len(NAMES) - 0.9 * len(LONG))
+DOCUMENTED = (ValueError, TypeError, ImportError)
+ALSO_DOCUMENTED = {
+    # The folder of the data, as it says.
+    "datasets.inexact_images": FileNotFoundError,
+    "datasets.load": FileNotFoundError,
+    "datasets.stream": FileNotFoundError,
+    # As Keras' own wrapper does.
+    "SKLearnClassifier": RuntimeError,
+}
+SECONDS = 60
+
+
+def count_of(name):
+    """How many inputs a callable gets; one at least."""
+    return max(1, round(EACH * (0.1 if name in LONG else 1.0)))
+
+
+def is_refusal(name, error):
+    """Whether an error is one that a user is promised, with words in it."""
+    kinds = (*DOCUMENTED, ALSO_DOCUMENTED.get(name, ValueError))
+    return isinstance(error, kinds) and bool(str(error).strip())
+
+
+def numbers(found):
+    """All numbers in what a call returned."""
+    if isinstance(found, dict):
+        found = list(found.values())
+    if isinstance(found, list | tuple):
+        return np.concatenate([numbers(each) for each in found] or [[]])
+    if found is None or isinstance(found, str):
+        return np.empty(0)
+    try:
+        found = keras.ops.convert_to_numpy(found)
+        return np.asarray(found, "float64").reshape(-1)
+    except (TypeError, ValueError):
+        return np.empty(0)
+
+
+def stop(*_):
+    raise TimeoutError(f"no answer after {SECONDS} seconds")
+
+
+def test_every_public_callable_is_in_the_table():
+    assert set(CALLABLES) == set(TABLE) | set(NOT_CALLED) | ALIASES
+    assert not set(TABLE) & set(NOT_CALLED)
+    assert all(NOT_CALLED.values())
+
+
+def test_the_number_of_inputs(capsys):
+    total = sum(map(count_of, NAMES))
+    assert total >= 0.9 * INPUTS
+    with capsys.disabled():
+        print(f"\n{total:,} inputs to {len(NAMES)} callables")
+
+
+@pytest.mark.one_backend
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs alarms")
+@pytest.mark.parametrize("name", NAMES)
+def test_an_answer_or_a_documented_error(name):
+    call, function = TABLE[name]
+
+    @hypothesis.seed(SEED)
+    @hypothesis.settings(
+        max_examples=count_of(name),
+        database=None,
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(st.data())
+    def calls(data):
+        signal.alarm(SECONDS)
+        try:
+            found = call(data.draw, function)
+        except Exception as error:
+            if not is_refusal(name, error):
+                raise
+        else:
+            assert not np.isinf(numbers(found)).any()
+        finally:
+            signal.alarm(0)
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            calls()
+    finally:
+        signal.signal(signal.SIGALRM, before)
