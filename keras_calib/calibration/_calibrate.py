@@ -89,7 +89,7 @@ def calibrate(
     The error is the NLL after a fit by likelihood and the ECE after a fit by
     calibration error. After any other fit both must have increased.
 
-    Logits above 1 GiB go to a temporary file while they are needed. Where a
+    Logits above 256 MiB go to a temporary file while they are needed. Where a
     file does not hold them, either, `stream=True` keeps none: see below.
 
     The file of the new model needs `import keras_calib` before
@@ -115,7 +115,7 @@ def calibrate(
             `"structured_matrix"`, `"spline"`, `"isotonic"`, `"histogram"`,
             `"beta"`, `"platt"`, `"quadratic"`; or `"local_temperature"`, for
             a model of images that gives scores per pixel, see
-            `LocalTemperatureScaling`: images and logits above 1 GiB go to
+            `LocalTemperatureScaling`: images and logits above 256 MiB go to
             files, and temperature scaling is kept unless held-out images show
             a lower NLL, in place of the guard; or `"auto"`, which tries
             several and leaving the model as it is, from cheap to costly, and

@@ -56,8 +56,8 @@ def _check_arguments(method, options, stream):
     if stream:
         raise ValueError(
             "`stream=True` fits one temperature, and `multi_label=True` one "
-            "per label. Received: both. Leave out `stream`: logits above 1 GiB "
-            "go to a temporary file."
+            "per label. Received: both. Leave out `stream`: logits above 256 "
+            "MiB go to a temporary file."
         )
     if method not in ("temperature", "platt") and type(method) not in (
         TemperatureScaling,

@@ -55,7 +55,7 @@ def _check_arguments(layer, method, options):
         raise ValueError(
             "`stream=True` fits a temperature, and nothing else. Received: "
             f'method={method!r}. Use `method="temperature"`, or leave out '
-            "`stream`: logits above 1 GiB then go to a temporary file."
+            "`stream`: logits above 256 MiB then go to a temporary file."
         )
     checks.refuse_other_losses(
         "`stream=True`", options, ", or leave out `stream`"

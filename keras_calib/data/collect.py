@@ -26,7 +26,7 @@ from keras_calib.inputs.predictions import as_samples
 from keras_calib.inputs.predictions import relative_weights
 
 # Bytes of network outputs above which they go to a temporary file.
-SPILL = 1 << 30
+SPILL = 1 << 28
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ def collect(
         groups: `None`, or the id of the group of each sample, in the order of
             the data.
         spill: bytes of outputs above which they go to a temporary file;
-            defaults to 1 GiB.
+            defaults to 256 MiB.
 
     Yields:
         `Samples`, valid inside the `with` block.

@@ -1,5 +1,6 @@
 """Any framework's tensors as NumPy arrays, and formulas on rows of them."""
 
+import math
 from typing import Any
 
 import keras
@@ -68,6 +69,12 @@ def _log_softmax(scores, dtype=None):
     total = np.exp(shifted).sum(axis=-1, keepdims=True, dtype="float64")
     shifted -= np.log(total).astype(shifted.dtype)
     return shifted
+
+
+def entropy(probabilities, log_probabilities):
+    """Entropy of each row in nats; 0 log 0 is 0."""
+    log_p = np.maximum(log_probabilities, math.log(TINY))
+    return -np.einsum("nk,nk->n", probabilities, log_p)
 
 
 def class_probabilities(scores: np.ndarray, from_logits: bool) -> np.ndarray:

@@ -6,7 +6,6 @@ backend may cut float64 to float32.
 
 import dataclasses
 import functools
-import math
 
 import keras
 import numpy as np
@@ -16,7 +15,6 @@ from keras_calib.inputs import arrays
 from keras_calib.inputs import large
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
-from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.arrays import as_array
 from keras_calib.keras_private import keras_mask
 
@@ -69,10 +67,10 @@ class Predictions:
     units: int
     group: np.ndarray | None = None
 
-    def part(self, keep):
-        """The rows where `keep`, a boolean array, `(n,)`, is true."""
+    def part(self, which):
+        """Some rows: a boolean array, `(n,)`, or their positions."""
         found = {
-            name: None if value is None else large.rows_where(value, keep)
+            name: None if value is None else large.rows_of(value, which)
             for name, value in vars(self).items()
             if name in self.__dataclass_fields__ and name != "units"
         }
@@ -84,7 +82,7 @@ class Predictions:
         if "top_label" in vars(self):
             # What is known of all rows need not be searched again.
             confidence, correct = self.top_label
-            vars(part)["top_label"] = confidence[keep], correct[keep]
+            vars(part)["top_label"] = confidence[which], correct[which]
         return part
 
     @property
@@ -151,14 +149,10 @@ class Predictions:
 
     def entropy(self):
         """Entropy of each row in nats, float64."""
-        h = large.by_rows(_entropy, self.probabilities, self.log_probabilities)
+        h = large.by_rows(
+            arrays.entropy, self.probabilities, self.log_probabilities
+        )
         return h.astype("float64")
-
-
-def _entropy(probabilities, log_p):
-    # 0 log 0 is 0.
-    log_p = np.maximum(log_p, math.log(TINY))
-    return -np.einsum("nk,nk->n", probabilities, log_p)
 
 
 def read_predictions(
@@ -384,7 +378,7 @@ def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
         keep &= weights != 0
     if not keep.all():
         scores, labels, targets, weights, unit = (
-            part if part is None else large.rows_where(part, keep)
+            part if part is None else large.rows_of(part, keep)
             for part in (scores, labels, targets, weights, unit)
         )
         if unit is None:

@@ -5,11 +5,11 @@ TensorFlow has them in a `tf.distribute` strategy, PyTorch as processes of
 """
 
 import functools
-from typing import Any
 
 import keras
 from keras import ops
 
+from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib.keras_private import in_symbolic_scope
 
@@ -33,7 +33,7 @@ def num_replicas(model=None):
     return strategy.num_replicas_in_sync
 
 
-def of_all_replicas(rows: Any) -> Tensor:
+def of_all_replicas(values: ArrayLike) -> Tensor:
     """Rows of this replica and of all others, in the order of the replicas.
 
     The gradient of a row is the sum of what the replicas have for it. If each
@@ -42,12 +42,12 @@ def of_all_replicas(rows: Any) -> Tensor:
     of the weights is that of one device.
 
     Args:
-        rows: shape `(n, ...)`. With PyTorch the same in all processes.
+        values: rows, shape `(n, ...)`. With PyTorch the same in all processes.
 
     Returns:
-        Shape `(num_replicas * n, ...)`; `rows` where there is one replica.
+        Shape `(num_replicas * n, ...)`; `values` where there is one replica.
     """
-    rows = ops.convert_to_tensor(rows)
+    rows: Tensor = ops.convert_to_tensor(values)
     gather = {"tensorflow": _of_strategy, "torch": _of_processes}.get(
         keras.backend.backend()
     )

@@ -467,3 +467,36 @@ def test_a_softmax_network_trains_before_its_values_are_seen():
     model.compile("sgd", kc.losses.ACLS())
     with pytest.raises(ValueError, match="measures from a logit of zero"):
         model.fit(x, np.arange(32) % 10, verbose=0)
+
+
+def test_across_replicas_of_one_process_changes_nothing():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 12)
+    logits = rng.normal(size=(12, 3)).astype("float32")
+    for whole in (np.float64, np.float16):
+        scores = logits.astype(whole)
+        one = kc.losses.MDCA(from_logits=True)(labels, scores)
+        all_of_them = kc.losses.MDCA(from_logits=True, across_replicas=True)
+        assert float(all_of_them(labels, scores)) == float(one)
+    assert all_of_them.get_config()["across_replicas"]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: kc.losses.MDCA(across_replicas=True, reduction=None),
+            "one number",
+        ),
+        (lambda: kc.losses.CRL(across_replicas=True), "history of CRL"),
+        (
+            lambda: kc.models.InterleavedTraining(
+                keras.Sequential([keras.layers.Dense(3)])
+            ).compile("sgd", kc.losses.MDCA(across_replicas=True)),
+            "held-out part",
+        ),
+    ],
+)
+def test_across_replicas_is_refused_where_rows_belong_to_one(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
