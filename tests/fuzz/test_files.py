@@ -11,6 +11,7 @@ from keras_calib.command_line import _commands
 from keras_calib.command_line import main
 from tests.fuzz import files
 
+pytestmark = pytest.mark.one_backend
 # In all, over the kinds of files.
 INPUTS = int(os.environ.get("FUZZ_FILES", 60))
 SEED = int(os.environ.get("FUZZ_SEED", 0))
@@ -106,7 +107,6 @@ KINDS = {
 }
 
 
-@pytest.mark.one_backend
 @pytest.mark.parametrize("name", KINDS)
 def test_broken_files(place, capsys, tmp_path, name):
     if name == "a.parquet":
