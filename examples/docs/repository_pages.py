@@ -37,7 +37,11 @@ PAGES = {
     "examples/results/no_harm_tables.md": "no_harm_tables",
     "examples/results/posthoc_table.md": "posthoc_table",
     "examples/results/mutual_learning_small.md": "mutual_learning_small",
+    "examples/results/choice_rules.md": "choice_rules",
     "examples/results/fit_costs.md": "fit_costs",
+    "examples/results/large.md": "large",
+    "examples/results/compatibility.md": "compatibility",
+    "examples/results/stories.md": "stories",
     "examples/results/can_i_believe_this_ece.md": "can_i_believe_this_ece",
     "CHANGELOG.md": "changelog",
 }
