@@ -13,7 +13,11 @@ import keras_calib as kc
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = sorted(
     path
-    for path in [ROOT / "README.md", *ROOT.glob("keras_calib/*/README.md")]
+    for path in [
+        ROOT / "README.md",
+        *ROOT.glob("keras_calib/*/README.md"),
+        *ROOT.glob("examples/docs/*.md"),
+    ]
     if "```python" in path.read_text()
 )
 # What a block needs, if it has one of these names in it.

@@ -3,6 +3,8 @@
 import contextlib
 import csv
 import dataclasses
+import math
+import os
 import pathlib
 import zipfile
 
@@ -22,6 +24,10 @@ NAMES = {
     "groups": ("groups", "group"),
 }
 SCORES = ("logits", "probabilities", "predictions")
+# Numbers and text, as letters of NumPy.
+KINDS = "fiubUS"
+# Letters of an error of a file, which may quote it.
+LONGEST = 500
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,12 +80,7 @@ def read(path: pathlib.Path) -> Data:
             )
         if len(kinds) > 1:
             raise ValueError(f"one kind of scores is wanted, not {kinds}")
-        for name, values in found.items():
-            if len(values) != len(found["labels"]):
-                raise ValueError(
-                    f"{len(found['labels'])} labels and {len(values)} rows of "
-                    f"`{name}`"
-                )
+        _check_lengths({name: len(each) for name, each in found.items()})
         scores = found.pop(kinds[0]) if kinds else None
         if scores is not None and scores.ndim == 1:
             scores = scores[:, None]  # of one sigmoid unit
@@ -97,12 +98,14 @@ def _one_line_errors(path):
     """Whatever goes wrong with a file is said with its name."""
     try:
         yield
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        if isinstance(error, FileNotFoundError):
-            error = "there is no such file"
-        elif "allow_pickle" in str(error):
-            error = "it holds Python objects (a pickle), which are not read"
-        raise ValueError(f"{path}: {error}.".replace("..", ".")) from None
+    except FileNotFoundError:
+        raise ValueError(f"{path}: there is no such file.") from None
+    # Of a broken file, readers raise whatever they like.
+    except Exception as error:
+        text = str(error)[:LONGEST].rstrip(".") or "it cannot be read"
+        if not isinstance(error, ValueError | OSError | csv.Error):
+            text = f"{type(error).__name__}: {text}"
+        raise ValueError(f"{path}: {text}.") from None
 
 
 def _are_logits(kind, scores):
@@ -119,18 +122,82 @@ def _are_logits(kind, scores):
 
 
 def _of_archive(path):
-    found = {}
-    with np.load(path, allow_pickle=False) as file:
-        for name, others in NAMES.items():
-            present = [other for other in others if other in file.files]
-            if len(present) > 1:
-                raise ValueError(f"`{present[0]}` and `{present[1]}` are one")
-            if present:
-                found[name] = file[present[0]]
-    for name in found.keys() & set(SCORES):
-        if found[name].dtype.kind not in "fiub" or not found[name].ndim:
-            raise ValueError(f"`{name}` are no numbers for each sample")
+    with zipfile.ZipFile(path) as archive:
+        present = _names_in(archive)
+        # What headers say is checked before any memory is asked for.
+        size, lengths = 0, {}
+        for name, member in present.items():
+            shape, dtype = _header(archive, member)
+            if dtype.kind not in ("fiub" if name in SCORES else KINDS):
+                raise ValueError(f"`{name}` are no numbers for each sample")
+            if not shape:
+                raise ValueError(f"`{name}` is not one for each sample")
+            size += math.prod(shape) * dtype.itemsize
+            lengths[name] = shape[0]
+        _check_size(size)
+        _check_lengths(lengths)
+        found = {}
+        for name, member in present.items():
+            with archive.open(member) as file:
+                found[name] = np.lib.format.read_array(file, allow_pickle=False)
     return found
+
+
+def _names_in(archive):
+    """The members that hold what is wanted, by our names."""
+    found = {}
+    names = set(archive.namelist())
+    for name, others in NAMES.items():
+        present = [other for other in others if f"{other}.npy" in names]
+        if len(present) > 1:
+            raise ValueError(f"`{present[0]}` and `{present[1]}` are one")
+        if present:
+            found[name] = f"{present[0]}.npy"
+    return found
+
+
+def _header(archive, member):
+    """Shape and dtype of an array, which must be as long as they say."""
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        if version == (1, 0):
+            header = np.lib.format.read_array_header_1_0(file)
+        else:
+            header = np.lib.format.read_array_header_2_0(file)
+        held = archive.getinfo(member).file_size - file.tell()
+    shape, _, dtype = header
+    if dtype.hasobject:
+        raise ValueError(
+            "it holds Python objects (a pickle), which are not read"
+        )
+    announced = math.prod(shape) * dtype.itemsize
+    if announced != held or min(shape, default=0) < 0:
+        raise ValueError(
+            f"the header of {member} announces {announced:,} bytes, and there "
+            f"are {held:,}"
+        )
+    return shape, dtype
+
+
+def _check_size(size):
+    """Refuse what memory cannot hold; a small file can become very large."""
+    names = getattr(os, "sysconf_names", {})
+    if not {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= set(names):
+        return
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > memory:
+        raise ValueError(
+            f"it would take {size:,} bytes, and there are {memory:,} of memory"
+        )
+
+
+def _check_lengths(lengths):
+    """Refuse arrays of other lengths than the labels."""
+    for name, length in lengths.items():
+        if length != lengths.get("labels", length):
+            raise ValueError(
+                f"{lengths['labels']} labels and {length} rows of `{name}`"
+            )
 
 
 def _columns(path):
@@ -162,7 +229,9 @@ def _of_parquet(path):
         raise ValueError(
             "`.parquet` needs pyarrow, `pip install pyarrow`"
         ) from None
-    table = parquet.ParquetFile(path).read()
+    file = parquet.ParquetFile(path)
+    _check_size(8 * file.metadata.num_rows * file.metadata.num_columns)
+    table = file.read()
     return {name: table[name].to_numpy() for name in table.column_names}
 
 
@@ -219,7 +288,9 @@ def _ids(labels, class_names):
             f"the label {unknown[0]!r} is no number and no class of the "
             f"columns {class_names or ''}".rstrip()
         ) from None
-    whole = np.isfinite(found).all() and (found == np.floor(found)).all()
+    # Above, a float stands for several whole numbers.
+    exact = (np.abs(found) <= 2**53).all()
+    whole = exact and (found == np.floor(found)).all()
     return found.astype("int64") if whole else found
 
 

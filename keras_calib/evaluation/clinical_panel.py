@@ -94,7 +94,7 @@ def clinical_panel(
         `_p`. `calibration_in_the_large`, and `observed_expected_ratio`,
         mean y / mean p.
         `integrated_calibration_index` (ICI), the mean, `e50`, the median,
-        `e90`, the .9 quantile, and `emax`, the maximum, of |f(p) - p|;
+        `e90`, the .9 quantile, and `emax`, the maximum, of `|f(p) - p|`;
         `integrated_calibration_index_floor` is the mean of the ICI of a
         calibrated model with the same `p`, and 95 % of it lies between
         `integrated_calibration_index_floor_low` and `_floor_high`.

@@ -52,16 +52,14 @@ def by_rows(function, *arrays):
     return found
 
 
-def rows_where(array, keep):
-    """`array[keep]`, for a boolean array, `(n,)`."""
+def rows_of(array, which):
+    """`array[which]`, for a boolean array, `(n,)`, or positions."""
     if array.nbytes <= LIMIT:
-        return array[keep]
-    found = empty((np.count_nonzero(keep), *array.shape[1:]), array.dtype)
-    start = 0
-    for rows in blocks(array.shape):
-        block = np.asarray(array[rows])[keep[rows]]
-        found[start : start + len(block)] = block
-        start += len(block)
+        return array[which]
+    places = np.flatnonzero(which) if which.dtype == bool else which
+    found = empty((len(places), *array.shape[1:]), array.dtype)
+    for rows in blocks(found.shape):
+        found[rows] = array[places[rows]]
     return found
 
 

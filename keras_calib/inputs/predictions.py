@@ -67,10 +67,10 @@ class Predictions:
     units: int
     group: np.ndarray | None = None
 
-    def part(self, keep):
-        """The rows where `keep`, a boolean array, `(n,)`, is true."""
+    def part(self, which):
+        """Some rows: a boolean array, `(n,)`, or their positions."""
         found = {
-            name: None if value is None else large.rows_where(value, keep)
+            name: None if value is None else large.rows_of(value, which)
             for name, value in vars(self).items()
             if name in self.__dataclass_fields__ and name != "units"
         }
@@ -82,7 +82,7 @@ class Predictions:
         if "top_label" in vars(self):
             # What is known of all rows need not be searched again.
             confidence, correct = self.top_label
-            vars(part)["top_label"] = confidence[keep], correct[keep]
+            vars(part)["top_label"] = confidence[which], correct[which]
         return part
 
     @property
@@ -378,7 +378,7 @@ def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
         keep &= weights != 0
     if not keep.all():
         scores, labels, targets, weights, unit = (
-            part if part is None else large.rows_where(part, keep)
+            part if part is None else large.rows_of(part, keep)
             for part in (scores, labels, targets, weights, unit)
         )
         if unit is None:

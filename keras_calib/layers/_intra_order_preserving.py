@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arguments import require
+from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.layers._dense_stack import DenseStack
 from keras_calib.layers._dense_stack import network_weights
@@ -113,6 +114,7 @@ class IntraOrderPreserving(DenseStack):
             "`num_segments` must be a power of 2, at least 2.",
             num_segments=num_segments,
         )
+        require_at_least(0, iterations=iterations, penalty=penalty)
         super().__init__(shrinkage=shrinkage, **kwargs)
         self.family = family
         self.num_segments = num_segments

@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arguments import require_positive
 from keras_calib.inputs.arrays import LOWEST
@@ -222,6 +223,11 @@ class LocalTemperatureScaling(CalibrationLayer):
                 f"objective={objective!r}, class_loss_scaling="
                 f"{class_loss_scaling!r}. Leave them out."
             )
+        require(
+            isinstance(logits, list | tuple) and len(logits) == 2,
+            "Logits come with their images, as the pair `[images, logits]`.",
+            type=type(logits).__name__,
+        )
         images, scores = map(as_array, logits)
         _check_shapes(images.shape, scores.shape)
         group = group_of_rows(None, len(images), groups)

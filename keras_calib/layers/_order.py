@@ -19,15 +19,15 @@ def descending_order(scores, xp=ops):
     Returns:
         int, `(..., num_classes)`.
     """
-    if xp is ops and _is_traced():
-        # Torch has no stable sort for ONNX. TopK there is a stable one.
+    if xp is ops and _is_traced(onnx=True):
+        # Torch has no stable sort for ONNX. TopK of ONNX is stable.
         return ops.top_k(scores, scores.shape[-1])[1]
     return xp.argsort(-scores, axis=-1)
 
 
 def ranks_of(order, xp=ops):
     """Rank of each class, from 0, in an order: the inverse permutation."""
-    if xp is ops and _is_traced():
+    if xp is ops and _is_traced(onnx=True):
         return ops.top_k(-order, order.shape[-1])[1]
     return xp.argsort(order, axis=-1)
 
@@ -43,10 +43,10 @@ def take(values, index, xp=ops):
     return xp.take_along_axis(values, index, axis=-1)
 
 
-def _is_traced():
-    """Whether torch traces now, as it does for ONNX and OpenVINO."""
+def _is_traced(onnx=False):
+    """Whether torch traces now, as for ONNX and OpenVINO; or for ONNX only."""
     if keras.backend.backend() != "torch":
         return False
     import torch
 
-    return torch.jit.is_tracing()
+    return torch.onnx.is_in_onnx_export() if onnx else torch.jit.is_tracing()

@@ -67,12 +67,13 @@ def ada_focal_loss(
     rows = as_rows(labels, logits)
     edges = ops.cast(edges, rows.logits.dtype)
     gammas = ops.cast(gammas, rows.logits.dtype)
+    shapes = tuple(edges.shape), tuple(gammas.shape)
     require(
-        edges.shape[0] + 1 == gammas.shape[0],
+        list(map(len, shapes)) == [1, 1] and shapes[0][0] + 1 == shapes[1][0],
         "There is one gamma per bin, and one edge between two bins.",
         "Pass one gamma more than edges.",
-        num_gammas=gammas.shape[0],
-        num_edges=edges.shape[0],
+        gammas=shapes[1],
+        edges=shapes[0],
     )
     return rows.restore(_ada_focal(rows, edges, gammas))
 

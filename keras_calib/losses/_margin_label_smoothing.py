@@ -123,9 +123,9 @@ class MarginLabelSmoothing(PenalizedLoss):
 
 
 def check_margin(margin: float) -> None:
-    """Refuse a negative `margin`."""
+    """Refuse a negative `margin`, and `True`, which no tensor subtracts."""
     require(
-        margin >= 0,
+        margin >= 0 and not isinstance(margin, bool),
         "`margin` is a distance between logits and cannot be negative.",
         "Use 0 to penalize every gap.",
         margin=margin,

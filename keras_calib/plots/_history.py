@@ -59,12 +59,7 @@ def calibration_history(
         Section 4.2, for the temperature.
     """
     require_at_least(1, every=every)
-    logs = getattr(history, "history", history)
-    require(
-        isinstance(logs, Mapping) and all(isinstance(k, str) for k in logs),
-        "`history` must be what `fit` returns, or a dict of lists by key.",
-        history=history,
-    )
+    logs = _logs(history)
     if keys is None:
         keys = [key for key in logs if key.endswith("calibration_error")]
     missing = [key for key in keys if key not in logs]
@@ -115,6 +110,17 @@ def calibration_history(
     last.set_xlabel("epoch")
     last.xaxis.get_major_locator().set_params(integer=True)
     return figure
+
+
+def _logs(history):
+    """The dict of what `fit` returned."""
+    logs = getattr(history, "history", history)
+    require(
+        isinstance(logs, Mapping) and all(isinstance(k, str) for k in logs),
+        "`history` must be what `fit` returns, or a dict of lists by key.",
+        history=history,
+    )
+    return logs
 
 
 def _points(logs, key, every):

@@ -128,7 +128,7 @@ def _broken(title, width, font_size):
     # Wide letters are about this fraction of the font size.
     letters = max(int(72 * width / (0.62 * font_size)), 8)
     return "\n".join(
-        textwrap.fill(line, letters) for line in title.splitlines()
+        textwrap.fill(line, letters) for line in str(title).splitlines()
     )
 
 

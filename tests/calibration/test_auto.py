@@ -132,6 +132,13 @@ def test_bootstrap_weights_by_hand():
     assert found["a"] == pytest.approx(1 / (1 + np.exp(-4.0)))
 
 
+def test_tempered_bootstrap_weights_by_hand():
+    rows = read_rows(*generated(0.0, 10))
+    losses = {"a": np.full(10, 1.0), "b": np.full(10, 1.1)}
+    found = bootstrap_weights(losses, rows, {"b": -3.0}, power=0.5)
+    assert found["a"] == pytest.approx(1 / (1 + np.exp(-3.5)))
+
+
 def test_the_model_as_it_is_stands_behind_by_evidence():
     # By folds, these samples would leave a model alone that needs T = 1.6.
     logits, labels = sampled(50, scale=1.6, num_classes=3, seed=62)

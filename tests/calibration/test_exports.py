@@ -8,15 +8,12 @@ import pytest
 from keras import layers
 
 import keras_calib as kc
-from keras_calib.calibration._methods import METHODS
 from keras_calib.keras_private import flatten_layers
-from tests.calibration.networks import LOGITS
 from tests.calibration.networks import X
 from tests.calibration.networks import Y
 from tests.calibration.networks import built
 from tests.calibration.networks import dense
 from tests.calibration.networks import functional
-from tests.calibration.test_methods import network_and_labels
 from tests.helpers import run_in_fresh_process
 
 BACKEND = keras.backend.backend()
@@ -124,68 +121,6 @@ def test_saved_model_computes_all_three(tmp_path):
     model.export(tmp_path / "export", verbose=False)
     served = tf.saved_model.load(tmp_path / "export")
     assert_same(served.serve(X), model.predict(X, verbose=0))
-
-
-def onnx_session(model, path):
-    runtime = pytest.importorskip("onnxruntime")
-    needed = {"torch": "onnxscript", "tensorflow": "tf2onnx", "jax": "jax2onnx"}
-    pytest.importorskip(needed[BACKEND])
-    model.export(path, format="onnx", verbose=False)
-    session = runtime.InferenceSession(path)
-    (name,) = (given.name for given in session.get_inputs())
-    return session.run(None, {name: X})
-
-
-@pytest.mark.slow
-def test_onnx_computes_all_three(tmp_path):
-    model = fitted()
-    found = onnx_session(model, tmp_path / "model.onnx")
-    # Exporters number the outputs, in an order of their own.
-    names = {"f": "probabilities", "b": "sets", "i": "accepted"}
-    found = {names[value.dtype.kind]: value for value in found}
-    assert_same(found, model.predict(X, verbose=0))
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("method", METHODS)
-def test_onnx_computes_every_map(method, tmp_path):
-    model, labels = network_and_labels(method)
-    calibrated = kc.calibrate(
-        model, X, labels, method=method, guard=False, verbose=0
-    )
-    (found,) = onnx_session(calibrated, tmp_path / "model.onnx")
-    np.testing.assert_allclose(
-        found, calibrated.predict(X, verbose=0), atol=1e-5
-    )
-
-
-@pytest.mark.slow
-def test_onnx_computes_meta_cal(tmp_path):
-    logits = built(functional(dense()))
-    layer = kc.layers.MetaCal(max_miscoverage=0.1)
-    scores, accepted = layer.adapt(LOGITS, Y)(logits.output)
-    model = keras.Model(logits.input, {"scores": scores, "accepted": accepted})
-    expected = model.predict(X, verbose=0)
-    found = onnx_session(model, tmp_path / "model.onnx")
-    found = {value.dtype.kind: value for value in found}
-    np.testing.assert_allclose(found["f"], expected["scores"], atol=1e-5)
-    np.testing.assert_array_equal(found["b"], expected["accepted"])
-
-
-@pytest.mark.slow
-@pytest.mark.backends("tensorflow", reason="torch cannot export a stable sort")
-@pytest.mark.parametrize("method", ["aps", "raps"])
-@pytest.mark.parametrize("randomized", [False, True])
-def test_onnx_computes_sets_of_sorted_classes(method, randomized, tmp_path):
-    logits = built(functional(dense()))
-    sets = kc.layers.ConformalSets(
-        method=method, randomized=randomized, allow_empty=False
-    ).adapt(LOGITS, Y)
-    model = keras.Model(logits.input, sets(logits.output))
-    expected = model.predict(X, verbose=0)
-    (found,) = onnx_session(model, tmp_path / "model.onnx")
-    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.slow

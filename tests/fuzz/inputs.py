@@ -109,7 +109,7 @@ def spoiled(draw, array):
             at = draw(st.integers(0, array.size - 1))
             array.reshape(-1)[at] = draw(st.sampled_from(SPECIAL))
         return array
-    if way == 2:
+    if way == 2 or not array.ndim:
         dtype = draw(st.sampled_from(DTYPES))
         return as_dtype(array, dtype)
     if way == 3:

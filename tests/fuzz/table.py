@@ -89,6 +89,27 @@ def a_layer(draw, make):
     return again(batch.p)
 
 
+def a_local_layer(draw, make):
+    """Local temperature scaling, which has images beside the logits."""
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    shape = draw(st.sampled_from([(3, 6, 6), (1, 5, 5), (0, 6, 6), (2, 6)]))
+    pair = [
+        rng.uniform(size=(*shape, 3)).astype("float32"),
+        rng.normal(size=(*shape, 3)).astype("float32"),
+    ]
+    y = rng.integers(0, 3, shape)
+    wrong = draw(st.integers(0, 5))
+    if wrong < 2:
+        pair[wrong] = draw(spoiled(pair[wrong]))
+    elif wrong == 2:
+        pair = draw(st.sampled_from([pair[0], pair[:1], *NOT_ARRAYS]))
+    elif wrong == 3:
+        y = draw(spoiled(y))
+    layer = make(**draw(settings_of(make)))
+    layer.adapt(pair, y, **draw(settings_of(layer.adapt)))
+    return layer(pair)
+
+
 def adapt(draw, layer, batch):
     given = draw(settings_of(layer.adapt))
     known = inspect.signature(layer.adapt).parameters
@@ -385,6 +406,7 @@ def of_data(draw, make):
         model = kc.models.SampleHistoryModel(model, num_samples=6)
     else:
         given.setdefault("num_classes", 3)
+        given["from_logits"] = True
     callback = make(x, y, w, **given)
     return fitted(
         compiled(model, loss), (callback.data, None, None), [callback]
@@ -598,6 +620,7 @@ SPECIAL = {
     "datasets.stream": files,
     "layers.CalibrationMixture": a_mixture,
     "layers.ClassLossScaling": class_loss_scaling,
+    "layers.LocalTemperatureScaling": a_local_layer,
     "layers.LogProbabilities": log_probabilities,
     "layers.LossObjective": a_loss_objective,
     "layers.PriorCorrection": a_prior_correction,

@@ -9,12 +9,14 @@ def test_large_arrays_hold_what_small_ones_do(monkeypatch):
     rng = np.random.default_rng(0)
     array = rng.normal(size=(70, 6)).astype("float32")
     keep = rng.random(70) < 0.4
+    places = rng.integers(0, 70, 90)
 
     def results():
         return (
             large.by_rows(np.exp, array),
             large.by_rows(lambda a, b: (a * b).sum(axis=1), array, array),
-            large.rows_where(array, keep),
+            large.rows_of(array, keep),
+            large.rows_of(array, places),
             large.transposed(array),
         )
 

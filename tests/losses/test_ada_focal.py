@@ -133,7 +133,7 @@ def test_config():
 def test_bad_arguments():
     with pytest.raises(ValueError, match="at least 2"):
         kc.losses.AdaFocalLoss(num_bins=1)
-    with pytest.raises(ValueError, match="num_gammas=3, num_edges=3"):
+    with pytest.raises(ValueError, match=r"gammas=\(3,\), edges=\(3,\)"):
         kc.losses.ada_focal_loss(
             LABELS_A, A, edges=[0.1, 0.2, 0.3], gammas=GAMMAS
         )

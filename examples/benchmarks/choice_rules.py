@@ -1,0 +1,308 @@
+"""Rules by which `method="auto"` could weigh its maps, on the same fits.
+
+Each candidate of `method="auto"` is fitted once to n samples and to folds of
+them. A rule makes weights from the likelihoods that were held out. Measured on
+other samples: the mixture with these weights, and the map with the largest.
+
+    python examples/benchmarks/choice_rules.py run RESULTS.jsonl [--data fresh]
+    python examples/benchmarks/choice_rules.py show RESULTS.jsonl
+
+`run` appends a line for each draw of n samples and skips those that are there.
+Rules were chosen on `development` data: the three files and the made tables of
+`no_harm.py`, and made texts and imbalanced tables, which show the same fault
+(few samples, and the spline is best). `fresh` data was opened after that;
+`--logits FILE.npz ...` adds files with `test_logits` and `test_labels` to it.
+"""
+
+import argparse
+import collections
+import json
+import os
+import pathlib
+import warnings
+
+import no_harm
+import numpy as np
+
+from keras_calib.calibration import _choose
+from keras_calib.calibration._fit import Options
+from keras_calib.calibration._guard import PRIOR
+from keras_calib.calibration._guard import PRIOR_OF_EVIDENCE
+from keras_calib.calibration._guard import evidence_of_temperature
+from keras_calib.calibration._held_out import adapt
+from keras_calib.calibration._held_out import folds
+from keras_calib.calibration._methods import as_map
+from keras_calib.inputs.calibration_rows import CalibrationRows
+
+SIZES = (50, 100, 200)
+MOST = 5000
+# Of the maps that the mixture is compared with, the names of `kc.calibrate`.
+MIXED = (
+    *("no_calibration", "temperature", "spline", "matrix"),
+    *("order_preserving", "parameterized_temperature"),
+)
+
+
+def made_texts(folder):
+    """Linear models of TF-IDF vectors of made documents."""
+    from sklearn.feature_extraction.text import TfidfTransformer
+    from sklearn.linear_model import SGDClassifier
+
+    for classes, spread, seed in ((20, 0.5, 31), (10, 0.35, 32), (30, 0.6, 33)):
+        rng = np.random.default_rng(seed)
+        common = 1 / np.arange(1, 3001)
+        topics = common * np.exp(spread * rng.normal(size=(classes, 3000)))
+        topics /= topics.sum(axis=1, keepdims=True)
+        labels = rng.integers(0, classes, 12_000)
+        lengths = rng.lognormal(4.0, 0.8, 12_000).astype(int) + 5
+        counts = np.stack(
+            [
+                rng.multinomial(length, topics[label])
+                for length, label in zip(lengths, labels, strict=True)
+            ]
+        )
+        train, held_out = slice(0, 2000), slice(2000, None)
+        vectors = TfidfTransformer(sublinear_tf=True)
+        model = SGDClassifier(loss="modified_huber", random_state=0)
+        model.fit(vectors.fit_transform(counts[train]), labels[train])
+        scores = model.decision_function(vectors.transform(counts[held_out]))
+        yield (
+            f"dev-text-{classes}",
+            (4 * scores).astype("float32"),
+            labels[held_out],
+        )
+
+
+def imbalanced_tables(folder):
+    """Networks of scikit-learn on other imbalanced tables."""
+    kinds = ((2, [0.9], 41), (2, [0.8], 42), (2, [0.95], 43))
+    for classes, weights, seed in kinds:
+        data = no_harm._made(classes, seed, weights=weights)
+        name = f"dev-table-{classes}-imbalanced-{seed}"
+        yield name, *no_harm._of_network(*data, seed=seed)
+
+
+DEVELOPMENT = (
+    *(no_harm.predictions, no_harm.development_tables),
+    *(made_texts, imbalanced_tables),
+)
+
+
+def fresh(folder):
+    """Other models of scikit-learn's data sets and of 20 Newsgroups."""
+    from sklearn import datasets
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.naive_bayes import GaussianNB
+
+    kinds = {
+        "digits-forest": (datasets.load_digits, RandomForestClassifier(50)),
+        "digits-bayes": (datasets.load_digits, GaussianNB()),
+        "cancer-bayes": (datasets.load_breast_cancer, GaussianNB()),
+    }
+    for name, (load, model) in kinds.items():
+        x, labels = load(return_X_y=True)
+        order = np.random.default_rng(5).permutation(len(labels))
+        train, held_out = np.split(order, [len(order) // 5])
+        if hasattr(model, "random_state"):
+            model.random_state = 0
+        p = model.fit(x[train], labels[train]).predict_proba(x[held_out])
+        yield name, np.log(np.maximum(p, 1e-6)), labels[held_out]
+    yield from newsgroups(folder)
+
+
+def newsgroups(folder):
+    """Logistic regression and naive Bayes with few words, 20 Newsgroups."""
+    import lzma
+
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.naive_bayes import MultinomialNB
+
+    with lzma.open(folder / "20newsgroups.jsonl.xz", "rt") as lines:
+        rows = [json.loads(line) for line in lines]
+    names = sorted({row["group"] for row in rows})
+    texts, labels = collections.defaultdict(list), collections.defaultdict(list)
+    for row in rows:
+        texts[row["split"]].append(row["text"])
+        labels[row["split"]].append(names.index(row["group"]))
+    vectors = TfidfVectorizer(max_features=2000, sublinear_tf=True)
+    x = vectors.fit_transform(texts["train"])
+    test, y = vectors.transform(texts["test"]), np.array(labels["test"])
+    order = np.random.default_rng(7).permutation(len(y))
+    models = {
+        "newsgroups-logistic": LogisticRegression(C=20, max_iter=300),
+        "newsgroups-bayes": MultinomialNB(alpha=0.01),
+    }
+    for name, model in models.items():
+        model.fit(x, labels["train"])
+        p = model.predict_proba(test)
+        yield name, np.log(np.maximum(p, 1e-12))[order], y[order]
+
+
+def sources(arguments):
+    """Name, logits and labels of each file."""
+    folder = pathlib.Path(os.environ["KERAS_CALIB_DATA"])
+    if arguments.data == "development":
+        for source in DEVELOPMENT:
+            yield from source(folder)
+        return
+    for file in map(pathlib.Path, arguments.logits):
+        with np.load(file) as arrays:
+            logits = arrays["test_logits"].astype("float32")
+            name = f"{file.parent.name}-{file.stem}"
+            yield name, logits, arrays["test_labels"].astype("int32")
+    yield from fresh(folder)
+
+
+RULES = {
+    **{f"one, power {p}": ("one", p) for p in (1.0, 0.7, 0.5, 0.4, 0.3)},
+    "mixture, bootstrap": ("bootstrap", 1.0),
+    **{f"mixture, {a:.0f} samples": ("mixture", a) for a in (4, 6, 8, 12)},
+}
+
+
+def fits(rows, rest):
+    """Held-out losses of the candidates, and losses of `rest`, by name."""
+    options, losses, after, fitted = Options(), {}, {}, {}
+    fold = folds(rows, _choose.NUM_FOLDS, options.seed)
+    for name in _choose._candidates(rows.logits.shape[1], options):
+        if _choose._reason_to_skip(name, rows, options):
+            continue
+        try:
+            losses[name] = _choose._losses(name, rows, fold, options, fitted)
+        except (ArithmeticError, ValueError):
+            continue
+        if name == _choose.UNCHANGED:
+            after[name] = _choose.losses_of_model(rest)
+            continue
+        layer = fitted[name][0] if name in fitted else as_map(name)
+        if name not in fitted:
+            adapt(layer, rows)
+        every = np.arange(len(rest.labels))
+        after[name] = -layer.log_q_of_labels(rest.logits, rest.labels, every)
+    gain = evidence_of_temperature(rows) / len(rows.labels)
+    losses[_choose.UNCHANGED] = losses["temperature"] + gain
+    return losses, after
+
+
+def mixture_weights(losses, log_odds, pseudo):
+    """The weights of the mixture that is most probable by held-out labels.
+
+        maximize  sum_n log(sum_m w_m exp(-loss_mn)) + sum_m a_m log w_m
+
+    over the simplex, by expectation and maximization. `a` are `pseudo` samples,
+    shared by the prior odds: the prior is Dirichlet(1 + a).
+    """
+    names = [name for name, loss in losses.items() if np.isfinite(loss).all()]
+    table = np.stack([losses[name] for name in names], axis=1)
+    p = np.exp(table.min(axis=1, keepdims=True) - table)
+    prior = np.exp([log_odds.get(name, 0.0) for name in names])
+    prior *= pseudo / prior.sum()
+    weights = prior / pseudo
+    for _ in range(1000):
+        before = weights
+        weights = prior + before * ((1 / (p @ before)) @ p)
+        weights /= len(p) + pseudo
+        if np.abs(weights - before).max() < 1e-6:
+            break
+    return dict(zip(names, weights, strict=True))
+
+
+def nll_of_rule(rule, losses, after, rows):
+    """Mean NLL of `rest` by what a rule returns."""
+    kind, number = RULES[rule]
+    odds = {_choose.UNCHANGED: -PRIOR_OF_EVIDENCE}
+    if kind == "mixture":
+        weights = mixture_weights(losses, odds, number)
+    else:
+        if kind == "one":
+            odds["structured_matrix"] = -PRIOR
+        weights = _choose.bootstrap_weights(losses, rows, odds, 0, number)
+    if kind == "one":
+        name = _choose.Choice(weights, losses, {}).best
+        return float(after[name].mean())
+    kept = {n: w for n, w in weights.items() if w >= _choose.LEAST_WEIGHT}
+    total = sum(kept.values())
+    p = sum(w / total * np.exp(-after[name]) for name, w in kept.items())
+    return float(-np.log(np.maximum(p, 1e-300)).mean())
+
+
+def run(arguments):
+    arguments.results.touch()
+    rows = no_harm.read(arguments.results)
+    done = {(row["file"], row["n"], row["draw"]) for row in rows}
+    for file, logits, labels in sources(arguments):
+        labels = labels.astype("int32")
+        half = len(labels) // 2
+        rest = slice(half, half + MOST)
+        rest = logits[rest], labels[rest], None, len(labels[rest])
+        for n in (n for n in arguments.sizes if n <= half):
+            for draw in range(arguments.draws):
+                if (file, n, draw) in done:
+                    continue
+                chosen = np.random.default_rng([n, draw]).permutation(half)[:n]
+                data = CalibrationRows(logits[chosen], labels[chosen], None, n)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    found = fits(data, CalibrationRows(*rest))
+                row = {"file": file, "n": n, "draw": draw}
+                row["maps"] = {k: float(v.mean()) for k, v in found[1].items()}
+                row["rules"] = {r: nll_of_rule(r, *found, data) for r in RULES}
+                with arguments.results.open("a") as lines:
+                    lines.write(json.dumps(row) + "\n")
+
+
+def show(arguments):
+    rows = no_harm.read(arguments.results)
+    for few in (True, False):
+        part = [r for r in rows if (r["n"] <= _choose.FEW_SAMPLES) == few]
+        if part:
+            print_rules(part, "at most" if few else "more than")
+
+
+def print_rules(rows, how_many):
+    """Behind the best map, and above the limit against temperature scaling."""
+    cells = collections.defaultdict(list)
+    for row in rows:
+        cells[row["file"], row["n"]].append(row)
+    print(f"\n{how_many} {_choose.FEW_SAMPLES} samples: {len(cells)} cells\n")
+    print("| rule | behind the best map | at worst | in | outside |")
+    print("|---|---|---|---|---|")
+    for rule in RULES:
+        behind, outside = {}, 0
+        for (file, n), draws in cells.items():
+            shared = set.intersection(*(set(row["maps"]) for row in draws))
+            means = {
+                name: np.mean([row["maps"][name] for row in draws])
+                for name in shared
+            }
+            nll = np.mean([row["rules"][rule] for row in draws])
+            best = min(means[name] for name in MIXED if name in means)
+            behind[file, n] = nll - best
+            limit = 0.002 if n >= 200 else 0.01
+            outside += nll > means["temperature"] + limit
+        worst = max(behind, key=behind.get)
+        print(
+            f"| {rule} | {np.mean([*behind.values()]):+.4f} "
+            f"| {behind[worst]:+.4f} | {worst[0]}, {worst[1]} | {outside} |"
+        )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(required=True)
+    for function in (run, show):
+        command = commands.add_parser(function.__name__)
+        command.add_argument("results", type=pathlib.Path)
+        command.set_defaults(function=function)
+        if function is run:
+            command.add_argument("--data", default="development")
+            command.add_argument("--logits", nargs="*", default=[])
+            command.add_argument("--sizes", nargs="*", type=int, default=SIZES)
+            command.add_argument("--draws", type=int, default=5)
+    arguments = parser.parse_args()
+    arguments.function(arguments)
+
+
+if __name__ == "__main__":
+    main()

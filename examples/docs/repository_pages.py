@@ -1,0 +1,77 @@
+"""Pages of the repository, copied beside those of the documentation.
+
+A link to a copied page leads to the copy; of a link to another file its words
+are left, or, with the address of the repository, it leads there.
+"""
+
+import pathlib
+import re
+import shutil
+
+ROOT = pathlib.Path(__file__).parents[2]
+# The address of the repository's files, with a `/` at its end. Not settled.
+ADDRESS = ""
+PAGES = {
+    "keras_calib/losses/README.md": "losses",
+    "keras_calib/metrics/README.md": "metrics",
+    "keras_calib/layers/README.md": "layers",
+    "keras_calib/layers/SHRINKING.md": "shrinking",
+    "keras_calib/models/README.md": "models",
+    "keras_calib/callbacks/README.md": "callbacks",
+    "keras_calib/plots/README.md": "plots",
+    "keras_calib/reporting/README.md": "reporting",
+    "keras_calib/interop/README.md": "interop",
+    "keras_calib/command_line/README.md": "command_line",
+    "keras_calib/shift/README.md": "shift",
+    "keras_calib/datasets/README.md": "datasets",
+    "keras_calib/README.md": "equations",
+    "examples/results/README.md": "results",
+    "examples/results/S.md": "results_S",
+    "examples/results/F.md": "results_F",
+    "examples/results/F_people.md": "results_F_people",
+    "examples/results/F_shift.md": "results_F_shift",
+    "examples/results/T.md": "results_T",
+    "examples/results/verdicts.md": "verdicts",
+    "examples/results/no_harm_development.md": "no_harm_development",
+    "examples/results/no_harm_test.md": "no_harm_test",
+    "examples/results/no_harm_tables.md": "no_harm_tables",
+    "examples/results/posthoc_table.md": "posthoc_table",
+    "examples/results/mutual_learning_small.md": "mutual_learning_small",
+    "examples/results/fit_costs.md": "fit_costs",
+    "examples/results/can_i_believe_this_ece.md": "can_i_believe_this_ece",
+    "CHANGELOG.md": "changelog",
+}
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+
+
+def write(folder):
+    """Write the copies into `folder / "pages"`, and their figures."""
+    target = folder / "pages"
+    shutil.rmtree(target, ignore_errors=True)
+    (target / "figures").mkdir(parents=True)
+    for source, name in PAGES.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        text = with_links(text, pathlib.PurePosixPath(source).parent, target)
+        (target / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+def with_links(text, folder, target):
+    """The text of a page in `folder` with links that hold in the copy."""
+
+    def link(match):
+        image, words, place = match.groups()
+        if ":" in place or place.startswith("#"):
+            return match[0]
+        place, mark, anchor = place.partition("#")
+        path = (ROOT / folder / place).resolve().relative_to(ROOT)
+        if image:
+            shutil.copy(ROOT / path, target / "figures")
+            return f"![{words}](figures/{path.name})"
+        name = PAGES.get(path.as_posix()) or PAGES.get(
+            (path / "README.md").as_posix()
+        )
+        if name:
+            return f"[{words}]({name}.md{mark}{anchor})"
+        return f"[{words}]({ADDRESS}{path})" if ADDRESS else words
+
+    return LINK.sub(link, text)

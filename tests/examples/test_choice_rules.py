@@ -1,0 +1,67 @@
+"""The script that compares rules for `method="auto"`."""
+
+import argparse
+import sys
+
+import numpy as np
+import pytest
+
+from tests.examples.test_no_harm import FOLDER
+from tests.layers.generated import generated
+
+
+@pytest.fixture(scope="module")
+def script():
+    sys.path.insert(0, str(FOLDER))
+    import choice_rules
+
+    sys.path.remove(str(FOLDER))
+    return choice_rules
+
+
+@pytest.mark.one_backend
+def test_every_rule_is_measured_on_the_same_fits(
+    script, monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setenv("KERAS_CALIB_DATA", str(tmp_path))
+    logits, labels = generated(400, 3)
+    made = (lambda folder: [("made", logits, labels)],)
+    monkeypatch.setattr(script, "DEVELOPMENT", made)
+    arguments = argparse.Namespace(
+        results=tmp_path / "rows.jsonl",
+        data="development",
+        sizes=[60],
+        draws=1,
+    )
+    script.run(arguments)
+    (row,) = script.no_harm.read(arguments.results)
+    nll = row["maps"]
+    assert set(row["rules"]) == set(script.RULES)
+    for rule, (kind, _) in script.RULES.items():
+        value = row["rules"][rule]
+        if kind == "one":
+            assert value in nll.values()
+        # A mixture is at most as bad as the worst of its maps.
+        assert min(nll.values()) - 0.1 < value <= max(nll.values())
+    script.run(arguments)
+    assert script.no_harm.read(arguments.results) == [row]
+    script.show(arguments)
+    shown = capsys.readouterr().out
+    assert "at most 200 samples: 1 cells" in shown
+    for rule in script.RULES:
+        assert f"| {rule} |" in shown
+
+
+def test_mixture_weights_are_the_most_probable_ones(script):
+    rng = np.random.default_rng(0)
+    losses = {"a": rng.exponential(size=60), "b": rng.exponential(size=60)}
+    losses["c"] = np.full(60, np.inf)
+    found = script.mixture_weights(losses, {"b": -1.0}, 6.0)
+    w = np.linspace(0.0005, 0.9995, 1000)
+    p = np.outer(w, np.exp(-losses["a"]))
+    p += np.outer(1 - w, np.exp(-losses["b"]))
+    share = 1 / (1 + np.exp(-1.0))
+    density = np.log(p).sum(axis=1)
+    density += 6 * (share * np.log(w) + (1 - share) * np.log(1 - w))
+    assert found["a"] == pytest.approx(w[density.argmax()], abs=0.001)
+    assert found["a"] + found["b"] == pytest.approx(1.0)

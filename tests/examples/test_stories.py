@@ -1,0 +1,66 @@
+"""Scripts in the manner of keras.io run with our parts put in."""
+
+import importlib.util
+import pathlib
+
+import keras
+import pytest
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+PAGE = EXAMPLES / "results" / "stories.md"
+BACKEND = keras.backend.backend()
+# The others run once a week: each is a process that starts Keras.
+IN_EACH_RUN = ("custom_train_step_tensorflow", "tuned")
+
+
+def script():
+    path = EXAMPLES / "stories" / "run.py"
+    spec = importlib.util.spec_from_file_location("stories", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+RUN = script()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("story", RUN.STORIES)
+def test_a_story_runs(story, request):
+    if BACKEND not in RUN.STORIES[story]:
+        pytest.skip(f"{story} is not one of {BACKEND}")
+    if RUN.missing(story):
+        pytest.skip(f"{story} needs {RUN.missing(story)}")
+    if request.config.getoption("share") and story not in IN_EACH_RUN:
+        pytest.skip("left to the weekly run")
+    found = RUN.run(story, BACKEND)
+    assert found["story"] == story and found["backend"] == BACKEND
+    assert 0 < found["nll_after"] < found["nll_before"] + 0.02
+    assert 0 < found["ece_after"] < 0.15
+    if story == "imbalanced_table":
+        # Class weights cost most of the NLL.
+        assert found["nll_after"] < 0.6 * found["nll_before"]
+    if story == "text_classification":
+        assert 0.85 < found["coverage"] < 0.95
+    if story == "data_parallel":
+        assert found["devices"] == 2
+
+
+def test_the_page_has_every_story_on_every_backend():
+    page = PAGE.read_text()
+    assert page.startswith(RUN.HEADING)
+    rows = page.removeprefix(RUN.HEADING).strip().splitlines()
+    cells = [line.strip("| ").split(" | ") for line in rows]
+    expected = [(s, b) for s, backends in RUN.STORIES.items() for b in backends]
+    assert [tuple(row[:2]) for row in cells] == expected
+    for row in cells:
+        assert all(0 < float(value) < 2 for value in row[3:])
+
+
+def test_scripts_are_short_and_are_stories():
+    names = {path.stem for path in (EXAMPLES / "stories").glob("*.py")}
+    assert names == {*RUN.STORIES, "run", "common", "made"}
+    assert len(RUN.STORIES) == 10
+    for name in names:
+        text = (EXAMPLES / "stories" / f"{name}.py").read_text()
+        assert len(text.splitlines()) < 120

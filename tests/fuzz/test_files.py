@@ -1,0 +1,132 @@
+"""The command line reads hostile files: one line, and no harm."""
+
+import os
+import pickle
+import tracemalloc
+
+import hypothesis
+import pytest
+
+from keras_calib.command_line import _commands
+from keras_calib.command_line import main
+from tests.fuzz import files
+
+pytestmark = pytest.mark.one_backend
+# In all, over the kinds of files.
+INPUTS = int(os.environ.get("FUZZ_FILES", 60))
+SEED = int(os.environ.get("FUZZ_SEED", 0))
+# Bytes beside which nothing of these files is large.
+MOST = 40 << 20
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder in a folder, both watched; and no pickle is ever loaded."""
+
+    def refuse(*_, **__):
+        pytest.fail("a pickle was loaded")
+
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(pickle, name, refuse)
+    # To draw the noise floors takes seconds, and is not what is tested.
+    errors = _commands.errors_of_predictions
+    monkeypatch.setattr(
+        _commands,
+        "errors_of_predictions",
+        lambda *given, **options: errors(*given, **{**options, "floor": False}),
+    )
+    inner = tmp_path / "inner" / "folder"
+    inner.mkdir(parents=True)
+    monkeypatch.chdir(inner)
+    return inner
+
+
+def evaluate(place, capsys, name, content, *more):
+    """The answer of `keras-calib evaluate`: a table, or one line."""
+    path = place / name
+    path.write_bytes(content)
+    before = tree(place)
+    status = main(arguments=["evaluate", name, *more, "--quiet"])
+    out, err = capsys.readouterr()
+    assert tree(place) == before
+    assert status in (0, 2)
+    if status == 2:
+        assert out == ""
+        [line] = [each for each in err.splitlines() if "Warning" not in each]
+        assert line.startswith("keras-calib evaluate: error: ")
+        assert len(line) < 1000
+    return status, out, err
+
+
+def tree(place):
+    return sorted(map(str, place.parents[1].rglob("*")))
+
+
+@pytest.mark.parametrize("case", files.archives())
+def test_hostile_archives(place, capsys, case):
+    content = files.archives()[case]
+    tracemalloc.start()
+    try:
+        status, _, err = evaluate(place, capsys, "a.npz", content)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    harmless = {"a pickle that nobody asked for", "paths outside"}
+    harmless |= {"absolute paths", "one name twice", "bzip2", "lzma"}
+    assert status == (0 if case in harmless else 2), err
+    assert peak < MOST
+    if case == "a pickle":
+        assert "it holds Python objects (a pickle)" in err
+
+
+@pytest.mark.parametrize("case", files.tables())
+def test_hostile_tables(place, capsys, case):
+    status, *_ = evaluate(place, capsys, "a.csv", files.tables()[case])
+    assert status == 2 or case in ("one name twice", "numbers of other scripts")
+
+
+@pytest.mark.slow
+def test_hostile_models(place, capsys, tmp_path):
+    content = files.model(tmp_path)
+    (place / "data.npz").write_bytes(files.npz())
+    status, out, _ = evaluate(place, capsys, "m.keras", content, "data.npz")
+    assert status == 0 and "m: 8 rows" in out
+    for case, hostile in files.models(content).items():
+        status, _, err = evaluate(place, capsys, "m.keras", hostile, "data.npz")
+        if case != "paths outside":
+            assert status == 2, case
+            assert "this model cannot be loaded" in err
+
+
+KINDS = {
+    "a.npz": lambda _: files.npz(),
+    "b.npz": lambda _: files.npz(compressed=True),
+    "a.csv": lambda _: files.csv(),
+    "a.parquet": lambda _: files.parquet(),
+    "m.keras": files.model,
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_broken_files(place, capsys, tmp_path, name):
+    if name == "a.parquet":
+        pytest.importorskip("pyarrow")
+    content = KINDS[name](tmp_path)
+    more = []
+    if name == "m.keras":
+        (place / "data.npz").write_bytes(files.npz())
+        more = ["data.npz"]
+    assert evaluate(place, capsys, name, content, *more)[0] == 0
+
+    @hypothesis.seed(SEED)
+    @hypothesis.settings(
+        max_examples=INPUTS // len(KINDS),
+        database=None,
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(files.broken(content))
+    def calls(changed):
+        evaluate(place, capsys, name, changed, *more)
+
+    calls()

@@ -1,0 +1,133 @@
+"""What the fuzz found: each was another error than one that is documented."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_calib as kc
+
+Z = np.array([[1.0, 0.0, -1.0], [0.5, 2.0, 0.0]], "float32")
+Y = np.array([0, 1])
+
+
+def model():
+    inputs = keras.Input((3,))
+    return keras.Model(inputs, keras.layers.Softmax()(inputs))
+
+
+def calibrated_model(network, head):
+    return kc.calibration.CalibratedModel(network, head)
+
+
+def crl(correctness):
+    return kc.losses.crl(Y, Z, correctness)
+
+
+def ada_focal(edges, gammas):
+    return kc.losses.ada_focal_loss(Y, Z, edges=edges, gammas=gammas)
+
+
+def multi_label_axis(axis):
+    metric = kc.metrics.MultilabelCalibrationError(axis=axis)
+    metric.update_state(np.ones((2, 3)), np.full((2, 3), 0.5))
+
+
+def mixture(maps):
+    return kc.layers.CalibrationMixture(maps=maps, weights=[1.0] * len(maps))
+
+
+FOUND = {
+    "no network": (lambda: calibrated_model(3, model()), "a Keras model"),
+    "no head": (lambda: calibrated_model(model(), None), "a Keras model"),
+    "no loss as objective": (
+        lambda: kc.layers.LossObjective("nll"),
+        "`loss` must be a loss object",
+    ),
+    "a part of no loss": (
+        lambda: kc.losses.LossPart("mdca", "penalty"),
+        "`loss` must be a loss with a penalty",
+    ),
+    "no part of a loss": (
+        lambda: kc.losses.LossPart(kc.losses.MDCA(), ""),
+        "`part` must be",
+    ),
+    "a mixture of words": (lambda: mixture("ab"), "needs calibration layers"),
+    "no optimizer": (
+        lambda: kc.models.MutualOptimizer("sgd", None),
+        "`auxiliary` must be an optimizer",
+    ),
+    "correctness in a column": (
+        lambda: crl([[0.5], [1.0]]),
+        "`correctness` must have one number for each row",
+    ),
+    "one correctness": (lambda: crl(0.5), "one number for each row"),
+    "one edge, not in a list": (lambda: ada_focal(0.5, [1, 2]), "one gamma"),
+    "a margin of True": (
+        lambda: kc.losses.margin_label_smoothing(Y, Z, margin=True),
+        "`margin` is a distance",
+    ),
+    "an axis that is not there": (lambda: multi_label_axis(7), "`axis` is the"),
+    "a number without samples": (
+        lambda: kc.add_sample_index(np.array(3)),
+        "Samples can be numbered in arrays",
+    ),
+    "fewer than no iterations": (
+        lambda: kc.layers.ParameterizedTemperatureScaling(iterations=-1),
+        "`iterations` must be at least 0",
+    ),
+    "fewer than no iterations in another": (
+        lambda: kc.layers.IntraOrderPreserving(iterations=-1),
+        "`iterations` must be at least 0",
+    ),
+    "logits without images": (
+        lambda: kc.layers.LocalTemperatureScaling().adapt(Z, Y),
+        "Logits come with their images",
+    ),
+}
+DRAWN = {
+    "axes of another kind": (
+        lambda: kc.plots.net_benefit(Y, np.full((2, 2), 0.5), axes=3),
+        "`axes` must be Matplotlib's",
+    ),
+    "no history": (
+        lambda: kc.plots.calibration_history([1.0]),
+        "`history` must be what `fit` returns",
+    ),
+    "no loss to draw": (
+        lambda: kc.plots.loss_profile({"a": []}),
+        "`loss` must be a loss object",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FOUND)
+def test_refused_in_words(case):
+    call, message = FOUND[case]
+    with pytest.raises(ValueError) as error:
+        call()
+    assert message in str(error.value)
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("case", DRAWN)
+def test_drawings_are_refused_in_words(case):
+    pytest.importorskip("matplotlib")
+    call, message = DRAWN[case]
+    with pytest.raises(ValueError) as error:
+        call()
+    assert message in str(error.value)
+
+
+def test_a_title_that_is_no_text():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    figure = kc.plots.net_benefit(Y, np.full((2, 2), 0.5), title=["a"])
+    assert figure.axes[0].get_title() == "['a']"
+    pyplot.close(figure)
+
+
+def test_no_report():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(30, 3)).astype("float32")
+    calibrated = kc.calibrate(model(), z, rng.integers(0, 3, 30), verbose=0)
+    with pytest.raises(ValueError, match="`report` must be what"):
+        kc.model_card(calibrated, {"a": 1})
