@@ -34,10 +34,11 @@ def require_kind(kind: type, what: str, /, **received: object) -> None:
 
 
 def require_at_least(least: float, **received: float) -> None:
-    """Raise unless every value is at least so large."""
+    """Raise unless every value is at least so large, and finite."""
     for name, value in received.items():
         problem = f"`{name}` must be at least {least}."
-        require(value >= least, problem, **{name: value})
+        valid = least <= value < float("inf")
+        require(valid, problem, **{name: value})
 
 
 def require_positive(**received: float) -> None:
