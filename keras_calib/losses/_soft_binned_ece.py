@@ -111,7 +111,7 @@ def _soft_binned_ece(
 
 def _check(num_bins, temperature, norm, form, bin_range):
     require(
-        num_bins >= 1 and num_bins == int(num_bins),
+        num_bins >= 1 and num_bins % 1 == 0,
         "`num_bins` must be a whole number of at least 1.",
         "The paper uses 15.",
         num_bins=num_bins,

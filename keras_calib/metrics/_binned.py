@@ -196,7 +196,7 @@ def on_host(y_pred):
 def check_bins(num_bins, binning="width"):
     """Raise `ValueError` if an argument is out of range."""
     require(
-        num_bins >= 1 and num_bins == int(num_bins),
+        num_bins >= 1 and num_bins % 1 == 0,
         "`num_bins` must be an integer of at least 1.",
         num_bins=num_bins,
     )

@@ -72,6 +72,8 @@ def batches(draw, only_logits=False):
         spoils += 1
     size = int(np.prod(lead))
     good = not spoils and size > 0 and kind != "binary"
+    # The loss of a label that is ruled out is infinite.
+    good = good and (from_logits or 0 < p.min() <= p.max() < 1)
     return Batch(**arrays, options=options, good=good)
 
 

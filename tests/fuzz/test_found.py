@@ -79,6 +79,14 @@ FOUND = {
         lambda: kc.layers.IntraOrderPreserving(iterations=-1),
         "`iterations` must be at least 0",
     ),
+    "infinitely many bins": (
+        lambda: kc.metrics.OverconfidenceError(num_bins=float("inf")),
+        "`num_bins`",
+    ),
+    "infinitely many levels": (
+        lambda: kc.layers.IsotonicCalibration(num_levels=float("inf")),
+        "`num_levels`",
+    ),
     "logits without images": (
         lambda: kc.layers.LocalTemperatureScaling().adapt(Z, Y),
         "Logits come with their images",
