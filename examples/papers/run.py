@@ -87,13 +87,21 @@ def keeps_weights(table):
     return protocols.PROTOCOLS[table].kind == "fine_tuning"
 
 
+def whole_lines(text):
+    """Lines of a file, without what a process that was killed left of one."""
+    *lines, last = text.split(b"\n")
+    try:
+        json.loads(last)
+    except ValueError:  # nothing, or a part of a line
+        return lines
+    return [*lines, last]
+
+
 def read_rows(path):
     """Stored rows, the newest of each `(method, seed)`, as a dict."""
     if not path.exists():
         return {}
-    # A process that was killed while it wrote leaves a part of a line.
-    lines = path.read_text().rpartition("\n")[0].splitlines()
-    rows = [json.loads(line) for line in lines]
+    rows = [json.loads(line) for line in whole_lines(path.read_bytes())]
     return {(row["method"], row["seed"]): row for row in rows}
 
 
@@ -332,9 +340,11 @@ def append(path, row):
     line = (json.dumps(row) + "\n").encode()
     with open(path, "a+b", buffering=0) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        # Without what a process that was killed wrote of its line.
         file.seek(0)
-        end = file.read().rfind(b"\n") + 1
+        text = file.read()
+        end = sum(len(each) + 1 for each in whole_lines(text))
+        if end > len(text):  # somebody's editor left out the last newline
+            file.write(b"\n")
         file.truncate(end)
         try:
             while line:

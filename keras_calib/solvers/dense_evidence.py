@@ -94,6 +94,8 @@ class _Path:
             pull = ridge * point[free]
             objective = value + 0.5 * float(pull @ point[free])
             if not objective <= self.least + 1e-10 * abs(self.least):
+                if not self.steps:
+                    raise ArithmeticError("The loss has no value here.")
                 self._move(self.step / 4)
                 return
             np.fill_diagonal(hessian, diagonal + ridge)
