@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import inspect
+import pathlib
 import pkgutil
 import subprocess
 import sys
@@ -60,3 +61,9 @@ def test_import_is_silent_and_light():
     )
     assert found.returncode == 0, found.stderr
     assert found.stdout.split() == ["done"]
+
+
+def test_the_version_to_cite_is_that_of_the_package():
+    root = pathlib.Path(__file__).parents[1]
+    citation = (root / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"version: {kc.__version__}\n" in citation
