@@ -23,6 +23,7 @@ import warnings
 
 import no_harm
 import numpy as np
+import stored_rows
 
 from keras_calib.calibration import _choose
 from keras_calib.calibration._fit import Options
@@ -229,7 +230,7 @@ def nll_of_rule(rule, losses, after, rows):
 
 def run(arguments):
     arguments.results.touch()
-    rows = no_harm.read(arguments.results)
+    rows = stored_rows.read(arguments.results)
     done = {(row["file"], row["n"], row["draw"]) for row in rows}
     for file, logits, labels in sources(arguments):
         labels = labels.astype("int32")
@@ -248,12 +249,11 @@ def run(arguments):
                 row = {"file": file, "n": n, "draw": draw}
                 row["maps"] = {k: float(v.mean()) for k, v in found[1].items()}
                 row["rules"] = {r: nll_of_rule(r, *found, data) for r in RULES}
-                with arguments.results.open("a") as lines:
-                    lines.write(json.dumps(row) + "\n")
+                stored_rows.append(arguments.results, row)
 
 
 def show(arguments):
-    rows = no_harm.read(arguments.results)
+    rows = stored_rows.read(arguments.results)
     for few in (True, False):
         part = [r for r in rows if (r["n"] <= _choose.FEW_SAMPLES) == few]
         if part:

@@ -38,6 +38,7 @@ import numpy as np
 import keras_calib as kc
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+import stored_rows
 from maps import ANY_CLASSES
 from maps import TWO_CLASSES
 
@@ -240,8 +241,7 @@ def run(arguments):
     if not os.environ.get("KERAS_CALIB_DATA"):
         sys.exit("Set KERAS_CALIB_DATA to the folder that holds the data.")
     arguments.results.touch()
-    drop_part_of_a_line(arguments.results)
-    done = {key_of(row) for row in read(arguments.results)}
+    done = {key_of(row) for row in stored_rows.read(arguments.results)}
     for source in SETS[arguments.data]:
         for file, logits, labels in source(folder):
             half = len(labels) // 2
@@ -263,8 +263,7 @@ def run(arguments):
                     row |= measure(*rest)
                 else:
                     row |= fit(name, arguments.plain, chosen, rest)
-                with arguments.results.open("a") as lines:
-                    lines.write(json.dumps(row) + "\n")
+                stored_rows.append(arguments.results, row)
 
 
 def work(arguments, half, num_classes):
@@ -278,15 +277,6 @@ def work(arguments, half, num_classes):
             for name in names:
                 if name not in TWO_CLASSES or num_classes == 2:
                     yield n, draw, name
-
-
-def read(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def drop_part_of_a_line(path):
-    """Cut off what a process that was killed wrote of its last line."""
-    os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
 def key_of(row):
@@ -311,7 +301,7 @@ def cells(rows, metric, base):
 
 
 def show(arguments):
-    rows = read(arguments.results)
+    rows = stored_rows.read(arguments.results)
     tables = {
         "NLL minus temperature scaling's": (
             cells(rows, "nll", "TemperatureScaling"),

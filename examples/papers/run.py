@@ -17,7 +17,6 @@ see `kc.datasets.load`.
 
 import argparse
 import datetime
-import fcntl
 import json
 import os
 import pathlib
@@ -29,6 +28,10 @@ import time
 
 import methods
 import protocols
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+import stored_rows
+from stored_rows import append
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE.parent / "results"
@@ -87,21 +90,11 @@ def keeps_weights(table):
     return protocols.PROTOCOLS[table].kind == "fine_tuning"
 
 
-def whole_lines(text):
-    """Lines of a file, without what a process that was killed left of one."""
-    *lines, last = text.split(b"\n")
-    try:
-        json.loads(last)
-    except ValueError:  # nothing, or a part of a line
-        return lines
-    return [*lines, last]
-
-
 def read_rows(path):
     """Stored rows, the newest of each `(method, seed)`, as a dict."""
     if not path.exists():
         return {}
-    rows = [json.loads(line) for line in whole_lines(path.read_bytes())]
+    rows = stored_rows.read(path)
     return {(row["method"], row["seed"]): row for row in rows}
 
 
@@ -332,27 +325,6 @@ def measure_again(arguments):
     part.write_text("".join(lines))
     os.replace(part, path)
     return 0
-
-
-def append(path, row):
-    """One line, whole or not at all, whoever else writes to the file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    line = (json.dumps(row) + "\n").encode()
-    with open(path, "a+b", buffering=0) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0)
-        text = file.read()
-        end = sum(len(each) + 1 for each in whole_lines(text))
-        if end > len(text):  # somebody's editor left out the last newline
-            file.write(b"\n")
-        file.truncate(end)
-        try:
-            while line:
-                line = line[file.write(line) :]
-            os.fsync(file.fileno())
-        except OSError:
-            file.truncate(end)
-            raise
 
 
 def commit():

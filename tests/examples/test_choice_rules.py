@@ -34,7 +34,7 @@ def test_every_rule_is_measured_on_the_same_fits(
         draws=1,
     )
     script.run(arguments)
-    (row,) = script.no_harm.read(arguments.results)
+    (row,) = script.stored_rows.read(arguments.results)
     nll = row["maps"]
     assert set(row["rules"]) == set(script.RULES)
     for rule, (kind, _) in script.RULES.items():
@@ -44,7 +44,7 @@ def test_every_rule_is_measured_on_the_same_fits(
         # A mixture is at most as bad as the worst of its maps.
         assert min(nll.values()) - 0.1 < value <= max(nll.values())
     script.run(arguments)
-    assert script.no_harm.read(arguments.results) == [row]
+    assert script.stored_rows.read(arguments.results) == [row]
     script.show(arguments)
     shown = capsys.readouterr().out
     assert "at most 200 samples: 1 cells" in shown

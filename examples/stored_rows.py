@@ -1,0 +1,41 @@
+"""Rows of results as lines of JSON, appended by runs that may be killed."""
+
+import fcntl
+import json
+import os
+
+
+def read(path):
+    """The rows of a file, a list of what each line holds."""
+    return [json.loads(line) for line in _whole_lines(path.read_bytes())]
+
+
+def append(path, row):
+    """One line, whole or not at all, whoever else writes to the file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    line = (json.dumps(row) + "\n").encode()
+    with open(path, "a+b", buffering=0) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        text = file.read()
+        end = sum(len(each) + 1 for each in _whole_lines(text))
+        if end > len(text):  # somebody's editor left out the last newline
+            file.write(b"\n")
+        file.truncate(end)
+        try:
+            while line:
+                line = line[file.write(line) :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(end)
+            raise
+
+
+def _whole_lines(text):
+    """Lines of a file, without what a process that was killed left of one."""
+    *lines, last = text.split(b"\n")
+    try:
+        json.loads(last)
+    except ValueError:  # nothing, or a part of a line
+        return lines
+    return [*lines, last]
