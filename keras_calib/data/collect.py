@@ -22,6 +22,7 @@ from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.calibration_rows import group_of_rows
 from keras_calib.inputs.label_arrays import as_label_samples
+from keras_calib.inputs.large import full_disk_is_told
 from keras_calib.inputs.predictions import as_samples
 from keras_calib.inputs.predictions import relative_weights
 
@@ -300,19 +301,15 @@ class Store(contextlib.AbstractContextManager):
             self._write(self.blocks.pop(0))
 
     def _write(self, block):
+        received = f"{self.size:,} bytes so far"
         try:
-            self.file.write(block)
-            self.file.flush()
-        except OSError as error:
+            with full_disk_is_told("Outputs of the network", received):
+                self.file.write(block)
+                self.file.flush()
+        except OSError:
             with contextlib.suppress(OSError):
                 self.file.close()  # tries to write once more
-            raise OSError(
-                error.errno,
-                "Outputs of the network do not fit into the temporary folder "
-                f"{tempfile.gettempdir()}: {error.strerror}. Received: "
-                f"{self.size:,} bytes so far. Name a larger folder in the "
-                "environment variable TMPDIR",
-            ) from error
+            raise
 
     def rows(self):
         shape = (self.length, self.width)

@@ -4,6 +4,9 @@ The file has no name and goes with the array. Its pages are memory that the
 system can take back, where those of an ordinary array are not.
 """
 
+import contextlib
+import math
+import os
 import tempfile
 
 import numpy as np
@@ -20,13 +23,35 @@ def empty(shape, dtype):
     Args:
         shape: tuple of ints.
         dtype: that of the array.
+
+    Raises:
+        OSError: if it does not fit into the folder of temporary files.
     """
     dtype = np.dtype(dtype)
-    if np.prod(shape, dtype="float64") * dtype.itemsize <= LIMIT:
+    size = math.prod(shape) * dtype.itemsize
+    if size <= LIMIT:
         return np.empty(shape, dtype)
     with tempfile.TemporaryFile(prefix="keras_calib_") as file:
+        # A disk that is full later, while the map is filled, ends the process.
+        if hasattr(os, "posix_fallocate"):
+            with full_disk_is_told("Large arrays", f"{size:,} bytes"):
+                os.posix_fallocate(file.fileno(), 0, size)
         # The map keeps what it needs of the file.
         return np.memmap(file, dtype, "w+", shape=shape).view(np.ndarray)
+
+
+@contextlib.contextmanager
+def full_disk_is_told(what, received):
+    """A full disk does not say which folder it was, nor what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"{what} do not fit into the temporary folder "
+            f"{tempfile.gettempdir()}: {error.strerror}. Received: {received}. "
+            "Name a larger folder in the environment variable TMPDIR",
+        ) from error
 
 
 def by_rows(function, *arrays):

@@ -1,6 +1,10 @@
 """Arrays in temporary files hold what arrays in memory do."""
 
+import errno
+import os
+
 import numpy as np
+import pytest
 
 from keras_calib.inputs import large
 
@@ -28,3 +32,16 @@ def test_large_arrays_hold_what_small_ones_do(monkeypatch):
         assert not isinstance(other, np.memmap)
         np.testing.assert_array_equal(one, other)
         assert one.dtype == other.dtype
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "posix_fallocate"), reason="the system has no such call"
+)
+def test_a_full_disk_is_told_before_an_array_is_filled(monkeypatch):
+    def full(file, offset, size):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(large, "LIMIT", 64)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="do not fit into the temporary folder"):
+        large.empty((100, 8), "float64")
