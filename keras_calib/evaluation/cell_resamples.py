@@ -19,8 +19,8 @@ from keras_calib.evaluation.named_errors import MEANS
 from keras_calib.evaluation.named_errors import NO_FLOOR
 from keras_calib.evaluation.named_errors import confidence_and_correct
 from keras_calib.evaluation.replicates import Resamples
+from keras_calib.ops.bin_errors import divide
 
-TINY = np.finfo("float64").tiny
 # All other errors of the predicted class have an upward bias.
 UNBIASED = {
     *NO_FLOOR,
@@ -38,8 +38,8 @@ class CellResamples(CellDraws):
         number = rng.poisson(events.weights, shape)
         rate = np.clip(events.correct, 0.0, 1.0)
         hits = rng.binomial(number, rate)
-        accuracy = hits / np.maximum(number, 1)
-        return Events(events.confidence, accuracy, number.astype("float64"))
+        number = number.astype("float64")
+        return Events(events.confidence, divide(hits, number), number)
 
 
 class UnitCellResamples(Resamples):
@@ -62,9 +62,7 @@ class UnitCellResamples(Resamples):
         self._parts = [np.bincount(part, row) for row in rows]
         self._unit, self._cell = divmod(place, CELLS)
         sums = [np.bincount(cell, row, CELLS) for row in rows]
-        mean = np.bincount(cell, own * confidence, CELLS) / np.maximum(
-            sums[0], TINY
-        )
+        mean = divide(np.bincount(cell, own * confidence, CELLS), sums[0])
         return self._values(function, self._events(mean, *sums), None, k)
 
     def replicate(self, events, order, k, rng, size):
@@ -77,9 +75,7 @@ class UnitCellResamples(Resamples):
         return self._events(events.confidence, *sums)
 
     def _events(self, confidence, weight, hits, square=None):
-        return Events(
-            confidence, hits / np.maximum(weight, TINY), weight, square
-        )
+        return Events(confidence, divide(hits, weight), weight, square)
 
 
 def intervals_by_cells(data, names, bins, num_resamples, seed=0):

@@ -162,7 +162,8 @@ def panel_of_predictions(
 ) -> tuple[dict[str, Any], list[str]]:
     """The panel of `Predictions` with rows, and why some of it is NaN.
 
-    With `names`, the fits and the curve of none of them are left out.
+    With `names`, the fits and the curve of none of them are left out, and the
+    net benefit, which is none of them.
     """
     y = (data.labels == positive_class).astype("float64")
     given = data.by_class[positive_class]
@@ -170,6 +171,10 @@ def panel_of_predictions(
     log_odds, num_clipped = _log_odds(data, positive_class, p)
     rate, expected = (np.average(v, weights=data.weights) for v in (y, p))
     reasons = []
+
+    def wanted(group):
+        return names is None or not set(group).isdisjoint(names)
+
     if not expected > 0:
         reasons.append("all probabilities are 0, so that O/E is undefined")
     found = {
@@ -182,7 +187,7 @@ def panel_of_predictions(
             float(rate / expected) if expected > 0 else math.nan
         ),
     }
-    if names is None or not set(RECALIBRATION).isdisjoint(names):
+    if wanted(RECALIBRATION):
         fits, why = logistic_recalibration(log_odds, y, data.weights)
         found |= fits
         reasons += why
@@ -190,7 +195,7 @@ def panel_of_predictions(
     found |= {"spiegelhalter_z": z, "spiegelhalter_p": two_sided(z)}
     reasons += why
     events = sort_events(given, y, data.weights)
-    if names is None or not set(INDICES).isdisjoint(names):
+    if wanted(INDICES):
         index = calibration_index(
             events, smoother=smoother, num_draws=num_draws, seed=seed
         )
@@ -198,8 +203,16 @@ def panel_of_predictions(
             index = dict.fromkeys(index, math.nan)
             reasons.append("one row has no curve, so that there is no ICI")
         found |= index
-    found |= _net_benefits(events, thresholds)
+    if names is None:
+        found |= _net_benefits(events, thresholds)
     return found, reasons
+
+
+def refuse_soft_outcomes(data: Predictions) -> None:
+    """Raise `ValueError` unless each label is of one class."""
+    refuse_soft_labels(
+        data, "An event happened or not: labels must be of one class."
+    )
 
 
 def _check(thresholds, smoother, num_draws):
@@ -215,9 +228,7 @@ def _check_data(data, positive_class):
         f"`positive_class` must be one of the {data.num_classes} classes.",
         positive_class=positive_class,
     )
-    refuse_soft_labels(
-        data, "An event happened or not: labels must be of one class."
-    )
+    refuse_soft_outcomes(data)
     if not len(data.labels):
         raise ValueError(
             "No row counts. Received: no rows, or only such that have a weight "

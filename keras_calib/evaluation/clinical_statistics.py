@@ -8,9 +8,9 @@ import numpy as np
 
 from keras_calib._progress import ProgressBar
 from keras_calib.evaluation.clinical_panel import panel_of_predictions
+from keras_calib.evaluation.clinical_panel import refuse_soft_outcomes
 from keras_calib.evaluation.replicates import Resamples
 from keras_calib.inputs.predictions import Predictions
-from keras_calib.inputs.predictions import refuse_soft_labels
 
 
 def clinical_statistics(
@@ -46,9 +46,7 @@ def clinical_statistics(
     """
     if not names:
         return {}, {}
-    refuse_soft_labels(
-        data, "An event happened or not: labels must be of one class."
-    )
+    refuse_soft_outcomes(data)
     if not len(data.labels):
         return dict.fromkeys(names, np.full(1 + num_resamples, math.nan)), {}
     panel, reasons = panel_of_predictions(

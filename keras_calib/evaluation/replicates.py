@@ -13,6 +13,7 @@ from keras_calib.evaluation.named_errors import SELECTIVE
 from keras_calib.evaluation.named_errors import TOP_LABEL
 from keras_calib.evaluation.named_errors import confidence_and_correct
 from keras_calib.evaluation.named_errors import errors_of_events
+from keras_calib.ops.bin_errors import divide
 
 # How many numbers a table of replicates may hold at a time.
 TABLE = 1 << 22
@@ -173,10 +174,8 @@ class Resamples(Replicates):
         infinite = self._by_unit(infinite * weights)
 
         def mean(counts):
-            whole = np.maximum(total @ counts, np.finfo("float64").tiny)
-            return np.where(
-                infinite @ counts > 0, np.inf, sums @ counts / whole
-            )
+            value = divide(sums @ counts, total @ counts)
+            return np.where(infinite @ counts > 0, np.inf, value)
 
         found = [mean(np.ones((total.shape[1], 1)))]
         for rng, size in self.chunks():

@@ -315,7 +315,7 @@ class _Deviations(DiagonalProblem):
 
     def _dense_fits(self, all_widths, phi):
         """The fits of few classes; `None` for many, or if one is not found."""
-        if self.center.size + 1 > min(FEW, DENSE):
+        if self.center.size + 1 > FEW:
             return None
         data = self.x, self.n * self.moments, self.n * self.weights
         paths = [_strengths(widths, phi) for widths in all_widths]
