@@ -53,3 +53,21 @@ def tell(model, calibrated, x, y, *, from_logits=True, **more):
             }
         )
     )
+
+
+def train_and_tell(model_class, loss, data):
+    """Train with the `train_step` of a class, calibrate, and print."""
+    keras.utils.set_random_seed(0)
+    train, calibration, test = data
+    inputs = keras.Input((8,))
+    hidden = keras.layers.Dense(64, activation="relu")(inputs)
+    model = model_class(inputs, keras.layers.Dense(3)(hidden))
+    model.compile(
+        keras.optimizers.Adam(0.01),
+        loss,
+        metrics=[kc.metrics.ExpectedCalibrationError(from_logits=True)],
+    )
+    history = model.fit(*train, epochs=30, verbose=0).history
+    calibrated = kc.calibrate(model, *calibration, verbose=0)
+    watched = history["expected_calibration_error"][-1]
+    tell(model, calibrated, *test, training_ece=watched)

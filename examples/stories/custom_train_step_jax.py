@@ -10,7 +10,7 @@ changes comes in as `state` and goes out of the step.
 import jax
 import keras
 import made
-from common import tell
+from common import train_and_tell
 
 import keras_calib as kc
 
@@ -45,22 +45,6 @@ class CustomModel(keras.Model):
         return logs, (trainable, non_trainable, optimizer, new_metrics)
 
 
-def main():
-    keras.utils.set_random_seed(0)
-    train, calibration, test = made.table()
-    inputs = keras.Input((8,))
-    hidden = keras.layers.Dense(64, activation="relu")(inputs)
-    model = CustomModel(inputs, keras.layers.Dense(3)(hidden))
-    model.compile(
-        keras.optimizers.Adam(0.01),
-        kc.losses.FocalLoss(gamma=1.0, from_logits=True),
-        metrics=[kc.metrics.ExpectedCalibrationError(from_logits=True)],
-    )
-    history = model.fit(*train, epochs=30, verbose=0).history
-    calibrated = kc.calibrate(model, *calibration, verbose=0)
-    watched = history["expected_calibration_error"][-1]
-    tell(model, calibrated, *test, training_ece=watched)
-
-
 if __name__ == "__main__":
-    main()
+    loss = kc.losses.FocalLoss(gamma=1.0, from_logits=True)
+    train_and_tell(CustomModel, loss, made.table())
