@@ -1,5 +1,6 @@
 """What tests share: gradients on any backend, small networks, real files."""
 
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -51,6 +52,15 @@ def run_python(arguments, folder=None):
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def example(place):
+    """A script of `examples`, by its path from there, as a module."""
+    path = pathlib.Path(__file__).parents[1] / "examples" / place
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def to_numpy(value):

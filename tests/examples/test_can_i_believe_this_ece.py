@@ -1,11 +1,12 @@
 """The sceptic's page: made by its script, and what it says holds."""
 
-import importlib.util
 import pathlib
 import re
 
 import numpy as np
 import pytest
+
+from tests.helpers import example
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 PAGE = EXAMPLES / "results" / "can_i_believe_this_ece.md"
@@ -13,11 +14,7 @@ PAGE = EXAMPLES / "results" / "can_i_believe_this_ece.md"
 
 @pytest.fixture(scope="module")
 def script():
-    path = EXAMPLES / "can_i_believe_this_ece.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return example("can_i_believe_this_ece.py")
 
 
 def rows(heading):

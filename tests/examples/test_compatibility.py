@@ -1,9 +1,10 @@
 """Networks of other libraries, two of those of the stored table."""
 
-import importlib.util
 import pathlib
 
 import pytest
+
+from tests.helpers import example
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 PAGE = EXAMPLES / "results" / "compatibility.md"
@@ -11,11 +12,7 @@ PAGE = EXAMPLES / "results" / "compatibility.md"
 
 @pytest.fixture(scope="module")
 def compatibility():
-    path = EXAMPLES / "benchmarks" / "compatibility.py"
-    spec = importlib.util.spec_from_file_location("compatibility", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return example("benchmarks/compatibility.py")
 
 
 @pytest.mark.slow

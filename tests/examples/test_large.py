@@ -1,23 +1,17 @@
 """What is computed from a memory map takes little memory besides."""
 
-import importlib.util
 import pathlib
 
 import numpy as np
 import pytest
 
 from keras_calib.inputs import large
-
-BENCHMARKS = pathlib.Path(__file__).parents[2] / "examples" / "benchmarks"
+from tests.helpers import example
 
 
 @pytest.fixture(scope="module")
 def benchmark():
-    path = BENCHMARKS / "large.py"
-    spec = importlib.util.spec_from_file_location("large_benchmark", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return example("benchmarks/large.py")
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """The benchmark that looks for harm finds it, and only where it is."""
 
-import importlib.util
 import json
 import pathlib
 import re
@@ -8,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.helpers import example
 from tests.layers.generated import generated
 
 FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "benchmarks"
@@ -15,12 +15,7 @@ FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "benchmarks"
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location(
-        "no_harm", FOLDER / "no_harm.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return example("benchmarks/no_harm.py")
 
 
 def call(script, monkeypatch, *arguments):

@@ -1,21 +1,14 @@
-import importlib.util
-import pathlib
-
 import numpy as np
 import pytest
 
+from tests.helpers import example
 from tests.layers.generated import generated
 from tests.layers.generated import softmax
-
-SCRIPT = pathlib.Path(__file__).parents[2] / "examples" / "posthoc_table.py"
 
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("posthoc_table", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return example("posthoc_table.py")
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
 """Scripts in the manner of keras.io run with our parts put in."""
 
-import importlib.util
 import pathlib
 
 import keras
 import pytest
+
+from tests.helpers import example
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 PAGE = EXAMPLES / "results" / "stories.md"
@@ -13,15 +14,7 @@ BACKEND = keras.backend.backend()
 IN_EACH_RUN = ("custom_train_step_tensorflow", "tuned")
 
 
-def script():
-    path = EXAMPLES / "stories" / "run.py"
-    spec = importlib.util.spec_from_file_location("stories", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-RUN = script()
+RUN = example("stories/run.py")
 
 
 @pytest.mark.slow

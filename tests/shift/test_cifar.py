@@ -1,14 +1,12 @@
 """A published network on corrupted CIFAR-10, beside the published figures."""
 
-import importlib.util
-import pathlib
-
 import keras
 import numpy as np
 import pytest
 
 import keras_calib as kc
 from keras_calib.datasets._packs import read_part
+from tests.helpers import example
 
 # Mean accuracy over five severities, in percent, of a ResNet-56 on the files of
 # CIFAR-10-C, as read off the figure of tanimutomo/cifar10-c-eval.
@@ -30,14 +28,11 @@ PUBLISHED = {
     "jpeg_compression": 80.1,
 }
 NUMBER = 400
-NETWORKS = pathlib.Path(__file__).parents[2] / "examples/papers/networks.py"
 
 
 def published_network(path):
     """The published network, with its normalization, by `examples/papers`."""
-    spec = importlib.util.spec_from_file_location("networks", NETWORKS)
-    networks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(networks)
+    networks = example("papers/networks.py")
     variance = [each**2 for each in networks.PUBLISHED_DEVIATION]
     inputs = keras.layers.Normalization(
         mean=networks.PUBLISHED_MEAN, variance=variance
