@@ -1,0 +1,75 @@
+"""Prints the README's table of evidence, and writes it there.
+
+    python examples/papers/readme.py            # prints
+    python examples/papers/readme.py --write    # into README.md
+
+Rows of protocol S that are stored: means over seeds, errors of the mean where
+there are several.
+"""
+
+import argparse
+import pathlib
+import sys
+
+import numpy as np
+import run
+import table
+
+README = pathlib.Path(__file__).parents[2] / "README.md"
+BEGIN = "<!-- printed by: python examples/papers/readme.py -->\n"
+END = "<!-- end -->"
+PROTOCOL = "S"
+SHOWN = (
+    *("CE", "LS", "FL", "MbLS", "ACLS", "MDCA", "FL+MDCA", "SB-ECE", "MMCE"),
+    *("DML", "Diff-DML", "ensemble of 3"),
+)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help="into README.md")
+    arguments = parser.parse_args(arguments)
+    text = evidence(run.RESULTS)
+    print(text)
+    if arguments.write:
+        README.write_text(with_evidence(README.read_text(), text))
+
+
+def evidence(results):
+    """Table of the methods that are shown, and what it was made on."""
+    rows = run.read_rows(results / f"{PROTOCOL}.jsonl")
+    shown = {key: row for key, row in rows.items() if key[0] in SHOWN}
+    header = ["loss or procedure", "seeds", "accuracy %", "ECE %"]
+    header += ["floor of ECE %", "NLL", "ECE % after TS", "NLL after TS"]
+    found = dict(table.of_method(PROTOCOL, shown))
+    lines = [line(name, found[name]) for name in SHOWN if name in found]
+    return f"{table.markdown(header, lines)}\n\n{table.made_by(shown.values())}"
+
+
+def line(name, rows):
+    def values(key, part="test"):
+        return [row[part][key] for row in rows]
+
+    return [
+        name,
+        str(len(rows)),
+        table.cell(values("accuracy"), 100, 1),
+        table.cell(values("ece"), 100, 1),
+        f"{100 * np.mean(values('ece_floor')):.1f}",
+        table.cell(values("nll"), digits=3),
+        table.cell(values("ece", "test_scaled"), 100, 1),
+        table.cell(values("nll", "test_scaled"), digits=3),
+    ]
+
+
+def with_evidence(page, text):
+    """The page with this table between its two marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise ValueError("README.md has no place for the table of evidence.")
+    return f"{before}{BEGIN}\n{text}\n\n{END}{after}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

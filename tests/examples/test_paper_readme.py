@@ -1,0 +1,24 @@
+"""The README's table of evidence is what its script prints."""
+
+import pytest
+
+
+@pytest.fixture
+def readme(papers):
+    import readme
+
+    return readme
+
+
+def test_readme_holds_the_table_of_the_stored_rows(readme):
+    import run
+
+    page = readme.README.read_text()
+    assert readme.with_evidence(page, readme.evidence(run.RESULTS)) == page
+
+
+def test_only_what_stands_between_the_marks_changes(readme):
+    page = f"above\n{readme.BEGIN}\nold\n\n{readme.END}\nbelow\n"
+    assert readme.with_evidence(page, "new") == page.replace("old", "new")
+    with pytest.raises(ValueError, match="no place"):
+        readme.with_evidence("a page without the marks", "new")
