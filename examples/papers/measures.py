@@ -24,14 +24,7 @@ def results(path, protocol):
         path: of the `.npz` file.
         protocol: `protocols.Protocol` of the row.
     """
-    with np.load(path, allow_pickle=False) as file:
-        logits, labels = (
-            {
-                part: file[f"{part}_{kind}"].astype(dtype)
-                for part in ("validation", "calibration", "test")
-            }
-            for kind, dtype in (("logits", "float64"), ("labels", "int64"))
-        )
+    logits, labels = read(path)
     if protocol.kind == "segmentation":
         return of_pixels(logits, labels, protocol.ignore_class)
     found = of_samples(logits, labels)
@@ -45,6 +38,18 @@ def results(path, protocol):
     return found
 
 
+def read(path):
+    """Logits and labels of a stored row, dicts from the name of a part."""
+    with np.load(path, allow_pickle=False) as file:
+        names = [key for key in file.files if key.endswith("_logits")]
+        parts = [name.removesuffix("_logits") for name in names]
+        logits, labels = (
+            {part: file[f"{part}_{kind}"].astype(dtype) for part in parts}
+            for kind, dtype in (("logits", "float64"), ("labels", "int64"))
+        )
+    return logits, labels
+
+
 def of_samples(logits, labels):
     """Errors of all parts, as trained, scaled, and after every map.
 
@@ -54,12 +59,21 @@ def of_samples(logits, labels):
     """
     temperature = fit_temperature(logits["calibration"], labels["calibration"])
     scaled = measure(logits["test"] / temperature, labels["test"])
-    return {
+    found = {
         "test": measure(logits["test"], labels["test"]),
         "test_scaled": {"temperature": temperature, **scaled},
         "validation": measure(logits["validation"], labels["validation"]),
         "maps": measure_maps(logits, labels),
     }
+    # TS-SB-ECE of the soft calibration objectives.
+    soft = fit_temperature(
+        logits["calibration"], labels["calibration"], "soft_binned_ece"
+    )
+    errors = measure(logits["test"] / soft, labels["test"])
+    found["test_scaled_to_sb_ece"] = {"temperature": soft, **errors}
+    if "train" in logits:
+        found["train"] = measure(logits["train"], labels["train"])
+    return found
 
 
 # Of the valid pixels, every so many fit maps, and measure what maps do. The
@@ -165,7 +179,7 @@ def errors_against(fractions, probabilities):
     n, classes = fractions.shape
     weights = fractions.reshape(-1)
     counted = weights > 0
-    names = ("accuracy", *SHOWN, "mean_entropy")
+    names = ("accuracy", *SHOWN)
     found = kc.metrics.calibration_errors(
         np.tile(np.arange(classes), n)[counted],
         np.repeat(probabilities, classes, axis=0)[counted],
@@ -215,9 +229,10 @@ def softmax(logits):
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
-def fit_temperature(logits, labels):
+def fit_temperature(logits, labels, objective="nll"):
     layer = kc.layers.TemperatureScaling()
-    return float(layer.adapt(logits, labels).temperature)
+    layer.adapt(logits, labels, objective=objective)
+    return float(layer.temperature)
 
 
 def measure_maps(logits, labels, groups=None):
@@ -287,9 +302,15 @@ SHOWN = {
     ECE: "ece",
     "adaptive_calibration_error": "ece_mass",
     "classwise_calibration_error": "classwise_ece",
+    "adaptive_calibration_error_l2": "ece_mass_l2",
+    "marginal_calibration_error": "marginal_ece",
+    "ks_calibration_error": "ks",
     "smooth_calibration_error": "smooth_ece",
     "debiased_calibration_error": "debiased_ece",
     "negative_log_likelihood": "nll",
     "brier_score": "brier",
     "mean_confidence": "confidence",
+    "mean_entropy": "mean_entropy",
 }
+# Of the validation samples between epochs, with `run.py --history`.
+SHOWN_BY_EPOCH = ("accuracy", ECE, "negative_log_likelihood")

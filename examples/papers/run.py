@@ -7,6 +7,8 @@
     python examples/papers/run.py S --measure           # from stored logits
     python examples/papers/run.py S --tune              # choose settings
     python examples/papers/run.py F --shift             # corrupted images
+    python examples/papers/run.py S --only CE --history 4   # ECE by epoch
+    python examples/papers/run.py S-sweep --only MbLS   # margins and weights
 
 A finished row is one JSON line in `examples/results/<table>.jsonl`; the
 logits of validation, calibration and test images go to `--work`, outside git.
@@ -33,6 +35,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import stored_rows
 from stored_rows import append
 
+HISTORY = "measure validation samples every N epochs, too: a pass over them"
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE.parent / "results"
 
@@ -64,6 +67,7 @@ def parse(arguments):
     add("table", nargs="?", choices=protocols.TABLES)
     names = [*methods.METHODS, *protocols.OTHER_PUBLISHED]
     add("--only", nargs="+", metavar="METHOD", choices=names)
+    add("--history", type=int, metavar="N", help=HISTORY)
     add("--seeds", type=int, help="so many seeds of each method at most")
     add("--jobs", type=int, default=1, help="rows at a time, a process each")
     add("--threads", type=int, help="threads of each process (CPU)")
@@ -81,6 +85,8 @@ def parse(arguments):
         parser.error("Which table? One of " + ", ".join(protocols.TABLES))
     if arguments.tune and arguments.table not in protocols.TUNED:
         parser.error("Tuned are " + ", ".join(protocols.TUNED))
+    if arguments.history is not None and arguments.history < 1:
+        parser.error("--history is a number of epochs, at least 1.")
     if arguments.shift and not keeps_weights(arguments.table):
         parser.error("Weights are kept only where a network is fine-tuned.")
     return arguments
@@ -104,13 +110,27 @@ def missing(arguments):
     table = protocols.TABLES[arguments.table]
     wanted = []
     for name, seeds in table.items():
-        if arguments.only and name not in arguments.only:
+        if arguments.only and base(name) not in arguments.only:
             continue
         seeds = min(seeds, arguments.seeds or seeds)
         wanted += [(seed, name) for seed in range(seeds)]
     ranks = {name: rank for rank, name in enumerate(table)}
     wanted.sort(key=lambda row: (row[0], ranks[row[1]]))
-    return to_run(arguments.table, [row[::-1] for row in wanted], stored)
+    wanted = [row[::-1] for row in wanted]
+    if arguments.history:
+        # Their newer rows will stand in their place.
+        stored = {row: of for row, of in stored.items() if has_epochs(of)}
+    return to_run(arguments.table, wanted, stored)
+
+
+def base(name):
+    """The method that a variant is of."""
+    return name.partition(": ")[0]
+
+
+def has_epochs(row):
+    """Whether a row has the errors on validation samples between epochs."""
+    return "val_ece" in row.get("history", {})
 
 
 def to_run(table, wanted, stored):
@@ -241,6 +261,8 @@ def start(arguments, method, seed, begin):
     command = [sys.executable, __file__, arguments.table]
     command += ["--row", method, str(seed)]
     command += ["--results", arguments.results, "--work", arguments.work]
+    if arguments.history:
+        command += ["--history", arguments.history]
     if arguments.seconds is not None:
         left = arguments.seconds - (time.time() - begin)
         command += ["--seconds", str(left)]
@@ -284,6 +306,7 @@ def run_row(arguments, method, seed):
         folder / slug(method, seed),
         arguments.work,
         deadline,
+        arguments.history,
     )
     if row is None:
         print("stopped in time; start again to go on", flush=True)
