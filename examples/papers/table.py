@@ -4,6 +4,7 @@
     python examples/papers/table.py F --shift    # corrupted images
     python examples/papers/table.py F --people   # against answers of people
     python examples/papers/table.py verdicts     # every method in S and F
+    python examples/papers/table.py S --figures examples/figures
 
 Mean and standard error over seeds; differences from cross-entropy are paired
 by seed, with the p-value of a paired t-test where there are three seeds or
@@ -24,22 +25,28 @@ import protocols
 import run
 
 BASELINE = "CE"
+FIGURES = run.HERE.parent / "figures"
 PIXELS = ("miou", "ece_mass")
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add = parser.add_argument
-    add("table", choices=[*protocols.TABLES, "verdicts"])
+    add("table", choices=[*protocols.TABLES, "verdicts", "formulas"])
     add("--results", type=pathlib.Path, default=run.RESULTS)
     add("--shift", action="store_true", help="on corrupted images")
-    add("--figures", type=pathlib.Path, help="folder for those of --shift")
+    add("--figures", type=pathlib.Path, help="folder to draw into")
+    add("--work", type=pathlib.Path, default=pathlib.Path("papers_work"))
     add("--people", action="store_true", help="against answers of people")
     arguments = parser.parse_args(arguments)
     if arguments.table == "verdicts":
         import verdicts
 
         print(verdicts.page(arguments.results))
+    elif arguments.table == "formulas":
+        import figures
+
+        print(figures.formula_page(arguments.figures or FIGURES))
     elif arguments.shift:
         import shift_page
 
@@ -50,6 +57,13 @@ def main(arguments=None):
 
         rows = stored(arguments, arguments.table)
         print(people_page.page(arguments.table, rows))
+    elif arguments.figures:
+        import figures
+
+        rows = stored(arguments, arguments.table)
+        where = (arguments.results, arguments.work)
+        source = figures.Source(arguments.table, rows, *where)
+        print(figures.page(source, arguments.figures))
     else:
         rows = stored(arguments, arguments.table)
         print("\n\n".join(tables(arguments, rows)))
