@@ -139,6 +139,11 @@ SAYS = {
     "SB-ECE": f"{_SB_ECE} (Karandikar 2021)",
     "FL+SB-ECE": f"{_SB_ECE} (Karandikar 2021)",
     "Brier+SB-ECE": f"{_SB_ECE} (Karandikar 2021)",
+    **{
+        f"{primary}+{penalty}": "the primary crossed (Karandikar 2021)"
+        for primary in ("FL", "Brier")
+        for penalty in ("MMCE", "AvUC", "AvUC-GS", "S-AvUC")
+    },
     "MMCE": "lower ECE, accuracy kept (Kumar 2018)",
     "MMCE-w": "lower ECE, accuracy kept (Kumar 2018)",
     "DML": "higher accuracy (Zhang 2018); lower ECE in Diff-DML's tables",

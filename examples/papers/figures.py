@@ -35,13 +35,13 @@ class Source:
     """Where the numbers of the figures come from.
 
     Attributes:
-        name: of the table.
+        table: its name.
         rows: stored rows, a dict from `(method, seed)`.
         results: folder of the rows.
         work: folder in which the driver left logits.
     """
 
-    name: str
+    table: str
     rows: dict
     results: object
     work: object
@@ -51,7 +51,7 @@ class Source:
         return {name: found[0] for name, found in table.of_method(*self.pair())}
 
     def pair(self):
-        return self.name, self.rows
+        return self.table, self.rows
 
     def few(self, wanted):
         """Some of the methods `wanted`, those that come first.
@@ -65,13 +65,9 @@ class Source:
         """Logits and labels of a method's first seed, or `None`."""
         seeds = [seed for name, seed in self.rows if name == method]
         for seed in sorted(seeds):
-            slug = run.slug(method, seed)
-            for path in (
-                self.work / self.name / f"{slug}.npz",
-                self.results / "logits" / f"{self.name}-{slug}.npz",
-            ):
-                if path.exists():
-                    return measures.read(path)
+            path = run.stored_logits(self, method, seed)
+            if path is not None:
+                return measures.read(path)
         return None
 
     def of_few(self):
@@ -81,7 +77,7 @@ class Source:
         if not found:
             raise MissingRowsError(
                 "no logits; they are in `--work` after "
-                f"`python examples/papers/run.py {self.name}`"
+                f"`python examples/papers/run.py {self.table}`"
             )
         return {name: found[name] for name in self.few(found)}
 
@@ -89,9 +85,9 @@ class Source:
 def page(source, folder):
     """The whole page as Markdown; draws into `folder`."""
     texts = [
-        f"# Protocol {source.name}: figures",
-        f"Drawn by `python examples/papers/table.py {source.name} --figures "
-        f"examples/figures` from `{source.name}.jsonl` and the logits of its "
+        f"# Protocol {source.table}: figures",
+        f"Drawn by `python examples/papers/table.py {source.table} --figures "
+        f"examples/figures` from `{source.table}.jsonl` and the logits of its "
         "rows, where there are some. Rows are those of each method's first "
         "seed.",
         table.made_by(source.rows.values()),
@@ -103,7 +99,7 @@ def page(source, folder):
         except MissingRowsError as reason:
             left_out.append(f"- {title}: {reason}.")
             continue
-        file = f"{source.name}_{name}.png"
+        file = f"{source.table}_{name}.png"
         drawing.save(figure, folder / file)
         texts += [f"## {title}", text, f"![{title}](../figures/{file})"]
     if left_out:
@@ -121,7 +117,7 @@ def by_epoch(source):
     if not found:
         raise MissingRowsError(
             "no row was measured between epochs; "
-            f"`python examples/papers/run.py {source.name} --only CE LS FL "
+            f"`python examples/papers/run.py {source.table} --only CE LS FL "
             "MbLS ACLS --seeds 1 --history 4` runs them again"
         )
     names = source.few(found)
@@ -201,7 +197,7 @@ def regularizer(source):
     if not found:
         raise MissingRowsError(
             "no logits of CE, LS, MbLS or ACLS; they are in `--work` after "
-            f"`python examples/papers/run.py {source.name} --only ACLS`"
+            f"`python examples/papers/run.py {source.table} --only ACLS`"
         )
     settings = {**methods.METHODS["ACLS"]["loss"]}
     settings.pop("class")
@@ -234,7 +230,7 @@ def sweeps(source):
     """ECE and accuracy against weights and margins."""
     rows = {}
     for kind in ("tuning", "sweep"):
-        name = f"{source.name}-{kind}"
+        name = f"{source.table}-{kind}"
         rows |= run.read_rows(source.results / f"{name}.jsonl")
     curves = {
         "weight or smoothing": {
@@ -249,7 +245,7 @@ def sweeps(source):
     }
     if not any(len(c) > 1 for each in curves.values() for c in each.values()):
         raise MissingRowsError(
-            f"no rows; `python examples/papers/run.py {source.name}-sweep "
+            f"no rows; `python examples/papers/run.py {source.table}-sweep "
             "--only LS MbLS ACLS` runs them"
         )
     figure, axes = drawing.panels(2, 2, (8.4, 6.0), sharex="col")
@@ -305,7 +301,7 @@ def losses_by_iteration(source, draw):
     if found is None:
         raise MissingRowsError(
             "no logits of CE; they are in `--work` after `python "
-            f"examples/papers/run.py {source.name} --only CE`"
+            f"examples/papers/run.py {source.table} --only CE`"
         )
     return draw(*found)
 

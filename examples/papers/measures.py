@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 from maps import ANY_CLASSES
 
 
-def results(path, protocol):
+def results(path, protocol, method):
     """What a row says of its stored logits, as trained and with temperature.
 
     From the file, not from memory, so that a measure that comes later is made
@@ -23,6 +23,7 @@ def results(path, protocol):
     Args:
         path: of the `.npz` file.
         protocol: `protocols.Protocol` of the row.
+        method: its name.
     """
     logits, labels = read(path)
     if protocol.kind == "segmentation":
@@ -30,6 +31,9 @@ def results(path, protocol):
     found = of_samples(logits, labels)
     if protocol.kind == "long_tailed":
         found["class_balance"] = measure_balance(logits, labels)
+    elif method == "CE":
+        ways = NORMALIZATIONS
+        found["class_scaling"] = measure_balance(logits, labels, ways)
     if protocol.kind == "fine_tuning":
         answers = data_sets.answers_of_people(protocol)
         temperature = found["test_scaled"]["temperature"]
@@ -209,14 +213,29 @@ BALANCES = {
 }
 
 
-def measure_balance(logits, labels):
-    """Test errors of `BALANCED_MAPS`, fitted in each way of `BALANCES`."""
+# The class-wise scaling paper's table 3: normalizations of the class losses.
+NORMALIZATIONS = {
+    "plain": {},
+    "ND": {"class_loss_scaling": "normal"},
+    "CM": {"class_loss_scaling": "centered"},
+    "MM": {"class_loss_scaling": "min_max"},
+}
+
+
+def measure_balance(logits, labels, ways=None):
+    """Test errors of `BALANCED_MAPS`, fitted in each way.
+
+    Args:
+        logits: dict from the name of a part to `(n, classes)`.
+        labels: dict from the name of a part to `(n,)`.
+        ways: dict from a name to arguments of `adapt`; `BALANCES` by default.
+    """
     fitted_to = labels["calibration"]
     weights = 1.0 / np.bincount(fitted_to)[fitted_to]
     found = {}
     for name in BALANCED_MAPS:
         found[name] = {}
-        for way, options in BALANCES.items():
+        for way, options in (ways or BALANCES).items():
             if "weights" in way:
                 options = {"sample_weight": weights}
             found[name][way] = after_map(name, logits, labels, **options)
@@ -296,7 +315,9 @@ def measure(logits, labels):
     }
 
 
-AFTER_MAPS = ("nll", "brier", "ece")
+AFTER_MAPS = (
+    *("nll", "brier", "ece", "ece_mass", "ece_mass_l2", "classwise_ece"),
+)
 ECE = "expected_calibration_error"
 SHOWN = {
     ECE: "ece",
@@ -304,6 +325,7 @@ SHOWN = {
     "classwise_calibration_error": "classwise_ece",
     "adaptive_calibration_error_l2": "ece_mass_l2",
     "marginal_calibration_error": "marginal_ece",
+    "sweep_calibration_error": "sweep",
     "ks_calibration_error": "ks",
     "smooth_calibration_error": "smooth_ece",
     "debiased_calibration_error": "debiased_ece",

@@ -7,6 +7,7 @@ and procedure. Everything in both is written into each row of the results.
 import dataclasses
 import itertools
 
+from methods import CROSSED
 from methods import FROM_SCRATCH
 from methods import METHODS
 from methods import variant
@@ -313,6 +314,8 @@ def swept():
     return names
 
 
+PROTOCOLS["S-cross"] = PROTOCOLS["S"]
+TABLES["S-cross"] = once(CROSSED)
 for _name in ("S", "miniature"):
     PROTOCOLS[f"{_name}-sweep"] = PROTOCOLS[_name]
     TABLES[f"{_name}-sweep"] = once(swept())

@@ -336,18 +336,29 @@ def measure_again(arguments):
     path = arguments.results / f"{arguments.table}.jsonl"
     rows = read_rows(path)
     for (method, seed), row in rows.items():
-        name = slug(method, seed)
-        logits = arguments.work / arguments.table / f"{name}.npz"
-        if logits.exists():
+        found = stored_logits(arguments, method, seed)
+        if found:
             protocol = protocols.PROTOCOLS[arguments.table]
-            row.update(work.results(logits, protocol))
+            row.update(work.results(found, protocol, method))
         else:
-            print(f"{method}, seed {seed}: no logits in {logits}")
+            print(f"{method}, seed {seed}: no logits in {arguments.work}")
     lines = [json.dumps(row) + "\n" for row in rows.values()]
     part = path.with_suffix(".part")
     part.write_text("".join(lines))
     os.replace(part, path)
     return 0
+
+
+def stored_logits(arguments, method, seed):
+    """The file of a row's logits, in the working folder or beside the rows."""
+    name, table = slug(method, seed), arguments.table
+    for path in (
+        arguments.work / table / f"{name}.npz",
+        arguments.results / "logits" / f"{table}-{name}.npz",
+    ):
+        if path.exists():
+            return path
+    return None
 
 
 def commit():

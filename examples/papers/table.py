@@ -5,6 +5,8 @@
     python examples/papers/table.py F --people   # against answers of people
     python examples/papers/table.py verdicts     # every method in S and F
     python examples/papers/table.py S --figures examples/figures
+    python examples/papers/table.py acls         # a paper's tables, ours beside
+    python examples/papers/table.py papers --into examples/results   # all five
 
 Mean and standard error over seeds; differences from cross-entropy are paired
 by seed, with the p-value of a paired t-test where there are three seeds or
@@ -22,6 +24,7 @@ import claims
 import measures
 import numpy as np
 import protocols
+import published
 import run
 
 BASELINE = "CE"
@@ -32,14 +35,25 @@ PIXELS = ("miou", "ece_mass")
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add = parser.add_argument
-    add("table", choices=[*protocols.TABLES, "verdicts", "formulas"])
+    pages = ("verdicts", "formulas", "papers", *published.PAPERS)
+    add("table", choices=[*protocols.TABLES, *pages])
     add("--results", type=pathlib.Path, default=run.RESULTS)
     add("--shift", action="store_true", help="on corrupted images")
     add("--figures", type=pathlib.Path, help="folder to draw into")
     add("--work", type=pathlib.Path, default=pathlib.Path("papers_work"))
     add("--people", action="store_true", help="against answers of people")
+    add("--into", type=pathlib.Path, help="folder for the pages of papers")
     arguments = parser.parse_args(arguments)
-    if arguments.table == "verdicts":
+    if arguments.table in ("papers", *published.PAPERS):
+        import paper_pages
+
+        if arguments.table != "papers":
+            print(paper_pages.page(arguments.table, arguments.results))
+            return
+        folder = arguments.into or arguments.results
+        for path in paper_pages.write_all(arguments.results, folder):
+            print(path)
+    elif arguments.table == "verdicts":
         import verdicts
 
         print(verdicts.page(arguments.results))
@@ -319,18 +333,18 @@ def beside_the_papers(table, rows):
     lines = []
     for name, pairs in paired(table, rows):
         here = difference(pairs, "ece")
-        for published, (score, ece) in claims.of_method(name, table):
-            there = ece - published.baseline[1]
-            note = f" ({published.ece})" if published.ece else ""
+        for source, (score, ece) in claims.of_method(name, table):
+            there = ece - source.baseline[1]
+            note = f" ({source.ece})" if source.ece else ""
             known = score is not None
-            change = f"{score - published.baseline[0]:+.2f}" if known else "-"
+            change = f"{score - source.baseline[0]:+.2f}" if known else "-"
             lines.append(
                 [
                     name,
-                    published.source,
+                    source.source,
                     change,
                     f"{there:+.2f}{note}",
-                    cell(difference(pairs, published.score), 100),
+                    cell(difference(pairs, source.score), 100),
                     cell(here, 100),
                     verdict(there, here),
                 ]

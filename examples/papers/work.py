@@ -145,7 +145,7 @@ def run(table, method, seed, path, cache, deadline=None, every=None):
     np.savez(f"{path}.part.npz", **arrays)
     os.replace(f"{path}.part.npz", f"{path}.npz")
     return {
-        **results(f"{path}.npz", protocol),
+        **results(f"{path}.npz", protocol, method),
         "seconds": round(time.time() - begin, 1),
         **extra,
     }
