@@ -28,6 +28,11 @@ class Published:
     tables: tuple[str, ...] = ("S", "S10k", "F", "G30", "G100", "G200")
     score: str = "accuracy"
 
+    @property
+    def short(self):
+        """Paper and table, without the network."""
+        return self.source.rpartition(", ")[0]
+
 
 PUBLISHED = (
     Published(

@@ -4,6 +4,7 @@
     python examples/papers/table.py F --shift    # corrupted images
     python examples/papers/table.py F --people   # against answers of people
     python examples/papers/table.py verdicts     # every method in S and F
+    python examples/papers/table.py questions    # what the papers leave open
     python examples/papers/table.py S --figures examples/figures
     python examples/papers/table.py acls         # a paper's tables, ours beside
     python examples/papers/table.py papers --into examples/results   # all five
@@ -15,6 +16,7 @@ perfectly calibrated network with these confidences would show.
 """
 
 import argparse
+import importlib
 import json
 import math
 import pathlib
@@ -28,6 +30,8 @@ import published
 import run
 
 BASELINE = "CE"
+# Modules with a page of their own, from the rows of several tables.
+PAGES = ("verdicts", "questions")
 FIGURES = run.HERE.parent / "figures"
 PIXELS = ("miou", "ece_mass")
 
@@ -35,7 +39,7 @@ PIXELS = ("miou", "ece_mass")
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add = parser.add_argument
-    pages = ("verdicts", "formulas", "papers", *published.PAPERS)
+    pages = (*PAGES, "formulas", "papers", *published.PAPERS)
     add("table", choices=[*protocols.TABLES, *pages])
     add("--results", type=pathlib.Path, default=run.RESULTS)
     add("--shift", action="store_true", help="on corrupted images")
@@ -53,10 +57,9 @@ def main(arguments=None):
         folder = arguments.into or arguments.results
         for path in paper_pages.write_all(arguments.results, folder):
             print(path)
-    elif arguments.table == "verdicts":
-        import verdicts
-
-        print(verdicts.page(arguments.results))
+    elif arguments.table in PAGES:
+        module = importlib.import_module(arguments.table)
+        print(module.page(arguments.results))
     elif arguments.table == "formulas":
         import figures
 
