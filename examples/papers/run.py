@@ -42,6 +42,10 @@ RESULTS = HERE.parent / "results"
 
 def main(arguments=None):
     arguments = parse(arguments)
+    if arguments.download:
+        import data_sets
+
+        data_sets.DOWNLOAD = True
     if arguments.check:
         return check(arguments)
     if arguments.row:
@@ -78,6 +82,7 @@ def parse(arguments):
     add("--measure", action="store_true", help="measure stored logits again")
     add("--tune", action="store_true", help="choose settings on validation")
     add("--shift", action="store_true", help="measure on corrupted images")
+    add("--download", action="store_true", help="data that are not there")
     add("--images", type=int, help="so many test images to corrupt, not all")
     add("--row", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args(arguments)
@@ -263,6 +268,8 @@ def start(arguments, method, seed, begin):
     command += ["--results", arguments.results, "--work", arguments.work]
     if arguments.history:
         command += ["--history", arguments.history]
+    if arguments.download:
+        command += ["--download"]
     if arguments.seconds is not None:
         left = arguments.seconds - (time.time() - begin)
         command += ["--seconds", str(left)]
