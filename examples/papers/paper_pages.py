@@ -79,8 +79,7 @@ def rows_of(name, results):
 
 def chosen(block, results):
     """Names of our tables; of several, the first that has rows."""
-    for each in block.ours:
-        several = (each,) if isinstance(each, str) else each
+    for several in block.groups():
         with_rows = [name for name in several if rows_of(name, results)]
         yield (with_rows or several)[0]
 

@@ -29,6 +29,10 @@ class Block:
     text: str
     note: str = ""
 
+    def groups(self):
+        """`ours` as tuples."""
+        return [(e,) if isinstance(e, str) else e for e in self.ours]
+
     def lines(self):
         """Yields label, method, what follows, and the paper's numbers."""
         width = len(self.networks) * len(self.metrics)
@@ -699,3 +703,20 @@ PAPERS = {
     "class_scaling": CLASS_SCALING,
     "soft_objectives": SOFT_OBJECTIVES,
 }
+
+
+def methods_of(paper, table):
+    """Methods whose rows of one of our tables the page of a paper shows.
+
+    Args:
+        paper: key of `PAPERS`.
+        table: key of `protocols.TABLES`.
+
+    Returns:
+        The names, in the order of the paper.
+    """
+    found = {}
+    for block in PAPERS[paper].blocks:
+        if any(table in group for group in block.groups()):
+            found |= dict.fromkeys(method for _, method, *_ in block.lines())
+    return [name for name in found if name]

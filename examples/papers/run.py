@@ -3,6 +3,7 @@
     python examples/papers/run.py S                     # all missing rows
     python examples/papers/run.py S --only ACLS --seeds 1
     python examples/papers/run.py G30 --jobs 2 --seconds 540
+    python examples/papers/run.py G200 --paper acls     # what its page shows
     python examples/papers/run.py --check S/ACLS/0      # run a row again
     python examples/papers/run.py S --measure           # from stored logits
     python examples/papers/run.py S --tune              # choose settings
@@ -30,6 +31,7 @@ import time
 
 import methods
 import protocols
+import published
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import stored_rows
@@ -71,6 +73,7 @@ def parse(arguments):
     add("table", nargs="?", choices=protocols.TABLES)
     names = [*methods.METHODS, *protocols.OTHER_PUBLISHED]
     add("--only", nargs="+", metavar="METHOD", choices=names)
+    add("--paper", choices=published.PAPERS, help="methods of its page only")
     add("--history", type=int, metavar="N", help=HISTORY)
     add("--seeds", type=int, help="so many seeds of each method at most")
     add("--jobs", type=int, default=1, help="rows at a time, a process each")
@@ -90,6 +93,12 @@ def parse(arguments):
         parser.error("Which table? One of " + ", ".join(protocols.TABLES))
     if arguments.tune and arguments.table not in protocols.TUNED:
         parser.error("Tuned are " + ", ".join(protocols.TUNED))
+    if arguments.paper:
+        arguments.only = published.methods_of(arguments.paper, arguments.table)
+        if not arguments.only:
+            parser.error(
+                f"{arguments.table} is not on the page of {arguments.paper}."
+            )
     if arguments.history is not None and arguments.history < 1:
         parser.error("--history is a number of epochs, at least 1.")
     if arguments.shift and not keeps_weights(arguments.table):

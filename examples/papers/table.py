@@ -97,10 +97,11 @@ def stored(arguments, name, option=""):
 
 def tables(arguments, rows):
     """The tables of a protocol, or of what was tuned on it."""
-    texts = [made_by(rows.values())]
+    texts = [made_by(rows.values()), pace(arguments.table, rows)]
     if arguments.table.endswith("-tuning"):
         path = arguments.results / f"{arguments.table}.json"
-        return [*texts, tuned(json.loads(path.read_text()), rows)]
+        texts.append(tuned(json.loads(path.read_text()), rows))
+        return filter(None, texts)
     parts = (trained, against_baseline, after_maps, balanced, against_people)
     for part in (*parts, beside_the_papers):
         texts.append(part(arguments.table, rows))
@@ -118,6 +119,21 @@ def made_by(rows):
     )
     dates = sorted({row["date"] for row in rows})
     return f"{'; '.join(machines)}; {dates[0]} to {dates[-1]}"
+
+
+def pace(table, rows):
+    """How long a row takes, from the median second of its epochs."""
+    epochs = protocols.PROTOCOLS[table].epochs
+    times = [row.get("epoch_seconds", 0) for row in rows.values()]
+    times = sorted(epochs * each / 60 for each in times if each)
+    if not times:
+        return ""
+    middle = times[len(times) // 2]
+    return (
+        f"The {epochs} epochs of a row, at the median pace of its epochs: "
+        f"{times[0]:.0f} to {times[-1]:.0f} minutes, {middle:.0f} for half of "
+        "the rows or less, on a machine that others used as well."
+    )
 
 
 def of_method(table, rows):

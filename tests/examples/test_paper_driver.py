@@ -160,6 +160,32 @@ def test_variants_are_chosen_by_their_method(driver, tmp_path):
     assert all(name.startswith("MbLS: margin=") for name in names)
 
 
+@pytest.mark.parametrize(
+    ("table", "paper", "some"),
+    [
+        ("G200", "acls", {"CE", "MMCE", "CPC", "CRL", "ACLS"}),
+        ("G30", "diff_dml", {"DCA", "FL+MDCA", "ensemble of 3", "DML-2"}),
+        ("G100", "mbls", {"CE", "LS", "FL", "FLSD-53", "MbLS"}),
+        ("G200", "soft_objectives", {"AvUC-GS", "FL+S-AvUC", "Brier"}),
+        ("LT", "class_scaling", {"CE"}),
+        ("T", "mbls", {"MbLS, margin 10"}),
+        ("D", "acls", {"ACLS, margin 10"}),
+    ],
+)
+def test_a_papers_rows_are_one_command(driver, tmp_path, table, paper, some):
+    arguments = driver.parse([table, "--paper", paper])
+    arguments.results = tmp_path
+    names = {name for name, _ in driver.missing(arguments)}
+    assert names == set(driver.published.methods_of(paper, table))
+    assert some <= names
+
+
+def test_a_paper_without_rows_of_a_table_is_refused(driver, capsys):
+    with pytest.raises(SystemExit):
+        driver.parse(["G30", "--paper", "class_scaling"])
+    assert "not on the page of class_scaling" in capsys.readouterr().err
+
+
 def test_download_is_allowed_only_when_asked_for(work, monkeypatch, tmp_path):
     import data_sets
 
