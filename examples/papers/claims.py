@@ -188,7 +188,9 @@ SAYS = {
 # Why a row may differ from its paper, by table and method.
 _UNTUNED = "default weight, not tuned on this protocol"
 _MEMORIZED = "the network had seen the penalty's images before"
+_NO_SOFTMAX = "as trained: a softmax of outputs that lie near 0 and 1"
 REASONS = {
+    ("S", "squared logit"): _NO_SOFTMAX,
     ("S", "MDCA"): _UNTUNED,
     ("S", "SB-ECE"): _UNTUNED,
     ("S", "FL+SB-ECE"): _UNTUNED,

@@ -6,6 +6,7 @@ import warnings
 
 import data_sets
 import keras
+import methods
 import numpy as np
 
 import keras_calib as kc
@@ -34,12 +35,20 @@ def results(path, protocol, method):
     elif method == "CE":
         ways = NORMALIZATIONS
         found["class_scaling"] = measure_balance(logits, labels, ways)
+    if methods.method(method)["loss"]["class"] == "SquaredLogitLoss":
+        read_out = np.log(np.clip(logits["test"], LEAST, None))
+        found["test_as_probabilities"] = measure(read_out, labels["test"])
     if protocol.kind == "fine_tuning":
         answers = data_sets.answers_of_people(protocol)
         temperature = found["test_scaled"]["temperature"]
         if answers:
             found["people"] = measure_people(logits, answers, temperature)
     return found
+
+
+# The least probability where outputs of a square loss, cut here and divided by
+# their sum, are read as probabilities.
+LEAST = 1e-3
 
 
 def read(path):

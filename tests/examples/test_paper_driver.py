@@ -152,6 +152,29 @@ def test_training_images_are_measured(call):
     assert all(row[part]["num"] > 0 for part in parts)
 
 
+def test_outputs_of_a_square_loss_are_probabilities(call, capsys):
+    import table
+
+    call("miniature", "--only", "squared logit")
+    row = call.rows()["squared logit", 0]
+    path = call.folder / "work" / "miniature" / "squared_logit-0.npz"
+    with np.load(path) as file:
+        outputs = file["test_logits"].astype("float64")
+        labels = file["test_labels"]
+    p = np.maximum(outputs, 1e-3)
+    p /= p.sum(axis=1, keepdims=True)
+    expected = -np.log(p[np.arange(len(labels)), labels]).mean()
+    found = row["test_as_probabilities"]
+    assert found["nll"] == pytest.approx(expected, abs=1e-5)
+    # A softmax of numbers near 0 and 1 is near 1 / 10.
+    assert row["test"]["confidence"] < 0.4
+    capsys.readouterr()
+    table.main(["miniature", "--results", str(call.folder)])
+    printed = capsys.readouterr().out
+    assert "| outputs read as probabilities | seeds |" in printed
+    assert f"| squared logit | 1 | {100 * found['ece']:.2f} |" in printed
+
+
 def test_variants_are_chosen_by_their_method(driver, tmp_path):
     arguments = driver.parse(["S-sweep", "--only", "MbLS"])
     arguments.results = tmp_path
