@@ -28,6 +28,11 @@ class Published:
     tables: tuple[str, ...] = ("S", "S10k", "F", "G30", "G100", "G200")
     score: str = "accuracy"
 
+    @property
+    def short(self):
+        """Paper and table, without the network."""
+        return self.source.rpartition(", ")[0]
+
 
 PUBLISHED = (
     Published(
@@ -139,6 +144,11 @@ SAYS = {
     "SB-ECE": f"{_SB_ECE} (Karandikar 2021)",
     "FL+SB-ECE": f"{_SB_ECE} (Karandikar 2021)",
     "Brier+SB-ECE": f"{_SB_ECE} (Karandikar 2021)",
+    **{
+        f"{primary}+{penalty}": "the primary crossed (Karandikar 2021)"
+        for primary in ("FL", "Brier")
+        for penalty in ("MMCE", "AvUC", "AvUC-GS", "S-AvUC")
+    },
     "MMCE": "lower ECE, accuracy kept (Kumar 2018)",
     "MMCE-w": "lower ECE, accuracy kept (Kumar 2018)",
     "DML": "higher accuracy (Zhang 2018); lower ECE in Diff-DML's tables",
@@ -178,7 +188,9 @@ SAYS = {
 # Why a row may differ from its paper, by table and method.
 _UNTUNED = "default weight, not tuned on this protocol"
 _MEMORIZED = "the network had seen the penalty's images before"
+_NO_SOFTMAX = "as trained: a softmax of outputs that lie near 0 and 1"
 REASONS = {
+    ("S", "squared logit"): _NO_SOFTMAX,
     ("S", "MDCA"): _UNTUNED,
     ("S", "SB-ECE"): _UNTUNED,
     ("S", "FL+SB-ECE"): _UNTUNED,

@@ -6,6 +6,7 @@ import warnings
 
 import data_sets
 import keras
+import methods
 import numpy as np
 
 import keras_calib as kc
@@ -14,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 from maps import ANY_CLASSES
 
 
-def results(path, protocol):
+def results(path, protocol, method):
     """What a row says of its stored logits, as trained and with temperature.
 
     From the file, not from memory, so that a measure that comes later is made
@@ -23,26 +24,43 @@ def results(path, protocol):
     Args:
         path: of the `.npz` file.
         protocol: `protocols.Protocol` of the row.
+        method: its name.
     """
-    with np.load(path, allow_pickle=False) as file:
-        logits, labels = (
-            {
-                part: file[f"{part}_{kind}"].astype(dtype)
-                for part in ("validation", "calibration", "test")
-            }
-            for kind, dtype in (("logits", "float64"), ("labels", "int64"))
-        )
+    logits, labels = read(path)
     if protocol.kind == "segmentation":
         return of_pixels(logits, labels, protocol.ignore_class)
     found = of_samples(logits, labels)
     if protocol.kind == "long_tailed":
         found["class_balance"] = measure_balance(logits, labels)
+    elif method == "CE":
+        ways = NORMALIZATIONS
+        found["class_scaling"] = measure_balance(logits, labels, ways)
+    if methods.method(method)["loss"]["class"] == "SquaredLogitLoss":
+        read_out = np.log(np.clip(logits["test"], LEAST, None))
+        found["test_as_probabilities"] = measure(read_out, labels["test"])
     if protocol.kind == "fine_tuning":
         answers = data_sets.answers_of_people(protocol)
         temperature = found["test_scaled"]["temperature"]
         if answers:
             found["people"] = measure_people(logits, answers, temperature)
     return found
+
+
+# The least probability where outputs of a square loss, cut here and divided by
+# their sum, are read as probabilities.
+LEAST = 1e-3
+
+
+def read(path):
+    """Logits and labels of a stored row, dicts from the name of a part."""
+    with np.load(path, allow_pickle=False) as file:
+        names = [key for key in file.files if key.endswith("_logits")]
+        parts = [name.removesuffix("_logits") for name in names]
+        logits, labels = (
+            {part: file[f"{part}_{kind}"].astype(dtype) for part in parts}
+            for kind, dtype in (("logits", "float64"), ("labels", "int64"))
+        )
+    return logits, labels
 
 
 def of_samples(logits, labels):
@@ -54,12 +72,21 @@ def of_samples(logits, labels):
     """
     temperature = fit_temperature(logits["calibration"], labels["calibration"])
     scaled = measure(logits["test"] / temperature, labels["test"])
-    return {
+    found = {
         "test": measure(logits["test"], labels["test"]),
         "test_scaled": {"temperature": temperature, **scaled},
         "validation": measure(logits["validation"], labels["validation"]),
         "maps": measure_maps(logits, labels),
     }
+    # TS-SB-ECE of the soft calibration objectives.
+    soft = fit_temperature(
+        logits["calibration"], labels["calibration"], "soft_binned_ece"
+    )
+    errors = measure(logits["test"] / soft, labels["test"])
+    found["test_scaled_to_sb_ece"] = {"temperature": soft, **errors}
+    if "train" in logits:
+        found["train"] = measure(logits["train"], labels["train"])
+    return found
 
 
 # Of the valid pixels, every so many fit maps, and measure what maps do. The
@@ -165,7 +192,7 @@ def errors_against(fractions, probabilities):
     n, classes = fractions.shape
     weights = fractions.reshape(-1)
     counted = weights > 0
-    names = ("accuracy", *SHOWN, "mean_entropy")
+    names = ("accuracy", *SHOWN)
     found = kc.metrics.calibration_errors(
         np.tile(np.arange(classes), n)[counted],
         np.repeat(probabilities, classes, axis=0)[counted],
@@ -195,14 +222,29 @@ BALANCES = {
 }
 
 
-def measure_balance(logits, labels):
-    """Test errors of `BALANCED_MAPS`, fitted in each way of `BALANCES`."""
+# The class-wise scaling paper's table 3: normalizations of the class losses.
+NORMALIZATIONS = {
+    "plain": {},
+    "ND": {"class_loss_scaling": "normal"},
+    "CM": {"class_loss_scaling": "centered"},
+    "MM": {"class_loss_scaling": "min_max"},
+}
+
+
+def measure_balance(logits, labels, ways=None):
+    """Test errors of `BALANCED_MAPS`, fitted in each way.
+
+    Args:
+        logits: dict from the name of a part to `(n, classes)`.
+        labels: dict from the name of a part to `(n,)`.
+        ways: dict from a name to arguments of `adapt`; `BALANCES` by default.
+    """
     fitted_to = labels["calibration"]
     weights = 1.0 / np.bincount(fitted_to)[fitted_to]
     found = {}
     for name in BALANCED_MAPS:
         found[name] = {}
-        for way, options in BALANCES.items():
+        for way, options in (ways or BALANCES).items():
             if "weights" in way:
                 options = {"sample_weight": weights}
             found[name][way] = after_map(name, logits, labels, **options)
@@ -215,9 +257,10 @@ def softmax(logits):
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
-def fit_temperature(logits, labels):
+def fit_temperature(logits, labels, objective="nll"):
     layer = kc.layers.TemperatureScaling()
-    return float(layer.adapt(logits, labels).temperature)
+    layer.adapt(logits, labels, objective=objective)
+    return float(layer.temperature)
 
 
 def measure_maps(logits, labels, groups=None):
@@ -281,15 +324,24 @@ def measure(logits, labels):
     }
 
 
-AFTER_MAPS = ("nll", "brier", "ece")
+AFTER_MAPS = (
+    *("nll", "brier", "ece", "ece_mass", "ece_mass_l2", "classwise_ece"),
+)
 ECE = "expected_calibration_error"
 SHOWN = {
     ECE: "ece",
     "adaptive_calibration_error": "ece_mass",
     "classwise_calibration_error": "classwise_ece",
+    "adaptive_calibration_error_l2": "ece_mass_l2",
+    "marginal_calibration_error": "marginal_ece",
+    "sweep_calibration_error": "sweep",
+    "ks_calibration_error": "ks",
     "smooth_calibration_error": "smooth_ece",
     "debiased_calibration_error": "debiased_ece",
     "negative_log_likelihood": "nll",
     "brier_score": "brier",
     "mean_confidence": "confidence",
+    "mean_entropy": "mean_entropy",
 }
+# Of the validation samples between epochs, with `run.py --history`.
+SHOWN_BY_EPOCH = ("accuracy", ECE, "negative_log_likelihood")

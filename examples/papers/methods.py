@@ -104,6 +104,19 @@ METHODS |= {
     "MbLS, margin 10": single(of("MarginLabelSmoothing", weight=0.1)),
     "ACLS, margin 10": single(of("ACLS")),
 }
+# The rest of the soft calibration objectives' table 2: primaries and penalties.
+_PENALTIES = {
+    "MMCE": of("MMCE"),
+    "AvUC": of("AvUC"),
+    "AvUC-GS": of("AvUC", stop_gradient=True),
+    "S-AvUC": of("SoftAvUC"),
+}
+CROSSED = {
+    f"{name}+{penalty}": single({**loss, "primary": primary})
+    for name, primary in (("FL", FL1), ("Brier", BRIER))
+    for penalty, loss in _PENALTIES.items()
+}
+METHODS |= CROSSED
 
 
 def variant(name, settings):

@@ -5,9 +5,13 @@ and procedure. Everything in both is written into each row of the results.
 """
 
 import dataclasses
+import itertools
 
+import published
+from methods import CROSSED
 from methods import FROM_SCRATCH
 from methods import METHODS
+from methods import variant
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,8 +251,10 @@ def three(names):
     return {name: 3 for name in names}
 
 
+# The question of Diff-DML is decided by as many seeds as the main rows.
+_FIVE = (*MAIN, "Diff-DML, labels 10 %", "Diff-DML, labels 20 %")
 TABLES = {
-    "S": {name: 5 if name in MAIN else 3 for name in FROM_SCRATCH},
+    "S": {name: 5 if name in _FIVE else 3 for name in FROM_SCRATCH},
     "S10k": {name: 3 for name in MAIN},
     "F": {
         # Nothing is drawn at random in the first one.
@@ -279,8 +285,47 @@ TABLES = {
     ),
     "miniature": {name: 1 for name in FROM_SCRATCH},
 }
+# What else the pages of the papers show of the longest schedule, then.
+for _paper in published.PAPERS:
+    _rest = published.methods_of(_paper, "G200")
+    TABLES["G30"] |= once(n for n in _rest if n not in TABLES["G30"])
 TABLES["G100"] = TABLES["G30"]
 TABLES["G200"] = TABLES["G30"]
+# Settings whose effect is drawn, one axis at a time or as a grid: MbLS, figure
+# 1 (weights of both losses, and a margin of 0); ACLS, figure A (margins) and
+# table A (both weights).
+_WEIGHTS = (0.01, 0.03, 0.1, 0.3, 1.0)
+SWEPT = {
+    "LS": {"smoothing": (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)},
+    "MbLS": {"margin": (0.0, 6.0), "weight": _WEIGHTS},
+    "ACLS": {"margin": (0.0, 2.0, 4.0, 6.0, 8.0, 10.0)},
+    "ACLS, weights": {
+        "positive_weight": (0.0, 0.05, 0.1, 0.15),
+        "negative_weight": (0.0, 0.005, 0.01, 0.015),
+    },
+}
+
+
+def swept():
+    """Names of the variants of `SWEPT`, as in `methods.variant`.
+
+    >>> swept()[6]
+    'MbLS: margin=0.0, weight=0.01'
+    """
+    names = []
+    for name, axes in SWEPT.items():
+        method = name.partition(", ")[0]
+        for values in itertools.product(*axes.values()):
+            settings = dict(zip(axes, values, strict=True))
+            names.append(variant(method, settings))
+    return names
+
+
+PROTOCOLS["S-cross"] = PROTOCOLS["S"]
+TABLES["S-cross"] = once(CROSSED)
+for _name in ("S", "miniature"):
+    PROTOCOLS[f"{_name}-sweep"] = PROTOCOLS[_name]
+    TABLES[f"{_name}-sweep"] = once(swept())
 # Where the rows go from which settings are chosen; see `tuning`.
 TUNED = ("S", "F", "C", "T", "D", "miniature")
 for _name in TUNED:

@@ -3,10 +3,13 @@
     python examples/papers/run.py S                     # all missing rows
     python examples/papers/run.py S --only ACLS --seeds 1
     python examples/papers/run.py G30 --jobs 2 --seconds 540
+    python examples/papers/run.py G200 --paper acls     # what its page shows
     python examples/papers/run.py --check S/ACLS/0      # run a row again
     python examples/papers/run.py S --measure           # from stored logits
     python examples/papers/run.py S --tune              # choose settings
     python examples/papers/run.py F --shift             # corrupted images
+    python examples/papers/run.py S --only CE --history 4   # ECE by epoch
+    python examples/papers/run.py S-sweep --only MbLS   # margins and weights
 
 A finished row is one JSON line in `examples/results/<table>.jsonl`; the
 logits of validation, calibration and test images go to `--work`, outside git.
@@ -28,17 +31,23 @@ import time
 
 import methods
 import protocols
+import published
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import stored_rows
 from stored_rows import append
 
+HISTORY = "measure validation samples every N epochs, too: a pass over them"
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE.parent / "results"
 
 
 def main(arguments=None):
     arguments = parse(arguments)
+    if arguments.download:
+        import data_sets
+
+        data_sets.DOWNLOAD = True
     if arguments.check:
         return check(arguments)
     if arguments.row:
@@ -64,6 +73,8 @@ def parse(arguments):
     add("table", nargs="?", choices=protocols.TABLES)
     names = [*methods.METHODS, *protocols.OTHER_PUBLISHED]
     add("--only", nargs="+", metavar="METHOD", choices=names)
+    add("--paper", choices=published.PAPERS, help="methods of its page only")
+    add("--history", type=int, metavar="N", help=HISTORY)
     add("--seeds", type=int, help="so many seeds of each method at most")
     add("--jobs", type=int, default=1, help="rows at a time, a process each")
     add("--threads", type=int, help="threads of each process (CPU)")
@@ -74,6 +85,7 @@ def parse(arguments):
     add("--measure", action="store_true", help="measure stored logits again")
     add("--tune", action="store_true", help="choose settings on validation")
     add("--shift", action="store_true", help="measure on corrupted images")
+    add("--download", action="store_true", help="data that are not there")
     add("--images", type=int, help="so many test images to corrupt, not all")
     add("--row", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args(arguments)
@@ -81,6 +93,14 @@ def parse(arguments):
         parser.error("Which table? One of " + ", ".join(protocols.TABLES))
     if arguments.tune and arguments.table not in protocols.TUNED:
         parser.error("Tuned are " + ", ".join(protocols.TUNED))
+    if arguments.paper:
+        arguments.only = published.methods_of(arguments.paper, arguments.table)
+        if not arguments.only:
+            parser.error(
+                f"{arguments.table} is not on the page of {arguments.paper}."
+            )
+    if arguments.history is not None and arguments.history < 1:
+        parser.error("--history is a number of epochs, at least 1.")
     if arguments.shift and not keeps_weights(arguments.table):
         parser.error("Weights are kept only where a network is fine-tuned.")
     return arguments
@@ -104,13 +124,27 @@ def missing(arguments):
     table = protocols.TABLES[arguments.table]
     wanted = []
     for name, seeds in table.items():
-        if arguments.only and name not in arguments.only:
+        if arguments.only and base(name) not in arguments.only:
             continue
         seeds = min(seeds, arguments.seeds or seeds)
         wanted += [(seed, name) for seed in range(seeds)]
     ranks = {name: rank for rank, name in enumerate(table)}
     wanted.sort(key=lambda row: (row[0], ranks[row[1]]))
-    return to_run(arguments.table, [row[::-1] for row in wanted], stored)
+    wanted = [row[::-1] for row in wanted]
+    if arguments.history:
+        # Their newer rows will stand in their place.
+        stored = {row: of for row, of in stored.items() if has_epochs(of)}
+    return to_run(arguments.table, wanted, stored)
+
+
+def base(name):
+    """The method that a variant is of."""
+    return name.partition(": ")[0]
+
+
+def has_epochs(row):
+    """Whether a row has the errors on validation samples between epochs."""
+    return "val_ece" in row.get("history", {})
 
 
 def to_run(table, wanted, stored):
@@ -241,6 +275,10 @@ def start(arguments, method, seed, begin):
     command = [sys.executable, __file__, arguments.table]
     command += ["--row", method, str(seed)]
     command += ["--results", arguments.results, "--work", arguments.work]
+    if arguments.history:
+        command += ["--history", arguments.history]
+    if arguments.download:
+        command += ["--download"]
     if arguments.seconds is not None:
         left = arguments.seconds - (time.time() - begin)
         command += ["--seconds", str(left)]
@@ -284,6 +322,7 @@ def run_row(arguments, method, seed):
         folder / slug(method, seed),
         arguments.work,
         deadline,
+        arguments.history,
     )
     if row is None:
         print("stopped in time; start again to go on", flush=True)
@@ -313,18 +352,29 @@ def measure_again(arguments):
     path = arguments.results / f"{arguments.table}.jsonl"
     rows = read_rows(path)
     for (method, seed), row in rows.items():
-        name = slug(method, seed)
-        logits = arguments.work / arguments.table / f"{name}.npz"
-        if logits.exists():
+        found = stored_logits(arguments, method, seed)
+        if found:
             protocol = protocols.PROTOCOLS[arguments.table]
-            row.update(work.results(logits, protocol))
+            row.update(work.results(found, protocol, method))
         else:
-            print(f"{method}, seed {seed}: no logits in {logits}")
+            print(f"{method}, seed {seed}: no logits in {arguments.work}")
     lines = [json.dumps(row) + "\n" for row in rows.values()]
     part = path.with_suffix(".part")
     part.write_text("".join(lines))
     os.replace(part, path)
     return 0
+
+
+def stored_logits(arguments, method, seed):
+    """The file of a row's logits, in the working folder or beside the rows."""
+    name, table = slug(method, seed), arguments.table
+    for path in (
+        arguments.work / table / f"{name}.npz",
+        arguments.results / "logits" / f"{table}-{name}.npz",
+    ):
+        if path.exists():
+            return path
+    return None
 
 
 def commit():

@@ -4,6 +4,10 @@
     python examples/papers/table.py F --shift    # corrupted images
     python examples/papers/table.py F --people   # against answers of people
     python examples/papers/table.py verdicts     # every method in S and F
+    python examples/papers/table.py questions    # what the papers leave open
+    python examples/papers/table.py S --figures examples/figures
+    python examples/papers/table.py acls         # a paper's tables, ours beside
+    python examples/papers/table.py papers --into examples/results   # all five
 
 Mean and standard error over seeds; differences from cross-entropy are paired
 by seed, with the p-value of a paired t-test where there are three seeds or
@@ -12,6 +16,7 @@ perfectly calibrated network with these confidences would show.
 """
 
 import argparse
+import importlib
 import json
 import math
 import pathlib
@@ -21,25 +26,44 @@ import claims
 import measures
 import numpy as np
 import protocols
+import published
 import run
 
 BASELINE = "CE"
+# Modules with a page of their own, from the rows of several tables.
+PAGES = ("verdicts", "questions")
+FIGURES = run.HERE.parent / "figures"
 PIXELS = ("miou", "ece_mass")
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add = parser.add_argument
-    add("table", choices=[*protocols.TABLES, "verdicts"])
+    pages = (*PAGES, "formulas", "papers", *published.PAPERS)
+    add("table", choices=[*protocols.TABLES, *pages])
     add("--results", type=pathlib.Path, default=run.RESULTS)
     add("--shift", action="store_true", help="on corrupted images")
-    add("--figures", type=pathlib.Path, help="folder for those of --shift")
+    add("--figures", type=pathlib.Path, help="folder to draw into")
+    add("--work", type=pathlib.Path, default=pathlib.Path("papers_work"))
     add("--people", action="store_true", help="against answers of people")
+    add("--into", type=pathlib.Path, help="folder for the pages of papers")
     arguments = parser.parse_args(arguments)
-    if arguments.table == "verdicts":
-        import verdicts
+    if arguments.table in ("papers", *published.PAPERS):
+        import paper_pages
 
-        print(verdicts.page(arguments.results))
+        if arguments.table != "papers":
+            print(paper_pages.page(arguments.table, arguments.results))
+            return
+        folder = arguments.into or arguments.results
+        for path in paper_pages.write_all(arguments.results, folder):
+            print(path)
+    elif arguments.table in PAGES:
+        module = importlib.import_module(arguments.table)
+        print(module.page(arguments.results))
+    elif arguments.table == "formulas":
+        import figures
+
+        print(figures.formula_page(arguments.figures or FIGURES))
     elif arguments.shift:
         import shift_page
 
@@ -50,6 +74,13 @@ def main(arguments=None):
 
         rows = stored(arguments, arguments.table)
         print(people_page.page(arguments.table, rows))
+    elif arguments.figures:
+        import figures
+
+        rows = stored(arguments, arguments.table)
+        where = (arguments.results, arguments.work)
+        source = figures.Source(arguments.table, rows, *where)
+        print(figures.page(source, arguments.figures))
     else:
         rows = stored(arguments, arguments.table)
         print("\n\n".join(tables(arguments, rows)))
@@ -66,12 +97,14 @@ def stored(arguments, name, option=""):
 
 def tables(arguments, rows):
     """The tables of a protocol, or of what was tuned on it."""
-    texts = [made_by(rows.values())]
+    texts = [made_by(rows.values()), pace(arguments.table, rows)]
     if arguments.table.endswith("-tuning"):
         path = arguments.results / f"{arguments.table}.json"
-        return [*texts, tuned(json.loads(path.read_text()), rows)]
-    parts = (trained, against_baseline, after_maps, balanced, against_people)
-    for part in (*parts, beside_the_papers):
+        texts.append(tuned(json.loads(path.read_text()), rows))
+        return filter(None, texts)
+    parts = (trained, outputs_as_probabilities, against_baseline, after_maps)
+    parts += (balanced, against_people, beside_the_papers)
+    for part in parts:
         texts.append(part(arguments.table, rows))
     return filter(None, texts)
 
@@ -87,6 +120,21 @@ def made_by(rows):
     )
     dates = sorted({row["date"] for row in rows})
     return f"{'; '.join(machines)}; {dates[0]} to {dates[-1]}"
+
+
+def pace(table, rows):
+    """How long a row takes, from the median second of its epochs."""
+    epochs = protocols.PROTOCOLS[table].epochs
+    times = [row.get("epoch_seconds", 0) for row in rows.values()]
+    times = sorted(epochs * each / 60 for each in times if each)
+    if not times:
+        return ""
+    middle = times[len(times) // 2]
+    return (
+        f"The {epochs} epochs of a row, at the median pace of its epochs: "
+        f"{times[0]:.0f} to {times[-1]:.0f} minutes, {middle:.0f} for half of "
+        "the rows or less, on a machine that others used as well."
+    )
 
 
 def of_method(table, rows):
@@ -152,6 +200,25 @@ def trained(table, rows):
             ]
         )
     return markdown(header, lines)
+
+
+def outputs_as_probabilities(table, rows):
+    """Errors of a square loss whose outputs are themselves probabilities.
+
+    They are cut at a small number and divided by their sum; a softmax of them,
+    as in the table above, is far underconfident.
+    """
+    header = ["outputs read as probabilities", "seeds", "ECE %", "NLL"]
+    lines = []
+    for name, found in of_method(table, rows):
+        read = [row.get("test_as_probabilities") for row in found]
+        read = [errors for errors in read if errors]
+        if read:
+            line = [name, str(len(read)), cell([e["ece"] for e in read], 100)]
+            nll = cell([e["nll"] for e in read], digits=3)
+            brier = cell([e["brier"] for e in read], digits=3)
+            lines.append([*line, nll, brier])
+    return markdown([*header, "Brier"], lines) if lines else ""
 
 
 def tuned(choices, rows):
@@ -305,18 +372,18 @@ def beside_the_papers(table, rows):
     lines = []
     for name, pairs in paired(table, rows):
         here = difference(pairs, "ece")
-        for published, (score, ece) in claims.of_method(name, table):
-            there = ece - published.baseline[1]
-            note = f" ({published.ece})" if published.ece else ""
+        for source, (score, ece) in claims.of_method(name, table):
+            there = ece - source.baseline[1]
+            note = f" ({source.ece})" if source.ece else ""
             known = score is not None
-            change = f"{score - published.baseline[0]:+.2f}" if known else "-"
+            change = f"{score - source.baseline[0]:+.2f}" if known else "-"
             lines.append(
                 [
                     name,
-                    published.source,
+                    source.source,
                     change,
                     f"{there:+.2f}{note}",
-                    cell(difference(pairs, published.score), 100),
+                    cell(difference(pairs, source.score), 100),
                     cell(here, 100),
                     verdict(there, here),
                 ]

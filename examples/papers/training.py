@@ -1,6 +1,8 @@
 """What every run shares: batches, augmentation, decay, checkpoints."""
 
+import json
 import os
+import pathlib
 import time
 
 import keras
@@ -181,6 +183,9 @@ class CoupledSGD(keras.optimizers.SGD):
 class Resumable(keras.callbacks.Callback):
     """Checkpoints between epochs, and stops before the time is over.
 
+    It also keeps the logs of all epochs, in `history` and in a file beside the
+    checkpoint. It must be the last callback, so that it sees all logs.
+
     Args:
         path: file of the checkpoint; it is replaced, never half written.
         batches: the `Batches` that this run trains on; without them it is
@@ -192,6 +197,7 @@ class Resumable(keras.callbacks.Callback):
         super().__init__()
         self.path, self.batches, self.deadline = path, batches, deadline
         self.seconds, self.saved, self.stopped = [], time.time(), False
+        self.history, self.log = [], history_file(path)
 
     def on_epoch_begin(self, epoch, logs=None):
         self.begin = time.time()
@@ -202,10 +208,21 @@ class Resumable(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         now = time.time()
         self.seconds.append(now - self.begin)
+        # Before the checkpoint, which may be the last thing that is done.
+        self.remember(epoch, logs)
         if self.batches is not None:
             self.save_or_stop(epoch, now)
         shown = {key: round(float(value), 4) for key, value in logs.items()}
         print(f"epoch {epoch + 1} {self.seconds[-1]:.1f} s {shown}", flush=True)
+
+    def remember(self, epoch, logs):
+        """Add the logs of an epoch, in place of those of an earlier attempt."""
+        known = {key: round(float(value), 5) for key, value in logs.items()}
+        self.history = [each for each in self.history if each["epoch"] <= epoch]
+        self.history.append({"epoch": epoch + 1, **known})
+        part = self.log.with_suffix(".part")
+        part.write_text(json.dumps(self.history))
+        os.replace(part, self.log)
 
     def save_or_stop(self, epoch, now):
         last = epoch + 1 == self.params["epochs"]
@@ -222,8 +239,16 @@ class Resumable(keras.callbacks.Callback):
         model.optimizer.build(model.trainable_variables)
         if self.path.exists():
             model.load_weights(self.path)
+            if self.log.exists():
+                self.history = json.loads(self.log.read_text())
         steps = int(ops.convert_to_numpy(model.optimizer.iterations))
         return steps // len(self.batches)
+
+
+def history_file(path):
+    """Where the logs of the epochs lie, beside a checkpoint."""
+    name = pathlib.Path(path).name.replace(".weights.h5", ".history.json")
+    return pathlib.Path(path).with_name(name)
 
 
 def save_weights(model, path):

@@ -45,24 +45,28 @@ ABOUT = """\
 All numbers are differences from cross-entropy (CE) with the same seed, mean ±
 standard error over seeds; accuracy and ECE in points. TS is temperature
 scaling, fitted to the calibration images. "ECE there" is the difference from
-cross-entropy in the tables of `claims.py`. As trained a verdict is about the
-ECE; after TS it is about the NLL, where a loss can only win by better
-refinement. With several seeds, a difference below two standard errors is not
-told apart from 0; p is that of a paired t-test, from three seeds on."""
+cross-entropy in each published table of `claims.py` that has the method,
+often another paper's than the method's own; the verdict as trained names the
+tables in which the ECE goes the same way and those in which it does not. As
+trained a verdict is about the ECE; after TS it is about the NLL, where a loss
+can only win by better refinement. With several seeds, a difference below two
+standard errors is not told apart from 0; p is that of a paired t-test, from
+three seeds on."""
 
 
 def line(name, each, pairs):
     """One method with the rows of one table."""
     ece = table.difference(pairs, "ece")
     after = table.difference(pairs, "nll", "test_scaled")
-    published = [
-        ece - source.baseline[1]
+    published = {
+        source.short: ece - source.baseline[1]
         for source, (_, ece) in claims.of_method(name, each)
-    ]
+    }
+    there = [f"{source}: {value:+.2f}" for source, value in published.items()]
     return [
         name,
         claims.SAYS[name],
-        ", ".join(f"{value:+.2f}" for value in published) or "-",
+        "; ".join(there) or "-",
         each,
         str(len(pairs)),
         table.cell(table.difference(pairs, "accuracy"), 100),
@@ -79,14 +83,23 @@ def line(name, each, pairs):
 
 
 def as_trained(here, published):
-    """The direction of the ECE, and whether the papers' is the same."""
+    """The direction of the ECE, and in which published tables it is the same.
+
+    A method's own paper may say otherwise than another paper's table.
+
+    Args:
+        here: differences from cross-entropy.
+        published: the same of published tables, by their short names.
+    """
     words = in_words(here, "lower", "higher")
     if not published or words.startswith("not"):
         return words
-    same = {there * here.mean() > 0 for there in published}
-    if len(same) > 1:
-        return f"{words}; the papers differ"
-    return f"{words}; {'as' if same.pop() else 'not as'} published"
+    same = [s for s, there in published.items() if there * here.mean() > 0]
+    others = [s for s in published if s not in same]
+    for known, sources in (("as", same), ("not as", others)):
+        if sources:
+            words += f"; {known} in {' and '.join(sources)}"
+    return words
 
 
 def in_words(differences, below, above):

@@ -18,6 +18,8 @@ import numpy as np
 import procedures
 import protocols
 import training
+from measures import SHOWN
+from measures import SHOWN_BY_EPOCH
 from measures import results
 from measures import softmax
 
@@ -82,8 +84,22 @@ def probe(method):
     return values
 
 
-def run(table, method, seed, path, cache, deadline=None):
+# Training samples that are measured after training: how far the network has
+# memorized them.
+MEASURED_OF_TRAIN = 5000
+
+
+def run(table, method, seed, path, cache, deadline=None, every=None):
     """Train one row.
+
+    Args:
+        table: key of `protocols.PROTOCOLS`.
+        method: name in `methods.METHODS`, or of a variant.
+        seed: int.
+        path: of the files that are written, without their endings.
+        cache: folder for the data.
+        deadline: `time.time()` after which no epoch may begin, or `None`.
+        every: measure the validation samples every so many epochs, too.
 
     Returns:
         The results as a dict, or `None` where the time was over before the
@@ -93,7 +109,6 @@ def run(table, method, seed, path, cache, deadline=None):
     spec = methods.method(method)
     keras.config.set_dtype_policy(protocol.dtype)
     data = data_sets.load(protocol, cache)
-    parts = ("validation", "calibration", "test")
     begin = time.time()
     if spec["train"] == "ensemble":
         members = []
@@ -105,32 +120,32 @@ def run(table, method, seed, path, cache, deadline=None):
                 seed + 1000 * member,
                 f"{path}-member{member}",
                 deadline,
+                every,
             )
             if found is None:
                 return None
             members.append(found[0])
         logits = {
             part: np.log(np.mean([softmax(m[part]) for m in members], axis=0))
-            for part in parts
+            for part in members[0]
         }
         extra = {}
     else:
-        found = train(spec, protocol, data, seed, str(path), deadline)
+        found = train(spec, protocol, data, seed, str(path), deadline, every)
         if found is None:
             return None
         logits, extra = found
-    for part in parts:
-        if not np.isfinite(logits[part]).all():
+    arrays = {}
+    for part, values in logits.items():
+        if not np.isfinite(values).all():
             raise FloatingPointError(f"Logits of {part} are not finite.")
-    labels = {part: data[part][1] for part in parts}
-    np.savez(
-        f"{path}.part.npz",
-        **{f"{part}_logits": logits[part].astype("float16") for part in parts},
-        **{f"{part}_labels": labels[part].astype("uint8") for part in parts},
-    )
+        labels = data[part][1][: len(values)]
+        arrays[f"{part}_logits"] = values.astype("float16")
+        arrays[f"{part}_labels"] = labels.astype("uint8")
+    np.savez(f"{path}.part.npz", **arrays)
     os.replace(f"{path}.part.npz", f"{path}.npz")
     return {
-        **results(f"{path}.npz", protocol),
+        **results(f"{path}.npz", protocol, method),
         "seconds": round(time.time() - begin, 1),
         **extra,
     }
@@ -226,8 +241,11 @@ class Task:
         )
 
 
-def train(spec, protocol, data, seed, path, deadline):
-    """One network, with its peers where it has some, to logits of all parts."""
+def train(spec, protocol, data, seed, path, deadline, every=None):
+    """One network, with its peers where it has some, to logits of all parts.
+
+    See `run` for the arguments.
+    """
     state = pathlib.Path(f"{path}.weights.h5")
     keras.utils.set_random_seed(seed)
     task = Task(spec, protocol, data, seed)
@@ -249,20 +267,26 @@ def train(spec, protocol, data, seed, path, deadline):
             epochs=protocol.epochs,
             initial_epoch=first,
             verbose=0,
-            callbacks=[*procedure.callbacks, watch],
+            callbacks=[*procedure.callbacks, *monitors(task, every), watch],
             **procedure.fit,
         )
     if watch.stopped:
         return None
     masks = spec.get("num_masks")
+    inputs = {part: data[part][0] for part in PREDICTED}
+    if protocol.kind != "segmentation":
+        inputs["train"] = data["train"][0][:MEASURED_OF_TRAIN]
     logits = {
         part: procedures.predict(
-            task.primary, data[part][0], masks, seed, protocol.predict_batch
+            task.primary, x, masks, seed, protocol.predict_batch
         )
-        for part in ("validation", "calibration", "test")
+        for part, x in inputs.items()
     }
     logits = {part: value.astype("float64") for part, value in logits.items()}
-    extra = {"epoch_seconds": float(np.median(watch.seconds[1:] or [0]))}
+    extra = {
+        "epoch_seconds": float(np.median(watch.seconds[1:] or [0])),
+        "history": in_columns(watch.history),
+    }
     if spec["train"] == "mutual":
         x, y = data["validation"]
         extra["auxiliary_accuracy"] = [
@@ -273,7 +297,43 @@ def train(spec, protocol, data, seed, path, deadline):
         # For the test images under corruptions.
         task.primary.save_weights(f"{path}-primary.weights.h5")
     state.unlink(missing_ok=True)
+    watch.log.unlink(missing_ok=True)
     return logits, extra
+
+
+PREDICTED = ("validation", "calibration", "test")
+
+
+def monitors(task, every):
+    """What measures validation samples between epochs: nothing by default.
+
+    It costs a pass over them, and changes no weight.
+    """
+    if not every:
+        return []
+    protocol = task.protocol
+    return [
+        kc.callbacks.CalibrationMonitor(
+            task.data["validation"],
+            metrics=list(SHOWN_BY_EPOCH),
+            every=every,
+            from_logits=True,
+            batch_size=protocol.predict_batch,
+            ignore_class=protocol.ignore_class,
+        )
+    ]
+
+
+def in_columns(history):
+    """Logs of the epochs as one list for each key; `None` where it has none.
+
+    Keys of the validation samples are those of a row: `val_ece`, `val_nll`.
+    """
+    keys = dict.fromkeys(key for logs in history for key in logs)
+    names = {f"val_{long}": f"val_{short}" for long, short in SHOWN.items()}
+    return {
+        names.get(key, key): [logs.get(key) for logs in history] for key in keys
+    }
 
 
 if __name__ == "__main__":

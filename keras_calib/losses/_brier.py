@@ -125,6 +125,16 @@ def _check(label_weight, label_value):
 class SquaredLogitLoss(ClassificationLoss):
     """`squared_logit_loss` for `compile`: the square loss without softmax.
 
+    **Outputs are no logits of a softmax.** With `label_weight` and
+    `label_value` of 1 the loss is least where output `k` is the probability of
+    class `k`, so that outputs lie near 0 and 1. A softmax of them is far
+    underconfident: with outputs in [0, 1] no confidence is above
+    `e / (e + C - 1)`, 0.23 for ten classes, however well the network is
+    trained. Predicted classes are right as they are. For probabilities,
+    calibrate (`kc.calibrate`: the temperature is far below 1), or divide the
+    outputs, cut at 0, by their sum. A calibration error of the softmax says
+    nothing.
+
     Args:
         label_weight: float > 0, `k` of the paper: weight of the label's own
             output.

@@ -57,25 +57,29 @@ def test_verdicts_are_those_of_paired_rows(verdicts, tmp_path):
     assert first["ECE after TS"] == f"-4.95 ± {error / 2:.2f}"
     assert first["NLL after TS"] == "0.099 ± 0.001"
     assert float(first["p (ECE)"]) < 0.001
-    assert first["as trained"] == "lower; as published"
+    assert first["as trained"] == "lower; as in ACLS, table 3"
+    assert first["ECE there"] == "ACLS, table 3: -3.06"
     assert first["after TS"] == "worse"
     assert one_seed["ECE"] == "-4.00"
     assert one_seed["p (ECE)"] == "-"
-    assert one_seed["as trained"] == "lower, one seed; as published"
+    assert one_seed["as trained"] == "lower, one seed; as in ACLS, table 3"
     assert one_seed["after TS"] == "better, one seed"
     assert focal["as trained"] == "not told apart"
     assert focal["after TS"] == "not told apart"
     assert "Without a row: MbLS; ACLS; " in lines[-1]
 
 
-def test_direction_is_compared_with_each_paper(verdicts):
+def test_verdict_names_the_tables_that_agree(verdicts):
     lower = np.array([-0.03, -0.02, -0.04])
     say = verdicts.as_trained
-    assert say(lower, [-1.0, -2.0]) == "lower; as published"
-    assert say(lower, [1.0]) == "lower; not as published"
-    assert say(lower, [1.0, -1.0]) == "lower; the papers differ"
-    assert say(-lower, [1.0]) == "higher; as published"
-    assert say(-lower, []) == "higher"
+    assert say(lower, {"A, table 1": -1.0}) == "lower; as in A, table 1"
+    assert say(lower, {"A": -1.0, "B": -2.0}) == "lower; as in A and B"
+    assert say(lower, {"A": 1.0}) == "lower; not as in A"
+    assert say(lower, {"A": 1.0, "B": -1.0}) == "lower; as in B; not as in A"
+    assert say(-lower, {"A": 1.0}) == "higher; as in A"
+    assert say(-lower, {}) == "higher"
+    unclear = np.array([-0.03, 0.02, 0.01])
+    assert say(unclear, {"A": 1.0}) == "not told apart"
 
 
 def test_every_method_says_what_its_paper_claims(papers):

@@ -1,0 +1,194 @@
+"""A page for each paper: its tables in its layout, ours beside its numbers.
+
+python examples/papers/table.py papers --into examples/results
+"""
+
+import protocols
+import published
+import run
+import table
+
+# Of each column: part of a row, key, factor, digits.
+METRICS = {
+    "ACC": ("test", "accuracy", 100, 2),
+    "ECE": ("test", "ece", 100, 2),
+    "AECE": ("test", "ece_mass", 100, 2),
+    "cw-ECE": ("test", "classwise_ece", 1000, 2),
+    "mIoU": ("test", "miou", 100, 2),
+    "PreT": ("test", "ece", 100, 2),
+    "PosT": ("test_scaled", "ece", 100, 2),
+    "T": ("test_scaled", "temperature", 1, 2),
+    "ECE l2": ("test", "ece_mass_l2", 100, 2),
+    "ECE l2+TS": ("test_scaled", "ece_mass_l2", 100, 2),
+    "ECE l2+TS-SB-ECE": ("test_scaled_to_sb_ece", "ece_mass_l2", 100, 2),
+    "ECE l2 w/ Dirichlet": ("@DirichletScaling", "ece_mass_l2", 100, 2),
+    "Test ECE": ("test", "ece", 100, 2),
+    "Train ECE": ("train", "ece", 100, 2),
+    "KS": ("test", "ks", 100, 2),
+    "sweep": ("test", "sweep", 100, 2),
+    "marginal": ("test", "marginal_ece", 100, 2),
+}
+RUN = "python examples/papers/run.py"
+ABOUT = """\
+The paper's own numbers, in percent, and beside them ours, mean ± standard error
+over seeds. A cell is empty where there is no row yet, or only rows that were
+stored before this number was. Ours are small networks on few images: compare
+how the lines of a column differ, not a number with another table's. cw-ECE is
+in units of 0.001."""
+
+
+def page(name, results):
+    """The page of a paper as Markdown.
+
+    Args:
+        name: key of `published.PAPERS`.
+        results: folder of the stored rows.
+    """
+    paper = published.PAPERS[name]
+    texts = [
+        f"# {paper.title}",
+        f"Printed by `python examples/papers/table.py {name}`.",
+        ABOUT,
+    ]
+    if paper.missing:
+        texts.append(paper.missing)
+    sources = {}
+    for block in paper.blocks:
+        used = {each: rows_of(each, results) for each in chosen(block, results)}
+        sources |= {each: rows for each, rows in used.items() if rows}
+        texts.append(f"## {block.title}")
+        if block.note:
+            texts.append(block.note)
+        if block.ours:
+            words = [describe(each, rows) for each, rows in used.items()]
+            texts.append(f"Ours: {'; '.join(words)}.")
+        texts.append(layout(block, used))
+        if block.title.startswith("Table A,"):
+            texts.append(grid(block, results))
+    together = [row for rows in sources.values() for row in rows.values()]
+    if together:
+        texts.insert(2, table.made_by(together))
+    return "\n\n".join(texts)
+
+
+def rows_of(name, results):
+    """Rows of a table, with those of its primaries and penalties crossed."""
+    crossed = run.read_rows(results / f"{name}-cross.jsonl")
+    return crossed | run.read_rows(results / f"{name}.jsonl")
+
+
+def chosen(block, results):
+    """Names of our tables; of several, the first that has rows."""
+    for several in block.groups():
+        with_rows = [name for name in several if rows_of(name, results)]
+        yield (with_rows or several)[0]
+
+
+def describe(name, rows):
+    """Our table in a few words, or the command that makes its rows."""
+    protocol = protocols.PROTOCOLS[name]
+    network = "ResNet-20" if protocol.kind == "fine_tuning" else ""
+    network = network or protocol.network.replace("resnet", "ResNet-")
+    words = f"{name}, {network}"
+    if not rows:
+        words += f" (no rows yet: `{RUN} {name}`)"
+    return words
+
+
+def layout(block, used):
+    """A table with the paper's columns first, then ours."""
+    several = len(block.networks) > 1
+    header = [
+        f"{network}: {metric}" if several or place == 0 else metric
+        for network in block.networks
+        for place, metric in enumerate(block.metrics)
+    ]
+    for name in used:
+        header += [f"ours, {name}: {metric}" for metric in block.metrics]
+    lines = []
+    for label, method, after, numbers in block.lines():
+        line = [label, *numbers]
+        for rows in used.values():
+            found = [row for (name, _), row in rows.items() if name == method]
+            line += [cell(metric, found, after) for metric in block.metrics]
+        lines.append(line)
+    return table.markdown(["method", *header], lines)
+
+
+def cell(metric, rows, after=""):
+    """Mean and standard error of a column over rows; empty without any."""
+    if metric == "ratio":
+        pairs = [
+            (row["test"]["ece"], row["train"]["ece"])
+            for row in rows
+            if row.get("train", {}).get("ece")
+        ]
+        found = [test / train for test, train in pairs]
+        return table.cell(found) if found else ""
+    part, key, factor, digits = METRICS[metric]
+    if after and part == "test":
+        part = "test_scaled" if after == "TS" else f"@{after}"
+    found = values(rows, part, key)
+    return table.cell(found, factor, digits) if found else ""
+
+
+def values(rows, part, key):
+    """What rows have of a key: one value for each row that has it.
+
+    Args:
+        rows: stored rows of a method.
+        part: a part of a row; `@map` is what a map makes of the test rows,
+            `@way map` a map that is fitted in a way of `class_balance` or
+            `class_scaling`.
+        key: of the part.
+    """
+    found = [_part(row, part).get(key) for row in rows]
+    return [value for value in found if value is not None]
+
+
+def _part(row, part):
+    if not part.startswith("@"):
+        return row.get(part, {})
+    way, _, name = part[1:].rpartition(" ")
+    if not way:
+        return row.get("maps", {}).get(name, {})
+    for source in ("class_balance", "class_scaling"):
+        found = row.get(source, {}).get(name, {})
+        if way in found:
+            return found[way]
+    return {}
+
+
+def grid(block, results):
+    """Ours of ACLS' table A, from the sweep, on validation images."""
+    rows = rows_of("S-sweep", results)
+    lines = []
+    for label, *_ in block.lines():
+        line = [label]
+        for weight in block.networks:
+            settings = {
+                "positive_weight": float(label),
+                "negative_weight": float(weight),
+            }
+            row = rows.get((protocols.variant("ACLS", settings), 0))
+            found = row["validation"] if row else None
+            line.append(
+                f"{100 * found['accuracy']:.2f} / {100 * found['ece']:.2f}"
+                if found
+                else ""
+            )
+        lines.append(line)
+    words = "Ours, S, validation images, seed 0, margin 6"
+    if all(line[1:] == [""] * len(block.networks) for line in lines):
+        words += f" (no rows yet: `{RUN} S-sweep --only ACLS`)"
+    columns = [f"negative {weight}" for weight in block.networks]
+    return f"{words}:\n\n" + table.markdown(["positive", *columns], lines)
+
+
+def write_all(results, folder):
+    """Write the pages of all papers; yields their files."""
+    for name in published.PAPERS:
+        path = folder / f"paper_{name}.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page(name, results) + "\n")
+        yield path

@@ -1,0 +1,722 @@
+"""The tables of the five papers as they print them, in their own layout.
+
+Numbers are the papers', in percent but for what a column says. A line of a
+table is a label, our method with what follows its training (`@`), and the
+paper's numbers, column by column; `-` where the paper has none.
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A table of a paper, or the part of it that is of one data set.
+
+    Attributes:
+        title: number and data set.
+        networks: of the paper.
+        metrics: of each network, keys of `paper_pages.METRICS`.
+        ours: our tables that stand beside it; a tuple of several stands for
+            the first of them that has rows.
+        text: the lines.
+        note: what must be said of it.
+    """
+
+    title: str
+    networks: tuple[str, ...]
+    metrics: tuple[str, ...]
+    ours: tuple
+    text: str
+    note: str = ""
+
+    def groups(self):
+        """`ours` as tuples."""
+        return [(e,) if isinstance(e, str) else e for e in self.ours]
+
+    def lines(self):
+        """Yields label, method, what follows, and the paper's numbers."""
+        width = len(self.networks) * len(self.metrics)
+        for line in self.text.strip().splitlines():
+            label, source, numbers = (part.strip() for part in line.split("|"))
+            method, _, after = source.partition("@")
+            found = numbers.split()
+            if len(found) != width:
+                raise ValueError(f"{self.title}: {line}")
+            yield label, method.strip(), after.strip(), found
+
+
+@dataclasses.dataclass(frozen=True)
+class Paper:
+    """A paper and its tables.
+
+    Attributes:
+        title: authors, name and year.
+        blocks: its tables.
+        missing: tables that no protocol stands beside, and why.
+    """
+
+    title: str
+    blocks: tuple[Block, ...]
+    missing: str = ""
+
+
+GPU = ("G200", "G100", "G30")
+_CLASSIFIED = ("ACC", "ECE", "AECE")
+
+ACLS = Paper(
+    "Park et al., Adaptive and conditional label smoothing (ACLS), ICCV 2023",
+    (
+        Block(
+            "Table 3, CIFAR-10",
+            ("ResNet-50", "ResNet-101"),
+            _CLASSIFIED,
+            ("S", "F", GPU),
+            """
+            CE     | CE      | 93.20 5.85 5.84 93.33 5.74 5.73
+            CE+TS  | CE@TS   | 93.20 3.68 3.67 93.33 3.62 3.62
+            MMCE   | MMCE    | 95.18 3.10 3.10 94.99 3.61 3.61
+            ECP    | ER      | 94.75 3.01 2.99 93.35 5.41 5.40
+            LS     | LS      | 94.87 2.79 3.85 93.23 3.56 4.68
+            FL     | FL      | 94.82 3.90 3.86 92.42 4.60 4.58
+            FLSD   | FLSD-53 | 94.77 3.84 3.60 92.38 4.58 4.57
+            MDCA   | MDCA    | 94.84 6.86 6.73 95.66 6.88 7.23
+            CPC    | CPC     | 95.04 3.91 3.91 95.36 3.78 3.75
+            MbLS   | MbLS    | 95.25 1.16 3.18 95.13 1.38 3.25
+            CRL    | CRL     | 95.08 3.14 3.11 95.04 3.74 3.73
+            ACLS   | ACLS    | 95.40 1.12 2.87 95.34 1.36 3.25
+            """,
+            "CRL is not fine-tuned in F: its history needs whole epochs.",
+        ),
+        Block(
+            "Table 3, Tiny-ImageNet",
+            ("ResNet-50", "ResNet-101"),
+            _CLASSIFIED,
+            (),
+            """
+            CE     | CE      | 65.02 3.73 3.69 65.62 4.97 4.97
+            CE+TS  | CE@TS   | 65.02 1.63 1.52 65.62 2.08 2.03
+            MMCE   | MMCE    | 64.75 5.15 5.12 65.92 4.88 4.88
+            ECP    | ER      | 64.98 4.00 3.92 65.69 4.68 4.66
+            LS     | LS      | 65.78 3.17 3.16 65.87 2.20 2.21
+            FL     | FL      | 63.09 2.96 3.12 62.97 2.55 2.44
+            FLSD   | FLSD-53 | 64.09 2.91 2.95 62.96 4.91 4.91
+            MDCA   | MDCA    | 63.57 2.77 2.61 66.34 6.06 6.06
+            CPC    | CPC     | 65.44 3.12 3.05 66.56 3.90 4.00
+            MbLS   | MbLS    | 64.74 1.64 1.73 65.81 1.62 1.68
+            CRL    | CRL     | 64.88 1.65 1.52 65.87 3.57 3.56
+            ACLS   | ACLS    | 64.84 1.05 1.03 65.78 1.11 1.15
+            """,
+            "Only 10 of the 200 classes are at hand: no protocol.",
+        ),
+        Block(
+            "Table 3, ImageNet",
+            ("ResNet-50",),
+            _CLASSIFIED,
+            (),
+            """
+            CE     | CE      | 73.96 9.10 9.24
+            CE+TS  | CE@TS   | 73.96 1.86 1.90
+            MMCE   | MMCE    | 74.36 8.75 8.75
+            ECP    | ER      | 73.84 8.63 8.63
+            LS     | LS      | 75.24 2.33 2.43
+            FL     | FL      | 71.76 1.79 1.79
+            FLSD   | FLSD-53 | 72.19 1.82 1.86
+            MDCA   | MDCA    | 75.65 7.45 7.53
+            CPC    | CPC     | 75.76 4.80 4.82
+            MbLS   | MbLS    | 75.39 4.07 4.14
+            CRL    | CRL     | 73.83 8.47 8.47
+            ACLS   | ACLS    | 75.65 1.02 1.20
+            """,
+            "No protocol: the data are not at hand.",
+        ),
+        Block(
+            "Table 4, PASCAL VOC; here CamVid",
+            ("DeepLabV3",),
+            ("mIoU", "ECE", "AECE"),
+            ("D",),
+            """
+            CE     | CE              | 70.92 8.26 8.23
+            ECP    | ER              | 71.16 8.31 8.26
+            LS     | LS              | 71.00 9.35 9.95
+            FL     | FL              | 69.99 11.44 11.43
+            MbLS   | MbLS, margin 10 | 71.20 7.94 7.99
+            ACLS   | ACLS, margin 10 | 70.63 7.29 7.28
+            """,
+        ),
+        Block(
+            "Table 5, both halves of ACLS; there Tiny-ImageNet, here CIFAR-10",
+            ("ResNet-50", "ResNet-101"),
+            ("ECE", "AECE"),
+            ("S", "F"),
+            """
+            LS      | LS            | 3.17 3.16 2.20 2.21
+            MDCA    | MDCA          | 2.77 2.61 6.06 6.06
+            AR only | ACLS, AR only | 1.54 1.42 1.34 0.89
+            MbLS    | MbLS          | 1.64 1.73 1.62 1.68
+            CR only | ACLS, CR only | 1.32 1.43 1.38 1.41
+            ACLS    | ACLS          | 1.05 1.03 1.11 1.15
+            """,
+        ),
+        Block(
+            "Table 6, conditions; there Tiny-ImageNet, here CIFAR-10",
+            ("ResNet-50",),
+            ("ECE", "AECE"),
+            ("S",),
+            """
+            CRL, ranking  | CRL  | 1.65 1.52
+            CRL, margin   |      | 1.47 1.40
+            ACLS, ranking |      | 1.48 1.19
+            ACLS, margin  | ACLS | 1.05 1.03
+            """,
+            "The two mixed forms are no methods here.",
+        ),
+        Block(
+            "Table A, accuracy / ECE by weights; there Tiny-ImageNet, here "
+            "CIFAR-10",
+            ("0", "0.005", "0.01", "0.015"),
+            ("ACC", "ECE"),
+            (),
+            """
+            0    | | 64.62 4.39 64.43 3.42 55.81 2.94 - -
+            0.05 | | 64.83 2.36 64.83 1.95 64.76 1.73 64.48 1.41
+            0.1  | | 65.43 2.67 64.74 1.94 65.40 1.31 65.17 1.52
+            0.15 | | 65.04 2.71 65.18 1.44 65.23 1.42 64.11 1.47
+            """,
+            "Rows are `positive_weight`, columns `negative_weight`; a dash did "
+            "not converge there.",
+        ),
+        Block(
+            "Table B, other methods, 15 bins; there Tiny-ImageNet, here "
+            "CIFAR-10",
+            ("ResNet-50",),
+            _CLASSIFIED,
+            ("S",),
+            """
+            CE                  | CE                | 65.02 3.73 3.69
+            CE+TS               | CE@TS             | 65.02 1.63 1.52
+            MMCE                | MMCE              | 64.75 5.15 5.12
+            CutMix              | CutMix            | 65.11 2.71 2.66
+            CaPE-bin            | CaPE              | 59.78 2.99 2.96
+            MCdrop              | MC dropout        | 65.33 2.58 2.54
+            Patra et al. (DTDP) | FL, pruned (DTDP) | 48.74 - -
+            ACLS                | ACLS              | 64.84 1.05 1.03
+            """,
+        ),
+    ),
+    "Table 1 is the column of Tiny-ImageNet, ResNet-50, of table 3.",
+)
+
+_CLASSWISE = ("ACC", "ECE", "cw-ECE")
+DIFF_DML = Paper(
+    "Differentiated deep mutual learning (Diff-DML), CVPR 2025, supplement",
+    (
+        Block(
+            "Table S1, CIFAR-10",
+            ("ResNet-34", "ResNet-50"),
+            _CLASSWISE,
+            ("S", "F", GPU),
+            """
+            Baseline | | 95.03 3.23 6.66 94.91 2.95 6.42
+            CE       | CE                | 94.53 2.26 5.35 94.70 2.68 6.15
+            CE+TS    | CE@TS             | 94.53 0.51 2.99 94.70 0.34 3.19
+            CE+VS    | CE@VectorScaling  | 94.63 0.55 3.03 94.73 0.58 2.96
+            CE+DS    | CE@DirichletScaling | 94.57 0.61 3.14 94.70 0.52 3.17
+            DCA      | DCA               | 95.22 3.28 7.01 94.91 3.22 6.68
+            MMCE     | MMCE              | 94.68 3.22 6.54 94.34 3.29 6.73
+            FL       | FL                | 94.88 1.21 3.36 94.31 1.07 4.06
+            FL+DTDP  | FL, pruned (DTDP) | 93.59 2.46 5.72 93.88 2.35 5.69
+            FL+MDCA  | FL+MDCA           | 94.75 0.87 3.04 94.16 0.68 3.72
+            DML      | DML               | 94.84 1.26 3.32 94.10 1.06 3.06
+            Diff-DML | Diff-DML          | 95.39 0.68 2.43 95.20 0.90 2.60
+            """,
+            '"Baseline" is a training that the supplement does not describe.',
+        ),
+        Block(
+            "Table S2, Tiny-ImageNet",
+            ("ResNet-34", "ResNet-50"),
+            _CLASSWISE,
+            (),
+            """
+            Baseline | | 54.88 9.03 1.75 54.84 7.53 1.74
+            CE       | | 54.73 7.63 1.71 54.38 6.14 1.64
+            CE+TS    | | 54.73 1.92 1.53 54.38 1.62 1.53
+            CE+VS    | | 55.34 1.46 1.52 54.02 1.52 1.43
+            CE+DS    | | 52.54 7.19 2.13 49.74 10.08 2.44
+            DCA      | | 54.36 8.62 1.84 54.74 7.92 1.81
+            MMCE     | | 54.50 6.55 1.67 54.12 4.37 1.56
+            FL       | | 54.16 2.72 1.61 53.38 2.13 1.63
+            FL+DTDP  | | 55.70 1.31 1.59 57.92 1.76 1.57
+            FL+MDCA  | | 53.92 3.00 1.62 52.98 3.14 1.66
+            DML      | | 56.44 3.78 1.61 56.50 2.52 1.54
+            Diff-DML | | 57.50 1.33 1.52 58.02 1.20 1.48
+            """,
+            "Only 10 of the 200 classes are at hand: no protocol.",
+        ),
+        Block(
+            "Table S3, CIFAR-10: more auxiliaries, and an ensemble",
+            ("ResNet-34", "ResNet-50"),
+            _CLASSWISE,
+            ("S", GPU),
+            """
+            DE-3       | ensemble of 3 | 95.79 1.19 3.64 95.63 0.77 3.01
+            DML        | DML           | 94.84 1.26 3.32 94.10 1.06 3.06
+            DML-2      | DML-2         | 94.52 1.17 3.31 94.66 1.06 3.27
+            Diff-DML   | Diff-DML      | 95.39 0.68 2.43 95.20 0.90 2.60
+            Diff-DML-2 | Diff-DML-2    | 95.29 0.51 2.48 95.23 0.63 2.48
+            labels 10 % (ours) | Diff-DML, labels 10 % | - - - - - -
+            labels 20 % (ours) | Diff-DML, labels 20 % | - - - - - -
+            """,
+            "The last two lines are `DiffDML(label_warmup=)`, which is not in "
+            "the paper.",
+        ),
+        Block(
+            "Table S3, Tiny-ImageNet",
+            ("ResNet-34", "ResNet-50"),
+            _CLASSWISE,
+            (),
+            """
+            DE-3       | | 58.78 1.95 1.58 57.60 3.32 1.59
+            DML        | | 56.44 3.78 1.61 56.50 2.52 1.54
+            DML-2      | | 57.46 3.24 1.58 55.72 2.33 1.56
+            Diff-DML   | | 57.50 1.33 1.52 58.02 1.20 1.48
+            Diff-DML-2 | | 58.60 1.08 1.49 58.08 1.10 1.53
+            """,
+            "No protocol, as above.",
+        ),
+        Block(
+            "Table S4, Diff-DML by auxiliary, CIFAR-10",
+            ("ResNet-34", "ResNet-50"),
+            _CLASSWISE,
+            (GPU,),
+            """
+            CNN      |          | 94.35 8.00 16.8 94.10 7.65 16.14
+            ResNet18 | Diff-DML | 95.39 0.68 2.34 95.20 0.90 2.60
+            ResNet34 |          | 95.48 0.65 2.35 95.16 0.59 2.59
+            ResNet50 |          | 95.48 0.57 2.56 95.25 0.64 2.36
+            """,
+            "The auxiliary of the GPU protocols is ResNet-18; another is one "
+            "argument of a protocol (`auxiliary`).",
+        ),
+        Block(
+            "Table S4, Diff-DML by auxiliary, CIFAR-100",
+            ("ResNet-34", "ResNet-50"),
+            _CLASSWISE,
+            (),
+            """
+            CNN      | | 76.09 5.31 2.03 75.36 7.67 2.42
+            ResNet18 | | 78.20 0.65 1.43 79.05 0.86 1.40
+            ResNet34 | | 79.46 1.17 1.37 78.74 0.91 1.36
+            ResNet50 | | 79.02 0.78 1.38 79.01 0.85 1.37
+            """,
+            "No protocol has all 100 classes.",
+        ),
+    ),
+)
+
+_SCALED = ("PreT", "PosT", "T")
+MBLS = Paper(
+    "Liu et al., Margin-based label smoothing (MbLS), CVPR 2022, appendix",
+    (
+        Block(
+            "Table 1, CIFAR-10",
+            ("ResNet-50", "ResNet-101"),
+            _SCALED,
+            ("S", "F", GPU),
+            """
+            CE   | CE      | 5.85 2.34 3.9 5.74 2.51 3.9
+            LS   | LS      | 2.79 1.75 0.9 3.56 2.71 0.9
+            FL   | FL      | 3.90 1.34 0.7 4.60 1.24 1.4
+            FLSD | FLSD-53 | 3.84 1.30 0.7 4.58 1.21 1.9
+            MbLS | MbLS    | 1.16 1.16 1.0 1.38 1.13 0.9
+            """,
+        ),
+        Block(
+            "Table 1, 20 Newsgroups",
+            ("GPCN",),
+            _SCALED,
+            ("T",),
+            """
+            CE   | CE              | 22.75 3.01 3.1
+            LS   | LS              | 8.07 3.69 1.2
+            FL   | FL              | 10.80 3.33 1.4
+            FLSD | FLSD-53         | 10.87 4.10 1.4
+            MbLS | MbLS, margin 10 | 5.40 2.09 1.1
+            """,
+            "Another copy of the data, divided at random: 15,098 training, 900 "
+            "validation and 3,999 test documents.",
+        ),
+        Block(
+            "Table 1, Tiny-ImageNet",
+            ("ResNet-50", "ResNet-101"),
+            _SCALED,
+            (),
+            """
+            CE   | | 3.73 1.86 1.1 4.97 2.01 1.2
+            LS   | | 3.17 1.79 0.9 2.20 2.20 1
+            FL   | | 2.96 1.74 0.9 2.55 2.22 0.9
+            FLSD | | 2.91 1.74 0.9 4.91 1.64 0.9
+            MbLS | | 1.64 1.64 1.0 1.62 1.62 1.0
+            """,
+            "Only 10 of the 200 classes are at hand: no protocol.",
+        ),
+        Block(
+            "Table 1, CUB-200-2011",
+            ("ResNet-101",),
+            _SCALED,
+            (),
+            """
+            CE   | | 6.75 2.00 1.2
+            LS   | | 5.16 3.05 0.9
+            FL   | | 8.41 2.45 0.8
+            FLSD | | 8.54 3.61 3.8
+            MbLS | | 2.78 1.72 1.2
+            """,
+            "No protocol: the data are not at hand.",
+        ),
+        Block(
+            "Table 2, vision transformer",
+            ("CIFAR-10", "Tiny-ImageNet"),
+            ("ACC", "ECE"),
+            (),
+            """
+            LS   | | 98.57 1.39 90.50 2.37
+            FL   | | 98.49 1.20 90.39 4.51
+            FLSD | | 98.55 1.13 90.47 4.25
+            MbLS | | 98.57 0.39 90.65 1.26
+            """,
+            "No protocol: the transformer is one that was trained before on "
+            "other images.",
+        ),
+    ),
+    "In the paper data sets are rows and losses columns; here it is the other "
+    "way, so that ours fit beside them.",
+)
+
+_POST_HOC = ("ECE",)
+_TEN = ("DenseNet40", "WRN-32", "ResNet110", "ResNet110SD")
+CLASS_SCALING = Paper(
+    "Jung et al., Scaling of class-wise training losses, ICML 2023",
+    (
+        Block(
+            "Table 1, CIFAR-10",
+            _TEN,
+            _POST_HOC,
+            ("S", "F"),
+            """
+            uncalibrated | CE | 5.50 4.51 4.75 4.11
+            TS   | CE@TS      | 0.96 0.82 1.14 0.54
+            ETS  | CE@EnsembleTemperatureScaling | 0.97 0.81 1.14 0.54
+            PTS  | CE@ParameterizedTemperatureScaling  | 0.95 0.78 1.13 0.56
+            CTS  | CE@ClassTemperatureScaling    | 1.01 0.84 1.31 0.75
+            TS+LS  | | 0.44 0.68 1.20 1.29
+            ETS+LS | | 8.27 7.35 5.13 8.59
+            PTS+LS | | 8.73 7.76 5.42 9.03
+            CTS+LS | | 1.21 1.13 0.63 0.52
+            TS+FL  | | 1.75 1.46 0.58 0.84
+            ETS+FL | | 8.94 11.27 14.72 8.33
+            PTS+FL | | 9.62 11.88 15.68 8.99
+            CTS+FL | | 1.76 1.47 0.81 0.83
+            TS, scaled  | CE@ND TemperatureScaling | 0.71 0.78 0.85 0.49
+            ETS, scaled | CE@ND EnsembleTemperatureScaling | 0.71 0.76 0.86 0.47
+            PTS, scaled | | 0.71 0.77 0.82 0.47
+            CTS, scaled | CE@ND ClassTemperatureScaling | 0.74 0.44 1.04 0.61
+            """,
+            "Post-hoc maps with label smoothing (LS) or focal loss (FL) as "
+            "their objective are not fitted here.",
+        ),
+        Block(
+            "Table 1, CIFAR-100",
+            _TEN,
+            _POST_HOC,
+            (),
+            """
+            uncalibrated | | 21.16 18.78 18.48 15.86
+            TS   | | 0.97 1.49 2.47 1.27
+            ETS  | | 0.99 1.50 2.50 1.25
+            PTS  | | 0.90 1.47 2.38 1.21
+            CTS  | | 0.99 1.61 2.50 1.15
+            TS, scaled  | | 0.81 1.23 1.84 1.18
+            ETS, scaled | | 0.85 1.15 1.85 1.02
+            PTS, scaled | | 0.80 1.18 1.88 1.05
+            CTS, scaled | | 0.74 1.42 1.99 0.97
+            """,
+            "No protocol has all 100 classes. The rows with LS and FL are left "
+            "out.",
+        ),
+        Block(
+            "Table 1, ImageNet",
+            ("ResNet152", "DenseNet161"),
+            _POST_HOC,
+            (),
+            """
+            uncalibrated | | 6.54 5.72
+            TS   | | 2.07 1.96
+            ETS  | | 2.06 1.96
+            PTS  | | 2.08 1.94
+            CTS  | | 2.38 2.24
+            TS, scaled  | | 2.01 1.93
+            ETS, scaled | | 2.02 1.96
+            PTS, scaled | | 2.03 1.92
+            CTS, scaled | | 1.68 1.60
+            """,
+            "No protocol: the data are not at hand. The rows with LS and FL "
+            "are left out.",
+        ),
+        Block(
+            "Table 2, CIFAR10-LT",
+            ("DenseNet40", "WRN-28", "ResNet110", "ResNet110SD"),
+            _POST_HOC,
+            ("LT",),
+            """
+            uncalibrated | CE | 21.08 9.11 19.14 14.43
+            TS   | CE@TS                               | 6.16 4.47 5.94 6.84
+            ETS  | CE@EnsembleTemperatureScaling | 6.15 4.46 5.93 6.84
+            PTS  | CE@ParameterizedTemperatureScaling  | 6.10 4.43 5.90 6.76
+            CTS  | CE@ClassTemperatureScaling    | 6.02 4.16 5.74 7.36
+            TS+LS  | | 8.16 2.24 8.99 2.90
+            ETS+LS | | 0.74 1.54 1.49 1.63
+            PTS+LS | | 1.02 1.67 1.12 1.50
+            CTS+LS | | 8.13 2.59 8.94 4.59
+            TS+FL  | | 7.24 1.68 8.45 4.33
+            ETS+FL | | 9.57 11.69 9.51 9.85
+            PTS+FL | | 10.52 12.42 10.20 10.24
+            CTS+FL | | 9.82 1.35 10.58 2.60
+            TS, scaled  | CE@scaled TemperatureScaling | 3.22 3.19 3.53 2.53
+            ETS, scaled | CE@scaled EnsembleTemperatureScaling | \
+3.08 3.17 3.40 2.39
+            PTS, scaled | | 3.13 3.16 3.47 2.40
+            CTS, scaled | CE@scaled ClassTemperatureScaling | \
+2.79 1.99 2.96 2.19
+            TS, equation 3 (sums) | CE@scaled, sums TemperatureScaling | - - - -
+            TS, classes balanced | CE@weights 1 / n_y TemperatureScaling | \
+- - - -
+            """,
+            "The last two lines are not in the paper: scaling by the sums of "
+            "its equation 3, and weights 1 / n_y without scaling. The test "
+            "images are balanced and the calibration images are not, so that "
+            "the second shows how much of the gain is balancing.",
+        ),
+        Block(
+            "Table 2, CIFAR100-LT",
+            ("DenseNet40", "WRN-28", "ResNet110", "ResNet110SD"),
+            _POST_HOC,
+            (),
+            """
+            uncalibrated | | 38.40 9.11 41.98 30.32
+            TS   | | 8.89 9.62 8.46 4.81
+            ETS  | | 8.85 9.60 8.38 4.76
+            PTS  | | 8.77 9.60 8.29 4.69
+            CTS  | | 11.54 8.06 11.43 7.43
+            TS, scaled  | | 4.44 6.99 4.50 1.48
+            ETS, scaled | | 4.18 6.92 4.23 1.56
+            PTS, scaled | | 4.29 6.90 4.33 1.45
+            CTS, scaled | | 3.44 5.56 3.85 1.50
+            """,
+            "No protocol has all 100 classes. The rows with LS and FL are left "
+            "out.",
+        ),
+        Block(
+            "Table 3, normalizations, CIFAR-10",
+            _TEN,
+            _POST_HOC,
+            ("S", "F"),
+            """
+            TS, base | CE@TS | 0.96 0.82 1.14 0.54
+            TS, ND   | CE@ND TemperatureScaling    | 0.71 0.78 0.85 0.49
+            TS, CM   | CE@CM TemperatureScaling    | 0.86 0.78 1.03 0.53
+            TS, MM   | CE@MM TemperatureScaling    | 0.91 0.79 1.03 0.54
+            ETS, base | CE@EnsembleTemperatureScaling | 0.97 0.81 1.14 0.54
+            ETS, ND  | CE@ND EnsembleTemperatureScaling | 0.71 0.76 0.86 0.47
+            ETS, CM  | CE@CM EnsembleTemperatureScaling | 0.86 0.78 1.02 0.55
+            ETS, MM  | CE@MM EnsembleTemperatureScaling | 0.87 0.77 1.02 0.53
+            PTS, base | CE@ParameterizedTemperatureScaling | 0.95 0.78 1.13 0.56
+            PTS, ND  | | 0.71 0.77 0.82 0.47
+            PTS, CM  | | 0.85 0.79 1.02 0.55
+            PTS, MM  | | 0.86 0.78 1.03 0.55
+            CTS, base | CE@ClassTemperatureScaling | 1.01 0.84 1.31 0.75
+            CTS, ND  | CE@ND ClassTemperatureScaling | 0.74 0.44 1.04 0.61
+            CTS, CM  | CE@CM ClassTemperatureScaling | 0.85 0.74 1.11 0.57
+            CTS, MM  | CE@MM ClassTemperatureScaling | 1.07 0.77 1.13 0.67
+            """,
+            "The columns of CIFAR-100 and ImageNet are left out.",
+        ),
+    ),
+    "Ours are cross-entropy's rows: one network. Parameterized temperature is "
+    "not fitted with scaled class losses, which takes minutes. Accuracies are "
+    "left out. Table 4 has settings.",
+)
+
+_SOFT = ("ACC", "ECE l2", "ECE l2+TS", "ECE l2+TS-SB-ECE")
+SOFT_OBJECTIVES = Paper(
+    "Karandikar et al., Soft calibration objectives, NeurIPS 2021",
+    (
+        Block(
+            "Table 2, CIFAR-10",
+            ("WRN-28-10",),
+            _SOFT,
+            ("S", "F", GPU),
+            """
+            NLL           | CE        | 95.5 5.59 1.95 1.16
+            NLL+MMCE      | MMCE      | 95.0 1.55 1.09 1.45
+            NLL+AvUC      | AvUC      | 95.5 5.27 2.39 1.30
+            NLL+AvUC-GS   | AvUC-GS   | 95.6 4.94 2.07 1.31
+            NLL+S-AvUC    | S-AvUC    | 95.4 5.87 2.24 1.20
+            NLL+SB-ECE    | SB-ECE    | 95.4 5.84 2.28 1.27
+            Focal         | FL        | 95.0 5.45 2.69 1.77
+            Focal+MMCE    | FL+MMCE | 95.1 8.74 3.13 2.16
+            Focal+AvUC    | FL+AvUC | 94.1 1.34 2.53 1.12
+            Focal+AvUC-GS | FL+AvUC-GS | 95.2 1.39 2.30 1.46
+            Focal+S-AvUC  | FL+S-AvUC | 94.4 1.58 1.34 1.05
+            Focal+SB-ECE  | FL+SB-ECE | 95.1 1.19 2.08 1.38
+            MSE           | Brier     | 95.0 6.58 5.33 4.43
+            MSE, of logits | squared logit | - - - -
+            MSE+MMCE      | Brier+MMCE | 95.1 2.82 3.23 2.34
+            MSE+AvUC      | Brier+AvUC | 94.8 3.64 4.72 4.01
+            MSE+AvUC-GS   | Brier+AvUC-GS | 94.8 5.44 5.56 5.20
+            MSE+S-AvUC    | Brier+S-AvUC | 92.0 3.40 1.87 1.50
+            MSE+SB-ECE    | Brier+SB-ECE | 95.1 4.37 5.08 4.26
+            """,
+            "The rows of S in which focal loss or MSE meets MMCE, AvUC or "
+            "S-AvUC are those of `S-cross`. The paper does not define its "
+            '"MSE"; the second line of it is Hui and Belkin\'s, on outputs '
+            "without softmax.",
+        ),
+        Block(
+            "Table 2, CIFAR-100; here its 20 super-classes",
+            ("WRN-28-10",),
+            _SOFT,
+            ("C",),
+            """
+            NLL           | CE        | 78.7 9.10 5.36 4.69
+            NLL+MMCE      | MMCE      | 77.2 4.77 4.06 4.11
+            NLL+AvUC      |           | 76.2 11.4 4.40 7.64
+            NLL+AvUC-GS   |           | 78.3 6.21 8.36 5.40
+            NLL+S-AvUC    |           | 78.6 6.10 9.13 5.88
+            NLL+SB-ECE    | SB-ECE    | 77.7 6.86 3.18 3.51
+            Focal         | FL        | 78.3 4.66 6.47 4.84
+            Focal+MMCE    |           | 77.3 5.07 3.58 2.82
+            Focal+AvUC    |           | 77.7 5.68 5.87 3.93
+            Focal+AvUC-GS |           | 78.1 3.38 4.89 2.91
+            Focal+S-AvUC  |           | 78.1 1.57 4.15 2.89
+            Focal+SB-ECE  | FL+SB-ECE | 78.6 2.30 5.16 4.10
+            MSE           |           | 77.9 4.17 5.22 4.79
+            MSE+MMCE      |           | 78.0 4.22 5.06 4.90
+            MSE+AvUC      |           | 77.6 4.27 5.29 4.42
+            MSE+AvUC-GS   |           | 77.8 4.31 5.03 4.15
+            MSE+S-AvUC    |           | 77.6 3.69 4.60 4.26
+            MSE+SB-ECE    |           | 77.9 4.14 5.00 4.27
+            """,
+        ),
+        Block(
+            "Table 1c, ImageNet",
+            ("ResNet-50",),
+            ("ACC", "ECE l2", "ECE l2+TS"),
+            (),
+            """
+            NLL        | | 75.8 3.81 2.17
+            NLL+MMCE   | | 75.2 3.12 2.18
+            NLL+SB-ECE | | 74.7 3.11 1.92
+            NLL+S-AvUC | | 75.6 2.26 2.02
+            """,
+            "No protocol: the data are not at hand.",
+        ),
+        Block(
+            "Table 3, memorization, CIFAR-10",
+            ("WRN-28-10",),
+            ("Test ECE", "Train ECE", "ratio"),
+            ("S", "F", GPU),
+            """
+            NLL   | CE    | 2.66 0.05 49.82
+            Focal | FL    | 5.28 7.13 0.74
+            MSE   | Brier | 6.53 9.82 0.66
+            """,
+            "Ours on at most 5,000 training images. Interleaved training: the "
+            "table below.",
+        ),
+        Block(
+            "Interleaved training, CIFAR-10",
+            ("WRN-28-10",),
+            ("ACC", "ECE l2", "Test ECE", "Train ECE"),
+            ("S", "F"),
+            """
+            NLL                      | CE     | 95.5 5.59 2.66 0.05
+            NLL+SB-ECE               | SB-ECE | 95.4 5.84 - -
+            NLL+SB-ECE, interleaved  | SB-ECE, interleaved | - - - -
+            Focal+SB-ECE, interleaved | FL+SB-ECE, interleaved | - - - -
+            MSE+SB-ECE, interleaved  | Brier+SB-ECE, interleaved | - - - -
+            NLL+MMCE, interleaved    | MMCE, interleaved | - - - -
+            NLL+MDCA, interleaved    | MDCA, interleaved | - - - -
+            """,
+            "No table of the paper: it trains with NLL interleaved and does "
+            "not print the rows apart.",
+        ),
+        Block(
+            "Table 4b, other errors, CIFAR-10",
+            ("WRN-28-10",),
+            ("ACC", "ECE l2", "KS", "sweep"),
+            ("S", "F", GPU),
+            """
+            NLL          | CE        | 95.5 5.59 2.64 4.78
+            NLL+MMCE     | MMCE      | 95.0 1.55 0.83 1.30
+            Focal        | FL        | 95.0 5.45 5.22 5.41
+            Focal+SB-ECE | FL+SB-ECE | 95.1 1.19 0.41 0.77
+            Focal+S-AvUC | FL+S-AvUC | 94.4 1.58 0.66 1.43
+            """,
+        ),
+        Block(
+            "Table 5, Dirichlet calibration, CIFAR-10",
+            ("WRN-28-10",),
+            ("ACC", "ECE l2", "ECE l2 w/ Dirichlet"),
+            ("S", "F", GPU),
+            """
+            NLL          | CE        | 95.5 5.59 2.45
+            NLL+MMCE     | MMCE      | 95.0 1.55 1.28
+            Focal        | FL        | 95.0 5.45 2.48
+            Focal+SB-ECE | FL+SB-ECE | 95.1 1.19 2.24
+            Focal+S-AvUC | FL+S-AvUC | 94.4 1.58 1.70
+            MSE          | Brier     | 95.0 6.58 4.69
+            """,
+        ),
+        Block(
+            "Table 6b, marginal error, CIFAR-10",
+            ("WRN-28-10",),
+            ("ACC", "ECE l2", "marginal"),
+            ("S", "F", GPU),
+            """
+            NLL          | CE        | 95.5 5.59 2.31
+            NLL+MMCE     | MMCE      | 95.0 1.55 2.06
+            Focal        | FL        | 95.0 5.45 5.64
+            Focal+SB-ECE | FL+SB-ECE | 95.1 1.19 2.24
+            Focal+S-AvUC | FL+S-AvUC | 94.4 1.58 1.65
+            """,
+        ),
+    ),
+    "ECE l2 is the root of the mean squared gap, 15 bins of equal mass. The "
+    "paper's standard errors (0.03 to 0.2) are left out. Table 1 repeats lines "
+    "of table 2; the rest of tables 2, 4 and 6 is of CIFAR-100 or ImageNet.",
+)
+
+PAPERS = {
+    "acls": ACLS,
+    "mbls": MBLS,
+    "diff_dml": DIFF_DML,
+    "class_scaling": CLASS_SCALING,
+    "soft_objectives": SOFT_OBJECTIVES,
+}
+
+
+def methods_of(paper, table):
+    """Methods whose rows of one of our tables the page of a paper shows.
+
+    Args:
+        paper: key of `PAPERS`.
+        table: key of `protocols.TABLES`.
+
+    Returns:
+        The names, in the order of the paper.
+    """
+    found = {}
+    for block in PAPERS[paper].blocks:
+        if any(table in group for group in block.groups()):
+            found |= dict.fromkeys(method for _, method, *_ in block.lines())
+    return [name for name in found if name]

@@ -1,0 +1,182 @@
+"""The page of questions: what papers leave open, and what the rows say of it.
+
+python examples/papers/table.py questions
+"""
+
+import dataclasses
+
+import protocols
+import run
+import table
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """Something that the papers leave open.
+
+    Attributes:
+        title: in a few words.
+        text: what is known, and from where.
+        pairs: `(table, method, other)` whose difference decides.
+        state: what is settled without these rows, or an empty text.
+    """
+
+    title: str
+    text: str
+    pairs: tuple[tuple[str, str, str], ...]
+    state: str = ""
+
+
+QUESTIONS = (
+    Question(
+        "ACLS: from where is the largest logit measured?",
+        """\
+Equation 13 measures it from the smallest logit (`reference="min"`), the
+released code from zero (`reference="zero"`, the default: the published
+results come from it). Equation 12 is half of the gradient of equation 13 with
+the smallest logit held constant. Nothing then keeps all logits from falling
+together: `examples/acls_stability.py` trains a small network with each form,
+equation 12 to the letter among them (a sum over the other classes, no factor
+2), and prints what becomes of the loss. So `reference="min"` has its own
+gradient by default (`stop_gradient=False`), and equation 12 must be asked
+for.""",
+        (
+            ("S", "ACLS, min", "ACLS"),
+            ("F", "ACLS, min", "ACLS"),
+        ),
+        "Equation 12 diverges, the other two train: see the table of "
+        "`acls_stability.py` below. Which of the two is better is for the rows "
+        "to say.",
+    ),
+    Question(
+        "Diff-DML: what is its objective, and why is it below DML?",
+        """\
+The supplement has Proposition 1, the tables and the names of the two ideas,
+but no training objective, weight, or rate of the auxiliary. That the
+auxiliary sees no labels, that the primary minimizes KL(g || f) with weight 1,
+and the rate are assumed here, from Proposition 1 and one other
+implementation; the docstring of `DiffDML` says so. In small settings Diff-DML
+is far better calibrated than DML and less accurate ([4,000
+images](mutual_learning_small.md)): an auxiliary that sees no labels learns
+late there. `label_warmup`, which is not in the paper, gives it labels in the
+first steps; its default is 0. In the paper's own tables DML is below the
+baseline on CIFAR-10, so that a part of its order is a weak DML.""",
+        (
+            ("S", "Diff-DML", "DML"),
+            ("S", "Diff-DML, labels 10 %", "Diff-DML"),
+            ("S", "Diff-DML, labels 20 %", "Diff-DML"),
+            ("S", "Diff-DML, labels 20 %", "DML"),
+            ("G200", "Diff-DML", "DML"),
+            ("G200", "Diff-DML, labels 20 %", "DML"),
+        ),
+    ),
+    Question(
+        "Class-wise scaling: does it help, or does balancing?",
+        """\
+In the authors' code a class loss is the mean over the class's samples, in
+equation 3 the sum. With the mean, all classes weigh the same, and the paper's
+test sets are balanced where its calibration sets have a tail. Protocol LT
+separates the two: scaling with means, scaling with sums, and weights 1 / n_y
+without scaling. On the paper's own long-tailed logits three quarters of its
+gain are balancing, and the sums of equation 3 gain nothing on average.""",
+        (),
+        "See [the page of the paper](paper_class_scaling.md), table 2, and "
+        "`LT.jsonl`.",
+    ),
+    Question(
+        "Soft calibration objectives: what is their MSE?",
+        """\
+The paper has an "MSE" primary and does not define it; it cites Hui and
+Belkin, whose square loss acts on outputs without softmax, `SquaredLogitLoss`.
+The penalties need probabilities, and how the paper reads them from such
+outputs is not said. `BrierLoss` is the square of probabilities. In the
+paper's own table 2 the MSE row is as accurate as focal loss and, on CIFAR-10,
+the worst calibrated of the three primaries: neither form can be told from
+that. Both are rows here. That no primary is the strongest everywhere is the
+paper's own result: on ImageNet cross-entropy beat the other two, on CIFAR-100
+NLL is more accurate than focal loss, and MSE alone has the lowest ECE of the
+three.""",
+        (
+            ("S", "Brier", "CE"),
+            ("S", "squared logit", "Brier"),
+            ("S", "Brier+SB-ECE", "Brier"),
+            ("S", "FL+SB-ECE", "SB-ECE"),
+        ),
+        "Open by nature: the paper's code of training is not public.",
+    ),
+)
+ABOUT = """\
+Differences of rows of the same seed, mean ± standard error over seeds:
+accuracy and ECE in points. TS is temperature scaling, fitted to the
+calibration images. p is that of a paired t-test, from three seeds on."""
+HEADER = (
+    "table | difference | pairs | accuracy | ECE | NLL | NLL after TS "
+    "| p (accuracy) | p (ECE) | p (NLL after TS)"
+).split(" | ")
+
+
+def page(results):
+    """The whole page as Markdown, from stored rows."""
+    texts = [
+        "# Open questions",
+        "Printed by `python examples/papers/table.py questions`.",
+        ABOUT,
+    ]
+    for question in QUESTIONS:
+        texts += [f"## {question.title}", question.text]
+        lines, open_pairs = [], []
+        for name, method, other in question.pairs:
+            rows = run.read_rows(results / f"{name}.jsonl")
+            pairs = of_seeds(rows, method, other)
+            if pairs:
+                lines.append(line(name, method, other, pairs))
+            missing = wanted(name, method, other) - len(pairs)
+            if missing > 0:
+                open_pairs.append(command(name, method, other, missing))
+        if lines:
+            texts.append(table.markdown(HEADER, lines))
+        if question.state:
+            texts.append(question.state)
+        if open_pairs:
+            texts.append("Open:\n\n" + "\n".join(open_pairs))
+        elif question.pairs:
+            texts.append("All rows are there.")
+    return "\n\n".join(texts)
+
+
+def of_seeds(rows, method, other):
+    """Pairs of rows of two methods with the same seed, by seed."""
+    seeds = sorted(seed for name, seed in rows if name == method)
+    return [
+        (rows[method, seed], rows[other, seed])
+        for seed in seeds
+        if (other, seed) in rows
+    ]
+
+
+def wanted(name, *methods):
+    """How many seeds both methods have in the end."""
+    return min(protocols.TABLES[name].get(method, 0) for method in methods)
+
+
+def command(name, method, other, missing):
+    """What makes the pairs that are missing, as an item of a list."""
+    words = f'python examples/papers/run.py {name} --only "{method}" "{other}"'
+    seeds = "seed" if missing == 1 else "seeds"
+    return f"- {name}, {method} and {other}: {missing} {seeds}, `{words}`"
+
+
+def line(name, method, other, pairs):
+    accuracy = table.difference(pairs, "accuracy")
+    ece = table.difference(pairs, "ece")
+    after = table.difference(pairs, "nll", "test_scaled")
+    return [
+        name,
+        f"{method} - {other}",
+        str(len(pairs)),
+        table.cell(accuracy, 100),
+        table.cell(ece, 100),
+        table.cell(table.difference(pairs, "nll"), digits=3),
+        table.cell(after, digits=3),
+        *(table.p_value(each) for each in (accuracy, ece, after)),
+    ]

@@ -1,0 +1,246 @@
+"""The driver's options, on a network and data of seconds."""
+
+import argparse
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from tests.examples.test_paper_protocols import images
+from tests.examples.test_papers import small_network
+
+SIZES = {"train": 96, "validation": 40, "calibration": 40, "test": 50}
+
+
+@pytest.fixture
+def driver(work, monkeypatch):
+    """The driver, whose rows are trained in this process, in four epochs."""
+    import run
+
+    protocol = dataclasses.replace(
+        work.protocols.PROTOCOLS["miniature"], batch_size=32, epochs=4
+    )
+    monkeypatch.setitem(work.protocols.PROTOCOLS, "miniature", protocol)
+    data = {part: images(size) for part, size in SIZES.items()}
+    monkeypatch.setattr(work.data_sets, "load", lambda *_: data)
+    monkeypatch.setattr(work.networks, "build", small_network)
+    maps = ("VectorScaling",)
+    monkeypatch.setattr("measures.ANY_CLASSES", maps)
+    monkeypatch.setattr("measures.BALANCED_MAPS", ())
+    monkeypatch.setattr("measures.SHOWN", few(work))
+
+    def start(arguments, method, seed, begin):
+        run.run_row(arguments, method, seed)
+        done = argparse.Namespace(returncode=0)
+        done.poll = done.wait = lambda: 0
+        return done, f"{method}, seed {seed}"
+
+    monkeypatch.setattr(run, "start", start)
+    monkeypatch.setattr(run.time, "sleep", lambda _: None)
+    return run
+
+
+def few(work):
+    import measures
+
+    kept = ("ece", "nll", "brier", "confidence")
+    return {k: short for k, short in measures.SHOWN.items() if short in kept}
+
+
+@pytest.fixture
+def call(driver, tmp_path):
+    """Calls the driver's command line; its rows and logits go to a folder."""
+
+    def call(*options):
+        places = ["--results", str(tmp_path), "--work", str(tmp_path / "work")]
+        return driver.main([*map(str, options), *places])
+
+    call.rows = lambda: driver.read_rows(tmp_path / "miniature.jsonl")
+    call.folder = tmp_path
+    return call
+
+
+pytestmark = pytest.mark.usefixtures("eager_functions")
+
+
+def test_only_some_methods_are_run_and_none_twice(call, capsys):
+    assert call("miniature", "--only", "CE", "LS", "--seeds", 1) == 0
+    assert set(call.rows()) == {("CE", 0), ("LS", 0)}
+    assert "miniature: 2 rows to run" in capsys.readouterr().out
+    assert call("miniature", "--only", "CE", "LS", "--seeds", 1) == 0
+    assert "miniature: 0 rows to run" in capsys.readouterr().out
+
+
+def test_check_trains_a_row_again_and_compares(call, capsys):
+    call("miniature", "--only", "CE")
+    assert call("--check", "miniature/CE/0") == 0
+    assert capsys.readouterr().out.count(": agrees") == 2
+    row = call.rows()["CE", 0]
+    row["test"]["accuracy"] += 0.01
+    (call.folder / "miniature.jsonl").write_text(json.dumps(row) + "\n")
+    assert call("--check", "miniature/CE/0") == 1
+    printed = capsys.readouterr().out
+    assert "DIFFERS" in printed.split("\n")[-3]
+    assert list(call.rows()) == [("CE", 0)]  # it is left as it was
+
+
+def test_measure_reads_stored_logits_again(call, capsys):
+    call("miniature", "--only", "CE", "LS", "--seeds", 1)
+    before = call.rows()
+    spoiled = {key: {**row, "test": {}} for key, row in before.items()}
+    text = "".join(json.dumps(row) + "\n" for row in spoiled.values())
+    (call.folder / "miniature.jsonl").write_text(text)
+    # Logits of one row lie beside the rows, those of the other are lost.
+    logits = call.folder / "work" / "miniature" / "CE-0.npz"
+    (call.folder / "logits").mkdir()
+    logits.rename(call.folder / "logits" / "miniature-CE-0.npz")
+    (logits.parent / "LS-0.npz").unlink()
+    call("miniature", "--measure")
+    after = call.rows()
+    assert after["CE", 0]["test"] == before["CE", 0]["test"]
+    assert after["LS", 0]["test"] == {}
+    assert "LS, seed 0: no logits in " in capsys.readouterr().out
+
+
+def test_history_is_measured_when_asked_for(call, capsys):
+    call("miniature", "--only", "CE")
+    plain = call.rows()["CE", 0]
+    assert plain["history"]["epoch"] == [1, 2, 3, 4]
+    assert set(plain["history"]) == {"epoch", "loss", "accuracy"}
+    call("miniature", "--only", "CE", "--history", 2)
+    assert "1 rows to run" in capsys.readouterr().out
+    measured = call.rows()["CE", 0]
+    errors = measured["history"]["val_ece"]
+    assert [value is None for value in errors] == [True, False, True, False]
+    # The last epoch's network is the one that is measured in the end.
+    expected = measured["validation"]["ece"]
+    assert errors[-1] == pytest.approx(expected, abs=1e-3)
+    # Measuring changes nothing of the training.
+    assert measured["history"]["loss"] == plain["history"]["loss"]
+    assert measured["test"] == plain["test"]
+    assert measured["settings"] == plain["settings"]
+    call("miniature", "--only", "CE", "--history", 2)
+    assert "0 rows to run" in capsys.readouterr().out
+
+
+def test_history_goes_on_where_a_run_was_stopped(work, driver, tmp_path):
+    spec = work.methods.METHODS["CE"]
+    protocol = work.protocols.PROTOCOLS["miniature"]
+    data = work.data_sets.load(protocol, tmp_path)
+    arguments = (spec, protocol, data, 0)
+    _, whole = work.train(*arguments, str(tmp_path / "whole"), None)
+    stopped = str(tmp_path / "parts")
+    # Each call ends after one epoch, because its time is over.
+    for _ in range(3):
+        assert work.train(*arguments, stopped, 1.0) is None
+    _, parts = work.train(*arguments, stopped, None)
+    assert parts["history"]["epoch"] == [1, 2, 3, 4]
+    np.testing.assert_allclose(
+        parts["history"]["loss"], whole["history"]["loss"], rtol=1e-3
+    )
+    left = {path.name for path in tmp_path.iterdir()}
+    assert not {name for name in left if name.endswith("history.json")}
+
+
+def test_training_images_are_measured(call):
+    call("miniature", "--only", "CE")
+    row = call.rows()["CE", 0]
+    assert row["train"]["num"] == SIZES["train"]
+    assert row["train"]["nll"] > 0
+    parts = ("test", "test_scaled", "test_scaled_to_sb_ece", "validation")
+    assert all(row[part]["num"] > 0 for part in parts)
+
+
+def test_outputs_of_a_square_loss_are_probabilities(call, capsys):
+    import table
+
+    call("miniature", "--only", "squared logit")
+    row = call.rows()["squared logit", 0]
+    path = call.folder / "work" / "miniature" / "squared_logit-0.npz"
+    with np.load(path) as file:
+        outputs = file["test_logits"].astype("float64")
+        labels = file["test_labels"]
+    p = np.maximum(outputs, 1e-3)
+    p /= p.sum(axis=1, keepdims=True)
+    expected = -np.log(p[np.arange(len(labels)), labels]).mean()
+    found = row["test_as_probabilities"]
+    assert found["nll"] == pytest.approx(expected, abs=1e-5)
+    # A softmax of numbers near 0 and 1 is near 1 / 10.
+    assert row["test"]["confidence"] < 0.4
+    capsys.readouterr()
+    table.main(["miniature", "--results", str(call.folder)])
+    printed = capsys.readouterr().out
+    assert "| outputs read as probabilities | seeds |" in printed
+    assert f"| squared logit | 1 | {100 * found['ece']:.2f} |" in printed
+
+
+def test_variants_are_chosen_by_their_method(driver, tmp_path):
+    arguments = driver.parse(["S-sweep", "--only", "MbLS"])
+    arguments.results = tmp_path
+    names = [name for name, _ in driver.missing(arguments)]
+    assert len(names) == 10
+    assert all(name.startswith("MbLS: margin=") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("table", "paper", "some"),
+    [
+        ("G200", "acls", {"CE", "MMCE", "CPC", "CRL", "ACLS"}),
+        ("G30", "diff_dml", {"DCA", "FL+MDCA", "ensemble of 3", "DML-2"}),
+        ("G100", "mbls", {"CE", "LS", "FL", "FLSD-53", "MbLS"}),
+        ("G200", "soft_objectives", {"AvUC-GS", "FL+S-AvUC", "Brier"}),
+        ("LT", "class_scaling", {"CE"}),
+        ("T", "mbls", {"MbLS, margin 10"}),
+        ("D", "acls", {"ACLS, margin 10"}),
+    ],
+)
+def test_a_papers_rows_are_one_command(driver, tmp_path, table, paper, some):
+    arguments = driver.parse([table, "--paper", paper])
+    arguments.results = tmp_path
+    names = {name for name, _ in driver.missing(arguments)}
+    assert names == set(driver.published.methods_of(paper, table))
+    assert some <= names
+
+
+def test_a_paper_without_rows_of_a_table_is_refused(driver, capsys):
+    with pytest.raises(SystemExit):
+        driver.parse(["G30", "--paper", "class_scaling"])
+    assert "not on the page of class_scaling" in capsys.readouterr().err
+
+
+def test_download_is_allowed_only_when_asked_for(work, monkeypatch, tmp_path):
+    import data_sets
+
+    asked = []
+
+    def load(name, *, validation, download):
+        asked.append(download)
+        x, y = images(30)
+        return (x, y), None, (x, y)
+
+    monkeypatch.setattr(data_sets.kc.datasets, "load", load)
+    nothing = np.zeros(0, "int64")
+    monkeypatch.setattr(
+        data_sets.kc.datasets, "inexact_images", lambda name: nothing
+    )
+    protocol = work.protocols.PROTOCOLS["miniature"]
+    found = data_sets.all_images(protocol, tmp_path / "a")
+    # What the packs lack is left out of other sources, too.
+    assert len(found["inexact"]) == 72
+    monkeypatch.setattr(data_sets, "DOWNLOAD", True)
+    data_sets.all_images(protocol, tmp_path / "b")
+    assert asked == [False, True]
+
+
+def test_logits_that_are_not_finite_are_refused(
+    work, driver, tmp_path, monkeypatch
+):
+    x, y = images(8)
+    data = dict.fromkeys(SIZES, (x, y))
+    logits = np.zeros((8, 10))
+    logits[3, 4] = np.nan
+    trained = dict.fromkeys(data, logits), {}
+    monkeypatch.setattr(work, "train", lambda *_: trained)
+    with pytest.raises(FloatingPointError, match="are not finite"):
+        work.run("miniature", "CE", 0, tmp_path / "row", tmp_path)

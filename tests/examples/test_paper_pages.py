@@ -1,0 +1,172 @@
+"""The papers' tables are printed whole, with our rows in the right cells."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def pages(papers):
+    import paper_pages
+
+    return paper_pages
+
+
+def row(method, seed, ece, **more):
+    """A stored row whose errors follow from one number."""
+    errors = {"accuracy": 0.9, "ece": ece, "ece_mass": 2 * ece}
+    return {
+        "method": method,
+        "seed": seed,
+        "test": errors,
+        "test_scaled": {"ece": ece / 2, "temperature": 1.5},
+        "train": {"ece": ece / 4},
+        "maps": {"VectorScaling": {"ece": 0.007, "accuracy": 0.8}},
+        "machine": {"device": "a", "backend": "b", "keras": "c"},
+        "date": "today",
+        **more,
+    }
+
+
+def cells(page, title):
+    """Cells of the table below a heading, by the label of their line."""
+    _, _, rest = page.partition(f"## {title}\n")
+    lines = rest.partition("\n## ")[0].splitlines()
+    lines = [line[2:-2].split(" | ") for line in lines if line[:2] == "| "]
+    header, _, *rest = lines
+    return {line[0]: dict(zip(header, line, strict=True)) for line in rest}
+
+
+def write(folder, name, rows):
+    text = "".join(json.dumps(each) + "\n" for each in rows)
+    (folder / f"{name}.jsonl").write_text(text)
+
+
+def test_ours_stand_beside_the_papers_numbers(pages, tmp_path):
+    write(tmp_path, "S", [row("CE", 0, 0.10), row("CE", 1, 0.12)])
+    found = cells(pages.page("acls", tmp_path), "Table 3, CIFAR-10")
+    assert found["CE"]["ResNet-50: ECE"] == "5.85"
+    assert found["CE"]["ResNet-101: AECE"] == "5.73"
+    assert found["CE"]["ours, S: ECE"] == "11.00 ± 1.00"
+    assert found["CE"]["ours, S: AECE"] == "22.00 ± 2.00"
+    assert found["CE+TS"]["ours, S: ECE"] == "5.50 ± 0.50"
+    assert found["ACLS"]["ours, S: ECE"] == ""
+    assert found["CE"]["ours, F: ECE"] == ""
+
+
+def test_maps_and_temperatures_have_their_columns(pages, tmp_path):
+    write(tmp_path, "S", [row("CE", 0, 0.10)])
+    found = cells(pages.page("diff_dml", tmp_path), "Table S1, CIFAR-10")
+    assert found["CE+VS"]["ours, S: ECE"] == "0.70"
+    assert found["CE+VS"]["ours, S: ACC"] == "80.00"
+    assert found["CE+VS"]["ours, S: cw-ECE"] == ""
+    found = cells(pages.page("mbls", tmp_path), "Table 1, CIFAR-10")
+    assert found["CE"]["ours, S: T"] == "1.50"
+    title = "Table 3, memorization, CIFAR-10"
+    found = cells(pages.page("soft_objectives", tmp_path), title)
+    assert found["NLL"]["ours, S: Train ECE"] == "2.50"
+    assert found["NLL"]["ours, S: ratio"] == "4.00"
+
+
+def test_ways_of_scaling_are_those_of_the_row(pages, tmp_path):
+    ways = {"scaled": {"ece": 0.01}, "scaled, sums": {"ece": 0.02}}
+    ways["weights 1 / n_y"] = {"ece": 0.03}
+    balance = {"TemperatureScaling": ways}
+    write(tmp_path, "LT", [row("CE", 0, 0.10, class_balance=balance)])
+    normal = {"TemperatureScaling": {"ND": {"ece": 0.04}}}
+    write(tmp_path, "S", [row("CE", 0, 0.10, class_scaling=normal)])
+    page = pages.page("class_scaling", tmp_path)
+    found = cells(page, "Table 2, CIFAR10-LT")
+    assert found["TS"]["ours, LT: ECE"] == "5.00"
+    assert found["TS, scaled"]["ours, LT: ECE"] == "1.00"
+    assert found["TS, equation 3 (sums)"]["ours, LT: ECE"] == "2.00"
+    assert found["TS, classes balanced"]["ours, LT: ECE"] == "3.00"
+    found = cells(page, "Table 3, normalizations, CIFAR-10")
+    assert found["TS, ND"]["ours, S: ECE"] == "4.00"
+
+
+def test_of_gpu_tables_the_longest_with_rows_is_shown(pages, tmp_path):
+    write(tmp_path, "G30", [row("CE", 0, 0.10)])
+    page = pages.page("acls", tmp_path)
+    assert "ours, G30: ECE" in page and "ours, G200" not in page
+    assert "`python examples/papers/run.py S`" in page
+
+
+def test_weights_of_the_sweep_fill_table_a(pages, tmp_path):
+    name = "ACLS: positive_weight=0.1, negative_weight=0.01"
+    validation = {"accuracy": 0.61, "ece": 0.03}
+    write(tmp_path, "S-sweep", [row(name, 0, 0.5, validation=validation)])
+    page = pages.page("acls", tmp_path)
+    assert "| 0.1 |  |  | 61.00 / 3.00 |  |" in page
+
+
+def test_all_pages_are_written_by_one_command(pages, tmp_path, capsys):
+    import table
+
+    table.main(["papers", "--results", str(tmp_path / "none")])
+    table.main(
+        ["papers", "--results", str(tmp_path), "--into", str(tmp_path / "to")]
+    )
+    found = sorted(path.name for path in (tmp_path / "to").iterdir())
+    papers = pages.published.PAPERS
+    assert found == sorted(f"paper_{name}.md" for name in papers)
+    assert capsys.readouterr().out.count("paper_acls.md") == 2
+
+
+def test_every_line_is_whole_and_names_a_method(pages):
+    import methods
+    import protocols
+
+    for paper in pages.published.PAPERS.values():
+        for block in paper.blocks:
+            assert set(block.metrics) <= {*pages.METRICS, "ratio"}
+            for each in block.ours:
+                several = (each,) if isinstance(each, str) else each
+                assert set(several) <= set(protocols.TABLES)
+            lines = list(block.lines())
+            assert len({label for label, *_ in lines}) == len(lines)
+            for _, method, _, _ in lines:
+                assert not method or method in methods.METHODS
+
+
+def test_numbers_are_those_of_the_claims(pages):
+    import claims
+
+    def column(block, network, metric):
+        place = block.networks.index(network) * len(block.metrics)
+        place += block.metrics.index(metric)
+        return {
+            method: numbers[place]
+            for _, method, after, numbers in block.lines()
+            if method and not after
+        }
+
+    blocks = {
+        block.title: block
+        for paper in pages.published.PAPERS.values()
+        for block in paper.blocks
+    }
+    compared = 0
+    for source, titles, network, error in (
+        (0, ["Table 3, CIFAR-10"], "ResNet-50", "ECE"),
+        (
+            1,
+            [
+                "Table S1, CIFAR-10",
+                "Table S3, CIFAR-10: more auxiliaries, and an ensemble",
+            ],
+            "ResNet-34",
+            "ECE",
+        ),
+        (2, ["Table 2, CIFAR-10"], "WRN-28-10", "ECE l2"),
+    ):
+        claimed = claims.PUBLISHED[source]
+        expected = {**claimed.methods, "CE": claimed.baseline}
+        for title in titles:
+            accuracies = column(blocks[title], network, "ACC")
+            for method, ece in column(blocks[title], network, error).items():
+                if method in expected and ece != "-":
+                    pair = float(accuracies[method]), float(ece)
+                    assert pair == expected[method]
+                    compared += 1
+    assert compared > 25

@@ -1,0 +1,46 @@
+"""Open questions are answered by pairs of rows, and say what is missing."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def questions(papers):
+    import questions
+
+    return questions
+
+
+def row(method, seed, accuracy, ece):
+    errors = {"accuracy": accuracy, "ece": ece, "nll": 1.0}
+    return {
+        "method": method,
+        "seed": seed,
+        "test": errors,
+        "test_scaled": {"nll": 1.0 + ece},
+    }
+
+
+def test_pairs_are_of_the_same_seed(questions, tmp_path, capsys):
+    import table
+
+    rows = [row("Diff-DML", seed, 0.60, 0.02) for seed in (0, 1, 4)]
+    rows += [row("DML", seed, 0.62 + 0.01 * seed, 0.10) for seed in (0, 1, 2)]
+    text = "".join(json.dumps(each) + "\n" for each in rows)
+    (tmp_path / "S.jsonl").write_text(text)
+    table.main(["questions", "--results", str(tmp_path)])
+    printed = capsys.readouterr().out
+    expected = "| S | Diff-DML - DML | 2 | -2.50 ± 0.50 | -8.00 ± 0.00 |"
+    assert expected in printed
+    assert "- S, Diff-DML and DML: 3 seeds, `python" in printed
+    assert 'run.py G200 --only "Diff-DML" "DML"`' in printed
+
+
+def test_questions_name_rows_that_are_planned(questions):
+    import run
+
+    for question in questions.QUESTIONS:
+        for name, method, other in question.pairs:
+            assert questions.wanted(name, method, other) >= 1
+            run.parse([name, "--only", method, other])
