@@ -429,20 +429,24 @@ def print_rules(rows, how_many):
     for row in rows:
         cells[row["file"], row["n"]].append(row)
     print(f"\n{how_many} {_choose.FEW_SAMPLES} samples: {len(cells)} cells\n")
-    print("| rule | behind the best map | at worst | in | outside |")
-    print("|---|---|---|---|---|")
+    print(
+        "| rule | minus temperature scaling | behind the best map | at worst "
+        "| in | outside |"
+    )
+    print("|---|---|---|---|---|---|")
     for rule in rows[0]["rules"]:
-        behind, outside = {}, 0
+        behind, above, outside = {}, [], 0
         for (file, n), draws in cells.items():
             means = means_of(draws)
             nll = np.mean([row["rules"][rule] for row in draws])
             best = min(means[name] for name in MIXED if name in means)
             behind[file, n] = nll - best
-            limit = 0.002 if n >= 200 else 0.01
-            outside += nll > means["temperature"] + limit
+            above.append(nll - means["temperature"])
+            outside += above[-1] > (0.002 if n >= 200 else 0.01)
         worst = max(behind, key=behind.get)
         print(
-            f"| {rule} | {np.mean([*behind.values()]):+.4f} "
+            f"| {rule} | {np.mean(above):+.4f} "
+            f"| {np.mean([*behind.values()]):+.4f} "
             f"| {behind[worst]:+.4f} | {worst[0]}, {worst[1]} | {outside} |"
         )
 
