@@ -195,7 +195,7 @@ def _clear_tables():
     kinds = (
         (2, dict(weights=[0.85], class_sep=0.6), (32,)),
         (3, dict(class_sep=0.5), (64, 32)),
-        (8, dict(weights=[0.4, 0.2, 0.1], class_sep=0.8), (48,)),
+        (8, dict(weights=[0.4, 0.2, 0.1, *[0.06] * 4], class_sep=0.8), (48,)),
         (40, dict(n_informative=14), (96,)),
     )
     for seed, (classes, options, widths) in enumerate(kinds, 51):
@@ -287,6 +287,7 @@ AVERAGED = _choose.AVERAGED
 # The mixture of temperature scaling and the uniform distribution with which
 # probmetrics' structured maps begin.
 SMOOTHED = "smoothed temperature"
+SVS, UNSMOOTHED = "probmetrics SVS", "probmetrics SVS, not smoothed"
 
 
 def fits(rows, rest, peers):
@@ -323,10 +324,28 @@ def fits(rows, rest, peers):
     layer = VectorScaling()
     adapt(layer, rows)
     after["vector"] = _losses_of(layer, rest)
-    for name in ("probmetrics SVS", "probmetrics SMS") if peers else ():
-        scores = no_harm.fitted(name, False, rows.logits, rows.labels)
-        after[name] = no_harm.losses(scores(rest.logits), rest.labels)
+    if peers:
+        for name in (SVS, "probmetrics SMS"):
+            after[name] = _losses_of_peer(name, rows, rest)
+        with unsmoothed():
+            after[UNSMOOTHED] = _losses_of_peer(SVS, rows, rest)
     return losses, after, fitted
+
+
+def _losses_of_peer(name, rows, rest):
+    scores = no_harm.fitted(name, False, rows.logits, rows.labels)
+    return no_harm.losses(scores(rest.logits), rest.labels)
+
+
+def unsmoothed():
+    """Let probmetrics' structured maps begin with temperature scaling alone."""
+    from unittest import mock
+
+    from probmetrics.calibrators import factory
+    from probmetrics.calibrators import temperature_scaling
+
+    plain = temperature_scaling.TemperatureScalingCalibrator
+    return mock.patch.object(factory, "get_calibrator", lambda name: plain())
 
 
 def _losses_of(layer, rest):
@@ -462,28 +481,27 @@ def print_peers(rows):
     cells = collections.defaultdict(list)
     for row in rows:
         cells[row["file"], row["n"]].append(row)
-    names = (AVERAGED, SMOOTHED, "vector", "spline", "probmetrics SVS")
-    found = {name: {} for name in names}
-    behind = {name: {} for name in (*names[:-1], *rows[0]["rules"])}
-    for cell, draws in cells.items():
-        means = means_of(draws)
-        for name in names:
-            if name in means:
-                found[name][cell] = means[name] - means["temperature"]
-        if "probmetrics SVS" not in means:
+    names = (AVERAGED, SMOOTHED, "vector", "spline", SVS, UNSMOOTHED)
+    rules = tuple(rows[0]["rules"])
+    compared = {
+        "temperature": names,
+        SVS: (AVERAGED, SMOOTHED, "vector", *rules),
+        UNSMOOTHED: ("vector",),
+    }
+    for base, names in compared.items():
+        found = {name: {} for name in names}
+        for cell, draws in cells.items():
+            means = means_of(draws)
+            for rule in rules:
+                means[rule] = np.mean([row["rules"][rule] for row in draws])
+            for name in names:
+                if name in means and base in means:
+                    found[name][cell] = means[name] - means[base]
+        if not any(found.values()):
             continue
-        for rule in rows[0]["rules"]:
-            means[rule] = np.mean([row["rules"][rule] for row in draws])
-        for name in behind:
-            if name in means:
-                behind[name][cell] = means[name] - means["probmetrics SVS"]
-    titles = ("temperature scaling", found), ("probmetrics SVS", behind)
-    for title, table in titles:
-        if not any(table.values()):
-            continue
-        print(f"\n| NLL minus that of {title} | mean | most | in |")
+        print(f"\n| NLL minus that of {base} | mean | most | in |")
         print("|---|---|---|---|")
-        for name, values in table.items():
+        for name, values in found.items():
             if values:
                 most = max(values, key=values.get)
                 print(
