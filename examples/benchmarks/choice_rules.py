@@ -244,7 +244,7 @@ def _pixels():
         ("cifar100-logistic", "cifar100", LogisticRegression(), 10_000),
     )
     for name, data, model, count in kinds:
-        (x, y), (test, labels) = kc.datasets.load(data)
+        (x, y), _, (test, labels) = kc.datasets.load(data, validation=0)
         x, test = (a.reshape(len(a), -1) / 255.0 for a in (x[:count], test))
         reduce = PCA(80, whiten=True, random_state=0).fit(x)
         if hasattr(model, "random_state"):

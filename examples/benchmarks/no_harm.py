@@ -49,7 +49,10 @@ AGAINST_TEMPERATURE = ((200, 0.002), (50, 0.01))
 AGAINST_MODEL = ((200, 0.004), (50, 0.015))
 BRIER = ((200, 0.001),)
 SHRINKING = {"regularization", "shrinkage"}
-MAPS = ("TemperatureScaling", *ANY_CLASSES, *TWO_CLASSES)
+MAPS = (
+    *("TemperatureScaling", "BayesianTemperatureScaling"),
+    *(*ANY_CLASSES, *TWO_CLASSES),
+)
 # What `kc.calibrate` returns: temperature scaling or the model as it came; the
 # best of several maps; their mixture.
 CHOSEN = {
@@ -59,7 +62,8 @@ CHOSEN = {
 }
 # The maps whose mixture is compared with the best of them.
 MIXED = (
-    *("none", "TemperatureScaling", "SplineCalibration", "MatrixScaling"),
+    *("none", "TemperatureScaling", "BayesianTemperatureScaling"),
+    *("SplineCalibration", "MatrixScaling"),
     *("IntraOrderPreserving", "ParameterizedTemperatureScaling"),
 )
 PEERS = {
