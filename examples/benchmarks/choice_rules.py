@@ -90,8 +90,8 @@ def imbalanced_tables(folder):
 
 
 DEVELOPMENT = (
-    *(no_harm.predictions, no_harm.development_tables),
-    *(made_texts, imbalanced_tables),
+    *(imbalanced_tables, no_harm.development_tables),
+    *(made_texts, no_harm.predictions),
 )
 
 
