@@ -49,7 +49,10 @@ AGAINST_TEMPERATURE = ((200, 0.002), (50, 0.01))
 AGAINST_MODEL = ((200, 0.004), (50, 0.015))
 BRIER = ((200, 0.001),)
 SHRINKING = {"regularization", "shrinkage"}
-MAPS = ("TemperatureScaling", *ANY_CLASSES, *TWO_CLASSES)
+MAPS = (
+    *("TemperatureScaling", "BayesianTemperatureScaling"),
+    *(*ANY_CLASSES, *TWO_CLASSES),
+)
 # What `kc.calibrate` returns: temperature scaling or the model as it came; the
 # best of several maps; their mixture.
 CHOSEN = {
@@ -59,7 +62,8 @@ CHOSEN = {
 }
 # The maps whose mixture is compared with the best of them.
 MIXED = (
-    *("none", "TemperatureScaling", "SplineCalibration", "MatrixScaling"),
+    *("none", "TemperatureScaling", "BayesianTemperatureScaling"),
+    *("SplineCalibration", "MatrixScaling"),
     *("IntraOrderPreserving", "ParameterizedTemperatureScaling"),
 )
 PEERS = {
@@ -213,13 +217,22 @@ def make(name, plain):
 
 def measure(scores, labels):
     """NLL and Brier score."""
+    p, rows = np.exp(log_softmax(scores)), np.arange(len(labels))
+    brier = (p**2).sum(axis=1) - 2 * p[rows, labels] + 1
+    nll = losses(scores, labels)
+    return {"nll": float(nll.mean()), "brier": float(brier.mean())}
+
+
+def losses(scores, labels):
+    """Negative log-likelihood of each row, at most that of 1e-30."""
+    log_p = log_softmax(scores)[np.arange(len(labels)), labels]
+    return -np.maximum(log_p, np.log(1e-30))
+
+
+def log_softmax(scores):
     scores = scores.astype("float64")
     scores = scores - scores.max(axis=1, keepdims=True)
-    log_p = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
-    p, rows = np.exp(log_p), np.arange(len(labels))
-    nll = -np.maximum(log_p[rows, labels], np.log(1e-30))
-    brier = (p**2).sum(axis=1) - 2 * p[rows, labels] + 1
-    return {"nll": float(nll.mean()), "brier": float(brier.mean())}
+    return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
 
 
 def fit(name, plain, chosen, rest):

@@ -109,8 +109,8 @@ def calibrate(
         y: labels, class ids or one-hot rows.
         sample_weight: weights for arrays `x`, `y`.
         method: a calibration layer, or one of `"temperature"`,
-            `"bias_corrected_temperature"`, `"class_temperature"`,
-            `"ensemble_temperature"`, `"parameterized_temperature"`,
+            `"bayesian_temperature"`, `"bias_corrected_temperature"`,
+            `"class_temperature"`, `"ensemble_temperature"`, `"parameterized_temperature"`,
             `"vector"`, `"matrix"`, `"dirichlet"`, `"order_preserving"`,
             `"structured_matrix"`, `"spline"`, `"isotonic"`, `"histogram"`,
             `"beta"`, `"platt"`, `"quadratic"`; or `"local_temperature"`, for
@@ -120,7 +120,8 @@ def calibrate(
             a lower NLL, in place of the guard; or `"auto"`, which tries
             several and leaving the model as it is, from cheap to costly, and
             takes the one that wins most often on left-out samples that are
-            redrawn (Bayesian bootstrap). Some are not tried with more than
+            redrawn (Bayesian bootstrap); with at most 200 samples, the one
+            that is nearest to the mean of all, weighted by this. Some are not tried with more than
             100 classes; see `"trials"` in the record.
         objective: what the layer minimizes; see `CalibrationLayer.adapt`.
         class_loss_scaling: `None`, `"normal"`, `"min_max"` or `"centered"`;

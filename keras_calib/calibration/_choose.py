@@ -6,22 +6,29 @@ samples had been drawn: the samples get weights from a flat Dirichlet
 distribution (the Bayesian bootstrap), the candidates' log-likelihoods of all
 samples then become probabilities, and these are averaged over many draws. The
 smallest of several cross-validated losses is often the smallest by luck; the
-average knows. One map is the one with the largest weight. Two candidates are
-judged otherwise:
+average knows. Two candidates are judged otherwise:
 
 - Leaving the model as it is stands behind temperature scaling by the evidence
   of a temperature, as in the guard: one fold may hold most of the errors.
 - The structured matrix is the only one that does not shrink to temperature
   scaling. A mixture hedges it; alone, it has prior odds of 1 to 20.
 
-With few samples, one map is chosen by the likelihoods to the power of 0.4: they
-differ by luck, also between maps that most draws of weights tell apart.
+One map is the one with the largest weight. With few samples three things
+differ:
+
+- Bayesian temperature scaling takes the place of temperature scaling, which
+  then is only what the model as it is is compared with.
+- The likelihoods are taken to the power of 0.4: they differ by luck, also
+  between maps that most draws of weights tell apart.
+- One map is the one that is expected to lose least if the mixture of all is
+  right: the least mean cross-entropy between the mixture and the map. A map
+  that most others contradict is then not chosen for a small lead.
 
 The candidates were chosen on three files of predictions, 50 to 5,000 samples
 (`examples/benchmarks/no_harm.py`): few that differ, because votes for maps that
 are nearly the same are divided. The odds were chosen on these and on four made
-tables, 50 to 500 samples (`--data tables`), the power on all these and on made
-texts and imbalanced tables (`choice_rules.py` beside it).
+tables, 50 to 500 samples (`--data tables`), what holds for few samples on all
+these and on the development data of `choice_rules.py` beside it.
 """
 
 import dataclasses
@@ -37,12 +44,14 @@ from keras_calib.calibration._held_out import adapt
 from keras_calib.calibration._held_out import folds
 from keras_calib.calibration._held_out import groups_from_zero
 from keras_calib.calibration._held_out import held_out_losses
+from keras_calib.calibration._held_out import losses_and_probabilities
 from keras_calib.calibration._held_out import losses_of_folds
 from keras_calib.calibration._held_out import losses_of_model
 from keras_calib.calibration._held_out import standard_error
 from keras_calib.calibration._held_out import subsample
 from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._methods import is_affine
+from keras_calib.inputs.arrays import as_array
 from keras_calib.keras_graph.head import free_name
 from keras_calib.layers import CalibrationMixture
 from keras_calib.layers._base import CalibrationLayer
@@ -62,16 +71,22 @@ MAX_CLASSES = 100
 # With more samples the default matrix is ahead of the structured one, and the
 # likelihoods say enough as they are.
 FEW_SAMPLES = 200
-# Of the likelihoods of few samples, from which one map is chosen.
+# Of the likelihoods of few samples.
 POWER = 0.4
+# Least log-probability in a cross-entropy.
+FLOOR = -50.0
 UNCHANGED = "no_calibration"
+AVERAGED = "bayesian_temperature"
 # In the order of their cost. The matrix contains vector, class-wise and
 # bias-corrected temperatures.
 CANDIDATES = (
-    *(UNCHANGED, "temperature", "spline", "matrix", "structured_matrix"),
-    *("order_preserving", "parameterized_temperature"),
+    *(UNCHANGED, "temperature", AVERAGED, "spline", "matrix"),
+    *("structured_matrix", "order_preserving", "parameterized_temperature"),
 )
-BINARY = (UNCHANGED, "temperature", "platt", "beta", "quadratic", "spline")
+BINARY = (
+    *(UNCHANGED, "temperature", AVERAGED, "platt", "beta", "quadratic"),
+    "spline",
+)
 AFFINE = (UNCHANGED, "temperature", "platt", "matrix")
 
 
@@ -85,15 +100,23 @@ class Choice:
         trials: what each candidate scored, see `CalibrationRecord`.
         fitted: dict from the name of a method to a map that was fitted to all
             samples on the way, and the warnings of its fit.
+        expected: with few samples, dict from the name of a method to the mean
+            cross-entropy between the mixture and its map; otherwise empty.
     """
 
     weights: dict[str, float]
     trials: dict[str, dict]
     fitted: dict[str, tuple[CalibrationLayer, list]]
+    expected: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def best(self):
-        """The first, so the cheapest, of those with the largest weight."""
+        """With few samples, the one that is expected to lose least.
+
+        Otherwise the first, so the cheapest, of those with the largest weight.
+        """
+        if self.expected:
+            return min(self.expected, key=self.expected.get)
         most = max(self.weights.values()) - TIE
         return next(n for n in self.trials if self.weights.get(n, 0) >= most)
 
@@ -160,6 +183,7 @@ def choose(rows, options, *, mixture=False):
     by_evidence = rows.group is None
     log_odds = {} if mixture else {"structured_matrix": -PRIOR}
     log_odds[UNCHANGED] = -PRIOR_OF_EVIDENCE if by_evidence else -PRIOR
+    few = rows.num_samples <= FEW_SAMPLES
     for name in _candidates(rows.logits.shape[-1], options):
         begin = time.perf_counter()
         reason = _reason_to_skip(name, rows, options)
@@ -177,8 +201,9 @@ def choose(rows, options, *, mixture=False):
     if by_evidence:
         gain = evidence_of_temperature(rows) / len(rows.labels)
         losses[UNCHANGED] = losses["temperature"] + gain
-    few = rows.num_samples <= FEW_SAMPLES
-    power = POWER if few and not mixture else 1.0
+    if np.isfinite(losses.get(AVERAGED, np.nan)).all():
+        log_odds["temperature"] = -np.inf
+    power = POWER if few else 1.0
     weights = bootstrap_weights(losses, rows, log_odds, options.seed, power)
     for name, weight in weights.items():
         nll = float(np.average(losses[name], weights=rows.weights))
@@ -188,7 +213,12 @@ def choose(rows, options, *, mixture=False):
         )
     order = sorted(weights, key=lambda name: -weights[name])
     weights = {name: weights[name] for name in order}
-    return Choice(weights, trials, fitted if rows is whole else {})
+    expected = {}
+    if few and not mixture:
+        expected = _expected_losses(weights, rows, options, fitted)
+        for name, loss in expected.items():
+            trials[name]["expected_nll"] = loss
+    return Choice(weights, trials, fitted if rows is whole else {}, expected)
 
 
 def mixture_of(choice, network, options):
@@ -261,11 +291,52 @@ def _reason_to_skip(name, rows, options):
     num_classes = max(2, rows.logits.shape[-1])
     if name in SLOW and num_classes > MAX_CLASSES:
         return f"more than {MAX_CLASSES} classes"
-    if name == "structured_matrix" and rows.num_samples > FEW_SAMPLES:
+    for_few = name in ("structured_matrix", AVERAGED)
+    if for_few and rows.num_samples > FEW_SAMPLES:
         return f"more than {FEW_SAMPLES} samples"
     if name not in (UNCHANGED, "temperature") and options.seconds_left() <= 0:
         return "max_seconds"
     return None
+
+
+def _expected_losses(weights, rows, options, fitted):
+    """Mean cross-entropy between the mixture of all maps and each map.
+
+        - mean_n sum_k q_nk log q_mnk,    q = sum_m w_m q_m
+
+    These are the losses that are expected of each map if the mixture is right.
+    What is fitted to all samples on the way is added to `fitted`.
+    """
+    kept = {n: w for n, w in weights.items() if w >= LEAST_WEIGHT}
+    q = {}
+    for name in kept:
+        scores = rows.logits
+        if name != UNCHANGED:
+            if name not in fitted:
+                layer = as_map(name, affine=options.affine)
+                fitted[name] = layer, _quiet_fit(layer, rows, options)
+            scores = as_array(fitted[name][0](rows.logits))
+        _, q[name] = losses_and_probabilities(scores, rows.labels)
+    mean = sum(kept[name] * q[name].astype(float) for name in kept)
+    mean /= mean.sum(axis=1, keepdims=True)
+    least = np.exp(FLOOR)
+    losses = {
+        name: -(mean * np.log(np.maximum(q[name], least))).sum(axis=1)
+        for name in kept
+    }
+    return {
+        name: float(np.average(loss, weights=rows.weights))
+        for name, loss in losses.items()
+    }
+
+
+def _quiet_fit(layer, rows, options):
+    """Fit a layer to rows; returns the warnings, for who uses it."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", UserWarning)
+        adapt(layer, rows, class_loss_scaling=options.class_loss_scaling)
+    return caught
 
 
 def _losses(name, rows, fold, options, fitted):
@@ -280,11 +351,7 @@ def _losses(name, rows, fold, options, fitted):
     scaling = options.class_loss_scaling
     learns_from_folds = isinstance(layer, ShrunkCalibration) and layer.has_folds
     if scaling is None and learns_from_folds:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("always", UserWarning)
-            adapt(layer, rows)
-        fitted[name] = layer, caught
+        fitted[name] = layer, _quiet_fit(layer, rows, options)
         found = losses_of_folds(layer, rows)
         layer.folds = None  # arrays of the size of the data
         if found is not None:

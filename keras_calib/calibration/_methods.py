@@ -6,6 +6,7 @@ from keras_calib.layers._base import CalibrationLayer
 
 METHODS = {
     "temperature": "TemperatureScaling",
+    "bayesian_temperature": "BayesianTemperatureScaling",
     "bias_corrected_temperature": "BiasCorrectedTemperatureScaling",
     "class_temperature": "ClassTemperatureScaling",
     "ensemble_temperature": "EnsembleTemperatureScaling",

@@ -55,7 +55,8 @@ class CalibrationRecord:
         prior_correction: after `kc.adjust_prior` only: its own record.
         trials: for `method="auto"` only: for each candidate its held-out
             `nll`, `seconds`, `weight` and the `standard_error` of the
-            difference to temperature scaling; or why it was `skipped`.
+            difference to temperature scaling; or why it was `skipped`. With few
+            samples also its `expected_nll`, if the mixture is right.
         fitted: what the layer's `solve` found; its keys stand beside the
             others.
 
@@ -67,6 +68,8 @@ class CalibrationRecord:
             - `temperature_scaling_probability`, `log_evidence`, `scale_width`,
               `bias_width`, `matrix_width`, `dispersion`: what
               `regularization="auto"` found, see `solvers.evidence.Average`;
+            - `log_temperature_width`, `uniform_weight`: what
+              `BayesianTemperatureScaling` found;
             - `mixture_weight`: that of the layer beside temperature scaling,
               with `shrinkage="auto"`; `mixture_weights`: of each layer, with
               `mixture=True`, and `maps`: what each layer's fit found;

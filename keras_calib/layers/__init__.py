@@ -1,6 +1,9 @@
 """Calibration layers on logits, fitted after training by `adapt`."""
 
 from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._bayesian_temperature_scaling import (
+    BayesianTemperatureScaling,
+)
 from keras_calib.layers._beta_calibration import BetaCalibration
 from keras_calib.layers._bias_corrected_temperature_scaling import (
     BiasCorrectedTemperatureScaling,
@@ -45,6 +48,7 @@ from keras_calib.layers._temperature_scaling import TemperatureScaling
 from keras_calib.layers._vector_scaling import VectorScaling
 
 __all__ = [
+    "BayesianTemperatureScaling",
     "BetaCalibration",
     "BiasCorrectedTemperatureScaling",
     "CalibrationLayer",

@@ -186,8 +186,8 @@ def test_candidates_that_preserve_predictions():
     options = Options(preserve_accuracy=True)
     choice = choose(read_rows(*generated([3.0, 0.0, -3.0], 100)), options)
     assert {*choice.trials} == {
-        *("no_calibration", "temperature", "spline", "order_preserving"),
-        "parameterized_temperature",
+        *("no_calibration", "temperature", "bayesian_temperature", "spline"),
+        *("order_preserving", "parameterized_temperature"),
     }
 
 
@@ -341,6 +341,33 @@ def test_rich_maps_are_tried_with_few_samples():
         assert harm < 0.02, name
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_one_map_of_few_samples_is_nearest_to_the_mixture():
+    logits, labels = generated([1.0, 0.0, -1.0], 60)
+    rows = read_rows(logits, labels)
+    choice = choose(rows, Options())
+    assert choice.weights["temperature"] == 0
+    q, total = {}, 0
+    for name, weight in choice.weights.items():
+        if weight >= 0.01:
+            layer = as_map(name)
+            if name != "no_calibration":
+                layer.adapt(logits, labels)
+            q[name] = softmax(to_numpy(layer(logits)))
+            total = total + weight * q[name]
+    mean = total / total.sum(axis=1, keepdims=True)
+    expected = {
+        name: -(mean * np.log(each)).sum(axis=1).mean()
+        for name, each in q.items()
+    }
+    assert len(expected) > 2
+    for name, loss in expected.items():
+        found = choice.trials[name]["expected_nll"]
+        assert found == pytest.approx(loss, abs=1e-5)
+    assert choice.best == min(expected, key=expected.get)
+    assert not choose(rows, Options(), mixture=True).expected
+
+
 def test_only_affine_maps_fuse():
     rows = read_rows(*generated([3.0, 0.0, -3.0]))
     choice = choose(rows, Options(affine=True))
@@ -374,8 +401,8 @@ def test_two_classes_from_one_unit():
         choice = choose(read_rows(rows, labels), Options())
         assert choice.best in ("platt", "beta", "quadratic")
         assert {*choice.trials} == {
-            *("no_calibration", "temperature", "platt", "beta", "quadratic"),
-            "spline",
+            *("no_calibration", "temperature", "bayesian_temperature"),
+            *("platt", "beta", "quadratic", "spline"),
         }
 
 

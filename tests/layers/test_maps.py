@@ -22,6 +22,7 @@ layers = kc.layers
 
 MAPS = {
     "ensemble": layers.EnsembleTemperatureScaling,
+    "bayesian": layers.BayesianTemperatureScaling,
     "parameterized": lambda: layers.ParameterizedTemperatureScaling(
         iterations=20
     ),

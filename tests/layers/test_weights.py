@@ -41,6 +41,7 @@ MAPS = {
     "dirichlet odir": lambda: layers.DirichletScaling(regularization="odir"),
     "dirichlet l2": lambda: layers.DirichletScaling(regularization="l2"),
     "ensemble": layers.EnsembleTemperatureScaling,
+    "bayesian": layers.BayesianTemperatureScaling,
     "parameterized": lambda: layers.ParameterizedTemperatureScaling(
         iterations=5
     ),

@@ -1,0 +1,145 @@
+"""The posterior of a temperature, and the weight of a uniform part.
+
+    q = (1 - c) mean_T softmax(z / T) + c / num_classes
+
+The mean is over the posterior of the temperature alone, with the prior `log T ~
+N(0, 1)`. Then `c` is its posterior mean, given this mean: half of its prior is
+on 0, half is Beta(1, 49). Both together would have another posterior, which is
+not used: in few samples, a uniform part for the wrong predictions and a
+temperature near 0 for the others can look likely, and new wrong predictions are
+then certain.
+"""
+
+import numpy as np
+
+from keras_calib.solvers.blocks import TINY64
+from keras_calib.solvers.temperature import HIGH
+from keras_calib.solvers.temperature import LOW
+from keras_calib.solvers.temperature import SUBSAMPLE
+from keras_calib.solvers.temperature import Likelihood
+
+# Standard deviation of the prior of `log T`.
+WIDTH = 1.0
+# Temperatures that stand for the posterior.
+NODES = 5
+# Points of the first grid of `log T`, and of the others.
+FIRST, LATER = 33, 17
+# The next grid leaves out points with a smaller part of the posterior.
+NEGLIGIBLE = 1e-6
+# A finer grid would only show rounding.
+LEAST_STEP = 1e-6
+# Prior probability of `c = 0`, and the second parameter of the beta prior.
+PLAIN, CAUTION = 0.5, 49
+# Cells of `c`, narrow near 0, where the prior is.
+EDGES = np.array(
+    [0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]
+)
+CENTERS = np.append(0.0, (EDGES[1:] + EDGES[:-1]) / 2)
+LOG_PRIOR = np.log(
+    np.append(PLAIN, TINY64 - (1 - PLAIN) * np.diff((1 - EDGES) ** CAUTION))
+)
+
+
+def temperature_nodes(logits, labels, weights):
+    """Temperatures whose mean stands for the posterior.
+
+    The posterior is computed on a grid, which is narrowed until its step is at
+    most half a standard deviation. Gauss quadrature then takes `NODES` points:
+    the mean of a polynomial of `log T` up to degree nine stays as it is.
+
+    Args:
+        logits: float32 or float64, `(n, num_classes)`; finite or minus
+            infinity.
+        labels: int class ids, `(n,)`.
+        weights: `(n,)`, with the number of samples as their sum.
+
+    Returns:
+        log_temperatures: `(NODES,)`.
+        shares: their weights, `(NODES,)`, with the sum 1.
+        width: standard deviation of `log T`.
+    """
+    grid = np.linspace(LOW, HIGH, FIRST)
+    step = max(1, logits.size // SUBSAMPLE)
+    for every in dict.fromkeys((step, 1)):
+        part = logits[::every], labels[::every], weights[::every]
+        grid, posterior = _narrowed(Likelihood(*part, 0.0), grid)
+    mean = posterior @ grid
+    width = float(np.sqrt(posterior @ (grid - mean) ** 2))
+    nodes, shares = gauss_nodes(grid, posterior, NODES)
+    return -nodes, shares, width
+
+
+def uniform_weight(log_q, num_classes, weights):
+    """The posterior mean of `c` in `(1 - c) q + c / num_classes`.
+
+    Args:
+        log_q: log-probabilities of the labels, `(n,)`.
+        num_classes: int.
+        weights: `(n,)`, with the number of samples as their sum.
+
+    Returns:
+        float in `[0, 1]`.
+    """
+    q, floor = np.exp(log_q), 1 / num_classes
+    mixed = [np.log((1 - c) * q + c * floor) for c in CENTERS[1:]]
+    log_posterior = [weights @ each for each in (log_q, *mixed)] + LOG_PRIOR
+    posterior = np.exp(log_posterior - log_posterior.max())
+    return float(posterior @ CENTERS / posterior.sum())
+
+
+def gauss_nodes(points, weights, count):
+    """Gauss quadrature for a discrete distribution, by Lanczos.
+
+    Args:
+        points: `(n,)`, different from each other.
+        weights: `(n,)`, with the sum 1.
+        count: number of nodes.
+
+    Returns:
+        nodes: `(count,)`.
+        weights: `(count,)`, with the sum 1; 0 for nodes that are not needed.
+
+    Reference:
+        Golub and Welsch, "Calculation of Gauss Quadrature Rules", Mathematics
+        of Computation 23, 1969.
+    """
+    # Centered and scaled, so that rounding depends on neither.
+    center = weights @ points
+    unit = np.sqrt(weights @ (points - center) ** 2)
+    x = (points - center) / max(unit, TINY64)
+    basis, diagonal, beside = [np.sqrt(weights)], [], []
+    while True:
+        image = x * basis[-1]
+        diagonal.append(basis[-1] @ image)
+        for _ in range(2):  # once leaves too much rounding
+            for each in basis:
+                image = image - (each @ image) * each
+        norm = np.linalg.norm(image)
+        if len(diagonal) == count or norm < 1e-9:
+            break
+        beside.append(norm)
+        basis.append(image / norm)
+    jacobi = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
+    nodes, vectors = np.linalg.eigh(jacobi)
+    missing = count - len(nodes)
+    nodes = np.pad(center + unit * nodes, (0, missing), "edge")
+    return nodes, np.pad(vectors[0] ** 2, (0, missing))
+
+
+def _narrowed(likelihood, grid):
+    """The last grid of `u = -log T`, and the posterior of its points."""
+    while True:
+        nll = np.array([likelihood.derivatives(u)[0] for u in grid])
+        log_posterior = -likelihood.count * nll - 0.5 * (grid / WIDTH) ** 2
+        posterior = np.exp(log_posterior - log_posterior.max())
+        posterior /= posterior.sum()
+        step = grid[1] - grid[0]
+        width = np.sqrt(posterior @ (grid - posterior @ grid) ** 2)
+        if step <= max(width / 2, LEAST_STEP):
+            return grid, posterior
+        inside = grid[posterior > NEGLIGIBLE]
+        low = max(inside[0] - step, LOW)
+        high = min(inside[-1] + step, HIGH)
+        shorter = high - low < 0.9 * (grid[-1] - grid[0])
+        count = LATER if shorter else 2 * len(grid) - 1
+        grid = np.linspace(low, high, count)
