@@ -108,7 +108,7 @@ def test_the_number_of_inputs():
 
 
 def run_inputs(name, seed, count):
-    """Call a public callable with drawn inputs; how many there were."""
+    """Call a public callable with drawn inputs; how many got an answer."""
     call, function = TABLE[name]
     calls = 0
 
@@ -122,7 +122,6 @@ def run_inputs(name, seed, count):
     @hypothesis.given(st.data())
     def one_call(data):
         nonlocal calls
-        calls += 1
         draw = Plain(data.draw)
         signal.alarm(SECONDS)
         try:
@@ -136,6 +135,7 @@ def run_inputs(name, seed, count):
             assert not (draw.plain and infinite(numbers(found)).any())
         finally:
             signal.alarm(0)
+        calls += 1  # not one that drew too much, and was given up
 
     before = signal.signal(signal.SIGALRM, stop)
     try:
@@ -151,5 +151,4 @@ def run_inputs(name, seed, count):
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs alarms")
 @pytest.mark.parametrize("name", NAMES)
 def test_an_answer_or_a_documented_error(name):
-    # Fewer where there are no more to draw.
-    assert 1 <= run_inputs(name, SEED, count_of(name)) <= count_of(name)
+    assert run_inputs(name, SEED, count_of(name)) >= 1
