@@ -174,10 +174,7 @@ class Rows:
 
     def mean(self, values):
         """Weighted mean over rows; 0 for a batch in which no row counts."""
-        weights = self.weights
-        if len(values.shape) == 2:
-            weights = weights[:, None]
-        return ops.sum(values * weights, axis=0) / self.total_weight
+        return ops.sum(values * self.weights) / self.total_weight
 
     def restore(self, values):
         """One value per row, back in the caller's shape."""

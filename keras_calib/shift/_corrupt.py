@@ -219,6 +219,12 @@ def check_images(images, kind, value_range):
         shape=shape,
     )
     require(
+        shape[3] != 0,
+        "Images must have at least one channel.",
+        "Add the axis of gray images: `images[..., None]`.",
+        shape=shape,
+    )
+    require(
         kind not in OF_COLOR or shape[3] == 3,
         f"{kind!r} needs three channels: red, green and blue.",
         shape=shape,

@@ -41,7 +41,8 @@ def lbfgs(
     x = np.array(start, "float64")
     value, gradient = function(x)
     history = collections.deque(maxlen=memory)
-    for iteration in range(max_iterations + 1):
+    # The last iteration breaks.
+    for iteration in range(max_iterations + 1):  # pragma: no branch
         largest = float(np.abs(gradient).max())
         if largest <= tolerance or iteration == max_iterations:
             break

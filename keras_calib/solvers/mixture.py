@@ -41,9 +41,7 @@ def fit_mixture(parts, weights, gamma=0.0):
 
     w = min([*np.eye(3), np.full(3, 1 / 3)], key=value)
     # At a corner the slope is infinite where this part gives a label nothing.
-    inside = 0.999 * w + 0.001 / 3
-    if np.isfinite(value(inside)):
-        w = inside
+    w = 0.999 * w + 0.001 / 3
     w = np.maximum(
         newton(evaluate, find_step, w, least_decrease=1e-15).parameters, 0.0
     )

@@ -59,7 +59,8 @@ def newton(
     x = start
     value, gradient = evaluate(x)
     decrease = np.inf
-    for iteration in range(max_iterations + 1):
+    # The last iteration breaks.
+    for iteration in range(max_iterations + 1):  # pragma: no branch
         largest = float(np.abs(gradient).max())
         done = largest <= tolerance or decrease < least_decrease
         if done or iteration == max_iterations:
@@ -127,7 +128,8 @@ def dense_step(x, gradient, hessian, lower=-np.inf, tolerance=1e-14):
     hessian = hessian / unit / unit[:, None]
     slope, room = gradient / unit, (lower - x) * unit
     step = np.zeros_like(x)
-    for _ in range(4 * len(x)):
+    # The bound is for cycles by rounding, which no data is known for.
+    for _ in range(4 * len(x)):  # pragma: no branch
         change = np.zeros_like(x)
         change[free] = np.linalg.lstsq(
             hessian[np.ix_(free, free)],

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib.evaluation import by_group
 from keras_calib.evaluation import drawn_floor
 from tests.metrics.oracles import random_predictions
 
@@ -120,3 +121,17 @@ def test_ids_of_another_length_are_refused(name):
     labels, p = random_predictions(20, 3)
     with pytest.raises(ValueError, match=f"`{name}`"):
         errors(labels, p, **{name: np.arange(19)})
+
+
+def test_badness_is_the_distance_above_the_floor_or_from_the_ideal():
+    floor = {"sweep": 0.3, "sweep_floor": 0.1}
+    assert by_group._badness("sweep", floor) == pytest.approx(0.2)
+    assert by_group._badness("sweep", {"sweep": 0.3}) == 0.3
+    # More is better.
+    assert by_group._badness("accuracy", {"accuracy": 0.8}) == -0.8
+    for name, ideal in (("calibration_slope", 1.0), ("spiegelhalter_z", 0.0)):
+        for away in (-0.25, 0.25):
+            value = by_group._badness(name, {name: ideal + away})
+            assert value == pytest.approx(0.25)
+    # Of what is not known, nothing is worst.
+    assert by_group._badness("sweep", {"sweep": np.nan}) == -np.inf

@@ -87,6 +87,12 @@ FOUND = {
         lambda: kc.layers.IsotonicCalibration(num_levels=float("inf")),
         "`num_levels`",
     ),
+    "images without a channel": (
+        lambda: kc.shift.corrupt(
+            np.zeros((3, 16, 16, 0), "uint8"), "gaussian_noise", 1
+        ),
+        "Images must have at least one channel",
+    ),
     "logits without images": (
         lambda: kc.layers.LocalTemperatureScaling().adapt(Z, Y),
         "Logits come with their images",

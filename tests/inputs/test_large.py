@@ -45,3 +45,33 @@ def test_a_full_disk_is_told_before_an_array_is_filled(monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="do not fit into the temporary folder"):
         large.empty((100, 8), "float64")
+
+
+def test_without_posix_fallocate_an_array_is_in_a_file_too(monkeypatch):
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    monkeypatch.setattr(large, "LIMIT", 64)
+    found = large.empty((3, 7), "float64")
+    assert isinstance(found.base, np.memmap) and found.shape == (3, 7)
+    np.testing.assert_array_equal(found, np.zeros((3, 7)))
+
+
+def test_at_the_limit_an_array_is_in_memory(monkeypatch):
+    monkeypatch.setattr(large, "LIMIT", 64)
+    assert large.empty((8,), "float64").base is None
+    assert isinstance(large.empty((9,), "float64").base, np.memmap)
+    monkeypatch.setattr(large, "BLOCK", 4)
+    given = np.arange(8.0)
+    for function in (lambda a: large.by_rows(np.copy, a), np.copy):
+        assert function(given).base is None
+    keep = np.ones(8, bool)
+    assert large.rows_of(given, keep).base is None
+    assert large.transposed(given.reshape(2, 4)).shape == (4, 2)
+
+
+def test_blocks_have_as_many_rows_as_fit(monkeypatch):
+    monkeypatch.setattr(large, "BLOCK", 10)
+    assert large.blocks((7, 3)) == [slice(0, 3), slice(3, 6), slice(6, 9)]
+    # A row that is larger than a block is a block.
+    assert large.blocks((2, 99)) == [slice(0, 1), slice(1, 2)]
+    assert large.blocks((3,)) == [slice(0, 10)]
+    assert large.blocks((2, 0)) == [slice(0, 10)]

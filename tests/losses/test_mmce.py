@@ -159,3 +159,32 @@ def test_bad_arguments(arguments, message):
         kc.losses.MMCE(**arguments)
     with pytest.raises(ValueError, match=message):
         function(LABELS_A, A, **arguments)
+
+
+@pytest.mark.parametrize("weighted_rows", [False, True])
+def test_double_normalized_divides_by_the_pairs_of_each_kind(weighted_rows):
+    # Three right and two wrong, so that every number of pairs is another.
+    labels = np.array([0, 1, 2, 0, 1])
+    logits = np.array(
+        [[2, 0, 0], [0, 1, 0], [0, 0, 3], [0, 2, 1], [1.5, 0, 0.5]], "float64"
+    )
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    c, a = p.max(axis=1), (p.argmax(axis=1) == labels).astype(float)
+    w = np.array([1.0, 2.0, 0.5, 3.0, 1.0]) if weighted_rows else np.ones(5)
+    w = 5 * w / w.sum()
+    kernel = np.exp(-np.abs(c[:, None] - c) / 0.4)
+    right, wrong = w * a, w * (1 - a)
+    u, v = right * (1 - c) / right.sum(), wrong * c / wrong.sum()
+    square = (
+        u @ kernel @ u / (right.sum() ** 2 + 1e-5)
+        + v @ kernel @ v / (wrong.sum() ** 2 + 1e-5)
+        - 2 * u @ kernel @ v / (right.sum() * wrong.sum() + 1e-5)
+    )
+    value = function(
+        labels,
+        logits,
+        w if weighted_rows else None,
+        weighted=True,
+        double_normalized=True,
+    )
+    assert float(value) == pytest.approx(np.sqrt(square), rel=1e-6)

@@ -16,6 +16,58 @@ def test_available_memory_is_a_number():
     assert available is None or 0 < available < 1 << 50
 
 
+MACHINE = "MemTotal: 9 kB\nMemAvailable:   5000 kB\nSwapFree: 1 kB\n"
+PLACES = ("meminfo", "memory.max", "memory.current")
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ((MACHINE, "7000000", "1500000"), 5000 * 1024),
+        ((MACHINE, "3000000", "1400000"), 1_600_000),
+        # A group without a limit, as it says.
+        ((MACHINE, "max", "1400000"), 5000 * 1024),
+        ((MACHINE, None, None), 5000 * 1024),
+        (("MemTotal: 9 kB\n", "3000000", "1400000"), 1_600_000),
+        ((None, None, None), 512 * 4096),
+    ],
+)
+def test_available_memory_is_the_least_that_the_system_tells(
+    monkeypatch, files, expected
+):
+    def read_text(path):
+        content = dict(zip(PLACES, files, strict=True)).get(path.name)
+        if content is None:
+            raise FileNotFoundError(path)
+        return content
+
+    pages = {"SC_PHYS_PAGES": 512, "SC_PAGE_SIZE": 4096}
+    monkeypatch.setattr(memory.pathlib.Path, "read_text", read_text)
+    monkeypatch.setattr(memory.os, "sysconf", pages.__getitem__)
+    assert memory.available_bytes() == expected
+
+
+def test_available_memory_is_unknown_where_no_system_tells(monkeypatch):
+    def read_text(path):
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(memory.pathlib.Path, "read_text", read_text)
+    monkeypatch.delattr(memory.os, "sysconf")
+    assert memory.available_bytes() is None
+    memory.refuse_too_large(1 << 60, "A fit", "Take another.")
+
+
+def test_refusal_names_both_numbers_and_what_to_do(monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 3 << 29)
+    memory.refuse_too_large(3 << 29, "A fit", "Take another.")
+    with pytest.raises(ValueError) as caught:
+        memory.refuse_too_large(5 << 29, "A fit", "Take another.")
+    assert str(caught.value) == (
+        "A fit needs about 2.5 GiB of memory, and 1.5 GiB are available. "
+        "Take another."
+    )
+
+
 @pytest.mark.parametrize("method", ["MatrixScaling", "DirichletScaling"])
 def test_too_large_a_fit_is_refused_with_the_estimate(method, monkeypatch):
     monkeypatch.setattr(memory, "available_bytes", lambda: 1 << 20)

@@ -1,0 +1,57 @@
+"""The stored page of mutants is what its rows say."""
+
+import pytest
+
+from tests.mutation import page
+
+pytestmark = pytest.mark.one_backend
+
+
+@pytest.mark.parametrize(("hits", "number"), [(0, 10), (95, 100), (7, 7)])
+def test_wilson_ends_are_where_the_normal_test_rejects(hits, number):
+    # Both ends solve (share - p)^2 = z^2 p (1 - p) / n.
+    for p in page.wilson(hits, number):
+        left = (hits / number - p) ** 2
+        assert left == pytest.approx(page.Z**2 * p * (1 - p) / number, abs=1e-9)
+
+
+def test_wilson_of_nothing_is_everything():
+    assert page.wilson(0, 0) == (0.0, 1.0)
+
+
+def test_equivalent_mutants_are_left_out_and_new_tests_count():
+    rows = [
+        {"room": "ops", "mutant": str(number), "outcome": outcome}
+        for number, outcome in enumerate(
+            ["killed", "timeout", "survived", "survived", "survived"]
+        )
+    ]
+    verdicts = {
+        "2": {"verdict": "equivalent"},
+        "3": {"verdict": "test added"},
+        "0": {"verdict": "equivalent"},  # of a mutant that was killed
+    }
+    _, first, caught, number = page.counts_of(rows, verdicts)
+    assert (first, caught, number) == (2, 3, 4)
+    [of_room, of_all] = page.table(rows, verdicts)
+    assert of_room.startswith("| ops | 5 | 2 | 1 | 1 | 1 | 1 | 75 % |")
+    assert of_all.startswith("| all | 5 | 2 | 1 | 1 | 1 | 1 | 75 % |")
+
+
+def test_every_verdict_is_on_a_survivor_and_has_a_reason():
+    survived = {
+        row["mutant"]
+        for row in page.read("mutation.jsonl")
+        if row["outcome"] == "survived"
+    }
+    verdicts = page.read("mutation_verdicts.jsonl")
+    assert {row["mutant"] for row in verdicts} <= survived
+    assert len({row["mutant"] for row in verdicts}) == len(verdicts)
+    for row in verdicts:
+        assert row["verdict"] in page.PARTS and row["reason"]
+
+
+def test_the_stored_page_is_printed_from_the_stored_rows(capsys):
+    page.main()
+    stored = (page.RESULTS / "mutation.md").read_text()
+    assert capsys.readouterr().out == stored
