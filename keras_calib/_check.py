@@ -91,7 +91,10 @@ pass `from_logits=False`.
 def _first_batch(preprocessor, *data):
     batch = next(iter(preprocessed_batches(preprocessor, *data)), None)
     if batch is None:
-        raise ValueError("There is nothing to check: the data has no batch.")
+        raise ValueError(
+            "There is nothing to check: the data has no batch. Pass at least "
+            "one sample."
+        )
     x, y, weights = batch
     weights = None if weights is None else as_array(weights)
     return for_model(x), as_array(y), weights

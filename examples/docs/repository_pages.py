@@ -7,10 +7,13 @@ are left, or, with the address of the repository, it leads there.
 import pathlib
 import re
 import shutil
+import tomllib
 
 ROOT = pathlib.Path(__file__).parents[2]
-# The address of the repository's files, with a `/` at its end. Not settled.
-ADDRESS = ""
+# The address of the repository, which is not settled; see `.ci/links`.
+ADDRESS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"][
+    "keras-calib"
+]["address"]
 PAGES = {
     "keras_calib/losses/README.md": "losses",
     "keras_calib/metrics/README.md": "metrics",
@@ -74,8 +77,10 @@ def with_links(text, folder, target):
         name = PAGES.get(path.as_posix()) or PAGES.get(
             (path / "README.md").as_posix()
         )
+        if path.parent == pathlib.PurePath("examples/docs"):
+            return f"[{words}](../{path.name}{mark}{anchor})"
         if name:
             return f"[{words}]({name}.md{mark}{anchor})"
-        return f"[{words}]({ADDRESS}{path})" if ADDRESS else words
+        return f"[{words}]({ADDRESS}/blob/main/{path})" if ADDRESS else words
 
     return LINK.sub(link, text)

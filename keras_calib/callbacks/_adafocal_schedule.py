@@ -199,7 +199,8 @@ class AdaFocalSchedule(PredictingCallback):
         if not len(read.labels):
             raise ValueError(
                 "AdaFocalSchedule has no sample to measure a gap on: none of "
-                "the validation data has a weight and a label that counts."
+                "the validation data has a weight and a label that counts. "
+                "Pass other validation data."
             )
         confidence, correct = read.top_label
         self.edges = interpolated_edges(

@@ -204,7 +204,10 @@ def _positive(sample_weight):
     weights = np.asarray(as_array(sample_weight), "float64").reshape(-1)
     rules.check_weights(weights)
     if not weights.any():
-        raise ValueError("All weights are 0: there is no sample to learn from.")
+        raise ValueError(
+            "All weights are 0: there is no sample to learn from. Pass "
+            "`sample_weight` with values above 0."
+        )
     return weights > 0
 
 

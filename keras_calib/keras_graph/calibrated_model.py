@@ -20,6 +20,9 @@ class CalibratedModel(CompositeModel):
         network: a `keras.Model` that returns logits or probabilities.
         head: a `keras.Model` that is applied to the outputs of the network.
         **kwargs: `name`, as in Keras.
+
+    Raises:
+        ValueError: if `head` is no Keras model.
     """
 
     parts = ("network", "head")

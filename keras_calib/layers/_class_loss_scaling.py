@@ -33,6 +33,9 @@ class ClassLossScaling:
             With the mean, a rare class has the same weight as a frequent one,
             so that it also balances classes.
 
+    Raises:
+        ValueError: if `normalization` or `reduction` is unknown.
+
     Warns:
         UserWarning: in `adapt`, if the fitted B is above 1.5.
     """

@@ -85,6 +85,10 @@ class ConformalSets(DecisionLayer):
     Returns:
         bool, `(batch, num_classes)`; two classes for one sigmoid.
 
+    Raises:
+        ValueError: if an argument is out of range, or `randomized` with
+            `"lac"`. In `adapt`: for too few samples.
+
     Example:
         >>> import numpy as np, keras_calib as kc
         >>> rng = np.random.default_rng(0)

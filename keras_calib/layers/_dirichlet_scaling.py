@@ -35,6 +35,10 @@ class DirichletScaling(MatrixScaling):
         bias_strength: float >= 0; `strength` by default. For `"odir"`.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
+    Raises:
+        ValueError: if an argument is out of range, or a strength is passed with
+            `regularization="auto"`.
+
     Example:
         >>> import numpy as np, keras_calib as kc
         >>> rng = np.random.default_rng(0)

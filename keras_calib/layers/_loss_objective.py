@@ -21,6 +21,9 @@ class LossObjective(Objective):
 
     Args:
         loss: a `keras.losses.Loss`.
+
+    Raises:
+        ValueError: if `loss` is no loss object.
     """
 
     name = "loss"

@@ -148,6 +148,9 @@ class LabelSmoothingObjective(NegativeLogLikelihoodObjective):
 
     Args:
         smoothing: float in `[0, 1)`, the weight of the uniform distribution.
+
+    Raises:
+        ValueError: if `smoothing` is out of range.
     """
 
     name = "label_smoothing"
@@ -164,6 +167,9 @@ class FocalObjective(_LogProbabilityObjective):
 
     Args:
         gamma: float >= 0.
+
+    Raises:
+        ValueError: if `gamma` is negative.
     """
 
     name = "focal"
@@ -253,6 +259,9 @@ class SoftBinnedECEObjective(_ConfidenceObjective):
         norm: float >= 1, the power `p`.
         form: `"bin"`, the error of each bin's means, or `"label"`, the error
             of each confidence against its bins' accuracies.
+
+    Raises:
+        ValueError: if an argument is out of range.
 
     Reference:
         Karandikar et al., "Soft Calibration Objectives for Neural Networks",

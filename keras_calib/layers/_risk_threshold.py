@@ -61,6 +61,9 @@ class RiskThreshold(DecisionLayer):
     Returns:
         int32, `(batch,)`: the predicted class, or -1.
 
+    Raises:
+        ValueError: if an argument is out of range.
+
     Example:
         >>> import numpy as np, keras_calib as kc
         >>> rng = np.random.default_rng(0)

@@ -343,6 +343,9 @@ class LossPart(keras.metrics.Mean):
         part: `"primary_loss"` or `"penalty"`.
         name: name in the logs; the part's by default.
         dtype: as in Keras.
+
+    Raises:
+        ValueError: if the loss has no penalty, or `part` is unknown.
     """
 
     def __init__(

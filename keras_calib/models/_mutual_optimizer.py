@@ -42,6 +42,9 @@ class MutualOptimizer(keras.optimizers.MultiOptimizer):
             Defaults to the factor of `primary`, or else of `auxiliary`.
         name: as in Keras.
 
+    Raises:
+        ValueError: if one is no optimizer, or both are the same object.
+
     Example:
         >>> import keras, keras_calib as kc
         >>> optimizer = kc.models.MutualOptimizer(
