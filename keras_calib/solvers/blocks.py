@@ -48,9 +48,14 @@ def sum_groups(function, blocks):
     The groups do not depend on the machine, so that no result does.
     """
     groups = [blocks[start::GROUPS] for start in range(GROUPS)]
-    return sum_blocks(
-        lambda group: sum(map(function, group)), [g for g in groups if g]
-    )
+
+    def total(group):
+        found = function(group[0])
+        for block in group[1:]:
+            found += function(block)
+        return found
+
+    return sum_blocks(total, [group for group in groups if group])
 
 
 def for_groups(function, num_classes):

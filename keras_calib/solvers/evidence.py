@@ -368,12 +368,12 @@ class _Deviations(DiagonalProblem):
             slopes += [qx if power else q for power in powers]
             slopes = np.concatenate(slopes, axis=1)
             slopes *= np.sqrt(w)[:, None]
-            return np.concatenate([*moments, (slopes.T @ slopes).ravel()])
+            outer = slopes.T @ slopes
+            return np.array([np.stack(moments), outer], object)
 
-        sums = sum_groups(part, row_blocks(*self.q.shape, IN_CACHE // 4))
-        moments = sums[: 3 * num_classes].reshape(3, num_classes)
-        size = 1 + len(powers) * num_classes
-        hessian = -sums[3 * num_classes :].reshape(size, size)
+        blocks = row_blocks(*self.q.shape, IN_CACHE // 4)
+        moments, outer = sum_groups(part, blocks)
+        hessian = -outer
         hessian[0, 0] += moments[2].sum()
         classes = np.arange(num_classes)
         for i, power in enumerate(powers):

@@ -20,6 +20,7 @@ from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.blocks import for_groups
 from keras_calib.solvers.blocks import row_blocks
+from keras_calib.solvers.blocks import sum_groups
 from keras_calib.solvers.evidence import TOLERANCE
 from keras_calib.solvers.evidence import WIDTHS
 from keras_calib.solvers.evidence import average_by_evidence
@@ -121,8 +122,8 @@ def bytes_needed(num_samples, num_classes, *, around_temperature):
     if around_temperature:
         per_class = num_classes if num_classes <= MAX_CLASSES else 0
         found = 12 * numbers + (160 + 4 * per_class) * square
-        # A row of the whole Hessian for each sample, twice.
-        return found + 16 * num_samples * square * (square < DENSE)
+        # The whole Hessian about ten times: sums of several threads.
+        return found + 80 * square**2 * (square < DENSE)
     per_class = num_classes if num_classes <= BLOCKS else 0
     return 12 * numbers + (160 + 4 * per_class) * square
 
@@ -161,7 +162,8 @@ class _MatrixDeviations(FullProblem):
         self.n = weights.sum()
         self.row_means = x.mean(axis=1, keepdims=True)
         f = x - self.row_means
-        self.mean = weights @ f / self.n
+        blocks = row_blocks(*f.shape)
+        self.mean = sum(weights[rows] @ f[rows] for rows in blocks) / self.n
         f -= self.mean.astype(f.dtype)
         center = np.concatenate([np.eye(x.shape[1]), self.mean[None]])
         self.unpenalized = center
@@ -312,15 +314,22 @@ class _MatrixDeviations(FullProblem):
 
             sum_i w_i ([k = l] q_ik - q_ik q_il) (f_i, 1) (f_i, 1)'
         """
-        x, q = self.with_ones(slice(None)).astype(float), self.q.astype(float)
-        n, num_classes = q.shape
-        w = self.n * self.weights.astype(float)
-        slopes = (q[:, :, None] * x[:, None, :]).reshape(n, -1) * np.sqrt(w)
-        hessian = -(slopes.T @ slopes)
-        d = x.shape[1]
-        for k in range(num_classes):
-            block = slice(k * d, (k + 1) * d)
-            hessian[block, block] += x.T @ (w * q[:, k : k + 1] * x)
+        n, num_classes = self.q.shape
+        d = num_classes + 1
+
+        def part(rows):
+            x = self.with_ones(rows).astype(float)
+            q = self.q[rows].astype(float)
+            w = self.n * self.weights[rows]
+            slopes = (q[:, :, None] * x[:, None, :]).reshape(len(x), -1)
+            slopes *= np.sqrt(w)
+            hessian = -(slopes.T @ slopes)
+            for k in range(num_classes):
+                block = slice(k * d, (k + 1) * d)
+                hessian[block, block] += x.T @ (w * q[:, k : k + 1] * x)
+            return hessian
+
+        hessian = sum_groups(part, row_blocks(n, d * num_classes))
         common = self.center.T.reshape(-1)
         row = hessian @ common
         hessian[np.diag_indices_from(hessian)] += strengths.T.reshape(-1)

@@ -24,7 +24,7 @@ def unit_of(x):
     return min(max(float(np.sqrt(np.mean(np.square(x[:1000])))), 1.0), 100.0)
 
 
-def fit_regression(problem, start, tolerance, labels=None):
+def fit_regression(problem, start, tolerance, labels=None, precision=0.0):
     """Minimize a convex problem by truncated Newton steps.
 
     Args:
@@ -34,6 +34,8 @@ def fit_regression(problem, start, tolerance, labels=None):
         labels: class ids if only they bound the parameters, all of which are
             free: as soon as every sample is classified correctly, the
             likelihood has no optimum, and the fit stops.
+        precision: of the value; the fit also stops after a step that lowers
+            the value by less than 100 times this.
 
     Returns:
         `Minimum`.
@@ -46,7 +48,7 @@ def fit_regression(problem, start, tolerance, labels=None):
         if separated():
             return None
         problem.renew()
-        return conjugate_gradient_step(problem, gradient, tolerance)
+        return conjugate_gradient_step(problem, gradient, tolerance, precision)
 
     rounding = np.finfo(problem.wide).eps
     found = newton(
@@ -55,6 +57,7 @@ def fit_regression(problem, start, tolerance, labels=None):
         start,
         tolerance=tolerance,
         rounding=rounding,
+        least_decrease=100 * precision if precision else -np.inf,
     )
     if separated():
         found = dataclasses.replace(found, converged=False, separated=True)
