@@ -44,9 +44,9 @@ for.""",
             ("S", "ACLS, min", "ACLS"),
             ("F", "ACLS, min", "ACLS"),
         ),
-        "Equation 12 diverges, the other two train: see the table of "
-        "`acls_stability.py` below. Which of the two is better is for the rows "
-        "to say.",
+        "Equation 12 diverges, the other two train: "
+        "[the table](acls_stability.md). Which of the two is better is for the "
+        "rows to say.",
     ),
     Question(
         "Diff-DML: what is its objective, and why is it below DML?",
