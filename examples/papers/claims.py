@@ -188,7 +188,9 @@ SAYS = {
 # Why a row may differ from its paper, by table and method.
 _UNTUNED = "default weight, not tuned on this protocol"
 _MEMORIZED = "the network had seen the penalty's images before"
-_NO_SOFTMAX = "as trained: a softmax of outputs that lie near 0 and 1"
+_NO_SOFTMAX = (
+    "as trained: a softmax of outputs near 0 and 1; it underfits at this rate"
+)
 REASONS = {
     ("S", "squared logit"): _NO_SOFTMAX,
     ("S", "MDCA"): _UNTUNED,

@@ -27,7 +27,8 @@ def save(figure, path):
     from matplotlib import pyplot
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=100)
+    # A legend below the panels may be wider than they are.
+    figure.savefig(path, dpi=100, bbox_inches="tight", pad_inches=0.08)
     pyplot.close(figure)
 
 

@@ -16,11 +16,13 @@ import keras
 import measures
 import methods
 import numpy as np
+import protocols
 import run
 import table
 
 import keras_calib as kc
 
+RUN = "python examples/papers/run.py"
 # What a figure of a few methods shows, the first that there are.
 FIRST = ("CE", "LS", "FL", "MbLS", "ACLS", "FL+SB-ECE", "MDCA", "Diff-DML")
 MOST = len(drawing.COLORS)
@@ -76,8 +78,7 @@ class Source:
         found = {name: each for name, each in found.items() if each}
         if not found:
             raise MissingRowsError(
-                "no logits; they are in `--work` after "
-                f"`python examples/papers/run.py {self.table}`"
+                f"no logits; they are in `--work` after `{RUN} {self.table}`"
             )
         return {name: found[name] for name in self.few(found)}
 
@@ -115,10 +116,12 @@ def by_epoch(source):
         if run.has_epochs(row)
     }
     if not found:
+        known = [n for n in FIRST if n in protocols.TABLES[source.table]]
+        words = " ".join(f'"{n}"' if " " in n else n for n in known[:MOST])
         raise MissingRowsError(
             "no row was measured between epochs; "
-            f"`python examples/papers/run.py {source.table} --only CE LS FL "
-            "MbLS ACLS --seeds 1 --history 4` runs them again"
+            f"`{RUN} {source.table} --only {words} --seeds 1 --history 4` "
+            "runs them again"
         )
     names = source.few(found)
     # A period in common: the callback also measures the last epoch.
@@ -161,6 +164,8 @@ def reliability(source):
 def uncertainty(source):
     """ECE against 1 - mean confidence, a point for each method."""
     rows = source.first_seeds()
+    if len(rows) < 2:
+        raise MissingRowsError("rows of one method only")
     x = [100 * (1 - row["test"]["confidence"]) for row in rows.values()]
     y = [100 * row["test"]["ece"] for row in rows.values()]
     error = 100 * (1 - np.mean([r["test"]["accuracy"] for r in rows.values()]))
@@ -197,7 +202,7 @@ def regularizer(source):
     if not found:
         raise MissingRowsError(
             "no logits of CE, LS, MbLS or ACLS; they are in `--work` after "
-            f"`python examples/papers/run.py {source.table} --only ACLS`"
+            f"`{RUN} {source.table} --only ACLS`"
         )
     settings = {**methods.METHODS["ACLS"]["loss"]}
     settings.pop("class")
@@ -228,6 +233,8 @@ def regularizer(source):
 
 def sweeps(source):
     """ECE and accuracy against weights and margins."""
+    if f"{source.table}-sweep" not in protocols.TABLES:
+        raise MissingRowsError("no table of sweeps belongs to this protocol")
     rows = {}
     for kind in ("tuning", "sweep"):
         name = f"{source.table}-{kind}"
@@ -245,8 +252,8 @@ def sweeps(source):
     }
     if not any(len(c) > 1 for each in curves.values() for c in each.values()):
         raise MissingRowsError(
-            f"no rows; `python examples/papers/run.py {source.table}-sweep "
-            "--only LS MbLS ACLS` runs them"
+            f"no rows; `{RUN} {source.table}-sweep --only LS MbLS ACLS` runs "
+            "them"
         )
     figure, axes = drawing.panels(2, 2, (8.4, 6.0), sharex="col")
     for column, (label, found) in enumerate(curves.items()):
@@ -300,8 +307,8 @@ def losses_by_iteration(source, draw):
     found = source.logits(table.BASELINE)
     if found is None:
         raise MissingRowsError(
-            "no logits of CE; they are in `--work` after `python "
-            f"examples/papers/run.py {source.table} --only CE`"
+            "no logits of CE; they are in `--work` after "
+            f"`{RUN} {source.table} --only CE`"
         )
     return draw(*found)
 

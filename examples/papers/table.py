@@ -8,6 +8,7 @@
     python examples/papers/table.py S --figures examples/figures
     python examples/papers/table.py acls         # a paper's tables, ours beside
     python examples/papers/table.py papers --into examples/results   # all five
+    python examples/papers/table.py all          # every page that has rows
 
 Mean and standard error over seeds; differences from cross-entropy are paired
 by seed, with the p-value of a paired t-test where there are three seeds or
@@ -39,7 +40,7 @@ PIXELS = ("miou", "ece_mass")
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add = parser.add_argument
-    pages = (*PAGES, "formulas", "papers", *published.PAPERS)
+    pages = (*PAGES, "formulas", "papers", "all", *published.PAPERS)
     add("table", choices=[*protocols.TABLES, *pages])
     add("--results", type=pathlib.Path, default=run.RESULTS)
     add("--shift", action="store_true", help="on corrupted images")
@@ -48,7 +49,12 @@ def main(arguments=None):
     add("--people", action="store_true", help="against answers of people")
     add("--into", type=pathlib.Path, help="folder for the pages of papers")
     arguments = parser.parse_args(arguments)
-    if arguments.table in ("papers", *published.PAPERS):
+    if arguments.table == "all":
+        import all_pages
+
+        for path in all_pages.write(arguments):
+            print(path)
+    elif arguments.table in ("papers", *published.PAPERS):
         import paper_pages
 
         if arguments.table != "papers":

@@ -108,8 +108,17 @@ def test_page_says_which_command_makes_what_is_missing(
     assert draw(tmp_path) == ["S_uncertainty.png"]
     printed = capsys.readouterr().out
     assert printed.count("\n- ") == len(figures.FIGURES) - 1
-    assert "run.py S --only CE LS FL MbLS ACLS --seeds 1 --history 4" in printed
+    assert "--only CE LS FL MbLS ACLS FL+SB-ECE --seeds 1 --history" in printed
     assert "run.py S-sweep --only LS MbLS ACLS" in printed
+
+
+def test_page_of_a_table_with_one_method(figures, tmp_path, capsys):
+    store(tmp_path, "LT", [row("CE")])
+    assert not (tmp_path / "figures").exists()
+    assert draw(tmp_path, "LT") == []
+    printed = capsys.readouterr().out
+    assert "run.py LT --only CE --seeds 1 --history 4" in printed
+    assert "LT-sweep" not in printed
 
 
 def test_commands_of_missing_figures_are_those_of_the_driver(papers):

@@ -170,3 +170,23 @@ def test_numbers_are_those_of_the_claims(pages):
                     assert pair == expected[method]
                     compared += 1
     assert compared > 25
+
+
+@pytest.mark.slow
+def test_every_page_that_has_rows_is_written(pages, tmp_path, capsys):
+    import run
+    import table
+
+    for name in ("S", "F", "T", "F_shift"):
+        stored = (run.RESULTS / f"{name}.jsonl").read_text()
+        (tmp_path / f"{name}.jsonl").write_text(stored)
+    options = ["--results", tmp_path, "--work", tmp_path, "--into", tmp_path]
+    options += ["--figures", tmp_path / "figures"]
+    table.main(["all", *map(str, options)])
+    written = {path.stem for path in tmp_path.glob("*.md")}
+    expected = {"S", "F", "T", "S_figures", "F_people", "F_shift", "verdicts"}
+    expected |= {"questions", "formulas"}
+    expected |= {f"paper_{name}" for name in pages.published.PAPERS}
+    assert written == expected
+    assert len(capsys.readouterr().out.split()) == len(expected)
+    assert (tmp_path / "figures" / "F_shift_after_ts.png").exists()

@@ -37,6 +37,15 @@ def test_pairs_are_of_the_same_seed(questions, tmp_path, capsys):
     assert 'run.py G200 --only "Diff-DML" "DML"`' in printed
 
 
+def test_square_loss_is_compared_with_cross_entropy_of_s(questions, tmp_path):
+    for name, method in (("S", "CE"), ("S-square", "squared logit")):
+        text = json.dumps(row(method, 0, 0.6, 0.1)) + "\n"
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    printed = questions.page(tmp_path)
+    assert "| S-square | squared logit - CE | 1 | 0.00 | 0.00 |" in printed
+    assert 'run.py S-square --only "squared logit"`' in printed
+
+
 def test_questions_name_rows_that_are_planned(questions):
     import run
 

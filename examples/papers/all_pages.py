@@ -1,0 +1,63 @@
+"""Every page of the results again, from the rows that there are.
+
+python examples/papers/table.py all --work papers_work
+"""
+
+import figures
+import paper_pages
+import people_page
+import protocols
+import questions
+import run
+import shift_page
+import table
+import verdicts
+
+# Tables whose figures have a page.
+DRAWN = ("S", "LT")
+
+
+def write(arguments):
+    """Write the pages; yields their files.
+
+    Args:
+        arguments: of `table.main`: `results`, `work`, and where the pages
+            (`into`) and the figures go, by default beside the others.
+    """
+    into = arguments.into or arguments.results
+    drawn = arguments.figures or table.FIGURES
+    into.mkdir(parents=True, exist_ok=True)
+    for name, text in pages(arguments, drawn):
+        path = into / f"{name}.md"
+        path.write_text(text + "\n")
+        yield path
+    yield from paper_pages.write_all(arguments.results, into)
+
+
+def pages(arguments, drawn):
+    """Yields the name of a page and its text."""
+    results = arguments.results
+    for name in protocols.TABLES:
+        rows = run.read_rows(results / f"{name}.jsonl")
+        if not rows:
+            continue
+        arguments.table = name
+        yield name, "\n\n".join([heading(name), *table.tables(arguments, rows)])
+        if any("people" in row for row in rows.values()):
+            yield f"{name}_people", people_page.page(name, rows)
+        if name in DRAWN:
+            source = figures.Source(name, rows, results, arguments.work)
+            yield f"{name}_figures", figures.page(source, drawn)
+        shifted = run.read_rows(results / f"{name}_shift.jsonl")
+        if shifted:
+            yield f"{name}_shift", shift_page.page(name, shifted, drawn)
+    yield "verdicts", verdicts.page(results)
+    yield "questions", questions.page(results)
+    yield "formulas", figures.formula_page(drawn)
+
+
+def heading(name):
+    return (
+        f"# Protocol {name}: stored rows\n\nPrinted by `python "
+        f"examples/papers/table.py {name}` from `{name}.jsonl`."
+    )
