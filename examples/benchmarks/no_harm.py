@@ -315,6 +315,7 @@ def cells(rows, metric, base):
 
 def show(arguments):
     rows = stored_rows.read(arguments.results)
+    rows = [row for row in rows if row["map"] not in arguments.without]
     tables = {
         "NLL minus temperature scaling's": (
             cells(rows, "nll", "TemperatureScaling"),
@@ -489,6 +490,7 @@ def main():
     command = commands.add_parser("show")
     command.add_argument("results", type=pathlib.Path)
     command.add_argument("--figure", type=pathlib.Path)
+    command.add_argument("--without", nargs="*", default=[], help="maps")
     command.set_defaults(call=show)
     arguments = parser.parse_args()
     arguments.call(arguments)
