@@ -56,12 +56,19 @@ def table(rows, verdicts):
         part = [row for row in rows if room in (row["room"], "all")]
         count, first, caught, number = counts_of(part, verdicts)
         low, high = wilson(caught, number)
-        yield (
-            f"| {room} | {len(part)} | {first} | {count['timeout']} "
-            f"| {count['other test']} | {count['test added']} "
-            f"| {count['equivalent']} | {count['open']} | {percent(caught / max(number, 1))} "
-            f"| {percent(low)} to {percent(high)} |"
-        )
+        cells = [
+            room,
+            len(part),
+            first,
+            count["timeout"],
+            count["other test"],
+            count["test added"],
+            count["equivalent"],
+            count["open"],
+            percent(caught / max(number, 1)),
+            f"{percent(low)} to {percent(high)}",
+        ]
+        yield "| " + " | ".join(map(str, cells)) + " |"
 
 
 def change(row):
