@@ -38,6 +38,8 @@ class LogProbabilities(keras.layers.Layer):
         self.supports_masking = True
 
     def call(self, probabilities: Tensor) -> Tensor:
+        # Keras leaves an empty list as it is.
+        probabilities = ops.convert_to_tensor(probabilities)
         logits = ops.log(ops.maximum(probabilities, TINY))
         if self.multi_label or probabilities.shape[-1] == 1:
             logits -= ops.log(ops.maximum(1.0 - probabilities, TINY))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib.evaluation.logistic_recalibration import logistic_recalibration
 from keras_calib.evaluation.named_errors import CLINICAL
 
 SLOPE = "calibration_slope"
@@ -97,3 +98,13 @@ def test_the_worst_group_is_the_farthest_from_the_ideal():
     slopes = {key: row[SLOPE] for key, row in found["groups"].items()}
     assert slopes["extreme"] < slopes["right"] < slopes["timid"]
     assert found["worst_group"][SLOPE] == "timid"
+
+
+def test_an_intercept_without_information_has_no_standard_error():
+    # Both risks are 1 and 0 as float64: p (1 - p) of each row is 0.
+    found, reasons = logistic_recalibration(
+        np.array([800.0, -800.0]), np.array([1, 0])
+    )
+    assert found["calibration_intercept"] == 0.0
+    assert np.isnan(found["calibration_intercept_se"])
+    assert np.isnan(found[SLOPE]) and len(reasons) == 1

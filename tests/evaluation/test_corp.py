@@ -241,3 +241,44 @@ def test_coverage_of_the_smooth_band(shape, record_property):
     # Of the sets of labels, and of the 1,000 draws of each size.
     error = np.sqrt(0.95 * 0.05 * (1 / 2400 + 1 / 6006))
     assert np.mean(held) >= 0.95 - 3 * error
+
+
+def test_corners_of_a_band_are_steps_only_where_curves_increase():
+    x, low, high = np.array([[0.1, 0.5], [0.0, 0.3], [0.6, 0.9]])
+    plain = corp.Band(x, low, high, increasing=False).corners()
+    for found, expected in zip(plain, (x, low, high), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    steps = corp.Band(x, low, high).corners()
+    for found, expected in zip(
+        steps, ([0.1, 0.5], [0, 0], [0.9] * 2), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_pointwise_band_of_the_smooth_curve_holds_other_draws_at_each_place():
+    rng = np.random.default_rng(0)
+    cells = cells_of(np.sort(rng.uniform(0.2, 1.0, 400)), np.ones(400))
+    curve = SmoothCurve(cells)
+    band = curve.band(level=0.9, simultaneous=False)
+    other = np.concatenate([*corp.drawn_hits(cells, 1000, rng)])
+    own = other @ curve._at(curve._power)[-1].T
+    outside = (own < band.low) | (own > band.high)
+    # 5 % on either side, each measured twice with 1000 draws: four standard
+    # errors of sqrt(2 * 0.1 * 0.9 / 1000).
+    assert np.abs(outside.mean(axis=0) - 0.1).max() < 4 * 0.0134
+    assert not band.increasing
+    np.testing.assert_array_equal(band.confidence, curve.confidence)
+
+
+def test_the_smooth_curve_has_no_places_in_a_gap_of_samples():
+    # Calibrated at 0.1 and 0.9, so that the bandwidth is the least one.
+    confidence = np.repeat([0.1, 0.9], 500)
+    correct = np.tile([1] + 9 * [0], 50), np.tile(9 * [1] + [0], 50)
+    curve = SmoothCurve(cells_of(confidence, np.concatenate(correct)))
+    assert curve.bandwidth < 0.01
+    near = np.abs(curve.confidence[:, None] - [0.1, 0.9]).min(axis=1)
+    # The density falls to 1e-3 at sqrt(2 ln 1000) bandwidths.
+    assert near.max() <= np.sqrt(2 * np.log(1000)) * curve.bandwidth
+    assert {0.1, 0.9} <= set(curve.confidence.round(9))
+    np.testing.assert_allclose(curve.value.min(), 0.1, atol=1e-6)
+    np.testing.assert_allclose(curve.value.max(), 0.9, atol=1e-6)

@@ -184,3 +184,35 @@ def test_the_seed_draws_the_same_labels():
     one, same, other = (floors(labels, p, [name], seed=s) for s in (3, 3, 4))
     assert one == same
     assert one[f"{name}_floor"] != other[f"{name}_floor"]
+
+
+def test_draws_within_a_time_show_no_bar(monkeypatch, capfd):
+    monkeypatch.setattr("keras_calib._progress.PATIENCE", -1.0)
+    labels, p = random_predictions(50, 3)
+    floors(labels, p, ["sweep_calibration_error"], max_seconds=0.05)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_draws_within_a_time_double_from_a_size_that_the_rows_give(
+    monkeypatch,
+):
+    labels, p = random_predictions(50, 3)
+    data = read_predictions(labels, p, None, False, -1, None)
+    sizes = []
+
+    def drawn(data, names, bins, kind, number, seed, verbose):
+        sizes.append(number)
+        return {name: np.zeros(number) for name in names}
+
+    monkeypatch.setattr(drawn_floor, "_errors_of_draws", drawn)
+    name = "sweep_calibration_error"
+    for first, expected in (
+        (3 * 51 + 2, [3, 3, 6, 12, 24, 2]),
+        (7, [1, 1, 2, 4, 8, 16, 18]),
+        (999 * 51, [10, 10, 20, 10]),
+    ):
+        monkeypatch.setattr(drawn_floor, "FIRST", first)
+        sizes.clear()
+        found = drawn_floor._draw(data, [name], BINS, 0, 1e6, 50, 0)
+        assert sizes == expected
+        assert len(found[name]) == 50

@@ -145,3 +145,7 @@ def test_no_report():
     calibrated = kc.calibrate(model(), z, rng.integers(0, 3, 30), verbose=0)
     with pytest.raises(ValueError, match="`report` must be what"):
         kc.model_card(calibrated, {"a": 1})
+
+
+def test_logarithms_of_no_probabilities():
+    assert tuple(kc.layers.LogProbabilities()([]).shape) == (0,)

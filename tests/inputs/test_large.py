@@ -68,6 +68,10 @@ def test_at_the_limit_an_array_is_in_memory(monkeypatch):
     assert large.transposed(given.reshape(2, 4)).shape == (4, 2)
 
 
+def test_the_limit_is_what_the_changelog_says():
+    assert large.LIMIT == 128 * 2**20
+
+
 def test_blocks_have_as_many_rows_as_fit(monkeypatch):
     monkeypatch.setattr(large, "BLOCK", 10)
     assert large.blocks((7, 3)) == [slice(0, 3), slice(3, 6), slice(6, 9)]

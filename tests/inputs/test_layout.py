@@ -31,6 +31,7 @@ def test_layout(labels, predictions, axis, lead, width, one_hot):
     found = layout(labels, predictions, axis)
     assert (found.lead, found.width, found.one_hot) == (lead, width, one_hot)
     assert found.num_classes == max(width, 2)
+    assert found.single == (width == 1)
 
 
 @pytest.mark.parametrize("labels", [(5,), (4, 2), (4, 3, 1), ()])

@@ -50,6 +50,17 @@ def test_equation_2(confidence, expected):
     assert float(value) == pytest.approx(expected, rel=1e-6)
 
 
+def test_names_are_compared_by_their_letters():
+    # As they come from a file, where equal texts are not one object.
+    for name in ("softmax", "margin", "entropy"):
+        given = "".join(list(name))
+        values = [
+            float(kc.losses.crl(LABELS_A, A, [0.75, 0.0, 1.0], confidence=each))
+            for each in (name, given)
+        ]
+        assert given is not name and values[0] == values[1]
+
+
 def test_equation_2_on_other_histories():
     assert float(bare(A, SECOND, 5)) == pytest.approx(0.49532041, rel=1e-6)
     value = bare(B, [2, 2, 0, 3], 3, LABELS_B)

@@ -153,6 +153,7 @@ def test_segmentation_with_a_void_pixel():
         {"num_bins": 0},
         {"num_bins": 2.5},
         {"temperature": 0.0},
+        {"temperature": -0.1},
         {"norm": 0.5},
         {"form": "both"},
         {"bin_range": (1.0, 0.5)},

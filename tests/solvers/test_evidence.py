@@ -228,3 +228,19 @@ def test_another_objective_keeps_the_widths():
     assert found.value < at_average
     assert np.ptp(found.parameters[0]) < 1e-12  # one common slope
     assert found.parameters[1].argmax() == 0
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_widths_have_half_normal_priors(path, monkeypatch):
+    seen, mix = [], evidence.mix
+    monkeypatch.setattr(
+        evidence, "mix", lambda *given: seen.append(given) or mix(*given)
+    )
+    x, labels, _ = drawn(60, 3, 0)
+    average_by_evidence(x, labels, np.ones(60), PATHS[path])
+    problem = evidence._Deviations(x, labels, np.ones(60), 0.0)
+    fits, _ = problem.fits_of_all_widths(PATHS[path])
+    scale, bias = np.stack([fit.widths for fit in fits]).T
+    [(_, log_prior, *_)] = seen
+    expected = -(scale**2) / (2 * 0.5**2) - bias**2 / 2
+    np.testing.assert_allclose(log_prior, expected, rtol=1e-12)

@@ -147,3 +147,10 @@ def test_rounding_of_the_value_does_not_shorten_a_good_step():
     found = fit_regression(problem, np.full((2, 3), 1e-5), 1e-9)
     assert found.converged
     assert problem.calls == 2
+
+
+def test_values_have_the_digits_of_the_inputs_or_more():
+    assert diagonal_problem("float32").wide == np.dtype("float32")
+    assert diagonal_problem("float64").wide == np.dtype("float64")
+    # A small full problem is float64 while its values are computed.
+    assert full_problem("float32").wide == "float64"
