@@ -8,7 +8,8 @@
 Two accelerators are used where there are two, else two virtual CPU devices (two
 processes on PyTorch). A small network is trained with a loss whose penalty is a
 statistic of the whole batch, a streaming metric and a monitor, then calibrated:
-once on one device, once on two. Prints the numbers of both side by side.
+once on one device, once on two. Prints the numbers of both side by side;
+`--figure FILE` draws how far they are apart.
 """
 
 import argparse
@@ -234,6 +235,7 @@ def prepare(engine):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--engine", choices=BACKENDS, required=True)
+    parser.add_argument("--figure", help="a file for the picture")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
@@ -255,6 +257,28 @@ def main(arguments=None):
     print(f"{given.engine:25} {'one device':>12} {'two':>12}")
     for name, value in one.items():
         print(f"{name:25} {value:12.7f} {two[name]:12.7f}")
+    if given.figure:
+        draw(one, two, given)
+
+
+def draw(one, two, given):
+    """How far two devices are from one, relative to the value on one."""
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 3), layout="constrained")
+    apart = [abs(two[name] - value) / value for name, value in one.items()]
+    # Equal to the last bit would have no place on the axis.
+    axes.plot([max(gap, 1e-10) for gap in apart], list(one), "o")
+    axes.axvline(2**-24, linestyle="--", color="black", linewidth=1)
+    axes.annotate("rounding of float32", (2**-24, -0.3), fontsize=9)
+    axes.set(
+        title=f"{given.engine}: two devices and one",
+        xlabel="relative difference",
+        xscale="log",
+        xlim=(5e-11, 1),
+    )
+    axes.invert_yaxis()
+    figure.savefig(given.figure, dpi=80, metadata={"Software": None})
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ standard error over seeds.
     python examples/mutual_learning.py --size full          # GPU, ResNet-34
 
 Each finished run is a line in `<output>/results.jsonl`; started again, the
-script continues where it was stopped. For the data see `cifar10.py`.
+script continues where it was stopped. For the data see `cifar10.py`. `--figure
+FILE` draws accuracy and ECE of each finished run; with `--rows FILE`, of stored
+rows, and nothing is trained.
 """
 
 import argparse
@@ -197,6 +199,21 @@ def table(results, methods):
     return "\n".join(lines)
 
 
+def draw(results, path):
+    """A point for each run, a mark and a color for each method."""
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
+    for method, marker in zip([*METHODS, *ABLATIONS], "os^DvPX*", strict=True):
+        rows = [row for row in results if row["method"] == method]
+        x, y = ([100 * row[key] for row in rows] for key in ("accuracy", "ece"))
+        if rows:
+            axes.plot(x, y, marker, label=method)
+    axes.set(xlabel="accuracy %", ylabel="ECE %", ylim=(0, None))
+    axes.legend()
+    figure.savefig(path, dpi=80, metadata={"Software": None})
+
+
 def read(path, settings):
     """Results of an earlier start, which must have had the same settings."""
     if not path.exists():
@@ -226,11 +243,16 @@ def main(arguments=None):
         "--download", action="store_true", help="CIFAR-10, where it is missing"
     )
     parser.add_argument("--verbose", action="store_true", help="epoch by epoch")
+    parser.add_argument("--figure", help="a file for the picture")
+    parser.add_argument("--rows", type=pathlib.Path, help="only draw these")
     for field in ("images", "test_images", "epochs"):
         parser.add_argument(f"--{field.replace('_', '-')}", type=int)
     for field in ("learning_rate", "auxiliary_rate", "weight_decay"):
         parser.add_argument(f"--{field.replace('_', '-')}", type=float)
     arguments = parser.parse_args(arguments)
+    if arguments.rows:
+        lines = arguments.rows.read_text().splitlines()
+        return draw([json.loads(line) for line in lines], arguments.figure)
     given = {
         field.name: getattr(arguments, field.name)
         for field in dataclasses.fields(Size)
@@ -278,6 +300,8 @@ def main(arguments=None):
     text = table(results, [*METHODS, *ABLATIONS])
     (folder / "results.md").write_text(text + "\n")
     print(text)
+    if arguments.figure:
+        draw(results, arguments.figure)
 
 
 if __name__ == "__main__":

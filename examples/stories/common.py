@@ -1,5 +1,9 @@
-"""What the stories share: data that are made, and the line that each prints."""
+"""What the stories share: labels that are made, a line, and a picture.
 
+Each story prints a line of JSON; `--figure FILE` makes it draw, too.
+"""
+
+import argparse
 import json
 import pathlib
 import sys
@@ -24,20 +28,57 @@ def three_parts(x, y):
     return list(zip(np.split(x, ends), np.split(y, ends), strict=True))
 
 
-def found(model, x, y, *, from_logits):
-    return kc.metrics.calibration_errors(
-        y,
-        model.predict(x, verbose=0),
-        metrics=[NLL, ECE],
-        from_logits=from_logits,
-        floor=True,
+def probabilities(model, x, from_logits=False):
+    """What a model predicts, as probabilities."""
+    scores = model.predict(x, verbose=0)
+    if from_logits:
+        scores = keras.ops.convert_to_numpy(keras.ops.softmax(scores))
+    return scores
+
+
+def figure_file():
+    """Where the picture of a story goes: after `--figure`, or nowhere."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--figure")
+    return parser.parse_args().figure
+
+
+def save_picture(draw, *arguments, **options):
+    """Draw only if a picture was asked for."""
+    file = figure_file()
+    if file:
+        figure = draw(*arguments, **options)
+        # No metadata: the file does not change with the drawing library.
+        figure.savefig(file, dpi=80, metadata={"Software": None})
+
+
+def tell(
+    model,
+    calibrated,
+    x,
+    y,
+    *,
+    from_logits=True,
+    ignore_class=None,
+    class_id=None,
+    draw=None,
+    **more,
+):
+    """Print one line of JSON: test NLL and ECE, before and after.
+
+    The picture, if one is asked for, is that of `draw`, by default reliability
+    diagrams before and after; of the probability of a class with `class_id`.
+    """
+    rows = {
+        "before": probabilities(model, x, from_logits),
+        "after": probabilities(calibrated, x),
+    }
+    before, after = (
+        kc.metrics.calibration_errors(
+            y, p, metrics=[NLL, ECE], ignore_class=ignore_class, floor=True
+        )
+        for p in rows.values()
     )
-
-
-def tell(model, calibrated, x, y, *, from_logits=True, **more):
-    """Print one line of JSON: test NLL and ECE, before and after."""
-    before = found(model, x, y, from_logits=from_logits)
-    after = found(calibrated, x, y, from_logits=False)
     print(
         json.dumps(
             {
@@ -53,6 +94,11 @@ def tell(model, calibrated, x, y, *, from_logits=True, **more):
             }
         )
     )
+    if draw:
+        save_picture(draw)
+    else:
+        options = {"ignore_class": ignore_class, "class_id": class_id}
+        save_picture(kc.plots.reliability_diagram, y, rows, **options)
 
 
 def train_and_tell(model_class, loss, data):

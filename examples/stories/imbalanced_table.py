@@ -46,7 +46,14 @@ def main():
     weights = {0: 0.5 / (1 - share), 1: 0.5 / share}
     model.fit(*train, epochs=8, class_weight=weights, batch_size=64, verbose=0)
     calibrated = kc.calibrate(model, *calibration, method="platt", verbose=0)
-    tell(model, calibrated, *test, from_logits=False, share_of_events=share)
+    tell(
+        model,
+        calibrated,
+        *test,
+        from_logits=False,
+        class_id=1,
+        share_of_events=share,
+    )
 
 
 if __name__ == "__main__":

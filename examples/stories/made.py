@@ -5,11 +5,12 @@ from common import noisy_labels
 from common import three_parts
 
 
-def table(n=1200, columns=8, classes=3, seed=0):
-    """Numbers in columns; labels follow three sums of them, with noise."""
+def table(n=1200, columns=8, classes=3, seed=0, strength=1.5):
+    """Numbers in columns; labels follow sums of them, with noise."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, columns)).astype("float32")
-    scores = 1.5 * x @ rng.normal(size=(columns, classes)) / columns**0.5
+    scores = strength * x @ rng.normal(size=(columns, classes))
+    scores = scores / columns**0.5
     return three_parts(x, noisy_labels(scores))
 
 

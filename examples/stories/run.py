@@ -1,8 +1,13 @@
 """Run every story on the backends it supports, and print a table of them.
 
-python examples/stories/run.py > examples/results/stories.md
+    python examples/stories/run.py > examples/results/stories.md
+
+With `--only STORY ...` the rows of these alone, without the heading.
+`--figures` writes their pictures into `examples/figures`, too, on the first
+backend of each.
 """
 
+import argparse
 import importlib.util
 import json
 import os
@@ -11,9 +16,11 @@ import subprocess
 import sys
 
 FOLDER = pathlib.Path(__file__).parent
+FIGURES = FOLDER.parent / "figures"
 ALL = ("tensorflow", "jax", "torch")
 # Which backends a story runs on: `train_step` is another on each, and the two
-# virtual devices are TensorFlow's or JAX's.
+# virtual devices are TensorFlow's or JAX's. The last ones have one, to keep the
+# weekly run short.
 STORIES = {
     "custom_train_step_tensorflow": ("tensorflow",),
     "custom_train_step_jax": ("jax",),
@@ -25,30 +32,38 @@ STORIES = {
     "imbalanced_table": ALL,
     "time_series": ALL,
     "transfer_learning": ALL,
+    "tokens": ("jax",),
+    "pixels": ("jax",),
+    "reject_and_predict_sets": ("jax",),
+    "corrupted_images": ("jax",),
+    "keras_hub_text": ("tensorflow",),
+    "published_network": ("tensorflow",),
 }
-NEEDED = {"tuned": "keras_tuner"}
-HEADING = """# Ten stories in the manner of keras.io
+NEEDED = {"tuned": "keras_tuner", "keras_hub_text": "keras_hub"}
+OF_DATA = ("published_network",)
+HEADING = """# Sixteen stories in the manner of keras.io
 
 Written by `examples/stories/run.py`. Each script of `examples/stories` is
-short, makes its data, and has losses, metrics, callbacks and `kc.calibrate` of
-this package put in where an example of Keras has its own. NLL and ECE are of
-test data, before and after calibration. The data are small and noisy: the
-figures show that the parts work together, not how good they are. The floor is
-the ECE that the calibrated model would have on so few samples if it were
-perfectly calibrated. Near it, a difference of two ECEs says nothing.
+short, makes its data (`published_network` reads CIFAR-10), and has losses,
+metrics, callbacks and `kc.calibrate` of this package put in where an example of
+Keras has its own. NLL and ECE are of test data, before and after calibration.
+The data are small and noisy: the figures show that the parts work together, not
+how good they are. The floor is the ECE that the calibrated model would have on
+so few samples if it were perfectly calibrated. Near it, a difference of two
+ECEs says nothing.
 
 | story | backend | method | NLL before | after | ECE before | after | floor |
 |---|---|---|---|---|---|---|---|"""
 
 
-def run(story, backend):
+def run(story, backend, *options):
     """What a story prints, as a dictionary.
 
     Raises:
         RuntimeError: if it fails, with the end of its errors.
     """
     done = subprocess.run(
-        [sys.executable, str(FOLDER / f"{story}.py")],
+        [sys.executable, str(FOLDER / f"{story}.py"), *map(str, options)],
         capture_output=True,
         text=True,
         env={**os.environ, "KERAS_BACKEND": backend},
@@ -59,18 +74,20 @@ def run(story, backend):
 
 
 def missing(story):
-    """The package that a story needs and that is not installed, or `None`."""
+    """What a story needs and is not there, a package or data, or `None`."""
+    if story in OF_DATA and "KERAS_CALIB_DATA" not in os.environ:
+        return "KERAS_CALIB_DATA"
     name = NEEDED.get(story)
     return name if name and not importlib.util.find_spec(name) else None
 
 
-def row(story, backend):
+def row(story, backend, *options):
     if missing(story):
         return (
             f"| {story} | {backend} | not run: no {missing(story)} | | | | | |"
         )
     try:
-        found = run(story, backend)
+        found = run(story, backend, *options)
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return f"| {story} | {backend} | failed | | | | | |"
@@ -80,11 +97,19 @@ def row(story, backend):
     return "| " + " | ".join(cells) + " |"
 
 
-def main():
-    print(HEADING)
-    for story, backends in STORIES.items():
-        for backend in backends:
-            print(row(story, backend), flush=True)
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=STORIES)
+    parser.add_argument("--figures", action="store_true")
+    given = parser.parse_args(arguments)
+    if not given.only:
+        print(HEADING)
+    for story in given.only or STORIES:
+        file = FIGURES / f"story_{story}.png"
+        options = ["--figure", file] if given.figures else []
+        for backend in STORIES[story]:
+            print(row(story, backend, *options), flush=True)
+            options = []
 
 
 if __name__ == "__main__":

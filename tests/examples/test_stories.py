@@ -3,6 +3,7 @@
 import pathlib
 
 import keras
+import numpy as np
 import pytest
 
 from tests.helpers import example
@@ -35,6 +36,19 @@ def test_a_story_runs(story, request):
         assert found["nll_after"] < 0.6 * found["nll_before"]
     if story == "text_classification":
         assert 0.85 < found["coverage"] < 0.95
+    if story == "reject_and_predict_sets":
+        # Two standard errors of 2,000 samples beyond what is promised.
+        assert 0.88 < found["coverage"] < 0.94
+        assert 0 < found["risk"] < 0.06 and found["accepted"] > 0.2
+    if story == "corrupted_images":
+        assert found["calibrated_ece_at_5"] < found["ece_at_5"]
+    if story == "tuned":
+        assert 0 <= found["accuracy_paid"] <= 0.01
+    if story == "tokens":
+        # It knows the training sentences by heart.
+        assert found["temperature"] > 1
+    if story == "published_network":
+        assert 0.9 < found["accuracy"] < 0.93
     if story == "data_parallel":
         assert found["devices"] == 2
 
@@ -47,13 +61,15 @@ def test_the_page_has_every_story_on_every_backend():
     expected = [(s, b) for s, backends in RUN.STORIES.items() for b in backends]
     assert [tuple(row[:2]) for row in cells] == expected
     for row in cells:
-        assert all(0 < float(value) < 2 for value in row[3:])
+        # The next of 60 words is hard to guess.
+        most = np.log(60) if row[0] == "tokens" else 2
+        assert all(0 < float(value) < most for value in row[3:])
 
 
 def test_scripts_are_short_and_are_stories():
     names = {path.stem for path in (EXAMPLES / "stories").glob("*.py")}
     assert names == {*RUN.STORIES, "run", "common", "made"}
-    assert len(RUN.STORIES) == 10
+    assert len(RUN.STORIES) == 16
     for name in names:
         text = (EXAMPLES / "stories" / f"{name}.py").read_text()
         assert len(text.splitlines()) < 120
