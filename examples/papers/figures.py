@@ -386,7 +386,10 @@ def formula_page(folder):
     texts = [
         "# Losses as figures",
         "Drawn by `python examples/papers/table.py formulas --figures "
-        "examples/figures` from the losses themselves; nothing is trained.",
+        "examples/figures` from the losses themselves; nothing is trained. "
+        "Every loss and its gradient against the confidence, the idea of "
+        "figure 1 of ACLS: [the page of the losses]"
+        "(../../keras_calib/losses/README.md#what-they-look-like).",
     ]
     for name, title, text, draw in formulas.FIGURES:
         file = f"formulas_{name}.png"

@@ -1,16 +1,13 @@
 """Figures of the losses' formulas: no rows are needed.
 
-Soft bins and soft uncertainty (soft calibration objectives, figures 3 and 4),
-and every loss and its gradient against the confidence (ACLS, figure 1's idea).
+Soft bins and soft uncertainty (soft calibration objectives, figures 3 and 4).
+Every loss and its gradient against the confidence, the idea of ACLS, figure 1,
+is drawn by `examples/loss_curves.py`.
 """
 
 import drawing
-import methods
 import numpy as np
-import work
 from measures import softmax
-
-import keras_calib as kc
 
 
 def soft_bins():
@@ -53,53 +50,6 @@ def soft_uncertainty():
     return figure
 
 
-# Of each pair of panels: its title, and methods.
-PROFILES = (
-    (
-        "Losses of a sample",
-        ("CE", "LS", "FL", "FLSD-53", "dual focal", "inverse focal"),
-    ),
-    (
-        "Squares, and penalties of a sample",
-        ("Brier", "squared logit", "ER", "MbLS", "ACLS", "CPC"),
-    ),
-    (
-        "Penalties of a batch of one sample",
-        ("MDCA", "DCA", "MMCE", "AvUC", "S-AvUC", "SB-ECE"),
-    ),
-)
-
-
-def profiles():
-    """Every loss of a method, and its gradient, against the confidence."""
-    figure, axes = drawing.panels(
-        2, 3, (13.0, 6.4), sharex=True, height_ratios=(3, 2)
-    )
-    for column, (title, names) in enumerate(PROFILES):
-        losses = {
-            name: work.build_loss(methods.METHODS[name]["loss"])
-            for name in names
-        }
-        kc.plots.loss_profile(
-            losses, title=title, axes=[axes[column], axes[column + 3]]
-        )
-        above, below = axes[column], axes[column + 3]
-        above.set_ylim(0, 6)
-        below.set_ylim(-3, 3)
-        # Below the panels, because the curves of batches are everywhere.
-        lines, texts = above.get_legend_handles_labels()
-        above.get_legend().remove()
-        below.legend(
-            lines,
-            texts,
-            loc="upper center",
-            bbox_to_anchor=(0.5, -0.22),
-            ncols=3,
-            fontsize=8,
-        )
-    return figure
-
-
 FIGURES = (
     (
         "soft_bins",
@@ -114,14 +64,5 @@ FIGURES = (
         "As figure 4 of the soft calibration objectives: kappa is the "
         "threshold, T how sharp it is.",
         soft_uncertainty,
-    ),
-    (
-        "profiles",
-        "Every loss against the confidence",
-        "The idea of figure 1 of ACLS for all losses of `methods.py`: one "
-        "sample with the logits (z, 0, ..., 0), ten classes; above the loss, "
-        "below its derivative by z. Where a loss jumps, its derivative is a "
-        "vertical line.",
-        profiles,
     ),
 )

@@ -263,5 +263,5 @@ def test_formulas_need_no_rows(figures, tmp_path, capsys):
     import table
 
     table.main(["formulas", "--figures", str(tmp_path)])
-    assert len(list(tmp_path.glob("formulas_*.png"))) == 3
-    assert capsys.readouterr().out.count("../figures/formulas_") == 3
+    assert len(list(tmp_path.glob("formulas_*.png"))) == 2
+    assert capsys.readouterr().out.count("../figures/formulas_") == 2
