@@ -270,7 +270,7 @@ def draw(one, two, given):
     # Equal to the last bit would have no place on the axis.
     axes.plot([max(gap, 1e-10) for gap in apart], list(one), "o")
     axes.axvline(2**-24, linestyle="--", color="black", linewidth=1)
-    axes.annotate("rounding of float32", (2**-24, -0.3), fontsize=9)
+    axes.annotate("  rounding of float32", (2**-24, 4.1), fontsize=9)
     axes.set(
         title=f"{given.engine}: two devices and one",
         xlabel="relative difference",

@@ -1,7 +1,8 @@
 """Settings of Sphinx: `sphinx-build -W examples/docs docs_build`.
 
-Nothing is fetched: the pages of the repository are copied beside these by
-`repository_pages`, and formulas in docstrings are text.
+Nothing is fetched and no script is run: the pages of the repository are copied
+beside these by `repository_pages`, the stories by `gallery`, and formulas in
+docstrings are text.
 """
 
 import pathlib
@@ -11,6 +12,7 @@ import sys
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+import gallery  # noqa: E402
 import repository_pages  # noqa: E402
 
 import keras_calib  # noqa: E402
@@ -23,10 +25,11 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
+    "sphinx_gallery.gen_gallery",
 ]
 html_theme = "furo"
 html_title = f"keras_calib {version}"
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", gallery.SCRIPTS]
 myst_heading_anchors = 4
 # In a docstring `x` is code, as in Markdown, and a link where it is a name.
 default_role = "py:obj"
@@ -58,6 +61,8 @@ LEFT_OUT = {
 }
 
 repository_pages.write(HERE)
+gallery.write(HERE)
+sphinx_gallery_conf = gallery.settings(HERE)
 
 
 def indented_blocks_are_literal(app, what, name, obj, options, lines):

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.helpers import example
+
 ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -16,6 +18,7 @@ def test_it_builds_without_warnings(tmp_path):
     pytest.importorskip("sphinx")
     pytest.importorskip("myst_parser")
     pytest.importorskip("furo")
+    pytest.importorskip("sphinx_gallery")
     command = ["-m", "sphinx", "-W", "--keep-going", "-q", "-E"]
     done = subprocess.run(
         [sys.executable, *command, "examples/docs", str(tmp_path)],
@@ -33,5 +36,23 @@ def test_it_builds_without_warnings(tmp_path):
     assert 'href="#keras_calib.losses.FocalLoss"' in losses
     metrics = (tmp_path / "pages" / "metrics.html").read_text()
     assert 'id="the-clinical-panel"' in metrics
+    # A story, under the first line of its docstring and with its picture.
+    story = (tmp_path / "gallery" / "2_tasks" / "tokens.html").read_text()
+    assert "the next word of a sentence" in story
+    assert "_images/story_tokens.png" in story
     start = (tmp_path / "start.html").read_text()
     assert 'href="which_method.html"' in start
+
+
+def test_every_script_of_the_gallery_has_its_picture():
+    gallery = example("docs/gallery.py")
+    for script, picture in gallery.scripts().items():
+        text = (gallery.EXAMPLES / script).read_text()
+        page = gallery.page(text, picture)
+        title, line = page.splitlines()[1:3]
+        assert title == text[3:].splitlines()[0].rstrip(".")
+        assert line == len(title) * "="
+        assert (gallery.EXAMPLES / picture).stat().st_size > 5_000
+    # All stories but those that the pages leave to their folder.
+    shown = {pathlib.PurePath(script).stem for script in gallery.scripts()}
+    assert shown >= set(example("stories/run.py").STORIES)
