@@ -110,8 +110,9 @@ def calibrate(
         sample_weight: weights for arrays `x`, `y`.
         method: a calibration layer, or one of `"temperature"`,
             `"bayesian_temperature"`, `"bias_corrected_temperature"`,
-            `"class_temperature"`, `"ensemble_temperature"`, `"parameterized_temperature"`,
-            `"vector"`, `"matrix"`, `"dirichlet"`, `"order_preserving"`,
+            `"class_temperature"`, `"ensemble_temperature"`,
+            `"parameterized_temperature"`, `"vector"`, `"matrix"`,
+            `"dirichlet"`, `"order_preserving"`,
             `"structured_matrix"`, `"spline"`, `"isotonic"`, `"histogram"`,
             `"beta"`, `"platt"`, `"quadratic"`; or `"local_temperature"`, for
             a model of images that gives scores per pixel, see
@@ -121,8 +122,8 @@ def calibrate(
             several and leaving the model as it is, from cheap to costly, and
             takes the one that wins most often on left-out samples that are
             redrawn (Bayesian bootstrap); with at most 200 samples, the one
-            that is nearest to the mean of all, weighted by this. Some are not tried with more than
-            100 classes; see `"trials"` in the record.
+            that is nearest to the mean of all, weighted by this. Some are
+            not tried with more than 100 classes; see `"trials"` in the record.
         objective: what the layer minimizes; see `CalibrationLayer.adapt`.
         class_loss_scaling: `None`, `"normal"`, `"min_max"` or `"centered"`;
             see `CalibrationLayer.adapt`.
