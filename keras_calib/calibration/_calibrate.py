@@ -112,9 +112,9 @@ def calibrate(
             `"bayesian_temperature"`, `"bias_corrected_temperature"`,
             `"class_temperature"`, `"ensemble_temperature"`,
             `"parameterized_temperature"`, `"vector"`, `"matrix"`,
-            `"dirichlet"`, `"order_preserving"`, `"structured_matrix"`,
-            `"spline"`, `"isotonic"`, `"histogram"`, `"beta"`, `"platt"`,
-            `"quadratic"`; or `"local_temperature"`, for
+            `"dirichlet"`, `"order_preserving"`,
+            `"structured_matrix"`, `"spline"`, `"isotonic"`, `"histogram"`,
+            `"beta"`, `"platt"`, `"quadratic"`; or `"local_temperature"`, for
             a model of images that gives scores per pixel, see
             `LocalTemperatureScaling`: images and logits above 256 MiB go to
             files, and temperature scaling is kept unless held-out images show
@@ -122,8 +122,8 @@ def calibrate(
             several and leaving the model as it is, from cheap to costly, and
             takes the one that wins most often on left-out samples that are
             redrawn (Bayesian bootstrap); with at most 200 samples, the one
-            that is nearest to the mean of all, weighted by this. Some are not
-            tried with more than 100 classes; see `"trials"` in the record.
+            that is nearest to the mean of all, weighted by this. Some are
+            not tried with more than 100 classes; see `"trials"` in the record.
         objective: what the layer minimizes; see `CalibrationLayer.adapt`.
         class_loss_scaling: `None`, `"normal"`, `"min_max"` or `"centered"`;
             see `CalibrationLayer.adapt`.

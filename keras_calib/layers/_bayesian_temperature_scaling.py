@@ -42,7 +42,7 @@ class BayesianTemperatureScaling(TemperedCalibration):
         >>> layer = layer.adapt(logits, labels)
         >>> q = keras.ops.softmax(layer(logits))  # 7 of 8 right
         >>> round(float(q[0, 0]), 2)
-        0.86
+        0.87
     """
 
     preserves_accuracy = True
