@@ -1,10 +1,13 @@
 """AUGRC, coverage at a risk, risk at a coverage: worked numbers and rules."""
 
+import types
+
 import numpy as np
 import pytest
 
 import keras_calib as kc
 from keras_calib.evaluation import decisions
+from keras_calib.evaluation import replicates
 from keras_calib.evaluation.binless import auroc
 from keras_calib.evaluation.events import Events
 from keras_calib.evaluation.events import sort_events
@@ -201,3 +204,12 @@ def test_intervals_and_groups():
     assert parts[worst] == min(parts.values())
     parts = {k: v[AUGRC] for k, v in found["groups"].items()}
     assert parts[found["worst_group"][AUGRC]] == max(parts.values())
+
+
+def test_replicates_are_drawn_in_tables_of_bounded_size(monkeypatch):
+    monkeypatch.setattr(replicates, "TABLE", 100)
+    for rows, sizes in ((30, [3, 3, 1]), (50, [2, 2, 2, 1]), (101, [1] * 7)):
+        data = types.SimpleNamespace(labels=np.zeros(rows))
+        draws = replicates.Replicates(data, 7, 0, 1, 0)
+        assert [size for _, size in draws.chunks()] == sizes
+        assert draws.bar.total == draws.bar.done == len(sizes)

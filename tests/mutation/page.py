@@ -93,17 +93,17 @@ TOP = """# Mutation testing
 
 A mutant is the library with one operator, number or comparison changed, by
 cosmic-ray {version}. It is killed if a test then fails. Mutants are a seeded
-sample of each room (seed {seed}). Each runs the fast tests that reach the
-changed line, the quickest first, on PyTorch; `tests/mutation/run.py` has the
-details, `.ci/scheduled mutation` runs it. Measured on x86-64, two cores,
-2026-11-24.
+sample of each room (seed {seed}). Each runs the fast tests of these rooms, of
+`layers` and `metrics` that reach the changed line, the quickest ones of about
+40 seconds, on PyTorch; `tests/mutation/run.py` has the details. Measured on
+x86-64, two cores, 2026-11-24.
 
 A survivor is read. It is then killed by a test that this run left out (a slow
 one, or one of another backend), or by a new one, or it is equivalent (no result
 differs, with the reason below), or it is open. The share is that of killed ones
 among those that are not equivalent, with Wilson's 95 % interval. It is that of
-this sample after its survivors were read. A new sample would show less: between
-those killed at first, or by tests left out, and it.
+this sample after its survivors were read. A new sample would show less, about
+what this one showed without the new tests: {before}.
 
 | room | mutants | killed at first | of these, by time limit | by tests left \
 out | by new tests | equivalent | open | killed share | 95 % interval |
@@ -120,7 +120,14 @@ PARTS = {
 def main():
     rows = read("mutation.jsonl")
     verdicts = {row["mutant"]: row for row in read("mutation_verdicts.jsonl")}
-    print(TOP.format(version="8.7", seed=rows[0]["seed"]))
+    count, first, _, number = counts_of(rows, verdicts)
+    known = first + count["other test"]
+    low, high = wilson(known, number)
+    before = (
+        f"{known} of {number}, {percent(known / number)} "
+        f"({percent(low)} to {percent(high)})"
+    )
+    print(TOP.format(version="8.7", seed=rows[0]["seed"], before=before))
     print(*table(rows, verdicts), sep="\n")
     for verdict, title in PARTS.items():
         found = list(survivors(rows, verdicts, verdict))

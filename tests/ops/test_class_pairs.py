@@ -47,3 +47,13 @@ def test_far_classes_are_finite():
     value = ops.convert_to_numpy(mean_over_pairs_of_softplus(z))
     # softplus(d) + softplus(-d) is |d| of a far pair: 1e30 + 1e30 + 2e30.
     np.testing.assert_allclose(value, [4e30 / 6], rtol=1e-6)
+
+
+def test_gradient_of_tied_classes_is_that_of_the_others():
+    # Of a tie it is tanh(0) = 0; other pairs give tanh(d / 2) / (n (n - 1)).
+    z = np.array([[1.0, 1.0, 3.0], [2.0, 2.0, 2.0]])
+    _, found = value_and_gradient(
+        lambda z: ops.sum(mean_over_pairs_of_softplus(z)), z
+    )
+    t = np.tanh(1.0) / 6
+    np.testing.assert_allclose(found, [[-t, -t, 2 * t], [0, 0, 0]], atol=1e-6)
