@@ -94,3 +94,33 @@ def test_late_rounds_are_averaged():
         np.testing.assert_allclose(found, point + residual / (late + 3))
     # Before, what leaves the range of the weights is cut.
     assert cw.Mixing().next(np.array([0.9]), np.array([5.0])) == [0.99]
+
+
+def test_the_first_step_of_the_temperature_follows_the_weighted_slopes(
+    monkeypatch,
+):
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(60, 3)), rng.integers(0, 3, 60)
+    objective = NegativeLogLikelihoodObjective()
+    losses = cw.ClassLosses(labels, np.ones(60), 3, objective, "mean")
+    seen = []
+    monkeypatch.setattr(
+        cw, "fit_slope_and_span", lambda *given: seen.append(given)
+    )
+
+    def at(temperature):
+        return losses.of(lambda rows: logits[rows] / temperature)
+
+    cw.first_slope_and_span(losses, logits, at(1.0), "min_max")
+    [(before, after, normalization, number)] = seen
+    assert (normalization, number) == ("min_max", 3)
+    np.testing.assert_array_equal(before, at(1.0))
+    # d/dT of -z_y / T + log sum exp(z / T) at 1 is z_y - sum_k p_k z_k.
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    slope = logits[np.arange(60), labels] - (p * logits).sum(axis=1)
+    slopes = np.array([slope[labels == k].mean() for k in range(3)])
+    w = cw.class_weights(at(1.0), 1.0, 1.5, "min_max")
+    total = ((1 + w) * slopes).sum()
+    assert 0.01 < abs(total)
+    expected = at(1 - 0.02 * np.clip(total, -1.0, 1.0))
+    np.testing.assert_allclose(after, expected, rtol=1e-7)

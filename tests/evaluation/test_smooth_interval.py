@@ -1,0 +1,53 @@
+"""How many rows, and which, are resampled in cells for the smooth error."""
+
+import types
+
+import numpy as np
+import pytest
+
+from keras_calib.evaluation import smooth_interval
+
+pytestmark = pytest.mark.one_backend
+DRAWN = np.array([0.12, *np.linspace(0.10, 0.20, 201)])
+
+
+@pytest.mark.parametrize(
+    ("number", "weights", "expected"),
+    [
+        (20, None, "rows"),
+        (21, None, "cells"),
+        (41, None, "cells"),
+        (40, np.ones(40), "rows"),
+        (41, np.ones(41), None),
+    ],
+)
+def test_kind_of_resamples_and_their_basic_interval(
+    monkeypatch, number, weights, expected
+):
+    made = []
+
+    def kind(name):
+        def make(data, num_resamples, seed, passes, verbose):
+            made.append((name, num_resamples, seed, passes, verbose))
+            errors = {smooth_interval.NAME: DRAWN}
+            return types.SimpleNamespace(errors_of_class=lambda *_: errors)
+
+        return make
+
+    monkeypatch.setattr(smooth_interval, "LARGE", 20)
+    monkeypatch.setattr(smooth_interval, "TOO_LARGE", 40)
+    monkeypatch.setattr(smooth_interval, "CellResamples", kind("cells"))
+    monkeypatch.setattr(smooth_interval, "Resamples", kind("rows"))
+    monkeypatch.setattr(smooth_interval, "smooth_error", lambda events: 0.1)
+    data = types.SimpleNamespace(weights=weights, unit=None)
+    found = smooth_interval.smooth_error_with_interval(
+        data, range(number), seed=3
+    )
+    assert float(found) == 0.1
+    if expected is None:
+        assert made == [] and np.isnan([found.low, found.high]).all()
+        return
+    assert made == [(expected, 200, 3, 1, 0)]
+    # Quantiles 0.1025 and 0.1975, away from 0.12, reflected about 0.1.
+    assert found.low == pytest.approx(0.1 - (0.1975 - 0.12), abs=1e-12)
+    assert found.high == pytest.approx(0.1 - (0.1025 - 0.12), abs=1e-12)
