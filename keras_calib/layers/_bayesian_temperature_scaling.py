@@ -43,6 +43,11 @@ class BayesianTemperatureScaling(TemperedCalibration):
         >>> q = keras.ops.softmax(layer(logits))  # 7 of 8 right
         >>> round(float(q[0, 0]), 2)
         0.87
+
+    Reference:
+        This library's own: `SHRINKING.md` beside it. An average over a
+        posterior in place of one best guess: MacKay, "Information Theory,
+        Inference, and Learning Algorithms", 2003, chapter 41.
     """
 
     preserves_accuracy = True
