@@ -191,12 +191,26 @@ _MEMORIZED = "the network had seen the penalty's images before"
 _NO_SOFTMAX = (
     "as trained: a softmax of outputs near 0 and 1; it underfits at this rate"
 )
+_SAME_AS_CRL = (
+    "the same run as CRL: some sample is never right, so that both divide "
+    "the counts by the number of epochs"
+)
 REASONS = {
     ("S", "squared logit"): _NO_SOFTMAX,
     ("S", "MDCA"): _UNTUNED,
     ("S", "SB-ECE"): _UNTUNED,
     ("S", "FL+SB-ECE"): _UNTUNED,
     ("S", "MMCE"): _UNTUNED,
+    ("S", "MMCE-w"): _UNTUNED,
+    ("S", "DCA"): _UNTUNED,
+    ("S", "AvUC"): _UNTUNED,
+    ("S", "AvUC-GS"): _UNTUNED,
+    ("S", "S-AvUC"): _UNTUNED,
+    ("S", "Brier+SB-ECE"): _UNTUNED,
+    ("S", "SB-ECE, interleaved"): _UNTUNED,
+    ("S", "FL+SB-ECE, interleaved"): _UNTUNED,
+    ("S", "Brier+SB-ECE, interleaved"): _UNTUNED,
+    ("S", "CRL, fraction"): _SAME_AS_CRL,
     ("F", "MDCA"): _MEMORIZED,
     ("F", "SB-ECE"): _MEMORIZED,
     ("F", "MMCE"): _MEMORIZED,

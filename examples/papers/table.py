@@ -135,11 +135,13 @@ def pace(table, rows):
     times = sorted(epochs * each / 60 for each in times if each)
     if not times:
         return ""
-    middle = times[len(times) // 2]
+    least, middle, most = (
+        f"{times[place]:.0f}" for place in (0, len(times) // 2, -1)
+    )
+    span = least if least == most else f"{least} to {most} (median {middle})"
     return (
-        f"The {epochs} epochs of a row, at the median pace of its epochs: "
-        f"{times[0]:.0f} to {times[-1]:.0f} minutes, {middle:.0f} for half of "
-        "the rows or less, on a machine that others used as well."
+        f"The {epochs} epochs of a row took {span} minutes, at the median pace "
+        "of its epochs, on a machine that others used as well."
     )
 
 

@@ -176,7 +176,8 @@ class CRL(PenalizedLoss):
             read from the batch as the most often that a sample of it was
             seen. Where samples are drawn more than once per epoch, that is too
             many: use `"fraction"`, as in the paper, `h_i` over how often
-            sample `i` was seen.
+            sample `i` was seen. Both are the same as long as some sample has
+            never been right and each is seen once per epoch.
         primary: the loss to add to; see `PenalizedLoss`.
         weight: float, what the ranking loss is multiplied by.
         **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
