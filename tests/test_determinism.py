@@ -1,6 +1,8 @@
-"""The same seed gives the same numbers, bit for bit, in two processes."""
+"""One seed, one number: to the bit on one backend, and alike on all three."""
 
 import hashlib
+import importlib.util
+import itertools
 import json
 import sys
 
@@ -20,14 +22,20 @@ Y = (Y > RNG.random((96, 1))).argmax(1)
 X = RNG.normal(size=(96, 4)).astype("float32")
 
 
-def digest(*arrays):
-    """A hash of all bits of arrays of any backend."""
+def digest(arrays):
+    """A hash of all bits of arrays."""
     found = hashlib.sha256()
     for array in arrays:
-        found.update(np.asarray(ops.convert_to_numpy(array)).tobytes())
+        found.update(array.tobytes())
     return found.hexdigest()[:16]
 
 
+def arrays_of(*values):
+    """NumPy arrays of the values of any backend."""
+    return [np.asarray(ops.convert_to_numpy(value)) for value in values]
+
+
+# Each of these yields a name, arrays, and a text of what are no arrays.
 def losses():
     """Value and gradient of every loss."""
     for name in kc.losses.__all__:
@@ -35,7 +43,8 @@ def losses():
         if not name[0].isupper() or name in NOT_LOSSES:
             continue
         loss = make(from_logits=True)
-        yield name, digest(*value_and_gradient(lambda z: loss(Y, z), Z))  # noqa: B023
+        found = value_and_gradient(lambda z: loss(Y, z), Z)  # noqa: B023
+        yield name, arrays_of(*found), ""
 
 
 # CRL needs a history; it is among the trainings.
@@ -58,7 +67,7 @@ def maps():
         layer = make(**({"max_miscoverage": 0.2} if name == "MetaCal" else {}))
         layer.adapt(Z[:, :2] if binary else Z, Y.clip(0, 1) if binary else Y)
         record = json.dumps(getattr(layer, "record", None), default=str)
-        yield name, digest(*layer.get_weights()) + record
+        yield name, arrays_of(*layer.get_weights()), record
 
 
 NOT_MAPS = (
@@ -75,16 +84,27 @@ def measures():
     found = kc.metrics.calibration_errors(
         Y, p, num_resamples=20, floor=True, verbose=0, seed=3
     )
-    yield "calibration_errors", json.dumps(found, default=str)
+    yield "calibration_errors", [], json.dumps(found, default=str)
     test = kc.metrics.consistency_test(Y, p, num_draws=50, verbose=0)
-    yield "consistency_test", repr(test)
+    yield "consistency_test", [], repr(test)
     images = RNG.integers(0, 256, (2, 16, 16, 3)).astype("uint8")
     for kind in ("gaussian_noise", "glass_blur", "snow", "elastic_transform"):
-        yield kind, digest(kc.shift.corrupt(images, kind, 3))
-    for name in ("ExpectedCalibrationError", "SmoothCalibrationError"):
-        metric = getattr(kc.metrics, name)(from_logits=True)
-        metric.update_state(Y, Z)
-        yield name, digest(metric.result())
+        yield kind, arrays_of(kc.shift.corrupt(images, kind, 3)), ""
+    for name in kc.metrics.__all__:
+        make = getattr(kc.metrics, name)
+        if not isinstance(make, type) or name in NOT_METRICS:
+            continue
+        metric = make(from_logits=True)
+        if name == "BinaryCalibrationError":
+            metric.update_state(Y.clip(0, 1), Z[:, :2])
+        elif name == "MultilabelCalibrationError":
+            metric.update_state(np.eye(3)[Y], Z)
+        else:
+            metric.update_state(Y, Z)
+        yield name, arrays_of(metric.result()), ""
+
+
+NOT_METRICS = ("CalibrationMetric",)
 
 
 def network():
@@ -124,13 +144,13 @@ def trainings():
             callbacks=callbacks,
             verbose=0,
         ).history
-        yield name, digest(*model.get_weights()) + json.dumps(history)
+        yield name, model.get_weights(), json.dumps(history)
     pruning = kc.callbacks.DataPruning(X, Y, every=1, seed=2)
     keras.utils.set_random_seed(1)
     model = kc.models.SampleHistoryModel(network(), num_samples=len(X))
     model.compile("adam", kc.losses.CRL(from_logits=True))
     model.fit(pruning.data, epochs=2, callbacks=[pruning], verbose=0)
-    yield "DataPruning", digest(*model.get_weights(), pruning.dropped)
+    yield "DataPruning", [*model.get_weights(), *arrays_of(pruning.dropped)], ""
 
 
 GROUPS = {each.__name__: each for each in (losses, maps, measures, trainings)}
@@ -150,7 +170,53 @@ def test_two_processes_have_the_same_bits():
         assert found == second[group]
 
 
-if __name__ == "__main__":
+@pytest.mark.slow
+@pytest.mark.backends("torch", reason="starts a process of each backend itself")
+def test_three_backends_have_the_same_numbers(tmp_path, monkeypatch):
+    backends = ("tensorflow", "jax", "torch")
+    for backend in backends:
+        if importlib.util.find_spec(backend) is None:
+            pytest.skip(f"{backend} is not installed")
+    found = {}
+    for backend in backends:
+        monkeypatch.setenv("KERAS_BACKEND", backend)
+        file = tmp_path / f"{backend}.npz"
+        run_python(["-m", "tests.test_determinism", str(file)])
+        with np.load(file) as arrays:
+            found[backend] = dict(arrays)
+    assert len(found["torch"]) > 60
+    for one, other in itertools.combinations(backends, 2):
+        assert found[one].keys() == found[other].keys()
+        for name, array in found[one].items():
+            np.testing.assert_allclose(
+                array,
+                found[other][name],
+                rtol=2e-5,
+                atol=2e-6,
+                err_msg=f"{name}: {one} and {other}",
+            )
+
+
+def main(arguments):
+    """Print hashes or, with a file, store the arrays that no weight starts."""
     keras.utils.set_random_seed(0)
-    print(json.dumps({name: dict(each()) for name, each in GROUPS.items()}))
-    sys.exit()
+    if arguments:
+        np.savez(
+            arguments[0],
+            **{
+                f"{group}, {name}, {place}": array
+                for group in ("losses", "maps", "measures")
+                for name, arrays, _ in GROUPS[group]()
+                for place, array in enumerate(arrays)
+            },
+        )
+        return
+    found = {
+        group: {name: digest(arrays) + text for name, arrays, text in each()}
+        for group, each in GROUPS.items()
+    }
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
