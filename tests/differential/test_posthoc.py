@@ -16,6 +16,7 @@ from tests.helpers import to_numpy
 # Maps that take any number of classes, and maps for two.
 MAPS = {
     "TemperatureScaling": {},
+    "BayesianTemperatureScaling": {},
     "BiasCorrectedTemperatureScaling": {},
     "ClassTemperatureScaling": {},
     "EnsembleTemperatureScaling": {},
@@ -201,7 +202,7 @@ def test_a_soft_label_is_a_row_for_each_class(name, case):
 
 # The others fit no likelihood, and record none.
 RECORDED = [*LIKELIHOOD, "MatrixScaling", "DirichletScaling"]
-RECORDED += ["IntraOrderPreserving"]
+RECORDED += ["IntraOrderPreserving", "BayesianTemperatureScaling"]
 
 
 @pytest.mark.parametrize(
