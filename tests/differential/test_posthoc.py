@@ -16,6 +16,7 @@ from tests.helpers import to_numpy
 # Maps that take any number of classes, and maps for two.
 MAPS = {
     "TemperatureScaling": {},
+    "BayesianTemperatureScaling": {},
     "BiasCorrectedTemperatureScaling": {},
     "ClassTemperatureScaling": {},
     "EnsembleTemperatureScaling": {},
