@@ -31,7 +31,10 @@ def test_nothing_is_left_out(room, backend):
     text = PAGE.read_text().split(f"## {backend}\n")[1].split("\n## ")[0]
     part = text.split(f"| {room} |")[1].split("\n\n")[0]
     found = set(re.findall(r"\b[A-Z]\w+", part))
-    assert names - BASES <= found
+    assert names - BASES <= found, (
+        f"a row for each, from KERAS_BACKEND={backend} python "
+        f"examples/benchmarks/fit_costs.py --parts {room} --only NAME"
+    )
     # And each row that is compared has a number.
     assert len(re.findall(r"[+-]\d+\.\d+ %", part)) >= len(names - BASES)
 

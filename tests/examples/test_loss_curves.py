@@ -26,7 +26,9 @@ def test_every_loss_is_drawn():
         for _, panel in CURVES.PANELS.values()
         for loss in panel.values()
     }
-    assert drawn | set(CURVES.BATCH) == losses - NOT_DRAWN
+    assert drawn | set(CURVES.BATCH) == losses - NOT_DRAWN, (
+        "a curve in PANELS or BATCH of examples/loss_curves.py for each loss"
+    )
 
 
 def test_cross_entropy_and_its_slope():
