@@ -215,7 +215,8 @@ def choose(rows, options, *, mixture=False):
     weights = {name: weights[name] for name in order}
     expected = {}
     if few and not mixture:
-        expected = _expected_losses(weights, rows, options, fitted)
+        q = _probabilities_of_maps(weights, rows, options, fitted, trials)
+        expected = _expected_losses(weights, rows, q)
         for name, loss in expected.items():
             trials[name]["expected_nll"] = loss
     return Choice(weights, trials, fitted if rows is whole else {}, expected)
@@ -299,35 +300,49 @@ def _reason_to_skip(name, rows, options):
     return None
 
 
-def _expected_losses(weights, rows, options, fitted):
+def _probabilities_of_maps(weights, rows, options, fitted, trials):
+    """Probabilities of all samples by each map that has some weight.
+
+    What is fitted to all samples on the way is added to `fitted`; why a map is
+    left out, to `trials`.
+    """
+    q = {}
+    for name, weight in weights.items():
+        if weight < LEAST_WEIGHT:
+            continue
+        scores = rows.logits
+        if name != UNCHANGED:
+            if name not in fitted:
+                if q and options.seconds_left() <= 0:
+                    trials[name]["not_compared"] = "max_seconds"
+                    continue
+                layer = as_map(name, affine=options.affine)
+                try:
+                    fitted[name] = layer, _quiet_fit(layer, rows, options)
+                except (ArithmeticError, ValueError) as error:
+                    reason = f"{type(error).__name__}: {error}"
+                    trials[name]["not_compared"] = reason
+                    continue
+            scores = as_array(fitted[name][0](rows.logits))
+        _, q[name] = losses_and_probabilities(scores, rows.labels)
+    return q
+
+
+def _expected_losses(weights, rows, q):
     """Mean cross-entropy between the mixture of all maps and each map.
 
         - mean_n sum_k q_nk log q_mnk,    q = sum_m w_m q_m
 
     These are the losses that are expected of each map if the mixture is right.
-    What is fitted to all samples on the way is added to `fitted`.
     """
-    kept = {n: w for n, w in weights.items() if w >= LEAST_WEIGHT}
-    q = {}
-    for name in kept:
-        scores = rows.logits
-        if name != UNCHANGED:
-            if name not in fitted:
-                layer = as_map(name, affine=options.affine)
-                fitted[name] = layer, _quiet_fit(layer, rows, options)
-            scores = as_array(fitted[name][0](rows.logits))
-        _, q[name] = losses_and_probabilities(scores, rows.labels)
-    mean = sum(kept[name] * q[name].astype(float) for name in kept)
-    mean /= mean.sum(axis=1, keepdims=True)
+    mean = sum(weights[name] * q[name].astype(float) for name in q)
     least = np.exp(FLOOR)
-    losses = {
-        name: -(mean * np.log(np.maximum(q[name], least))).sum(axis=1)
-        for name in kept
-    }
-    return {
-        name: float(np.average(loss, weights=rows.weights))
-        for name, loss in losses.items()
-    }
+    losses = {}
+    for name in q:
+        log_q = np.log(np.maximum(q[name], least))
+        loss = -(mean * log_q).sum(axis=1) / mean.sum(axis=1)
+        losses[name] = float(np.average(loss, weights=rows.weights))
+    return losses
 
 
 def _quiet_fit(layer, rows, options):

@@ -182,7 +182,7 @@ def is_worse(layer, objective, class_loss_scaling, found):
     if _is_calibration_error(objective):
         return ece
     plain = _fits_likelihood(objective, class_loss_scaling)
-    if plain and layer.fitted_by == "likelihood":
+    if plain and layer.fitted_by == "likelihood" and not layer.averages:
         return nll
     return nll and ece
 

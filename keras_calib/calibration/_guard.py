@@ -38,6 +38,7 @@ from keras_calib.calibration._held_out import losses_of_folds
 from keras_calib.calibration._held_out import losses_of_model
 from keras_calib.calibration._held_out import subsample
 from keras_calib.inputs.arrays import two_classes
+from keras_calib.layers import BayesianTemperatureScaling
 from keras_calib.layers import TemperatureScaling
 from keras_calib.layers._base import ROUNDING
 from keras_calib.solvers.temperature import BOUNDS
@@ -98,7 +99,7 @@ def judge(layer, rows, *, seconds=np.inf, taken=0.0):
         return Verdict(skipped="soft labels")
     mixed = losses_of_folds(layer, rows)
     by_evidence = rows.group is None and "log_evidence" in (layer.record or {})
-    is_temperature = type(layer) is TemperatureScaling
+    is_temperature = _is_temperature(layer)
     known = mixed is not None or by_evidence or is_temperature
     # Each of the three fits has two thirds of the samples.
     if not known and taken * (NUM_FOLDS - 1) > seconds:
@@ -160,14 +161,24 @@ def _best(means, prior):
     return list(means)[np.nan_to_num(values, nan=np.inf).argmin()]
 
 
+def _is_temperature(layer):
+    """Whether there is nothing to compare with temperature scaling.
+
+    An average over temperatures is temperature scaling with a hedge, for
+    samples that are too few to tell the two apart.
+    """
+    return type(layer) in (TemperatureScaling, BayesianTemperatureScaling)
+
+
 def _mean(losses, rows):
     return float(np.average(losses, weights=rows.weights))
 
 
 def _held_out(layer, rows, fold, start):
     """Held-out NLL of temperature scaling, and of the map where it differs."""
-    plain, rich = held_out_tempered(rows, fold, start, layer)
-    if rich is None and type(layer) is not TemperatureScaling:
+    known = _is_temperature(layer)
+    plain, rich = held_out_tempered(rows, fold, start, None if known else layer)
+    if rich is None and not known:
         rich = held_out_losses(layer, rows, fold)
     return _mean(plain, rows), None if rich is None else _mean(rich, rows)
 

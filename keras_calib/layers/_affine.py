@@ -26,9 +26,6 @@ from keras_calib.solvers.temperature import fit_temperature
 NORMALIZATIONS = ("auto", None, "log_softmax", "mean")
 # Newton stops at a gradient this small, in units of the logits.
 TOLERANCE = {"float32": 3e-6, "float64": 1e-9}
-# Without a penalty the likelihood is flat around its optimum. A fit to float32
-# inputs then finds its value to about this, in nats, not every parameter.
-PRECISION = 1e-8
 
 
 class AffineCalibration(CalibrationLayer):
@@ -239,13 +236,8 @@ class AffineCalibration(CalibrationLayer):
         if self._slopes_bounded:
             found = regression.fit_within_bounds(problem, start, tolerance)
         else:
-            narrow = problem.x.dtype == "float32" and not has_optimum
             found = regression.fit_regression(
-                problem,
-                start,
-                tolerance,
-                None if has_optimum else labels,
-                PRECISION if narrow else 0.0,
+                problem, start, tolerance, None if has_optimum else labels
             )
         if not isinstance(objective, NegativeLogLikelihoodObjective):
             found = regression.fit_objective(

@@ -54,6 +54,8 @@ class CalibrationLayer(RecordedLayer):
         fitted_by: `"likelihood"` if `solve` minimizes a mean of losses, so
             that class-wise loss scaling is defined; `"frequencies"` if it
             counts how often classes or predictions are correct.
+        averages: whether the map is a mean over what the samples leave open,
+            so that its NLL on them is not the least.
         settings: names of the arguments that `get_config` saves.
         ends_in: `"linear"`, because the output is logits; `keras_graph`
             reads it.
@@ -64,6 +66,7 @@ class CalibrationLayer(RecordedLayer):
     binary_only = False
     objectives: tuple[str, ...] = ("nll",)
     fitted_by = "likelihood"
+    averages = False
     ends_in = "linear"
     # Whether float32 can change the output so much that the record needs the
     # NLL of the output instead of the NLL of the float64 fit.

@@ -13,6 +13,9 @@ from keras_calib.solvers.temperature_posterior import NODES
 from keras_calib.solvers.temperature_posterior import temperature_nodes
 from keras_calib.solvers.temperature_posterior import uniform_weight
 
+# Logits below this, minus infinity, rule a class out.
+IMPOSSIBLE = -3e38
+
 
 @keras.saving.register_keras_serializable(package="keras_calib")
 class BayesianTemperatureScaling(TemperedCalibration):
@@ -29,7 +32,8 @@ class BayesianTemperatureScaling(TemperedCalibration):
     certain: a temperature that is a little too low is almost as likely as the
     right one. The average gives other classes more probability. With many
     samples it becomes temperature scaling, but for labels that are unlikely at
-    every temperature, which keep the uniform part.
+    every temperature, which keep the uniform part. Classes with a logit of
+    minus infinity have no part of it.
 
     Args:
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
@@ -51,6 +55,7 @@ class BayesianTemperatureScaling(TemperedCalibration):
     """
 
     preserves_accuracy = True
+    averages = True
     shift_invariant = True
 
     def build(self, input_shape: tuple) -> None:
@@ -85,7 +90,8 @@ class BayesianTemperatureScaling(TemperedCalibration):
         found["shares"] = shares
         rows = np.arange(len(labels))
         log_q = self._log_q_with(found, logits, labels, rows)
-        c = uniform_weight(log_q, logits.shape[1], weights)
+        num_classes = (logits > IMPOSSIBLE).sum(axis=1)
+        c = uniform_weight(log_q, num_classes, weights)
         found |= {"uniform": c, "shares": (1 - c) * shares}
         log_q = self._log_q_with(found, logits, labels, rows)
         return found, {
@@ -102,8 +108,11 @@ class BayesianTemperatureScaling(TemperedCalibration):
         for m in range(NODES):
             part = log_softmax(logits * scales[m], xp) + log_shares[m]
             mixed = part if mixed is None else logaddexp(mixed, part, xp)
-        log_uniform = xp.log(xp.maximum(w.uniform, TINY))
+        # The uniform part is over the classes that are not ruled out.
+        possible = xp.where(logits > IMPOSSIBLE, 1.0, 0.0)
+        num_classes = xp.sum(possible, axis=-1, keepdims=True)
+        log_uniform = xp.log(xp.maximum(w.uniform, TINY)) - xp.log(num_classes)
         # With weight 0, not even the floor of its logarithm is added.
-        every = logaddexp(mixed, log_uniform - np.log(logits.shape[-1]), xp)
-        mixed = xp.where(w.uniform > 0, every, mixed)
+        added = possible * w.uniform > 0
+        mixed = xp.where(added, logaddexp(mixed, log_uniform, xp), mixed)
         return keep_prediction(logits, mixed, xp)

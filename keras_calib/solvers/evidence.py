@@ -369,7 +369,9 @@ class _Deviations(DiagonalProblem):
             slopes = np.concatenate(slopes, axis=1)
             slopes *= np.sqrt(w)[:, None]
             outer = slopes.T @ slopes
-            return np.array([np.stack(moments), outer], object)
+            found = np.empty(2, object)
+            found[:] = np.stack(moments), outer
+            return found
 
         blocks = row_blocks(*self.q.shape, IN_CACHE // 4)
         moments, outer = sum_groups(part, blocks)

@@ -24,7 +24,7 @@ def unit_of(x):
     return min(max(float(np.sqrt(np.mean(np.square(x[:1000])))), 1.0), 100.0)
 
 
-def fit_regression(problem, start, tolerance, labels=None, precision=0.0):
+def fit_regression(problem, start, tolerance, labels=None):
     """Minimize a convex problem by truncated Newton steps.
 
     Args:
@@ -34,8 +34,6 @@ def fit_regression(problem, start, tolerance, labels=None, precision=0.0):
         labels: class ids if only they bound the parameters, all of which are
             free: as soon as every sample is classified correctly, the
             likelihood has no optimum, and the fit stops.
-        precision: of the value; the fit also stops after a step that lowers
-            the value by less than 100 times this.
 
     Returns:
         `Minimum`.
@@ -48,7 +46,7 @@ def fit_regression(problem, start, tolerance, labels=None, precision=0.0):
         if separated():
             return None
         problem.renew()
-        return conjugate_gradient_step(problem, gradient, tolerance, precision)
+        return conjugate_gradient_step(problem, gradient, tolerance)
 
     rounding = np.finfo(problem.wide).eps
     found = newton(
@@ -57,7 +55,6 @@ def fit_regression(problem, start, tolerance, labels=None, precision=0.0):
         start,
         tolerance=tolerance,
         rounding=rounding,
-        least_decrease=100 * precision if precision else -np.inf,
     )
     if separated():
         found = dataclasses.replace(found, converged=False, separated=True)

@@ -153,7 +153,7 @@ def dense_step(x, gradient, hessian, lower=-np.inf, tolerance=1e-14):
     return step if -gradient @ step > 1e-20 else None
 
 
-def conjugate_gradient_step(problem, gradient, tolerance, precision=0.0):
+def conjugate_gradient_step(problem, gradient, tolerance):
     """Approximate Newton step; its accuracy rises near the optimum.
 
     Args:
@@ -161,7 +161,6 @@ def conjugate_gradient_step(problem, gradient, tolerance, precision=0.0):
             `precondition(gradient)` approximates the inverse.
         gradient: array.
         tolerance: of the largest entry of the gradient.
-        precision: of the value, if the value is what counts.
     """
     step = np.zeros_like(gradient)
     residual = -gradient
@@ -171,10 +170,6 @@ def conjugate_gradient_step(problem, gradient, tolerance, precision=0.0):
     # Superlinear convergence: the remaining error is of the order of the
     # squared step.
     enough = min(0.25, np.sqrt(norm)) ** 2 * norm
-    if precision:
-        # After an exact step, the value is above its minimum by about the
-        # decrease to the power of 3/2.
-        enough = max(min(1 / 16, np.sqrt(norm)) * norm, precision)
     for _ in range(250):
         h = problem.product(direction)
         curvature = float((direction * h).sum())

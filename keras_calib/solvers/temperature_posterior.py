@@ -74,7 +74,7 @@ def uniform_weight(log_q, num_classes, weights):
 
     Args:
         log_q: log-probabilities of the labels, `(n,)`.
-        num_classes: int.
+        num_classes: int, or of each row, `(n,)`.
         weights: `(n,)`, with the number of samples as their sum.
 
     Returns:
@@ -133,6 +133,14 @@ def _narrowed(likelihood, grid):
         log_posterior = -likelihood.count * nll - 0.5 * (grid / WIDTH) ** 2
         posterior = np.exp(log_posterior - log_posterior.max())
         posterior /= posterior.sum()
+        best, span = posterior.argmax(), grid[-1] - grid[0]
+        # Rows that a first grid was not chosen for may lie outside it.
+        if best == 0 and grid[0] > LOW:
+            grid = np.linspace(max(grid[0] - span, LOW), grid[1], FIRST)
+            continue
+        if best == len(grid) - 1 and grid[-1] < HIGH:
+            grid = np.linspace(grid[-2], min(grid[-1] + span, HIGH), FIRST)
+            continue
         step = grid[1] - grid[0]
         width = np.sqrt(posterior @ (grid - posterior @ grid) ** 2)
         if step <= max(width / 2, LEAST_STEP):

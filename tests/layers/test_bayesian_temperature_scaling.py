@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import pytest
 
@@ -115,3 +116,55 @@ def test_gauss_nodes_keep_moments():
         assert found @ nodes**power == pytest.approx(weights @ points**power)
     one, share = gauss_nodes(np.array([2.0, 3.0]), np.array([1.0, 0.0]), 5)
     assert one @ share == pytest.approx(2.0) and share.sum() == 1
+
+
+def test_rows_of_two_kinds_in_turn_are_all_seen():
+    # The first grid is that of every second row of so many logits.
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(1 << 18, 8)).astype("float32")
+    temperatures = np.where(np.arange(len(logits)) % 2, 1.5, 1.0)[:, None]
+    noise = rng.gumbel(size=logits.shape)
+    labels = (logits / temperatures + noise).argmax(axis=1)
+    nodes, shares, _ = temperature_nodes(logits, labels, np.ones(len(logits)))
+    one = kc.layers.TemperatureScaling().adapt(logits, labels).temperature
+    assert np.exp(shares @ nodes) == pytest.approx(one, rel=1e-3)
+
+
+def test_a_class_that_is_ruled_out_stays_so():
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=(200, 3)).astype("float32")
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    rows, out = np.arange(200), (labels + 1 + rows_of_bits(rng)) % 3
+    logits[rows, out] = -np.inf
+    layer = kc.layers.BayesianTemperatureScaling().adapt(logits, labels)
+    q = softmax(to_numpy(layer(logits)))
+    assert layer.record["uniform_weight"] > 0
+    np.testing.assert_array_equal(q[rows, out], 0.0)
+    rest = np.sort(q, axis=1)[:, 1:]
+    np.testing.assert_allclose(rest.sum(axis=1), 1.0, rtol=1e-6)
+    # Half of the uniform part for each of the two others.
+    least = layer.record["uniform_weight"] / 2
+    assert rest.min() > least - 1e-6
+
+
+def rows_of_bits(rng):
+    return rng.integers(0, 2, 200)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_calibrate_returns_the_map_that_was_asked_for(seed):
+    # Left-out parts of 50 samples tell nothing about a hedge.
+    rng = np.random.default_rng(seed)
+    logits = 4 * rng.normal(size=(50, 10)).astype("float32")
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    model = keras.Sequential([keras.Input((10,)), keras.layers.Identity()])
+    calibrated = kc.calibrate(
+        model,
+        logits,
+        labels,
+        method="bayesian_temperature",
+        from_logits=True,
+        verbose=0,
+    )
+    guard = kc.calibration_record(calibrated)["guard"]
+    assert guard["returned"] == "map" and guard["by"] == "evidence"

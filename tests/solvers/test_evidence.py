@@ -244,3 +244,23 @@ def test_widths_have_half_normal_priors(path, monkeypatch):
     [(_, log_prior, *_)] = seen
     expected = -(scale**2) / (2 * 0.5**2) - bias**2 / 2
     np.testing.assert_allclose(log_prior, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "BiasCorrectedTemperatureScaling",
+        "ClassTemperatureScaling",
+        "VectorScaling",
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_two_classes_with_huge_logits(name):
+    # Side by side no fit is found, and the whole Hessian is summed by blocks.
+    rng = np.random.default_rng(0)
+    data = (1e6 * rng.normal(size=(100, 2))).astype("float32")
+    data = data, rng.integers(0, 2, 100)
+    layer = getattr(kc.layers, name)().adapt(*data)
+    plain = kc.layers.TemperatureScaling().adapt(*data)
+    limit = plain.record["nll_after"] * (1 + 1e-6)
+    assert layer.record["nll_after"] <= limit
