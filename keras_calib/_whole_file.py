@@ -15,13 +15,16 @@ def whole_file(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     It lies in the same folder, has the same suffix, and a name that begins
     with a dot and the stem. After an error it is gone, and what stood at
     `path` stays. A process that is killed leaves it behind, and `path` is as
-    it was. Permissions are those that `open` gives: of the file that is
-    replaced or, for a new one, all but the bits of the umask.
+    it was. A symbolic link stays, and the file that it leads to is replaced.
+    Permissions are those of the file that is replaced or, for a new one, all
+    but the bits of the umask.
 
     Raises:
         OSError: if it cannot be written; the error names `path`.
     """
     path = pathlib.Path(path)
+    if path.is_symlink():
+        path = path.resolve()
     name = f".{path.stem}.{secrets.token_hex(4)}{path.suffix}"
     place = path.parent / name
     with _named(path, place):
@@ -30,9 +33,10 @@ def whole_file(path: str | os.PathLike) -> Iterator[pathlib.Path]:
         try:
             yield place
             _sync(place)
-            if mode is not None:
-                os.chmod(place, mode)
             os.replace(place, path)
+            # Now: some systems replace and remove no file that is read-only.
+            if mode is not None:
+                os.chmod(path, mode)
         except BaseException:
             place.unlink(missing_ok=True)
             raise

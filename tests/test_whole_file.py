@@ -68,3 +68,13 @@ def test_error_of_another_file_is_left_alone(tmp_path):
             open(other)
     assert caught.value.filename == other
     assert os.listdir(tmp_path) == []
+
+
+def test_symbolic_link_stays_and_its_file_is_replaced(tmp_path):
+    (tmp_path / "folder").mkdir()
+    file, link = tmp_path / "folder" / "report.html", tmp_path / "last.html"
+    file.write_text("old")
+    link.symlink_to(file)
+    write(link, "new")
+    assert link.is_symlink() and file.read_text() == "new"
+    assert os.listdir(tmp_path / "folder") == ["report.html"]
