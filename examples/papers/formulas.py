@@ -7,7 +7,8 @@ is drawn by `examples/loss_curves.py`.
 
 import drawing
 import numpy as np
-from measures import softmax
+
+from keras_calib.ops.soft_bins import memberships
 
 
 def soft_bins():
@@ -16,8 +17,7 @@ def soft_bins():
     centers = (np.arange(15) + 0.5) / 15
     confidence = np.linspace(0, 1, 1001)
     for panel, temperature in zip(axes, (1e-1, 1e-2, 1e-3), strict=True):
-        scores = -((confidence[:, None] - centers) ** 2) / temperature
-        members = softmax(scores)
+        members = memberships(confidence, centers, temperature)
         for place, number in enumerate((5, 7, 9)):
             look = {**drawing.style(place), "markevery": 100}
             label = f"bin at {centers[number]:.2f}"

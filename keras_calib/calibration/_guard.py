@@ -38,7 +38,6 @@ from keras_calib.calibration._held_out import losses_of_folds
 from keras_calib.calibration._held_out import losses_of_model
 from keras_calib.calibration._held_out import subsample
 from keras_calib.inputs.arrays import two_classes
-from keras_calib.layers import BayesianTemperatureScaling
 from keras_calib.layers import TemperatureScaling
 from keras_calib.layers._base import ROUNDING
 from keras_calib.solvers.temperature import BOUNDS
@@ -167,7 +166,7 @@ def _is_temperature(layer):
     An average over temperatures is temperature scaling with a hedge, for
     samples that are too few to tell the two apart.
     """
-    return type(layer) in (TemperatureScaling, BayesianTemperatureScaling)
+    return type(layer) is TemperatureScaling or layer.averages
 
 
 def _mean(losses, rows):

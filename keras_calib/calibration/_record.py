@@ -56,7 +56,8 @@ class CalibrationRecord:
         trials: for `method="auto"` only: for each candidate its held-out
             `nll`, `seconds`, `weight` and the `standard_error` of the
             difference to temperature scaling; or why it was `skipped`. With few
-            samples also its `expected_nll`, if the mixture is right.
+            samples also its `expected_nll`, if the mixture is right, or why
+            it was `not_compared`.
         fitted: what the layer's `solve` found; its keys stand beside the
             others.
 

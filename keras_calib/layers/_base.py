@@ -54,8 +54,8 @@ class CalibrationLayer(RecordedLayer):
         fitted_by: `"likelihood"` if `solve` minimizes a mean of losses, so
             that class-wise loss scaling is defined; `"frequencies"` if it
             counts how often classes or predictions are correct.
-        averages: whether the map is a mean over what the samples leave open,
-            so that its NLL on them is not the least.
+        averages: whether the map is a mean over the temperatures that the
+            samples leave open, so that its NLL on them is not the least.
         settings: names of the arguments that `get_config` saves.
         ends_in: `"linear"`, because the output is logits; `keras_graph`
             reads it.
