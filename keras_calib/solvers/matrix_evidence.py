@@ -16,6 +16,7 @@ import dataclasses
 import numpy as np
 
 from keras_calib.inputs import arrays
+from keras_calib.solvers.blocks import GROUPS
 from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.blocks import for_groups
@@ -29,8 +30,7 @@ from keras_calib.solvers.evidence import with_evidence
 from keras_calib.solvers.multinomial_regression import fit_objective
 from keras_calib.solvers.multinomial_regression import fit_regression
 from keras_calib.solvers.multinomial_regression import unit_of
-from keras_calib.solvers.preconditioners import inverse_of
-from keras_calib.solvers.preconditioners import inverse_per_class
+from keras_calib.solvers.preconditioners import kronecker
 from keras_calib.solvers.regression_problems import BLOCKS
 from keras_calib.solvers.regression_problems import DIGITS
 from keras_calib.solvers.regression_problems import ROWS
@@ -45,6 +45,8 @@ PLAIN = 2 / 3
 LEAST_WIDTH = 0.01
 # Parameters up to which the Hessian is computed whole.
 DENSE = 450
+# Classes whose Hessians a thread keeps at a time.
+AT_ONCE = 6
 # Classes above which there is no matrix.
 MAX_CLASSES = 100
 
@@ -109,19 +111,18 @@ def bytes_needed(num_samples, num_classes, *, around_temperature):
     """An estimate of the memory of a fit beside its logits.
 
     Inputs and probabilities are float32; around twenty float64 matrices are
-    those of parameters, penalty and conjugate gradients; and up to `BLOCKS`
-    classes, each class may have a matrix of its own.
+    those of parameters, penalty and conjugate gradients. Without
+    `around_temperature`, up to `BLOCKS` classes, each class may have a matrix
+    of its own; with it, `AT_ONCE` in each thread have.
 
     Args:
         num_samples: int.
         num_classes: int.
-        around_temperature: whether for `average_matrices`, which has a matrix
-            of each class up to `MAX_CLASSES`.
+        around_temperature: whether for `average_matrices`.
     """
     numbers, square = num_samples * num_classes, (num_classes + 1) ** 2
     if around_temperature:
-        per_class = num_classes if num_classes <= MAX_CLASSES else 0
-        found = 12 * numbers + (160 + 4 * per_class) * square
+        found = 12 * numbers + (160 + 4 * AT_ONCE * GROUPS) * square
         # The whole Hessian about ten times: sums of several threads.
         return found + 80 * square**2 * (square < DENSE)
     per_class = num_classes if num_classes <= BLOCKS else 0
@@ -178,9 +179,6 @@ class _MatrixDeviations(FullProblem):
         )
         self.plain_value, _ = self.evaluate(center)
         self.plain_curvature = self._common_curvature()
-        # Of the classes, at the last fit, until they become the preconditioner
-        # of the next one; there is none yet.
-        self.hessians = None
         self.tolerance = TOLERANCE * unit_of(x)
 
     def inputs(self, rows):
@@ -214,12 +212,7 @@ class _MatrixDeviations(FullProblem):
         self.ridge = self.phi / (2 * self.n * widths**2)
         # What costs no penalty, beside one vector for all columns.
         self.unpenalized = self.center - super()._shift(self.center)
-        # The Hessians of the last fit serve all steps of the next one. Before
-        # the first fit a part of the rows does.
-        if self.hessians is None:
-            self.inverse = inverse_per_class(self, self.ridge)
-        else:
-            self.inverse = self._inverse_of_classes()
+        self.inverse = kronecker(self, self.ridge)
 
     def fits_of_all_widths(self, average):
         """A `Fit` for each of `WIDTHS`; other widths are those of `average`."""
@@ -228,14 +221,11 @@ class _MatrixDeviations(FullProblem):
             self.penalize(width, average)
             fits.append(self.fit(width, start))
             start = fits[-1].parameters
-        self.hessians = None
         return fits
 
     def fit(self, width, start):
         """The ridge fit for a width, and its evidence."""
         found = fit_regression(self, start, self.tolerance)
-        self.inverse = None  # its memory is needed
-        self.hessians = self._hessians_of_classes()
         strengths = self.phi / self.widths**2
         dense = strengths.size < DENSE
         log_det = self._log_det if dense else self._log_det_by_class
@@ -257,55 +247,66 @@ class _MatrixDeviations(FullProblem):
         product = self._curvature(self.center)
         return self.n * max(float((product * self.center).sum()), TINY64)
 
-    def _hessians_of_classes(self):
-        """The Hessian of each class by itself, of the summed loss."""
+    def _curvatures(self, rows, classes):
+        """`w_i q_ik (1 - q_ik)`, with a row for each class."""
+        q = self.q[rows, classes].T
+        return q * (1 - q) * (self.n * self.weights[rows, 0])
+
+    def _hessians_of_classes(self, classes, least):
+        """The Hessian of each class by itself, of the summed loss.
+
+        Args:
+            classes: slice of class ids.
+            least: curvatures up to which a row is left out, `(num_classes,)`.
+        """
         n, num_classes = self.q.shape
         d = num_classes + 1
-        hessians = np.zeros((num_classes, d, d), "float32")
-        weights = (self.n * self.weights).astype("float32")
-        blocks = row_blocks(n, 1, ROWS // 2)
-
-        def curvatures(rows, classes):
-            q = self.q[rows, classes].T.astype("float32")
-            return q * (1 - q) * weights[rows, 0]
-
-        def add(classes):
-            classes = slice(classes[0], classes[-1] + 1)
-            sums = [curvatures(rows, classes).sum(axis=1) for rows in blocks]
-            # All others together add less than a hundredth of a percent.
-            least = 1e-4 * sum(sums)[:, None] / n
-            for rows in blocks:
-                inputs = self.with_ones(rows).astype("float32", copy=False)
-                root = curvatures(rows, classes)
-                root[root <= least] = 0.0
-                np.sqrt(root, out=root)
-                for k, of_class in enumerate(root, classes.start):
-                    used = of_class.nonzero()[0]
-                    # NumPy computes half of a product with itself.
-                    if len(used) < 0.8 * len(inputs):
-                        part = inputs[used] * of_class[used, None]
-                    else:
-                        part = inputs * of_class[:, None]
-                    hessians[k] += part.T @ part
-
-        for_groups(add, num_classes)
+        hessians = np.zeros((classes.stop - classes.start, d, d), "float32")
+        for rows in row_blocks(n, 1, ROWS // 4):
+            inputs = self.with_ones(rows).astype("float32", copy=False)
+            root = self._curvatures(rows, classes)
+            root[root <= least[classes, None]] = 0.0
+            root = np.sqrt(root, dtype="float32")
+            for hessian, of_class in zip(hessians, root, strict=True):
+                used = of_class.nonzero()[0]
+                # NumPy computes half of a product with itself.
+                if len(used) < 0.8 * len(inputs):
+                    part = inputs[used] * of_class[used, None]
+                else:
+                    part = inputs * of_class[:, None]
+                hessian += part.T @ part
         return hessians
 
-    def _inverse_of_classes(self):
-        """The preconditioner, by the Hessians of the last fit."""
-        hessians, self.hessians = self.hessians, None
-        hessians /= hessians.dtype.type(self.n)
-        diagonal = np.einsum("kii->ki", hessians)
-        diagonal *= 1 + 1e-5
-        diagonal += 2 * self.ridge.T
-        return inverse_of(hessians)
+    def _least_curvatures(self):
+        """Up to which rows are left out, which costs no digit that counts.
+
+        All of them together add less than a hundredth of a percent.
+        """
+        n, num_classes = self.q.shape
+        sums = [
+            self._curvatures(rows, slice(None)).sum(axis=1)
+            for rows in row_blocks(n, num_classes, IN_CACHE)
+        ]
+        return 1e-4 / n * sum(sums)
 
     def _log_det_by_class(self, strengths):
         """`log det(H + L)` without what couples the classes."""
-        found = np.log(self._common_curvature())
-        for hessian, strength in zip(self.hessians, strengths.T, strict=True):
-            found += np.linalg.slogdet(hessian + np.diag(strength))[1]
-        return found
+        least = self._least_curvatures()
+        found = np.empty(len(least))
+
+        def add(classes):
+            # A few classes at a time: their matrices are large.
+            for some in row_blocks(len(classes), 1, AT_ONCE):
+                some = classes[some]
+                hessians = self._hessians_of_classes(
+                    slice(some[0], some[-1] + 1), least
+                )
+                for k, hessian in zip(some, hessians, strict=True):
+                    hessian = hessian + np.diag(strengths[:, k])
+                    found[k] = np.linalg.slogdet(hessian)[1]
+
+        for_groups(add, len(least))
+        return np.log(self._common_curvature()) + found.sum()
 
     def _log_det(self, strengths):
         """`log det(H + L)`, with the common scale in the first row.

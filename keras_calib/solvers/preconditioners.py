@@ -38,7 +38,15 @@ def inverse_per_class(problem, ridge):
 
 
 def kronecker(problem, ridge):
-    """One matrix for all classes, times the variance of each class.
+    """One matrix S for all classes, times the variance s_k of each class.
+
+    With the strongest penalty r_j of each row of parameters, the Hessian of
+    class k is taken as
+
+        s_k S + 2 diag(r) - d_k e_k e_k',    d_k = 2 (r_k - ridge_kk)
+
+    because a slope of the class itself is penalized less. All classes share
+    one eigenvalue problem, and the last term has rank one (Sherman-Morrison).
 
     Args: see `inverse_per_class`.
     """
@@ -55,10 +63,22 @@ def kronecker(problem, ridge):
     scale, gram = sum_groups(part, problem.slices)
     # Where all probabilities are 0 or 1, there is no curvature.
     gram = gram / max(scale.sum(), TINY64)
-    values, vectors = np.linalg.eigh(gram)
+    penalty = 2 * ridge.max(axis=1)
+    root = 1 / np.sqrt(penalty)
+    values, vectors = np.linalg.eigh(root[:, None] * gram * root)
     values = np.maximum(values, 1e-6 * values[-1])
-    bottom = values[:, None] * scale + 2 * ridge.mean()
-    return lambda gradient: vectors @ ((vectors.T @ gradient) / bottom)
+    vectors *= root[:, None]
+    bottom = 1 + values[:, None] * scale
+    # Column k of the inverse for class k, without the last term.
+    own = vectors @ (vectors[:-1].T / bottom)
+    less = penalty[:-1] - 2 * ridge.diagonal()
+    less /= np.maximum(1 - less * own.diagonal(), 1e-3)
+
+    def inverse(gradient):
+        found = vectors @ ((vectors.T @ gradient) / bottom)
+        return found + own * (less * found.diagonal())
+
+    return inverse
 
 
 def inverse_of(hessians):

@@ -7,6 +7,7 @@ from keras_calib.inputs.arrays import log_softmax
 from keras_calib.solvers import matrix_evidence
 from keras_calib.solvers.evidence import average_by_evidence
 from keras_calib.solvers.matrix_evidence import average_matrices
+from keras_calib.solvers.preconditioners import kronecker
 from keras_calib.solvers.temperature import fit_temperature
 from tests.solvers.test_evidence import PATHS
 from tests.solvers.test_evidence import drawn
@@ -149,7 +150,8 @@ def test_the_hessians_of_classes_are_sums_over_all_rows(sharpness):
     data = log_softmax(sharpness * x), labels, weights
     problem = matrix_evidence._MatrixDeviations(*data, 0.0)
     problem.evaluate(problem.center)
-    found = problem._hessians_of_classes()
+    least = problem._least_curvatures()
+    found = problem._hessians_of_classes(slice(0, 40), least)
 
     inputs = problem.with_ones(slice(None)).astype(float)
     q = problem.q.astype(float)
@@ -160,6 +162,48 @@ def test_the_hessians_of_classes_are_sums_over_all_rows(sharpness):
         assert (np.abs(found[k] - exact) / size).max() < 1e-2
         if sharpness == 1.0:
             assert (np.abs(found[k] - exact) / size).max() < 1e-5
+
+
+def test_determinants_are_those_of_the_classes_by_themselves():
+    # More classes than are kept at a time, in two groups.
+    x, labels, _ = drawn(300, 40, seed=8)
+    problem = matrix_evidence._MatrixDeviations(
+        log_softmax(x), labels, np.ones(300), 0.0
+    )
+    problem.evaluate(problem.center)
+    strengths = np.random.default_rng(4).uniform(0.5, 2.0, (41, 40))
+
+    inputs = problem.with_ones(slice(None)).astype(float)
+    expected = np.log(problem._common_curvature())
+    for k, q in enumerate(problem.q.T.astype(float)):
+        hessian = inputs.T @ ((q * (1 - q))[:, None] * inputs)
+        hessian += np.diag(strengths[:, k])
+        expected += np.linalg.slogdet(hessian)[1]
+    assert problem._log_det_by_class(strengths) == pytest.approx(
+        expected, rel=1e-4
+    )
+
+
+def test_the_shared_preconditioner_is_an_inverse():
+    x, labels, _ = drawn(500, 5, seed=9)
+    weights = np.random.default_rng(5).uniform(0.5, 1.5, 500)
+    problem = matrix_evidence._MatrixDeviations(x, labels, weights, 0.0)
+    problem.evaluate(problem.center)
+    # The class itself is penalized less, as around temperature scaling.
+    ridge = np.random.default_rng(6).uniform(0.05, 0.2, (6, 1)) * np.ones(5)
+    ridge[np.arange(5), np.arange(5)] *= np.linspace(0.1, 1.0, 5)
+    gradient = np.random.default_rng(7).normal(size=(6, 5))
+    found = kronecker(problem, ridge)(gradient)
+
+    inputs = problem.with_ones(slice(None))
+    q, w = problem.q, problem.weights
+    variances = (w * q * (1 - q)).sum(axis=0)
+    shared = inputs.T @ ((w * q * (1 - q)).sum(axis=1)[:, None] * inputs)
+    shared /= variances.sum()
+    for k in range(5):
+        hessian = variances[k] * shared + 2 * np.diag(ridge[:, k])
+        expected = np.linalg.solve(hessian, gradient[:, k])
+        np.testing.assert_allclose(found[:, k], expected, rtol=1e-4)
 
 
 def test_a_changed_penalty_counts_at_the_same_point():

@@ -1,11 +1,13 @@
 """A fit that does not fit in memory is refused before memory is taken."""
 
+import concurrent.futures
 import tracemalloc
 
 import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib.solvers import blocks
 from keras_calib.solvers import memory
 from keras_calib.solvers.matrix_evidence import bytes_needed
 from tests.layers.generated import generated
@@ -107,15 +109,18 @@ def test_the_estimate_is_near_the_peak(regularization):
 
 
 @pytest.mark.parametrize(
-    "regularization, limit",
+    "regularization, workers, limit",
     [
         # Inputs, probabilities, parameters, and what threads do.
-        ("structured", 3.4),
-        # The same, and a matrix for each class: twice the logits.
-        ("auto", 6.0),
+        ("structured", 2, 3.4),
+        # The same, and the matrices of a few classes in each thread.
+        ("auto", 2, 4.0),
+        ("auto", 4, 5.0),
     ],
 )
-def test_a_matrix_keeps_few_times_the_logits(regularization, limit):
+def test_a_matrix_keeps_few_times_the_logits(
+    regularization, workers, limit, monkeypatch
+):
     rng = np.random.default_rng(0)
     logits = 3 * rng.normal(size=(5000, 100)).astype("float32")
     labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
@@ -123,9 +128,11 @@ def test_a_matrix_keeps_few_times_the_logits(regularization, limit):
         regularization=regularization, normalize_logits="log_softmax"
     )
     layer.build(logits.shape)
-    tracemalloc.start()
-    layer.adapt(logits, labels)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        monkeypatch.setattr(blocks, "threads", lambda: pool)
+        tracemalloc.start()
+        layer.adapt(logits, labels)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
     # Beside the logits themselves.
     assert peak < limit * logits.nbytes
