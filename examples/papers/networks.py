@@ -1,5 +1,7 @@
 """The papers' networks with their stems; all give logits."""
 
+import functools
+
 import keras
 import numpy as np
 from keras import layers
@@ -12,6 +14,7 @@ from keras import ops
 RESNETS = {
     "resnet8": ((1, 1, 1), 16, False),
     "resnet20": ((3, 3, 3), 16, False),
+    "resnet110": ((18, 18, 18), 16, False),
     "resnet18": ((2, 2, 2, 2), 64, False),
     "resnet34": ((3, 4, 6, 3), 64, False),
     "resnet50": ((3, 4, 6, 3), 64, True),
@@ -22,10 +25,10 @@ RESNETS = {
 def build(
     name, num_classes=10, *, side=32, width=None, inputs=None, dropout=0.0
 ):
-    """A residual network by name.
+    """A network for small images by name.
 
     Args:
-        name: a key of `RESNETS`.
+        name: a key of `RESNETS` or `OTHERS`.
         num_classes: int.
         side: int, height and width of the images.
         width: channels of the first stage; the published number by default.
@@ -36,37 +39,64 @@ def build(
     Returns:
         A Functional model from `(batch, side, side, 3)` to logits.
     """
-    blocks, channels, bottleneck = RESNETS[name]
-    channels = width or channels
     dtype = "uint8" if inputs is not None else None
     images = keras.Input((side, side, 3), dtype=dtype)
     x = images if inputs is None else inputs(images)
-    x = layers.ReLU()(convolution(x, channels, 3))
-    for stage, count in enumerate(blocks):
-        for block in range(count):
-            stride = 2 if stage and block == 0 else 1
-            x = residual(x, channels * 2**stage, stride, bottleneck)
+    x = OTHERS[name](x, width) if name in OTHERS else resnet(x, name, width)
     # Pooling and logits stay in float32 under a mixed policy.
-    x = layers.GlobalAveragePooling2D(dtype="float32")(x)
+    if len(x.shape) == 4:
+        x = layers.GlobalAveragePooling2D(dtype="float32")(x)
     if dropout:
         x = layers.Dropout(dropout, dtype="float32")(x)
     return keras.Model(images, layers.Dense(num_classes, dtype="float32")(x))
 
 
-def residual(x, channels, stride, bottleneck):
+def resnet(x, name, width=None, stem=None, dropped=0.0):
+    """The features of a residual network.
+
+    Args:
+        x: images.
+        name: key of `RESNETS`.
+        width: channels of the first stage; the published number by default.
+        stem: features of the images, instead of those of a 3 x 3 convolution.
+        dropped: probability that training leaves out the last block; that of
+            the others grows to it linearly (Huang et al. 2016).
+    """
+    blocks, channels, bottleneck = RESNETS[name]
+    channels = width or channels
+    x = layers.ReLU()(convolution(x, channels, 3)) if stem is None else stem
+    number = 0
+    for stage, count in enumerate(blocks):
+        for block in range(count):
+            number += 1
+            stride = 2 if stage and block == 0 else 1
+            rate = dropped * number / sum(blocks)
+            x = residual(x, channels * 2**stage, stride, bottleneck, rate)
+    return x
+
+
+def residual(x, channels, stride, bottleneck, dropped=0.0):
     """A basic or bottleneck block with its shortcut (1 x 1 where needed)."""
     out = channels * 4 if bottleneck else channels
     y = layers.ReLU()(convolution(x, channels, 1)) if bottleneck else x
     y = layers.ReLU()(convolution(y, channels, 3, stride))
     y = convolution(y, out, 1 if bottleneck else 3)
+    if dropped:
+        # Of each image, the whole block or nothing.
+        y = layers.Dropout(dropped, noise_shape=(None, 1, 1, 1))(y)
     if stride > 1 or x.shape[-1] != out:
         x = convolution(x, out, 1, stride)
     return layers.ReLU()(layers.add([x, y]))
 
 
 def convolution(x, channels, kernel, stride=1):
-    """Convolution and batch normalization, PyTorch's momentum and epsilon."""
-    x = layers.Conv2D(
+    """Convolution and batch normalization."""
+    return normalized(kernel_of(x, channels, kernel, stride))
+
+
+def kernel_of(x, channels, kernel, stride=1):
+    """Convolution without a bias."""
+    return layers.Conv2D(
         channels,
         kernel,
         stride,
@@ -74,7 +104,115 @@ def convolution(x, channels, kernel, stride=1):
         use_bias=False,
         kernel_initializer="he_normal",
     )(x)
+
+
+def normalized(x):
+    """Batch normalization with PyTorch's momentum and epsilon."""
     return layers.BatchNormalization(momentum=0.9, epsilon=1e-5)(x)
+
+
+def wide_resnet(x, width=None):
+    """Zagoruyko and Komodakis' WRN-28-10: three stages of four blocks."""
+    x = kernel_of(x, 16, 3)
+    for stage in range(3):
+        channels = (width or 160) * 2**stage
+        for block in range(4):
+            stride = 2 if stage and block == 0 else 1
+            y = layers.ReLU()(normalized(x))
+            if block == 0:  # the shortcut, from what is normalized
+                x = kernel_of(y, channels, 1, stride)
+            y = kernel_of(y, channels, 3, stride)
+            y = kernel_of(layers.ReLU()(normalized(y)), channels, 3)
+            x = layers.add([x, y])
+    return layers.ReLU()(normalized(x))
+
+
+def densenet(x, width=None):
+    """Huang et al.'s DenseNet-40: three blocks of twelve, growth 12."""
+    growth = width or 12
+    x = kernel_of(x, 16, 3)
+    for block in range(3):
+        for _ in range(12):
+            y = kernel_of(layers.ReLU()(normalized(x)), growth, 3)
+            x = layers.concatenate([x, y])
+        if block < 2:
+            x = kernel_of(layers.ReLU()(normalized(x)), x.shape[-1], 1)
+            x = layers.AveragePooling2D(2)(x)
+    return layers.ReLU()(normalized(x))
+
+
+def vision_transformer(x, width=None, depth=8, heads=4):
+    """A small vision transformer: 8 x 8 patches, eight blocks, mean of all.
+
+    Args:
+        x: images.
+        width: length of a patch's vector, 192 by default.
+        depth: number of blocks.
+        heads: of the attention.
+    """
+    width, patch = width or 192, x.shape[1] // 8
+    x = layers.Conv2D(width, patch, patch)(x)
+    x = layers.Reshape((-1, width))(x)
+    x = Places()(x)
+    for _ in range(depth):
+        y = layers.LayerNormalization(epsilon=1e-6)(x)
+        y = layers.MultiHeadAttention(heads, width // heads)(y, y)
+        x = layers.add([x, y])
+        y = layers.LayerNormalization(epsilon=1e-6)(x)
+        y = layers.Dense(4 * width, activation="gelu")(y)
+        x = layers.add([x, layers.Dense(width)(y)])
+    x = layers.LayerNormalization(epsilon=1e-6)(x)
+    return layers.GlobalAveragePooling1D(dtype="float32")(x)
+
+
+@keras.saving.register_keras_serializable(package="keras_calib_examples")
+class Places(layers.Layer):
+    """Adds a learned vector for each place."""
+
+    def build(self, shape):
+        self.vectors = self.add_weight(
+            shape=shape[1:],
+            initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+            name="vectors",
+        )
+
+    def call(self, x):
+        return x + self.vectors
+
+
+def plain(x, width=None):
+    """Three convolutions with pooling: Diff-DML's auxiliary "CNN".
+
+    The paper does not describe its own.
+    """
+    for level in range(3):
+        x = layers.ReLU()(convolution(x, (width or 32) * 2**level, 3))
+        x = layers.MaxPooling2D()(x)
+    return x
+
+
+def imagenet_resnet(x, width=None, *, name):
+    """`resnet` with the stem for large images: 7 x 7, then pooling."""
+    channels = width or RESNETS[name][1]
+    stem = layers.ReLU()(convolution(x, channels, 7, 2))
+    stem = layers.MaxPooling2D(3, 2, padding="same")(stem)
+    return resnet(x, name, width, stem)
+
+
+# Other networks: functions of images and width that give features.
+OTHERS = {
+    "resnet110sd": lambda x, width=None: resnet(
+        x, "resnet110", width, dropped=0.5
+    ),
+    "wrn28-10": wide_resnet,
+    "densenet40": densenet,
+    "vit": vision_transformer,
+    "cnn": plain,
+    **{
+        f"{name}, 7 x 7 stem": functools.partial(imagenet_resnet, name=name)
+        for name in ("resnet50", "resnet101")
+    },
+}
 
 
 # Input of the published networks: ImageNet's statistics, in bytes.

@@ -218,7 +218,11 @@ def cut_mixed(task):
 
 
 def aug_mixed(task):
-    """AugMix in front of the network, in training only."""
+    """AugMix in front of the network, in training only.
+
+    Keras draws which operations it chains when the step is compiled, not for
+    each batch; their strengths and mixing weights are drawn each time.
+    """
     images = keras.Input(task.primary.input_shape[1:], dtype="uint8")
     layer = keras.layers.AugMix(
         value_range=(0, 255), seed=task.seed, dtype="float32"
@@ -243,6 +247,8 @@ class SharpnessAware(keras.Model):
     def __init__(self, model, radius):
         super().__init__()
         self.model, self.radius = model, radius
+        # Weights may be loaded before the first call: the network has them.
+        self.built = True
 
     def call(self, x, training=False):
         return self.model(x, training=training)

@@ -198,6 +198,9 @@ class Resumable(keras.callbacks.Callback):
         self.path, self.batches, self.deadline = path, batches, deadline
         self.seconds, self.saved, self.stopped = [], time.time(), False
         self.history, self.log = [], history_file(path)
+        # States of the generators of dropout and the like, which Keras does
+        # not save with the weights, after the last two epochs.
+        self.states, self.state_file = {}, sibling(path, "generators.json")
 
     def on_epoch_begin(self, epoch, logs=None):
         self.begin = time.time()
@@ -220,9 +223,7 @@ class Resumable(keras.callbacks.Callback):
         known = {key: round(float(value), 5) for key, value in logs.items()}
         self.history = [each for each in self.history if each["epoch"] <= epoch]
         self.history.append({"epoch": epoch + 1, **known})
-        part = self.log.with_suffix(".part")
-        part.write_text(json.dumps(self.history))
-        os.replace(part, self.log)
+        replace_text(self.log, json.dumps(self.history))
 
     def save_or_stop(self, epoch, now):
         last = epoch + 1 == self.params["epochs"]
@@ -230,6 +231,11 @@ class Resumable(keras.callbacks.Callback):
         late = self.deadline is not None and now + 2 * typical > self.deadline
         self.stopped = late and not last
         if self.stopped or last or now - self.saved > 60:
+            # First the states: those of the checkpoint before it stay, too.
+            previous = list(self.states.items())[-1:]
+            now_states = [to_list(each) for each in generators(self.model)]
+            self.states = {**dict(previous), str(epoch + 1): now_states}
+            replace_text(self.state_file, json.dumps(self.states))
             save_weights(self.model, self.path)
             self.saved = now
         self.model.stop_training = self.stopped
@@ -242,13 +248,49 @@ class Resumable(keras.callbacks.Callback):
             if self.log.exists():
                 self.history = json.loads(self.log.read_text())
         steps = int(ops.convert_to_numpy(model.optimizer.iterations))
-        return steps // len(self.batches)
+        epochs = steps // len(self.batches)
+        if epochs and self.state_file.exists():
+            self.states = json.loads(self.state_file.read_text())
+            # A checkpoint of an older version has none.
+            if str(epochs) in self.states:
+                pairs = zip(
+                    generators(model), self.states[str(epochs)], strict=True
+                )
+                for variable, state in pairs:
+                    variable.assign(np.array(state, "uint32"))
+        return epochs
+
+    def remove(self):
+        """Remove all files, when the row is done."""
+        for path in (self.path, self.log, self.state_file):
+            path.unlink(missing_ok=True)
+
+
+def sibling(path, ending):
+    """A file beside a checkpoint."""
+    name = pathlib.Path(path).name.replace("weights.h5", ending)
+    return pathlib.Path(path).with_name(name)
 
 
 def history_file(path):
     """Where the logs of the epochs lie, beside a checkpoint."""
-    name = pathlib.Path(path).name.replace(".weights.h5", ".history.json")
-    return pathlib.Path(path).with_name(name)
+    return sibling(path, "history.json")
+
+
+def replace_text(path, text):
+    """Write a file aside and move it into place."""
+    part = path.with_suffix(".part")
+    part.write_text(text)
+    os.replace(part, path)
+
+
+def generators(model):
+    """The states of all random generators of a model's layers."""
+    return [v for v in model.variables if v.name == "seed_generator_state"]
+
+
+def to_list(variable):
+    return ops.convert_to_numpy(variable).tolist()
 
 
 def save_weights(model, path):

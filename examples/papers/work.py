@@ -296,8 +296,7 @@ def train(spec, protocol, data, seed, path, deadline, every=None):
     if protocol.kind == "fine_tuning":
         # For the test images under corruptions.
         task.primary.save_weights(f"{path}-primary.weights.h5")
-    state.unlink(missing_ok=True)
-    watch.log.unlink(missing_ok=True)
+    watch.remove()
     return logits, extra
 
 
