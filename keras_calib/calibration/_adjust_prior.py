@@ -146,7 +146,7 @@ def adjust_prior(
             labeled=False,
         )
     with states_kept(model):
-        network, num_units = _network_of(model, from_logits, data)
+        network, num_units = _network_of(model, from_logits, data, len(source))
         if prior is None:
             target, record, kind = _target_prior.estimate(
                 network, data, from_logits, source, verbose
@@ -175,8 +175,11 @@ def adjust_prior(
     return corrected
 
 
-def _network_of(model, from_logits, data):
-    """`Network`, and the size of the class axis of its outputs."""
+def _network_of(model, from_logits, data, num_classes):
+    """`Network`, and the size of the class axis of its outputs.
+
+    Where neither data nor a graph show that, it is what the prior is of.
+    """
     if data is not None:
         example = _network.as_example(model, data.first_inputs())
         network = _network.up_to_logits(model, from_logits, False, example)
@@ -205,7 +208,8 @@ def _network_of(model, from_logits, data):
     if has_graph:
         num_units = model.outputs[0].shape[-1]
     else:
-        num_units = 1 if endings.final_activation(model) == "sigmoid" else 2
+        one = endings.final_activation(model) == "sigmoid"
+        num_units = 1 if one else num_classes
     return _network.Network(model, None, source), num_units
 
 
@@ -217,7 +221,7 @@ def _assemble(model, network, layer, num_units):
         stages = [LogProbabilities(name=name), layer]
     if network.logits_source != "logits":
         stages.append(_network.final_activation(network.model, num_units))
-    layer.build((None, len(layer.source_prior)))
+    layer.build((None, num_units))
     name = f"{model.name}_adjusted"
     return _network.followed_by(model, network, stages, name)
 

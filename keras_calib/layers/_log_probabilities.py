@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arrays import TINY
+from keras_calib.inputs.tensors import at_least_float32
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -38,8 +39,8 @@ class LogProbabilities(keras.layers.Layer):
         self.supports_masking = True
 
     def call(self, probabilities: Tensor) -> Tensor:
-        # Keras leaves an empty list as it is.
-        probabilities = ops.convert_to_tensor(probabilities)
+        # Keras leaves an empty list as it is, and labels as they are.
+        probabilities = at_least_float32(probabilities)
         logits = ops.log(ops.maximum(probabilities, TINY))
         if self.multi_label or probabilities.shape[-1] == 1:
             logits -= ops.log(ops.maximum(1.0 - probabilities, TINY))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from tests.helpers import to_numpy
 
 Z = np.array([[1.0, 0.0, -1.0], [0.5, 2.0, 0.0]], "float32")
 Y = np.array([0, 1])
@@ -39,6 +40,10 @@ def mixture(maps):
 FOUND = {
     "no network": (lambda: calibrated_model(3, model()), "a Keras model"),
     "no head": (lambda: calibrated_model(model(), None), "a Keras model"),
+    "priors of other classes": (
+        lambda: kc.adjust_prior(model(), prior=0.5, source_prior=0.2),
+        "The priors are those of 2 classes",
+    ),
     "no loss as objective": (
         lambda: kc.layers.LossObjective("nll"),
         "`loss` must be a loss object",
@@ -149,3 +154,9 @@ def test_no_report():
 
 def test_logarithms_of_no_probabilities():
     assert tuple(kc.layers.LogProbabilities()([]).shape) == (0,)
+
+
+def test_log_odds_of_labels():
+    labels = np.array([[True, False], [True, True]])
+    found = to_numpy(kc.layers.LogProbabilities(multi_label=True)(labels))
+    assert (np.sign(found) == np.where(labels, 1, -1)).all()
