@@ -47,7 +47,7 @@ def load(protocol, cache):
     Decoding takes ten seconds, so arrays are kept in the folder `cache`.
 
     Args:
-        protocol: `protocols.Protocol`.
+        protocol: `kinds.Protocol`.
         cache: path of a folder.
 
     Returns:
@@ -117,6 +117,30 @@ def images(protocol, cache):
         "calibration": (x[middle:], y[middle:]),
         "test": (data["x_test"][test], data["y_test"][test]),
     }
+
+
+def each_class(protocol, cache):
+    """`images` whose files lie class by class: the last ones of each class."""
+    data = all_images(protocol, cache)
+    x, y = data["x"], data["y"]
+    classes = np.unique(y)
+    held = protocol.held_out // len(classes)
+    rows = {name: [] for name in ("train", "validation", "calibration")}
+    for label in classes:
+        of_class = np.flatnonzero(y == label)
+        cuts = np.array([-held, -held + held // 2]) + len(of_class)
+        pieces = np.split(of_class, cuts)
+        for name, piece in zip(rows, pieces, strict=True):
+            rows[name].append(piece)
+    parts = {}
+    for name, pieces in rows.items():
+        chosen = np.concatenate(pieces)
+        if name == "train":
+            chosen = chosen[: protocol.train]
+        parts[name] = (x[chosen], y[chosen])
+    test = slice(protocol.test)
+    parts["test"] = (data["x_test"][test], data["y_test"][test])
+    return parts
 
 
 def super_classes(protocol, cache):
@@ -289,6 +313,7 @@ PARTS = {
     function.__name__: function
     for function in (
         images,
+        each_class,
         super_classes,
         long_tailed,
         noisy_labels,

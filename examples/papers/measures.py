@@ -23,7 +23,7 @@ def results(path, protocol, method):
 
     Args:
         path: of the `.npz` file.
-        protocol: `protocols.Protocol` of the row.
+        protocol: `kinds.Protocol` of the row.
         method: its name.
     """
     logits, labels = read(path)

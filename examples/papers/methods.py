@@ -84,6 +84,9 @@ METHODS = {
     ),
     "CRL": by("ranked", of("CRL")),
     "CRL, fraction": by("ranked", of("CRL", normalization="fraction")),
+    # ACLS, table 6, in `condition_losses`.
+    "CRL, margin": single(of("MarginCRL", margin=6.0)),
+    "ACLS, ranking": by("ranked", of("RankedACLS", margin=6.0)),
     "AdaFocal": by("adaptive_focal", of("AdaFocalLoss")),
     "FL, pruned (DTDP)": by("pruned", FL1, fraction=0.1, every=5),
     "CaPE": by("observed_frequencies"),
@@ -103,6 +106,12 @@ METHODS |= {
     # The margin of the papers for data sets other than CIFAR-10.
     "MbLS, margin 10": single(of("MarginLabelSmoothing", weight=0.1)),
     "ACLS, margin 10": single(of("ACLS")),
+}
+# Diff-DML with other auxiliaries than the protocol's (its table S4).
+AUXILIARIES = {"CNN": "cnn", "ResNet-34": "resnet34", "ResNet-50": "resnet50"}
+METHODS |= {
+    f"Diff-DML, {name}": {**mutual("DiffDML"), "auxiliary": network}
+    for name, network in AUXILIARIES.items()
 }
 # The rest of the soft calibration objectives' table 2: primaries and penalties.
 _PENALTIES = {

@@ -59,9 +59,7 @@ def page(name, results):
         texts.append(f"## {block.title}")
         if block.note:
             texts.append(block.note)
-        if block.ours:
-            words = [describe(each, rows) for each, rows in used.items()]
-            texts.append(f"Ours: {'; '.join(words)}.")
+        texts += ours_of(used)
         texts.append(layout(block, used))
         if block.title.startswith("Table A,"):
             texts.append(grid(block, results))
@@ -84,19 +82,27 @@ def chosen(block, results):
         yield (with_rows or several)[0]
 
 
-def describe(name, rows):
-    """Our table in a few words, or the command that makes its rows."""
+def ours_of(used):
+    """Sentences: our tables in a few words, and those without rows."""
+    found = [describe(name) for name, rows in used.items() if rows]
+    missing = [f"`{name}`" for name, rows in used.items() if not rows]
+    if found:
+        yield f"Ours: {'; '.join(found)}."
+    if missing:
+        yield f"No rows yet (`{RUN} TABLE`): {', '.join(missing)}."
+
+
+def describe(name):
+    """Our table in a few words."""
     protocol = protocols.PROTOCOLS[name]
     network = "ResNet-20" if protocol.kind == "fine_tuning" else ""
     network = network or protocol.network.replace("resnet", "ResNet-")
-    words = f"{name}, {network}"
-    if not rows:
-        words += f" (no rows yet: `{RUN} {name}`)"
-    return words
+    return f"{name}, {network}"
 
 
 def layout(block, used):
-    """A table with the paper's columns first, then ours."""
+    """A table with the paper's columns first, then ours that have rows."""
+    used = {name: rows for name, rows in used.items() if rows}
     several = len(block.networks) > 1
     header = [
         f"{network}: {metric}" if several or place == 0 else metric

@@ -89,9 +89,8 @@ def as_it_is(task):
 def mutual(task):
     """The pair shifts and mirrors once: its networks see the same images."""
     protocol, spec = task.protocol, task.spec
-    peers = [
-        task.network(protocol.auxiliary) for _ in range(spec["auxiliaries"])
-    ]
+    auxiliary = spec.get("auxiliary", protocol.auxiliary)
+    peers = [task.network(auxiliary) for _ in range(spec["auxiliaries"])]
     kind = getattr(kc.models, spec["model"])
     options = {}
     if kind is kc.models.DiffDML:

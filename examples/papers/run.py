@@ -3,7 +3,8 @@
     python examples/papers/run.py S                     # all missing rows
     python examples/papers/run.py S --only ACLS --seeds 1
     python examples/papers/run.py G30 --jobs 2 --seconds 540
-    python examples/papers/run.py G200 --paper acls     # what its page shows
+    python examples/papers/run.py --paper acls --size gpu   # its page's rows
+    python examples/papers/run.py tiny-resnet50 --only CE   # one of them
     python examples/papers/run.py --check S/ACLS/0      # run a row again
     python examples/papers/run.py S --measure           # from stored logits
     python examples/papers/run.py S --tune              # choose settings
@@ -60,9 +61,42 @@ def main(arguments=None):
         import shifted
 
         return shifted.measure_missing(arguments)
+    if arguments.table is None:
+        return run_paper(arguments)
+    return run_table(arguments)
+
+
+def run_table(arguments):
     rows = missing(arguments)
     print(f"{arguments.table}: {len(rows)} rows to run", flush=True)
     return run_all(arguments, rows)
+
+
+def run_paper(arguments):
+    """Run what the page of a paper shows of all tables of a size."""
+    begin, status = time.time(), 0
+    for name in tables_of(arguments.paper, arguments.size):
+        again = argparse.Namespace(**vars(arguments))
+        again.table = name
+        again.only = published.methods_of(arguments.paper, name)
+        if arguments.seconds is not None:
+            again.seconds = arguments.seconds - (time.time() - begin)
+        status |= run_table(again)
+    return status
+
+
+def tables_of(paper, size):
+    """Our tables on the page of a paper, in its order.
+
+    Where several stand for each other, the first one, which is the paper's own
+    network and schedule.
+    """
+    found = {}
+    for block in published.PAPERS[paper].blocks:
+        for name, *_ in block.groups():
+            if (name in protocols.GPU) == (size == "gpu"):
+                found[name] = None
+    return list(found)
 
 
 def parse(arguments):
@@ -74,6 +108,7 @@ def parse(arguments):
     names = [*methods.METHODS, *protocols.OTHER_PUBLISHED]
     add("--only", nargs="+", metavar="METHOD", choices=names)
     add("--paper", choices=published.PAPERS, help="methods of its page only")
+    add("--size", choices=("cpu", "gpu"), help="with --paper: all its tables")
     add("--history", type=int, metavar="N", help=HISTORY)
     add("--seeds", type=int, help="so many seeds of each method at most")
     add("--jobs", type=int, default=1, help="rows at a time, a process each")
@@ -89,11 +124,18 @@ def parse(arguments):
     add("--images", type=int, help="so many test images to corrupt, not all")
     add("--row", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args(arguments)
-    if not (arguments.table or arguments.check):
+    of_paper = arguments.paper and not arguments.table
+    if of_paper and arguments.size is None:
+        arguments.size = "cpu"
+    if arguments.size and not of_paper:
+        parser.error("--size is for a --paper without a table.")
+    if not (arguments.table or arguments.check or of_paper):
         parser.error("Which table? One of " + ", ".join(protocols.TABLES))
+    if of_paper and (arguments.only or arguments.measure or arguments.shift):
+        parser.error("--only, --measure and --shift need a table.")
     if arguments.tune and arguments.table not in protocols.TUNED:
         parser.error("Tuned are " + ", ".join(protocols.TUNED))
-    if arguments.paper:
+    if arguments.paper and arguments.table:
         arguments.only = published.methods_of(arguments.paper, arguments.table)
         if not arguments.only:
             parser.error(

@@ -10,14 +10,17 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import condition_losses
 import data_sets
 import keras
+import kinds
 import methods
 import networks
 import numpy as np
 import procedures
 import protocols
 import training
+from keras import ops
 from measures import SHOWN
 from measures import SHOWN_BY_EPOCH
 from measures import results
@@ -62,7 +65,8 @@ def build_loss(spec, **common):
     if "primary" in spec:
         # What does not count is decided by the outer loss.
         spec["primary"] = build_loss(spec["primary"])
-    home = kc.losses if name in kc.losses.__all__ else keras.losses
+    homes = (kc.losses, condition_losses, keras.losses)
+    home = next(each for each in homes if hasattr(each, name))
     return getattr(home, name)(from_logits=True, **spec)
 
 
@@ -75,15 +79,29 @@ def probe(method):
         logits = scale * generator.normal(size=(32, 10)).astype("float32")
         labels = generator.integers(0, 10, 32).astype("int32")
         if isinstance(loss, kc.losses.CRL):
-            # Its history is a model's, so the function is called instead.
-            correctness = generator.random(32).astype("float32")
-            value = kc.losses.crl(labels, logits, correctness)
+            # Its history is a model's, so what it is made of is called.
+            value = probe_of_history(loss, labels, logits, generator)
         else:
             value = loss(labels, logits)
         values.append(float(value))
     return values
 
 
+def probe_of_history(loss, labels, logits, generator):
+    """A value of a loss that reads a history; the history is drawn."""
+    correctness = generator.random(len(labels)).astype("float32")
+    if not isinstance(loss, condition_losses.RankedACLS):
+        return kc.losses.crl(labels, logits, correctness)
+    confidence = ops.max(ops.softmax(logits), axis=-1)
+    active = condition_losses.ranking_condition(
+        ops.convert_to_tensor(correctness), confidence
+    )
+    settings = {name: getattr(loss, name) for name in ACLS_SETTINGS}
+    value = kc.losses.acls(labels, logits, conditional=False, **settings)
+    return ops.mean(active * value)
+
+
+ACLS_SETTINGS = ("margin", "positive_weight", "negative_weight", "reference")
 # Training samples that are measured after training: how far the network has
 # memorized them.
 MEASURED_OF_TRAIN = 5000
@@ -157,14 +175,14 @@ class Task:
 
     Attributes:
         spec: the method, from `methods.METHODS`.
-        protocol: `protocols.Protocol`.
+        protocol: `kinds.Protocol`.
         data: from `load`.
         seed: int.
         primary: the network that is trained and measured.
     """
 
     spec: dict
-    protocol: protocols.Protocol
+    protocol: kinds.Protocol
     data: dict
     seed: int
     primary: keras.Model = None
@@ -195,6 +213,7 @@ class Task:
         return networks.build(
             name,
             self.num_classes,
+            side=self.data["test"][0].shape[1],
             width=protocol.width,
             inputs=training.Augment(protocol.shift, self.seed),
             dropout=self.spec.get("dropout", 0.0),
@@ -217,7 +236,7 @@ class Task:
         return training.CoupledSGD(
             rate,
             momentum=0.9,
-            nesterov=True,
+            nesterov=self.protocol.nesterov,
             coupled_decay=self.protocol.weight_decay,
         )
 
@@ -230,6 +249,16 @@ class Task:
         if self.protocol.schedule == "halves":
             return schedules.PiecewiseConstantDecay(
                 [steps // 2], [rate, rate / 10]
+            )
+        if self.protocol.schedule == "steps":
+            protocol = self.protocol
+            each = steps / protocol.epochs
+            return schedules.PiecewiseConstantDecay(
+                [round(each * epoch) for epoch in protocol.decays],
+                [
+                    rate * protocol.factor**number
+                    for number in range(len(protocol.decays) + 1)
+                ],
             )
         # Linear warm-up, then cosine decay to 0.
         warmup = round(self.protocol.warmup * steps)

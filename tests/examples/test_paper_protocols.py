@@ -415,7 +415,7 @@ def test_mean_overlap_of_known_maps(work):
 
 def test_stored_settings_of_training_from_scratch_are_the_old_ones(work):
     # A new field would make every stored row run again.
-    names = [f.name for f in dataclasses.fields(work.protocols.Protocol)]
+    names = [f.name for f in dataclasses.fields(work.kinds.Protocol)]
     expected = "data train held_out test network auxiliary width epochs"
     expected += " batch_size learning_rate auxiliary_rate warmup weight_decay"
     assert names == [*expected.split(), "shift", "dtype"]

@@ -1,0 +1,208 @@
+"""The papers' own networks and schedules, and ACLS with other conditions."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_calib as kc
+from keras_calib.losses._batch_history import BatchHistory
+from keras_calib.losses._batch_history import batch_history
+from tests.helpers import to_numpy
+from tests.helpers import value_and_gradient
+from tests.losses.fixtures import LABELS_A
+from tests.losses.fixtures import A
+
+
+@pytest.fixture
+def driver(papers):
+    import run
+
+    return run
+
+
+def test_acls_with_the_ranking_condition_is_the_oracle_s(work):
+    loss = work.condition_losses.RankedACLS(
+        margin=1.0,
+        reference="min",
+        normalization="fraction",
+        primary=None,
+        from_logits=True,
+    )
+    history = BatchHistory(
+        correct=ops.convert_to_tensor([1.0, 4.0, 2.0]),
+        seen=ops.convert_to_tensor([5.0, 5.0, 5.0]),
+        lowest=ops.convert_to_tensor(0.0),
+    )
+    with batch_history(history):
+        value = float(loss(LABELS_A, A))
+    assert value == pytest.approx(0.16878333, rel=1e-6)
+    with batch_history(BatchHistory()):  # validation data have no history
+        assert float(loss(LABELS_A, A)) == 0
+
+
+def test_crl_with_the_margin_condition_has_its_gradient(work):
+    loss = work.condition_losses.MarginCRL(
+        margin=1.6, primary=None, from_logits=True
+    )
+    _, gradient = value_and_gradient(lambda z: loss(LABELS_A, z), A)
+    expected = np.zeros_like(A)
+    for row, z in enumerate(A):
+        p = np.exp(z) / np.exp(z).sum()
+        y = z.argmax()
+        for j in range(3):
+            if j == y:
+                beyond = z[y] - z.min() >= 1.6
+                expected[row, j] = p[y] * (1 - p[y]) * beyond
+            else:
+                expected[row, j] = -p[y] * p[j] * (z[y] - z[j] >= 1.6)
+    assert 0 < (expected == 0).sum() < 9
+    np.testing.assert_allclose(gradient, expected / 3, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["MarginCRL", "RankedACLS"])
+def test_they_come_back_from_their_configs(work, name):
+    loss = getattr(work.condition_losses, name)(margin=3.0, from_logits=True)
+    copy = type(loss).from_config(loss.get_config())
+    assert copy.margin == 3.0 and copy.from_logits
+
+
+# As printed by Zagoruyko and Komodakis, Huang et al. and He et al., in
+# millions.
+PARAMETERS = {"wrn28-10": 36.5, "densenet40": 1.0, "resnet110": 1.7}
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_networks_have_the_published_number_of_parameters(work, name):
+    model = work.networks.build(name)
+    assert round(model.count_params() / 1e6, 1) == PARAMETERS[name]
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("name", ["wrn28-10", "densenet40", "vit", "cnn"])
+@pytest.mark.parametrize("side", [32, 64])
+def test_networks_give_logits_of_each_image(work, name, side):
+    keras.utils.set_random_seed(0)
+    model = work.networks.build(name, 5, side=side, width=4)
+    x = np.random.default_rng(0).normal(size=(2, side, side, 3))
+    before = to_numpy(model(x))
+    assert before.shape == (2, 5) and np.isfinite(before).all()
+    assert np.abs(before[0] - before[1]).max() > 1e-6
+
+
+def test_stochastic_depth_drops_whole_blocks_in_training_only(work):
+    x = keras.Input((4, 4, 3))
+    y = work.networks.residual(x, 3, 1, False, dropped=0.5)
+    block = keras.Model(x, y)
+    images = np.abs(np.random.default_rng(0).normal(size=(64, 4, 4, 3)))
+    images = images.astype("float32")
+    found = to_numpy(block(images, training=True))
+    unchanged = np.isclose(found, images, atol=1e-6).all(axis=(1, 2, 3))
+    assert 15 < unchanged.sum() < 49
+    tested = to_numpy(block(images, training=False))
+    assert not np.isclose(tested, images).all(axis=(1, 2, 3)).any()
+
+
+def test_the_rate_falls_after_the_papers_epochs(work):
+    protocol = work.protocols.PROTOCOLS["tiny-resnet50"]
+    schedule = work.Task({}, protocol, {}, 0).schedule(100 * 1406)
+    rates = [
+        float(to_numpy(schedule(round(epoch * 1406))))
+        for epoch in (0, 39.9, 40.1, 59.9, 60.1, 99)
+    ]
+    assert rates == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001, 0.001])
+
+
+def test_the_last_images_of_each_class_are_held_out(work, tmp_path):
+    import data_sets
+
+    y = np.repeat(np.arange(4), 10)
+    arrays = {"x": np.arange(40), "y": y, "x_test": y[:3], "y_test": y[:3]}
+    np.savez(
+        tmp_path / "tiny_imagenet.npz", **arrays, inexact=np.zeros(0, "int64")
+    )
+    protocol = dataclasses.replace(
+        work.protocols.PROTOCOLS["tiny-resnet50"], held_out=16
+    )
+    parts = data_sets.load(protocol, tmp_path)
+    first = {name: list(x[:6]) for name, (x, _) in parts.items()}
+    assert first["train"] == [0, 1, 2, 3, 4, 5]
+    assert first["validation"] == [6, 7, 16, 17, 26, 27]
+    assert first["calibration"] == [8, 9, 18, 19, 28, 29]
+    together = np.concatenate(
+        [parts[name][0] for name in ("train", "validation", "calibration")]
+    )
+    assert sorted(together) == list(range(40))
+
+
+@pytest.mark.usefixtures("eager_functions")
+@pytest.mark.parametrize("method", ["MarginCRL", "RankedACLS", "Diff-DML, CNN"])
+def test_the_new_methods_train(work, method, tmp_path):
+    name = {"MarginCRL": "CRL, margin", "RankedACLS": "ACLS, ranking"}
+    spec = work.methods.METHODS[name.get(method, method)]
+    protocol = dataclasses.replace(
+        work.protocols.PROTOCOLS["miniature"], batch_size=16, epochs=2
+    )
+    rng = np.random.default_rng(0)
+    data = {
+        part: (
+            rng.integers(0, 255, (32, 32, 32, 3)).astype("uint8"),
+            np.arange(32) % 10,
+        )
+        for part in ("train", "validation", "calibration", "test")
+    }
+    logits, _ = work.train(spec, protocol, data, 0, tmp_path / "row", None)
+    assert logits["test"].shape == (32, 10)
+    assert np.isfinite(logits["test"]).all()
+
+
+def test_a_paper_s_gpu_tables_are_one_command(driver, monkeypatch):
+    ran = []
+
+    def remember(arguments):
+        ran.append((arguments.table, tuple(arguments.only)))
+        return 0
+
+    monkeypatch.setattr(driver, "run_table", remember)
+    assert driver.main(["--paper", "mbls", "--size", "gpu"]) == 0
+    tables = [name for name, _ in ran]
+    assert tables == [
+        *("cifar10-resnet50", "cifar10-resnet101"),
+        *("tiny-resnet50", "tiny-resnet101", "cifar10-vit", "tiny-vit"),
+    ]
+    assert dict(ran)["tiny-vit"] == ("LS", "FL", "FLSD-53", "MbLS, margin 10")
+    ran.clear()
+    assert driver.main(["--paper", "class_scaling"]) == 0
+    assert [name for name, _ in ran] == ["S", "F", "LT"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["S", "--size", "gpu"],
+        ["--paper", "acls", "--only", "CE"],
+        ["--size", "cpu"],
+    ],
+)
+def test_a_size_is_for_a_whole_paper(driver, arguments, capsys):
+    with pytest.raises(SystemExit):
+        driver.parse(arguments)
+    assert "error" in capsys.readouterr().err
+
+
+def test_every_published_line_names_a_method_of_its_table(work, driver):
+    for paper, each in driver.published.PAPERS.items():
+        assert driver.tables_of(paper, "gpu"), paper
+        for block in each.blocks:
+            for name in (n for group in block.groups() for n in group):
+                wanted = {method for _, method, *_ in block.lines()} - {""}
+                if name in work.protocols.GPU:
+                    assert wanted <= set(work.protocols.TABLES[name])
+
+
+def test_acls_by_class_name_is_still_the_library_s(work):
+    loss = work.build_loss({"class": "ACLS", "margin": 6.0})
+    assert type(loss) is kc.losses.ACLS
