@@ -21,6 +21,7 @@ from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
 from keras_calib.layers._objectives import Objective
 from keras_calib.layers._recorded import RecordedLayer
 from keras_calib.solvers.blocks import TENSOR_BLOCK
+from keras_calib.solvers.blocks import one_blas_thread
 from keras_calib.solvers.blocks import row_blocks
 
 # Smaller differences between recorded and computed NLL are float32 rounding.
@@ -164,6 +165,7 @@ class CalibrationLayer(RecordedLayer):
             class_loss_scaling=class_loss_scaling,
         )
 
+    @one_blas_thread
     def adapt_to_rows(
         self,
         rows: CalibrationRows,

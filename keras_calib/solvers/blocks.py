@@ -3,8 +3,10 @@
 import concurrent.futures
 import functools
 import os
+import threading
 
 import numpy as np
+import threadpoolctl
 
 # Elements of one block whose work arrays stay in a level-2 cache.
 IN_CACHE = 1 << 16
@@ -33,6 +35,37 @@ def threads():
     return concurrent.futures.ThreadPoolExecutor(
         max_workers=min(8, os.cpu_count() or 1)
     )
+
+
+_LIMIT = threading.Lock()
+
+
+@functools.cache
+def _libraries():
+    return threadpoolctl.ThreadpoolController()
+
+
+def one_blas_thread(function):
+    """Decorator: products of matrices take one thread each in a function.
+
+    Blocks of rows have `threads` of their own. Products that start more of them
+    wait for each other: on cores that have other work to do, fits took twenty
+    to fifty times as long.
+    """
+
+    @functools.wraps(function)
+    def limited(*args, **kwargs):
+        # The limit is that of the process. One function sets it and takes it
+        # back; those inside of it or beside it find it set.
+        if not _LIMIT.acquire(blocking=False):
+            return function(*args, **kwargs)
+        try:
+            with _libraries().limit(limits=1, user_api="blas"):
+                return function(*args, **kwargs)
+        finally:
+            _LIMIT.release()
+
+    return limited
 
 
 def sum_blocks(function, blocks):
