@@ -301,6 +301,30 @@ def segmentation(protocol, cache):
     return in_parts(arrays, protocol)
 
 
+def streamed(protocol, cache):
+    """Functions that give the batches of a part; labels come with them.
+
+    What is held out is one part, `"held_out"`: it is divided when its logits
+    are there. Nothing is kept in `cache`.
+    """
+
+    def part(name):
+        size = protocol.batch_size
+        if name != "train":
+            size = protocol.predict_batch
+        return lambda seed=0: kc.datasets.stream(
+            protocol.streamed,
+            name,
+            image_size=protocol.image_size,
+            batch_size=size,
+            validation=protocol.validation,
+            seed=seed,
+        )
+
+    names = {"train": "train", "held_out": "validation", "test": "test"}
+    return {name: (part(source), None) for name, source in names.items()}
+
+
 def in_parts(arrays, protocol):
     """Pairs `(x, y)` of arrays that are named `train_x`, `train_y`, ..."""
     arrays["test_x"] = arrays["test_x"][: protocol.test]
@@ -320,5 +344,7 @@ PARTS = {
         fine_tuning,
         text,
         segmentation,
+        streamed,
     )
 }
+PARTS["streamed_pixels"] = streamed

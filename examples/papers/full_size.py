@@ -8,6 +8,8 @@ from the training part, as in `protocols`.
 from kinds import EachClass
 from kinds import FullSize
 from kinds import FullSizeTail
+from kinds import Streamed
+from kinds import StreamedPixels
 
 # Margin-based label smoothing, appendix B; ACLS, section 4.1. Diff-DML's
 # supplement prints no schedule: theirs. Mixed precision is ours.
@@ -85,3 +87,39 @@ for _data, _rates, _head in (
         PROTOCOLS[f"{_data}-lt-{_network}"] = FullSizeTail(
             head=_head, **_settings
         )
+# ImageNet: ACLS, section 4.1, with AdamW; soft calibration objectives, section
+# 5.1, with SGD for 90 epochs in the steps of He et al.
+_IMAGENET = {"network": "resnet50, 7 x 7 stem", "batch_size": 256}
+PROTOCOLS["imagenet-resnet50"] = Streamed(
+    epochs=200,
+    optimizer="adamw",
+    learning_rate=5e-4,
+    weight_decay=5e-2,
+    schedule="cosine",
+    **_IMAGENET,
+)
+PROTOCOLS["imagenet-resnet50-sgd"] = Streamed(
+    epochs=90, decays=(30, 60, 80), weight_decay=1e-4, **_IMAGENET
+)
+# Margin-based label smoothing, appendix B. There both networks were trained on
+# ImageNet before; here they begin at random.
+PROTOCOLS["cub-resnet101"] = Streamed(
+    streamed="cub",
+    classes=200,
+    network="resnet101, 7 x 7 stem",
+    epochs=200,
+    decays=(80, 160),
+    batch_size=16,
+)
+PROTOCOLS["voc-deeplab"] = StreamedPixels(
+    streamed="voc2012",
+    classes=21,
+    image_size=512,
+    pixel_step=8,
+    network="deeplab",
+    epochs=100,
+    decays=(40, 80),
+    learning_rate=0.01,
+    batch_size=8,
+    predict_batch=8,
+)

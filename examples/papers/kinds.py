@@ -50,6 +50,7 @@ class Protocol:
     ignore_class = None
     predict_batch = 1000
     nesterov = True
+    streamed = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,3 +212,36 @@ class FullSizeTail(FullSize):
     head: int = 5000
     ratio: float = 50.0
     shares: tuple = (0.9, 0.05, 0.05)
+
+
+@dataclasses.dataclass(frozen=True)
+class Streamed(FullSize):
+    """Images that are read while the network trains.
+
+    Attributes:
+        streamed: name for `kc.datasets.stream`.
+        image_size: side of the images.
+        classes: number of classes.
+        validation: share of the official training images that is held out:
+            the first half validates, the second calibrates.
+        pixel_step: of segmentation, of which pixels logits are kept: every
+            so many in both directions.
+    """
+
+    kind: str = "streamed"
+    held_out: int = 0
+    shift: int = 0
+    streamed: str = "imagenet2012"
+    image_size: int = 224
+    classes: int = 1000
+    validation: float = 0.1
+    pixel_step: int = 1
+    predict_batch: int = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamedPixels(Streamed):
+    """`Streamed` with a label for each pixel."""
+
+    kind: str = "streamed_pixels"
+    ignore_class: int = 255

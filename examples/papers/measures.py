@@ -27,7 +27,7 @@ def results(path, protocol, method):
         method: its name.
     """
     logits, labels = read(path)
-    if protocol.kind == "segmentation":
+    if protocol.kind in ("segmentation", "streamed_pixels"):
         return of_pixels(logits, labels, protocol.ignore_class)
     found = of_samples(logits, labels)
     if protocol.kind == "long_tailed":

@@ -23,7 +23,14 @@ RESNETS = {
 
 
 def build(
-    name, num_classes=10, *, side=32, width=None, inputs=None, dropout=0.0
+    name,
+    num_classes=10,
+    *,
+    side=32,
+    width=None,
+    inputs=None,
+    dropout=0.0,
+    dtype="uint8",
 ):
     """A network for small images by name.
 
@@ -35,11 +42,12 @@ def build(
         inputs: a preprocessing layer that the images pass first, or `None`.
         dropout: float, probability that a feature is dropped before the last
             layer.
+        dtype: of the images that `inputs` takes.
 
     Returns:
         A Functional model from `(batch, side, side, 3)` to logits.
     """
-    dtype = "uint8" if inputs is not None else None
+    dtype = dtype if inputs is not None else None
     images = keras.Input((side, side, 3), dtype=dtype)
     x = images if inputs is None else inputs(images)
     x = OTHERS[name](x, width) if name in OTHERS else resnet(x, name, width)
@@ -326,6 +334,52 @@ def unet(num_classes, *, shape, inputs, width=16, depth=3):
         x = layers.UpSampling2D()(x)
         x = twice(layers.concatenate([kept[level], x]), width * 2**level)
     x = layers.Cropping2D(before)(layers.Conv2D(num_classes, 1)(x))
+    return keras.Model(images, x)
+
+
+def deeplab(
+    num_classes,
+    *,
+    side,
+    inputs,
+    filters=(64, 128, 256, 512),
+    blocks=(3, 4, 6, 3),
+):
+    """DeepLabV3+ on a ResNet-50, from KerasHub, begun at random.
+
+    Args:
+        num_classes: int.
+        side: int, height and width of the images.
+        inputs: the preprocessing layer.
+        filters: of the four stages.
+        blocks: of the four stages.
+    """
+    import keras_hub
+
+    encoder = keras_hub.models.ResNetBackbone(
+        input_conv_filters=[64],
+        input_conv_kernel_sizes=[7],
+        stackwise_num_filters=list(filters),
+        stackwise_num_blocks=list(blocks),
+        stackwise_num_strides=[1, 2, 2, 2],
+        block_type="bottleneck_block",
+        image_shape=(side, side, 3),
+    )
+    body = keras_hub.models.DeepLabV3Backbone(
+        image_encoder=encoder,
+        spatial_pyramid_pooling_key="P5",
+        upsampling_size=8,
+        dilation_rates=[6, 12, 18],
+        low_level_feature_key="P2",
+        image_shape=(side, side, 3),
+    )
+    images = keras.Input((side, side, 3), dtype="float32")
+    x = layers.Conv2D(num_classes, 1, dtype="float32")(body(inputs(images)))
+    factor = side // x.shape[1]
+    if factor > 1:
+        x = layers.UpSampling2D(
+            factor, interpolation="bilinear", dtype="float32"
+        )(x)
     return keras.Model(images, x)
 
 

@@ -54,11 +54,25 @@ def batches_of(task, part, kind=training.Batches, per_epoch=None):
 def in_batches(model, task, kind=training.Batches, **options):
     """The model on batches in the order of `training.Batches`."""
     protocol = task.protocol
+    if protocol.streamed:
+        require_plain_batches(kind)
+        read, _ = task.data["train"]
+        batches = training.Streamed(read(task.seed))
+        steps = len(batches) * protocol.epochs
+        return Procedure(model, (batches.dataset,), steps, batches, **options)
     batches = batches_of(task, "train", kind, protocol.per_epoch)
     steps = len(batches) * protocol.epochs
     return Procedure(
         model, (batches,), steps, batches, fit={"shuffle": False}, **options
     )
+
+
+def require_plain_batches(kind):
+    if kind is not training.Batches:
+        raise ValueError(
+            "This method needs its images as arrays. Received: a data set that "
+            "is read while the network trains."
+        )
 
 
 def in_arrays(model, task, x, *, penalty_split=0.0, **options):
@@ -298,6 +312,20 @@ PROCEDURES = {
         sharpness_aware,
     )
 }
+
+
+def predict_stream(network, batches, step=1):
+    """Logits and labels of batches; of maps, every `step`-th pixel."""
+    logits, labels = [], []
+    for x, y in batches:
+        found, y = network.predict_on_batch(x), np.asarray(y)
+        if y.ndim > 1:
+            inside = (slice(None), slice(None, None, step))
+            inside += inside[1:]
+            found, y = found[inside], y[inside]
+        logits.append(np.asarray(found, "float32"))
+        labels.append(y)
+    return np.concatenate(logits), np.concatenate(labels)
 
 
 def predict(network, x, num_masks, seed, batch_size=1000):

@@ -143,7 +143,10 @@ TABLES["G200"] = TABLES["G30"]
 PROTOCOLS |= full_size.PROTOCOLS
 for _name in full_size.PROTOCOLS:
     _rest = [published.methods_of(each, _name) for each in published.PAPERS]
-    TABLES[_name] = three(dict.fromkeys(n for names in _rest for n in names))
+    _names = dict.fromkeys(n for names in _rest for n in names)
+    if PROTOCOLS[_name].streamed:  # the others need arrays
+        _names = [n for n in _names if METHODS[n]["train"] == "single"]
+    TABLES[_name] = three(_names)
 # Those that are for a GPU; all others are for a CPU.
 GPU = ("G30", "G100", "G200", *full_size.PROTOCOLS)
 # Settings whose effect is drawn, one axis at a time or as a grid: MbLS, figure

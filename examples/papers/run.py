@@ -78,11 +78,18 @@ def run_paper(arguments):
     for name in tables_of(arguments.paper, arguments.size):
         again = argparse.Namespace(**vars(arguments))
         again.table = name
-        again.only = published.methods_of(arguments.paper, name)
+        again.only = methods_of(arguments.paper, name)
         if arguments.seconds is not None:
             again.seconds = arguments.seconds - (time.time() - begin)
         status |= run_table(again)
     return status
+
+
+def methods_of(paper, table):
+    """Methods of the page of a paper that a table has."""
+    inside = protocols.TABLES[table]
+    found = published.methods_of(paper, table)
+    return [name for name in found if name in inside]
 
 
 def tables_of(paper, size):
@@ -136,7 +143,7 @@ def parse(arguments):
     if arguments.tune and arguments.table not in protocols.TUNED:
         parser.error("Tuned are " + ", ".join(protocols.TUNED))
     if arguments.paper and arguments.table:
-        arguments.only = published.methods_of(arguments.paper, arguments.table)
+        arguments.only = methods_of(arguments.paper, arguments.table)
         if not arguments.only:
             parser.error(
                 f"{arguments.table} is not on the page of {arguments.paper}."

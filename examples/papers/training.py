@@ -77,6 +77,23 @@ class MirroredPairs(Batches):
         return tuple(arrays)
 
 
+class Streamed:
+    """What `Resumable` asks of batches, for a data set that `fit` reads itself.
+
+    A run that is stopped goes on after its last epoch, with other crops than
+    it would have had.
+    """
+
+    def __init__(self, dataset):
+        self.dataset, self.epoch = dataset, 0
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def on_epoch_begin(self):
+        """`fit` begins the data set anew."""
+
+
 class InTurn:
     """Several `Batches` that a run goes through one after the other."""
 

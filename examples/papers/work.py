@@ -155,11 +155,17 @@ def run(table, method, seed, path, cache, deadline=None, every=None):
         logits, extra = found
     arrays = {}
     for part, values in logits.items():
-        if not np.isfinite(values).all():
-            raise FloatingPointError(f"Logits of {part} are not finite.")
+        with np.errstate(over="ignore"):
+            kept = values.astype("float16")
+        if not np.isfinite(kept).all():
+            raise FloatingPointError(
+                f"Logits of {part} are not finite, or above 65,504."
+            )
         labels = data[part][1][: len(values)]
-        arrays[f"{part}_logits"] = values.astype("float16")
-        arrays[f"{part}_labels"] = labels.astype("uint8")
+        arrays[f"{part}_logits"] = kept
+        arrays[f"{part}_labels"] = labels.astype(
+            "uint8" if labels.max(initial=0) < 256 else "uint16"
+        )
     np.savez(f"{path}.part.npz", **arrays)
     os.replace(f"{path}.part.npz", f"{path}.npz")
     return {
@@ -210,6 +216,22 @@ class Task:
                 inputs=training.Augment(0, mirror=False),
                 width=protocol.width,
             )
+        if protocol.network == "deeplab":
+            return networks.deeplab(
+                self.num_classes,
+                side=protocol.image_size,
+                inputs=training.Augment(0, mirror=False),
+            )
+        if protocol.streamed:
+            # Cut and mirrored where they are read.
+            return networks.build(
+                name,
+                self.num_classes,
+                side=protocol.image_size,
+                width=protocol.width,
+                inputs=training.Augment(0, mirror=False),
+                dtype="float32",
+            )
         return networks.build(
             name,
             self.num_classes,
@@ -221,6 +243,8 @@ class Task:
 
     @functools.cached_property
     def num_classes(self):
+        if self.protocol.streamed:
+            return self.protocol.classes
         ignored = self.protocol.ignore_class
         labels = [np.unique(y) for _, y in self.data.values()]
         return max(int(y[y != ignored].max()) for y in labels) + 1
@@ -233,6 +257,9 @@ class Task:
     def optimizer(self, rate):
         if self.protocol.optimizer == "adam":
             return keras.optimizers.Adam(rate)
+        if self.protocol.optimizer == "adamw":
+            decay = self.protocol.weight_decay
+            return keras.optimizers.AdamW(rate, weight_decay=decay)
         return training.CoupledSGD(
             rate,
             momentum=0.9,
@@ -301,22 +328,15 @@ def train(spec, protocol, data, seed, path, deadline, every=None):
         )
     if watch.stopped:
         return None
-    masks = spec.get("num_masks")
-    inputs = {part: data[part][0] for part in PREDICTED}
-    if protocol.kind != "segmentation":
-        inputs["train"] = data["train"][0][:MEASURED_OF_TRAIN]
-    logits = {
-        part: procedures.predict(
-            task.primary, x, masks, seed, protocol.predict_batch
-        )
-        for part, x in inputs.items()
-    }
-    logits = {part: value.astype("float64") for part, value in logits.items()}
+    if protocol.streamed:
+        logits = predict_streamed(task)
+    else:
+        logits = predict_arrays(task)
     extra = {
         "epoch_seconds": float(np.median(watch.seconds[1:] or [0])),
         "history": in_columns(watch.history),
     }
-    if spec["train"] == "mutual":
+    if spec["train"] == "mutual" and not protocol.streamed:
         x, y = data["validation"]
         extra["auxiliary_accuracy"] = [
             float((peer.predict(x, 1000, verbose=0).argmax(-1) == y).mean())
@@ -332,12 +352,49 @@ def train(spec, protocol, data, seed, path, deadline, every=None):
 PREDICTED = ("validation", "calibration", "test")
 
 
+def predict_arrays(task):
+    """Logits of all parts that are measured, float64."""
+    protocol, data = task.protocol, task.data
+    masks = task.spec.get("num_masks")
+    inputs = {part: data[part][0] for part in PREDICTED}
+    if protocol.kind != "segmentation":
+        inputs["train"] = data["train"][0][:MEASURED_OF_TRAIN]
+    logits = {
+        part: procedures.predict(
+            task.primary, x, masks, task.seed, protocol.predict_batch
+        )
+        for part, x in inputs.items()
+    }
+    return {part: value.astype("float64") for part, value in logits.items()}
+
+
+def predict_streamed(task):
+    """Logits of all parts; their labels go to the data of the task."""
+    protocol, data = task.protocol, task.data
+    held, test = (
+        procedures.predict_stream(
+            task.primary, data[part][0](), protocol.pixel_step
+        )
+        for part in ("held_out", "test")
+    )
+    middle = len(held[0]) // 2
+    found = {
+        "validation": [each[:middle] for each in held],
+        "calibration": [each[middle:] for each in held],
+        "test": test,
+    }
+    for part, (_, labels) in found.items():
+        data[part] = (None, labels)
+    return {part: logits for part, (logits, _) in found.items()}
+
+
 def monitors(task, every):
     """What measures validation samples between epochs: nothing by default.
 
-    It costs a pass over them, and changes no weight.
+    It costs a pass over them, and changes no weight. Of a data set that is read
+    while the network trains, there are none.
     """
-    if not every:
+    if not every or task.protocol.streamed:
         return []
     protocol = task.protocol
     return [
