@@ -1,8 +1,8 @@
 """Settings of Sphinx: `sphinx-build -W examples/docs docs_build`.
 
 Nothing is fetched and no script is run: the pages of the repository are copied
-beside these by `repository_pages`, the stories by `gallery`, and formulas in
-docstrings are text.
+beside these by `repository_pages`, the stories by `gallery`, and the equations,
+which docstrings have as text, are added by `equations`.
 """
 
 import pathlib
@@ -12,6 +12,7 @@ import sys
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+import equations  # noqa: E402
 import gallery  # noqa: E402
 import repository_pages  # noqa: E402
 
@@ -29,8 +30,12 @@ extensions = [
 ]
 html_theme = "furo"
 html_title = f"keras_calib {version}"
+html_static_path = ["static"]
+html_css_files = ["equations.css"]
+html_math_renderer = "mathml"
 exclude_patterns = ["_build", gallery.SCRIPTS]
 myst_heading_anchors = 4
+myst_fence_as_directive = ["math"]
 # In a docstring `x` is code, as in Markdown, and a link where it is a name.
 default_role = "py:obj"
 autodoc_typehints = "none"
@@ -98,4 +103,12 @@ def setup(app):
     app.connect(
         "autodoc-process-docstring", indented_blocks_are_literal, priority=400
     )
+    app.connect(
+        "autodoc-process-docstring", equations.into_docstring, priority=450
+    )
     app.connect("autodoc-skip-member", some_members_are_left_out)
+    app.add_html_math_renderer(
+        "mathml",
+        inline_renderers=(equations.visit_inline, None),
+        block_renderers=(equations.visit_block, None),
+    )
