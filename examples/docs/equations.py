@@ -28,6 +28,7 @@ PLACES = {
     "losses": "## What they look like",
     "metrics": "## Intervals, floor and test",
     "layers": "## What the evidence says",
+    "models": "## What it costs",
 }
 
 

@@ -93,6 +93,20 @@ def test_docstring_keeps_its_text_and_gets_the_equation_of_its_penalty():
     assert "(Hebbalaguppe et al., eq. 5.)" in added
 
 
+@pytest.mark.parametrize("family", equations.PLACES)
+def test_page_of_a_family_has_all_its_equations(family):
+    folder = equations.HERE.parents[1] / "keras_calib" / family
+    text = (folder / "README.md").read_text()
+    page = equations.with_equations(text, family)
+    assert len(page) > len(text)
+    for line in text.splitlines():
+        assert line in page
+    for name, entry in equations.table()[family].items():
+        if "latex" in entry and "classes" not in entry:
+            assert f"`{name} <keras_calib.{family}.{name}>`" in page
+            assert entry["latex"].strip() in page
+
+
 def test_page_without_its_place_for_equations_is_an_error():
     assert equations.with_equations("# Plots\n", "plots") == "# Plots\n"
     with pytest.raises(ValueError, match="no heading"):
