@@ -5,6 +5,7 @@ beside these by `repository_pages`, the stories by `gallery`, and the equations,
 which docstrings have as text, are added by `equations`.
 """
 
+import inspect
 import pathlib
 import re
 import sys
@@ -98,6 +99,18 @@ def some_members_are_left_out(app, what, name, obj, skip, options):
     return None
 
 
+def arguments_of_init(app, what, name, obj, options, signature, returns):
+    """The arguments of a class, where `__new__` of Keras takes any."""
+    if what != "class" or signature != "(*args, **kwargs)":
+        return None
+    found = inspect.signature(obj.__init__)
+    _, *arguments = (
+        argument.replace(annotation=argument.empty)
+        for argument in found.parameters.values()
+    )
+    return str(inspect.Signature(arguments)), None
+
+
 def setup(app):
     # Before napoleon, whose priority is 500.
     app.connect(
@@ -106,6 +119,7 @@ def setup(app):
     app.connect(
         "autodoc-process-docstring", equations.into_docstring, priority=450
     )
+    app.connect("autodoc-process-signature", arguments_of_init)
     app.connect("autodoc-skip-member", some_members_are_left_out)
     app.add_html_math_renderer(
         "mathml",

@@ -43,6 +43,11 @@ def test_it_builds_without_warnings(tmp_path):
         r'<(?:script|link|img)[^>]*(?:src|href)="(?:https?:)?//[^>]*>',
         "".join(page.read_text() for page in pages),
     )
+    # The arguments of a layer, which `__new__` of Keras hides.
+    layers = (tmp_path / "reference" / "layers.html").read_text()
+    entry = layers.partition('id="keras_calib.layers.VectorScaling"')[2]
+    assert ">regularization<" in entry.partition("<dd>")[0]
+    assert ">args<" not in layers
     metrics = (tmp_path / "pages" / "metrics.html").read_text()
     assert 'id="the-clinical-panel"' in metrics
     # A story, under the first line of its docstring and with its picture.
