@@ -1,4 +1,4 @@
-"""Segmentation from end to end: train, calibrate each pixel, look at it.
+"""Street scenes: train a segmentation, calibrate it, look at its errors.
 
 A small U-Net learns CamVid (street scenes, 11 classes, void pixels count
 nowhere). Its 101 validation images are halved: the first half watches training,
@@ -10,7 +10,20 @@ they are not, so it is a lower limit.
     KERAS_CALIB_DATA=folder python examples/segmentation.py [--epochs 12]
 
 needs `camvid_small.npz`, or the folder `CamVid` of the SegNet tutorial; see
-`kc.datasets.load`. About ten minutes on two cores.
+`kc.datasets.load`. About ten minutes on two cores. `--figure FILE` draws the
+labels, the confidence and the error of three test scenes: where the error is
+light, the prediction is wrong and sure. On JAX (x86-64, two cores, 2026-11-25)
+the table is
+
+    | model | accuracy | mIoU | NLL | ECE | floor of ECE |
+    |---|---|---|---|---|---|
+    | as trained | 0.8044 | 0.3500 | 0.6425 | 0.0438 | 0.0005 |
+    | temperature | 0.8044 | 0.3500 | 0.6370 | 0.0229 | 0.0006 |
+    | local temperature | 0.8044 | 0.3500 | 0.7716 | 0.0804 | 0.0006 |
+
+The temperatures per pixel are worse than none. They passed on held-out images,
+but CamVid's validation images are frames of one drive, and the test images are
+of others. With several drives, pass them as `groups=`.
 """
 
 import argparse
@@ -31,7 +44,7 @@ VOID, NUM_CLASSES = 255, 11
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--folder", type=pathlib.Path, default=".")
+    parser.add_argument("--figure", help="a file for the picture")
     options = parser.parse_args(arguments)
     train, (x, y), test = kc.datasets.load("camvid")
     middle = len(y) // 2
@@ -49,9 +62,8 @@ def main(arguments=None):
     print("|---|---|---|---|---|---|")
     for name, each in models.items():
         print_row(name, each.predict(test[0], 16, verbose=0), test[1])
-    path = (options.folder / "segmentation.png").resolve()
-    draw(models["temperature"], test, path)
-    print(f"Confidence beside errors: {path}")
+    if options.figure:
+        draw(models["temperature"], test, options.figure)
     return models
 
 
@@ -106,20 +118,15 @@ def print_row(name, p, labels):
 
 
 def draw(model, test, path):
-    """Image, labels, confidence and error of three test scenes."""
-    import matplotlib
-
-    matplotlib.use("Agg")
+    """Labels, confidence and error of three test scenes."""
     from matplotlib import pyplot
 
     x, y = (each[::80] for each in test)
-    figure, axes = pyplot.subplots(3, 4, figsize=(13, 8), layout="compressed")
+    figure, axes = pyplot.subplots(3, 3, figsize=(9, 7), layout="compressed")
     p = model.predict(x, verbose=0)
-    for row, image, labels, each in zip(axes, x, y, p, strict=True):
-        kc.plots.confidence_map(
-            labels, each, image=image, ignore_class=VOID, axes=row
-        )
-    figure.savefig(path, dpi=120)
+    for row, labels, each in zip(axes, y, p, strict=True):
+        kc.plots.confidence_map(labels, each, ignore_class=VOID, axes=row)
+    figure.savefig(path, dpi=80, metadata={"Software": None})
 
 
 if __name__ == "__main__":

@@ -395,8 +395,10 @@ def nll_of_rule(rule, losses, after, fitted, rows):
     if kind in ("one", "nearest"):
         expected = {}
         if kind == "nearest":
-            data = weights, rows, Options(), fitted
-            expected = _choose._expected_losses(*data)
+            q = _choose._probabilities_of_maps(
+                weights, rows, Options(), fitted, {name: {} for name in weights}
+            )
+            expected = _choose._expected_losses(weights, rows, q)
         order = dict.fromkeys(losses)
         name = _choose.Choice(weights, order, {}, expected).best
         return float(after[name].mean())

@@ -1,10 +1,11 @@
 """Settings of Sphinx: `sphinx-build -W examples/docs docs_build`.
 
 Nothing is fetched and no script is run: the pages of the repository are copied
-beside these by `repository_pages`, the stories by `gallery`, and formulas in
-docstrings are text.
+beside these by `repository_pages`, the stories by `gallery`, and the equations,
+which docstrings have as text, are added by `equations`.
 """
 
+import inspect
 import pathlib
 import re
 import sys
@@ -12,6 +13,7 @@ import sys
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+import equations  # noqa: E402
 import gallery  # noqa: E402
 import repository_pages  # noqa: E402
 
@@ -29,8 +31,12 @@ extensions = [
 ]
 html_theme = "furo"
 html_title = f"keras_calib {version}"
+html_static_path = ["static"]
+html_css_files = ["equations.css"]
+html_math_renderer = "mathml"
 exclude_patterns = ["_build", gallery.SCRIPTS]
 myst_heading_anchors = 4
+myst_fence_as_directive = ["math"]
 # In a docstring `x` is code, as in Markdown, and a link where it is a name.
 default_role = "py:obj"
 autodoc_typehints = "none"
@@ -93,9 +99,30 @@ def some_members_are_left_out(app, what, name, obj, skip, options):
     return None
 
 
+def arguments_of_init(app, what, name, obj, options, signature, returns):
+    """The arguments of a class, where `__new__` of Keras takes any."""
+    if what != "class" or signature != "(*args, **kwargs)":
+        return None
+    found = inspect.signature(obj.__init__)
+    _, *arguments = (
+        argument.replace(annotation=argument.empty)
+        for argument in found.parameters.values()
+    )
+    return str(inspect.Signature(arguments)), None
+
+
 def setup(app):
     # Before napoleon, whose priority is 500.
     app.connect(
         "autodoc-process-docstring", indented_blocks_are_literal, priority=400
     )
+    app.connect(
+        "autodoc-process-docstring", equations.into_docstring, priority=450
+    )
+    app.connect("autodoc-process-signature", arguments_of_init)
     app.connect("autodoc-skip-member", some_members_are_left_out)
+    app.add_html_math_renderer(
+        "mathml",
+        inline_renderers=(equations.visit_inline, None),
+        block_renderers=(equations.visit_block, None),
+    )

@@ -41,6 +41,7 @@ PARTS = {
             "stories/text_classification": "",
             "stories/tokens": "",
             "stories/pixels": "",
+            "segmentation": "story_segmentation",
             "stories/imbalanced_table": "",
             "stories/time_series": "",
         },

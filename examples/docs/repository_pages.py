@@ -9,6 +9,8 @@ import re
 import shutil
 import tomllib
 
+import equations
+
 ROOT = pathlib.Path(__file__).parents[2]
 # The address of the repository, which is not settled; see `.ci/links`.
 ADDRESS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"][
@@ -71,6 +73,7 @@ def write(folder):
     for source, name in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         text = with_links(text, pathlib.PurePosixPath(source).parent, target)
+        text = equations.with_equations(text, name)
         (target / f"{name}.md").write_text(text, encoding="utf-8")
 
 

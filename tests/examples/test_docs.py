@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -34,6 +35,19 @@ def test_it_builds_without_warnings(tmp_path):
     losses = (tmp_path / "reference" / "losses.html").read_text()
     assert 'id="keras_calib.losses.MDCA"' in losses
     assert 'href="#keras_calib.losses.FocalLoss"' in losses
+    # Its equation, which the browser draws: no page fetches a script.
+    entry = losses.partition('id="keras_calib.losses.MDCA"')[2]
+    assert entry.index("<math") < entry.index("Parameters")
+    pages = tmp_path.rglob("*.html")
+    assert not re.findall(
+        r'<(?:script|link|img)[^>]*(?:src|href)="(?:https?:)?//[^>]*>',
+        "".join(page.read_text() for page in pages),
+    )
+    # The arguments of a layer, which `__new__` of Keras hides.
+    layers = (tmp_path / "reference" / "layers.html").read_text()
+    entry = layers.partition('id="keras_calib.layers.VectorScaling"')[2]
+    assert ">regularization<" in entry.partition("<dd>")[0]
+    assert ">args<" not in layers
     metrics = (tmp_path / "pages" / "metrics.html").read_text()
     assert 'id="the-clinical-panel"' in metrics
     # A story, under the first line of its docstring and with its picture.
