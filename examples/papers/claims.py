@@ -200,6 +200,9 @@ _SAME_AS_CRL = (
     "the same run as CRL: some sample is never right, so that both divide "
     "the counts by the number of epochs"
 )
+_OPERATIONS_ONCE = (
+    "Keras draws which operations it chains once, when the step is compiled"
+)
 REASONS = {
     ("S", "squared logit"): _NO_SOFTMAX,
     ("S", "MDCA"): _UNTUNED,
@@ -216,6 +219,7 @@ REASONS = {
     ("S", "FL+SB-ECE, interleaved"): _UNTUNED,
     ("S", "Brier+SB-ECE, interleaved"): _UNTUNED,
     ("S", "CRL, fraction"): _SAME_AS_CRL,
+    ("S", "AugMix"): _OPERATIONS_ONCE,
     ("F", "MDCA"): _MEMORIZED,
     ("F", "SB-ECE"): _MEMORIZED,
     ("F", "MMCE"): _MEMORIZED,
