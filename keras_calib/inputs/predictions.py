@@ -204,6 +204,9 @@ def read_predictions(
     elif weights is not None and (weights == 1).all():
         weights = None
     unit, units = rows.unit, rows.units
+    if len(rows.lead) == 1:
+        # Each row is its own unit, and rows that do not count are none.
+        unit, units = None, len(rows.labels)
     if clusters is not None:
         unit, units = numbered(rows.ids(clusters, "`clusters`"))
     return Predictions(

@@ -269,6 +269,33 @@ def test_a_clinical_panel_says_what_is_undefined():
     assert "depend on each other" in report.to_markdown()
 
 
+@pytest.mark.parametrize("how", ["weight", "label", "mask"])
+def test_samples_that_do_not_count_leave_the_others_independent(how):
+    labels, p = sample(200, num_classes=2)
+    counts = np.arange(200) % 7 > 0
+    options = {"num_resamples": 20, "verbose": 0}
+    expected = kc.report(p[counts], y=labels[counts], **options).to_dict()
+    if how == "weight":
+        options["sample_weight"] = counts.astype(float)
+    elif how == "label":
+        labels, options["ignore_class"] = np.where(counts, labels, 255), 255
+    scores, given = p, {"y": labels}
+    if how == "mask":
+        inputs = keras.Input((2,))
+        masked = keras.layers.Masking()(inputs)
+        scores = keras.Model(inputs, keras.layers.Identity()(masked))
+        p = np.where(counts[:, None], p, 0.0)
+        given, options["from_logits"] = {"x": p, "y": labels}, False
+    report = kc.report({"model": scores}, **given, **options)
+    (found,) = report.models
+    assert found.intervals == "bootstrap of samples, 20 resamples"
+    assert found.clinical_panel["notes"] == []
+    for name, row in expected["models"][0]["metrics"].items():
+        for key, value in row.items():
+            value = value if value is None else pytest.approx(value, rel=1e-4)
+            assert found.metrics[name][key] == value, (name, key)
+
+
 @pytest.mark.slow
 def test_many_rows_are_resampled_in_cells():
     labels, p = sample(12_000, 1.5)
