@@ -265,7 +265,8 @@ def test_settings_of_the_fit_are_told():
     card = kc.model_card(calibrated)
     settings = kc.calibration_record(calibrated)["objective_arguments"]
     words = ", ".join(f"{key}={value}" for key, value in settings.items())
-    assert settings and f"| fitted by | soft_binned_ece ({words}) |" in card.text
+    assert settings
+    assert f"| fitted by | soft_binned_ece ({words}) |" in card.text
     assert "class-wise loss scaling |" not in card.text
     calibrated = kc.calibrate(
         network(), X, Y, class_loss_scaling="normal", verbose=0
