@@ -7,6 +7,7 @@ import pytest
 
 from keras_calib.data.batches import as_batches
 from keras_calib.data.collect import collect
+from keras_calib.data.collect import collect_outputs
 from keras_calib.inputs.calibration_rows import checked_rows
 from tests.calibration.networks import X
 from tests.calibration.networks import Y
@@ -74,6 +75,23 @@ def test_rows_that_do_not_count_are_left_out():
 def test_nothing_is_left():
     with pytest.raises(ValueError, match="no calibration sample"):
         gathered(y=np.full_like(Y, 255), ignore_class=255)
+
+
+def test_outputs_of_batches_that_do_not_count_are_left_out():
+    weight = np.ones(len(X))
+    weight[:70] = 0  # more than one batch
+
+    def outputs(weight):
+        source = as_batches(X, None, weight, batch_size=64, labeled=False)
+        with collect_outputs(NETWORK, source) as (scores, weights, by_sample):
+            return np.array(scores), weights, by_sample
+
+    expected, _, _ = gathered()
+    scores, weights, by_sample = outputs(weight)
+    np.testing.assert_array_equal(scores, expected[70:])
+    assert weights is None and by_sample
+    with pytest.raises(ValueError, match="There is no sample"):
+        outputs(np.zeros(len(X)))
 
 
 def test_the_fingerprint_ignores_order_and_batches_and_sees_a_change():
