@@ -86,7 +86,7 @@ def test_outputs_of_batches_that_do_not_count_are_left_out():
         with collect_outputs(NETWORK, source) as (scores, weights, by_sample):
             return np.array(scores), weights, by_sample
 
-    expected, _, _ = gathered()
+    expected = gathered()[0]
     scores, weights, by_sample = outputs(weight)
     np.testing.assert_array_equal(scores, expected[70:])
     assert weights is None and by_sample
