@@ -391,6 +391,23 @@ def test_what_voids_the_guarantee_is_refused(name):
     assert layer.get_config() == before
 
 
+def test_one_sample_cannot_choose_and_tell():
+    z, y, _, _ = data()
+    layer = layers.ConformalSets(temperature="fit")
+    with pytest.raises(ValueError, match="at least 2 samples are needed"):
+        layer.adapt(z[:1], y[:1])
+    assert not layer.built
+    layer.adapt(z[:2], y[:2])
+    assert layer.record["num_samples_for_threshold"] == 1
+
+
+def test_a_decision_has_the_shape_of_the_rows():
+    layer = layers.RiskThreshold()
+    assert layer.compute_output_shape((None, 7, 5)) == (None, 7)
+    z, y, _, _ = data()
+    assert tuple(layer.adapt(z, y)(z).shape) == (500,)
+
+
 @pytest.mark.parametrize(
     "make, message",
     [
