@@ -20,9 +20,9 @@ from keras_calib.calibration._preprocessed import taken_apart
 from keras_calib.inputs.calibration_rows import read_rows
 from keras_calib.layers._base import CalibrationLayer
 from tests.calibration.networks import LOGITS
+from tests.calibration.networks import Subclassed
 from tests.calibration.networks import X
 from tests.calibration.networks import Y
-from tests.calibration.networks import Subclassed
 from tests.calibration.networks import built
 from tests.calibration.networks import dense
 from tests.calibration.networks import functional
