@@ -147,6 +147,8 @@ def corrupt(
     check_images(images, kind, value_range)
     check_values(images, value_range)
     given = images
+    if images.shape[0] == 0:
+        return given
     images = ops.convert_to_tensor(images)
     found = corrupt_from(images, kind, severity, seed, 0, value_range)
     if isinstance(given, np.ndarray):

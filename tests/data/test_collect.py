@@ -1,3 +1,5 @@
+import errno
+import io
 import os
 import tempfile
 
@@ -52,6 +54,31 @@ def test_the_file_is_gone_after_an_error(tmp_path, monkeypatch):
     with (
         pytest.raises(ValueError, match="from 0 to 7"),
         collect(NETWORK, as_batches(X, labels, batch_size=64), spill=2000),
+    ):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_full_disk_is_told_and_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    closed = []
+
+    class Full(io.BytesIO):
+        def flush(self):
+            raise error
+
+        def close(self):
+            # What is left is written as a file is closed.
+            closed.append(0)
+            if len(closed) == 1:
+                raise error
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Full())
+    with (
+        pytest.raises(OSError, match=r"Outputs of the network.*bytes so far"),
+        collect(NETWORK, as_batches(X, Y, batch_size=64), spill=2000),
     ):
         pass
     assert os.listdir(tmp_path) == []

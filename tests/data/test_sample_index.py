@@ -67,6 +67,20 @@ def test_tf_data_with_weights_and_whole_batches():
         assert numbers_and_inputs(batches) == EVERY_SAMPLE_ONCE
 
 
+@pytest.mark.parametrize("batched", [False, True], ids=["samples", "batches"])
+def test_tf_data_without_labels(batched):
+    tf = pytest.importorskip("tensorflow")
+    data = tf.data.Dataset.from_tensor_slices(X)
+    if batched:
+        found = kc.add_sample_index(data.batch(4))
+    else:
+        # Whether rows are samples cannot be told.
+        found = kc.add_sample_index(data, batched=False).batch(4)
+    batches = list(found.as_numpy_iterator())
+    assert [len(batch) for batch in batches] == [1, 1, 1]
+    assert numbers_and_inputs(batches) == EVERY_SAMPLE_ONCE
+
+
 def test_tf_data_that_was_shuffled_has_lost_its_numbers():
     tf = pytest.importorskip("tensorflow")
     data = tf.data.Dataset.from_tensor_slices((X, Y))

@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
+from keras_calib.shift._corrupt import TABLE
 from keras_calib.shift._corrupt import corrupt_from
 from tests.helpers import to_numpy
 from tests.shift.test_corruptions import pictures
@@ -196,6 +197,16 @@ def test_images_of_another_range_are_nearly_black():
         kc.shift.corrupt(X + 0.8, "fog", 1)
 
 
-def test_no_image_is_no_error():
-    found = kc.shift.corrupt(X[:0], "contrast", 1)
-    assert found.shape == (0, 32, 32, 3)
+def test_tensors_are_checked_as_arrays_are():
+    images = np.full((2, 32, 32, 3), 2.0, "float32")
+    for given in (images, keras.ops.convert_to_tensor(images)):
+        with pytest.raises(ValueError, match="outside of `value_range`"):
+            kc.shift.corrupt(given, "fog", 1, value_range=(0, 1))
+
+
+@pytest.mark.parametrize("kind", TABLE)
+def test_no_image_is_no_error(kind):
+    for given in (X[:0], ops.convert_to_tensor(X[:0])):
+        found = kc.shift.corrupt(given, kind, 1)
+        assert found.shape == (0, 32, 32, 3) and type(found) is type(given)
+        assert keras.backend.standardize_dtype(found.dtype) == "uint8"
