@@ -14,6 +14,7 @@ from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._methods import is_affine
 from keras_calib.calibration._methods import samples_needed
 from keras_calib.calibration._network import _computes_the_same
+from keras_calib.calibration._preprocessed import PreprocessedModel
 from keras_calib.calibration._preprocessed import preprocess
 from keras_calib.calibration._preprocessed import raw_arrays
 from keras_calib.calibration._preprocessed import taken_apart
@@ -126,6 +127,18 @@ class TestPreprocessing:
         assert found["a"].dtype == object and [*found["a"]] == ["x", "yz"]
         assert isinstance(found["b"], tuple) and found["b"][1][0] == b"v"
         assert found["c"] == []
+
+    def test_an_iterator_of_unknown_length_is_read_to_its_end(self):
+        class Doubled(keras.layers.Layer):
+            def call(self, x):
+                return 2 * x
+
+        model = PreprocessedModel(functional(dense()), Doubled())
+        batches = (X[i : i + 100] for i in range(0, 300, 100))
+        expected = model.model.predict(2 * X, verbose=0)
+        np.testing.assert_allclose(
+            model.predict(batches, verbose=0), expected, rtol=1e-5
+        )
 
     def test_a_task_without_a_graph_is_taken_as_it_is(self):
         class Task(Subclassed):

@@ -297,6 +297,14 @@ def model_of_rescaling():
     return ["evaluate", "doubled.keras", "b.npz"]
 
 
+def model_of_two_inputs():
+    inputs = [keras.Input((3,)), keras.Input((3,))]
+    both = keras.layers.Add()(inputs)
+    outputs = keras.layers.Dense(3, "softmax")(both)
+    keras.Model(inputs, outputs).save("two.keras")
+    return ["evaluate", "two.keras", "a.npz"]
+
+
 def model_of_other_inputs():
     model, _, _ = network_and_data()
     model.save("model.keras")
@@ -375,6 +383,10 @@ BAD = {
     "neither inputs nor scores": (
         model_of_other_inputs,
         "needs inputs `x`, or scores of the shape of its input, (None, ",
+    ),
+    "two inputs": (
+        model_of_two_inputs,
+        "needs inputs `x`, or scores of the shape of its input, [(None, 3), ",
     ),
     "logits or probabilities": (
         model_of_rescaling,

@@ -268,6 +268,13 @@ def test_a_layer_that_is_not_built_is_built_without_its_activation():
     layer = layers.Dense(3, "softmax")
     logits = to_numpy(WithoutActivation(layer)(x))
     assert layer.built
+    # One that was built in the meantime stays as it is.
+    other = layers.Dense(3, "softmax")
+    linear = WithoutActivation(other)
+    other(x)
+    weights = other.get_weights()
+    linear(x)
+    np.testing.assert_array_equal(other.get_weights()[0], weights[0])
     np.testing.assert_allclose(
         logits, x @ to_numpy(layer.kernel) + to_numpy(layer.bias), rtol=1e-5
     )

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib.layers import _risk_threshold
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
 from tests.layers.generated import hashed
@@ -399,6 +400,14 @@ def test_one_sample_cannot_choose_and_tell():
     assert not layer.built
     layer.adapt(z[:2], y[:2])
     assert layer.record["num_samples_for_threshold"] == 1
+
+
+def test_what_is_always_wrong_or_never_seen():
+    # Nothing is known below a risk of 1, and nothing is no risk.
+    assert _risk_threshold._upper_bound(7, 7, 0.1) == 1.0
+    assert _risk_threshold._upper_bound(6, 7, 0.1) < 1.0
+    nothing = np.zeros(0)
+    assert _risk_threshold._area_under_risk_coverage(nothing, nothing) == 0.0
 
 
 def test_a_decision_has_the_shape_of_the_rows():

@@ -240,6 +240,21 @@ def test_a_fit_that_diverges_is_temperature_scaling():
     )
 
 
+def test_a_loss_that_is_no_number_ends_the_fit(monkeypatch):
+    x, logits, labels = images(12, size=8)
+    nll_of, calls = _local_fit._nll, []
+
+    def broken(losses):
+        calls.append(0)
+        return nll_of(losses) if len(calls) < 3 else np.nan
+
+    monkeypatch.setattr(_local_fit, "_nll", broken)
+    record = small().adapt([x, logits], labels).record
+    # The start, one epoch, and the one that failed.
+    assert (len(calls), record["epochs"]) == (3, 2)
+    assert record["best_epoch"] <= 1
+
+
 def test_a_gain_on_held_out_images_alone_is_not_enough(monkeypatch):
     x, logits, labels = images(40, size=8)
     of_all, losses = [], _local_fit._losses
@@ -306,6 +321,8 @@ def test_it_starts_as_the_identity_and_is_saved(tmp_path):
     x, logits, labels = images(4, size=8)
     layer = small(seed=3)
     np.testing.assert_allclose(to_numpy(layer([x, logits])), logits, rtol=1e-6)
+    # Held-out images decide, and no rule on the number of samples.
+    assert layer.degrees_of_freedom(4) == 1
     layer.adapt([x, logits], labels)
     inputs = [keras.Input((8, 8, 2)), keras.Input((8, 8, 4))]
     model = keras.Model(inputs, layer(inputs))
