@@ -267,6 +267,15 @@ def pickled():
     return ["evaluate", "pickled.npz"]
 
 
+def header_of_more():
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.zeros((10, 2)))
+    with zipfile.ZipFile("n.npz", "w") as archive:
+        archive.writestr("logits.npy", file.getvalue()[:-16])
+        archive.writestr("labels.npy", file.getvalue())
+    return ["evaluate", "n.npz"]
+
+
 def archive(name, **arrays):
     np.savez(name, **arrays)
     return ["evaluate", name]
@@ -338,6 +347,19 @@ BAD = {
         "no numbers",
     ),
     "pickle": (pickled, "pickle"),
+    "one number": (
+        lambda: archive("n.npz", logits=P, labels=3),
+        "`labels` is not one for each sample",
+    ),
+    "two names of labels": (
+        lambda: archive("n.npz", logits=P, labels=[0] * 4, y=[0] * 4),
+        "`labels` and `y` are one",
+    ),
+    "a header of more": (header_of_more, "announces 160 bytes, and there are"),
+    "neither scores nor a model": (
+        lambda: archive("n.npz", x=P, labels=[0] * 4),
+        "it holds no predictions, and no model",
+    ),
     "no archive": (lambda: text("n.npz", "labels"), "n.npz"),
     "ragged table": (
         lambda: text("n.csv", "label,logit_0,logit_1\n0,1\n"),
