@@ -120,6 +120,21 @@ def compile_by_backend(function):
     return tf.function(function)
 
 
+@pytest.mark.compiled
+@pytest.mark.backends("tensorflow", "jax", reason="minutes on torch")
+def test_values_are_not_seen_in_compiled_code():
+    run = compile_by_backend(
+        lambda images: kc.shift.corrupt(
+            images, "contrast", 1, value_range=(0, 1)
+        )
+    )
+    wide = ops.convert_to_tensor(np.full((2, 32, 32, 3), 2.0, "float32"))
+    # The mean and nothing else, which is cut at white.
+    np.testing.assert_allclose(to_numpy(run(wide)), 1.0, atol=1e-6)
+    with pytest.raises(ValueError, match="outside of `value_range`"):
+        kc.shift.corrupt(wide, "contrast", 1, value_range=(0, 1))
+
+
 @pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.backends("tensorflow", "jax", reason="minutes on torch")
