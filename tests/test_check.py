@@ -40,6 +40,16 @@ def tagger(*stages):
     return model
 
 
+class KnownEntries(keras.losses.Loss):
+    """A loss of labels, which leaves out what is not known."""
+
+    ignore_class = -1
+
+    def call(self, y_true, y_pred):
+        known = ops.cast(y_true != self.ignore_class, y_pred.dtype)
+        return ops.mean(known * (y_pred - y_true) ** 2, axis=-1)
+
+
 FITS = {
     "softmax": lambda: (network("softmax", loss=Sparse()), X, Y),
     "string": lambda: (
@@ -115,12 +125,32 @@ FITS = {
         X,
         Y,
     ),
+    "several sigmoids, unknown entries that are left out": lambda: (
+        network(
+            "sigmoid",
+            3,
+            KnownEntries(),
+            [kc.metrics.MultilabelCalibrationError(ignore_class=-1)],
+        ),
+        X,
+        np.where(X[:, :3] > 1, -1.0, SEVERAL),
+    ),
+    "one output without a loss": lambda: (
+        without_loss(network("softmax")),
+        X,
+        Y,
+    ),
     "one unit of logits": lambda: (
         network(None, 1, keras.losses.BinaryCrossentropy(True)),
         X,
         Y > 0,
     ),
 }
+
+
+def without_loss(model):
+    model.compile("sgd", loss=[None])
+    return model
 
 
 @pytest.mark.parametrize("case", FITS)
@@ -339,6 +369,33 @@ FOUND = {
         ),
         "is not one that proves it",
     ),
+    "logits that are probabilities": (
+        lambda: (of_thirds(network()), X, Y),
+        "ends as if it gave logits, but its outputs, from 0.333333 to 0.333333,"
+        " are probabilities",
+    ),
+    "one number for each sample": (
+        lambda: (
+            keras.Sequential(
+                [keras.Input((5,)), layers.Dense(1), layers.Reshape(())]
+            ),
+            X,
+            Y,
+        ),
+        "labels are 2, which is none of the classes 0 to 1",
+    ),
+    "labels in words": (
+        lambda: (network("softmax"), X, np.array(["cat"] * 40)),
+        "numbers",
+    ),
+    "several sigmoids, labels in words": (
+        lambda: (
+            network("sigmoid", 3, "binary_crossentropy"),
+            X,
+            SEVERAL.astype(str),
+        ),
+        "numbers",
+    ),
     "lost mask": (
         lambda: (pooled_without_mask(), TOKENS, np.minimum(TAGS, 2)),
         "A layer makes a mask, and the outputs have none",
@@ -369,6 +426,11 @@ FOUND = {
 
 def compiled(model, loss):
     model.compile("sgd", loss)
+    return model
+
+
+def of_thirds(model):
+    model.set_weights([np.zeros((5, 3)), np.full(3, 1 / 3)])
     return model
 
 

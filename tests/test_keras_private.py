@@ -2,6 +2,7 @@
 
 import ast
 import pathlib
+import runpy
 import warnings
 
 import keras
@@ -109,6 +110,54 @@ def test_producer(monkeypatch):
     assert operation is dense and arguments == [inputs]
     with pytest.raises(ValueError, match="not found in the graph"):
         walk(model, second)
+
+
+def test_a_keras_without_the_private_function_of_masks(monkeypatch):
+    from keras.src.backend.common import masking
+
+    monkeypatch.delattr(masking, "get_keras_mask")
+    other = runpy.run_path(keras_private.__file__)
+    assert other["_get_keras_mask"] is None
+    mask = other["keras_mask"](tagger()(TOKENS))
+    np.testing.assert_array_equal(ops.convert_to_numpy(mask), TOKENS != 0)
+
+
+def test_a_mask_is_passed_on_while_its_labels_live(monkeypatch):
+    class Labels:
+        pass
+
+    labels, predictions = Labels(), X
+    keras_private.pass_mask_on(labels, predictions, "outside of JAX's steps")
+    assert keras_private.mask_passed_on(labels) is None
+    monkeypatch.setattr(keras_private, "_is_traced_by_jax", lambda _: True)
+    # The later mask of the same labels counts.
+    for mask in ("first", "second"):
+        keras_private.pass_mask_on(labels, predictions, mask)
+        assert keras_private.mask_passed_on(labels) == mask
+    key = id(labels)
+    del labels
+    assert key not in keras_private._passed_on
+
+
+def test_producers_that_tell_less(monkeypatch):
+    model = network()
+    tensor = model.outputs[0]
+    head = model.layers[-1]
+    # An operation without nodes, and one that was never called.
+    monkeypatch.setattr(tensor, "_keras_history", (object(), 0))
+    fresh = layers.Dense(2)
+    monkeypatch.setattr(keras_private, "_operations", lambda _: [fresh, head])
+    operation, arguments = keras_private.producer(model, tensor)
+    assert operation is head and arguments == [model.inputs[0]]
+
+
+def test_a_layer_whose_output_is_several_was_called():
+    class Several(layers.Layer):
+        @property
+        def output(self):
+            raise ValueError("several nodes")
+
+    assert keras_private.called_symbolically(Several())
 
 
 def test_called_symbolically():

@@ -2,8 +2,10 @@
 
 import concurrent.futures
 
+import keras
 import pytest
 
+from keras_calib.ops.replicas import of_all_replicas
 from tests.helpers import run_in_fresh_process
 
 START = """
@@ -178,3 +180,23 @@ def test_two_processes_are_as_good_as_one(tmp_path):
     with concurrent.futures.ThreadPoolExecutor() as pool:
         for printed in pool.map(printed_by, range(2)):
             assert printed.startswith("equal"), printed
+
+
+@pytest.mark.backends("torch")
+def test_one_process_has_all_rows(tmp_path):
+    from torch import distributed
+
+    if not distributed.is_available():
+        pytest.skip("this torch has no processes")
+    rows = keras.ops.ones((3, 2), "float16")
+    distributed.init_process_group(
+        "gloo",
+        init_method=f"file://{tmp_path / 'store'}",
+        rank=0,
+        world_size=1,
+    )
+    try:
+        found = of_all_replicas(rows)
+    finally:
+        distributed.destroy_process_group()
+    assert found.shape == (3, 2) and found.dtype == rows.dtype

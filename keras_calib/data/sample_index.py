@@ -128,13 +128,18 @@ def _index_tf_data(data, batched):
             for spec in tf.nest.flatten(data.element_spec)
         }
         batched = len(first) == 1 and first != {"scalar"}
+    # These have nothing that AutoGraph would have to convert.
+    as_it_is = tf.autograph.experimental.do_not_convert
     if not batched:
         return data.enumerate().map(
-            lambda i, *element: with_index(
-                _joined(element), tf.cast(i, "int32")
+            as_it_is(
+                lambda i, *element: with_index(
+                    _joined(element), tf.cast(i, "int32")
+                )
             )
         )
 
+    @as_it_is
     def number(start, *element):
         element = _joined(element)
         end = start + tf.shape(tf.nest.flatten(element)[0])[0]

@@ -121,6 +121,8 @@ def _of_tfds(name, part, validation, seed, data_dir, image_size, batch_size):
         draws = tf.data.Dataset.random(seed, rerandomize_each_iteration=True)
         data = tf.data.Dataset.zip(data, draws.batch(4))
 
+    # It has nothing that AutoGraph would have to convert.
+    @tf.autograph.experimental.do_not_convert
     def prepare(row, *draw):
         image = tf.cast(row["image"], "float32")
         cut_out = _random_crop if draw else _from_center

@@ -51,9 +51,8 @@ class Predictions:
         logits: `(n, num_classes)`, or `None` where probabilities came.
         targets: soft labels, `(n, num_classes)`, or `None`.
         weights: `None` for ones, else `(n,)`, positive, with sum `n`.
-        unit: the index on the first axis that each row came from, `(n,)`; an
-            image has many rows; or the number of its cluster. `None` where
-            each row is its own.
+        unit: index on the first axis (an image has many rows) or number of the
+            cluster of each row, `(n,)`; `None` where each row is its own.
         units: how many indices there are.
         group: the id of the group of each row, `(n,)`, or `None`.
     """
@@ -204,6 +203,8 @@ def read_predictions(
     elif weights is not None and (weights == 1).all():
         weights = None
     unit, units = rows.unit, rows.units
+    if len(rows.lead) == 1:  # rows that do not count are no units
+        unit, units = None, len(rows.labels)
     if clusters is not None:
         unit, units = numbered(rows.ids(clusters, "`clusters`"))
     return Predictions(
@@ -220,8 +221,8 @@ def read_predictions(
 
 def numbered(ids):
     """Ids as numbers from 0, and how many different ones there are."""
-    different, numbers = np.unique(ids, return_inverse=True)
-    return numbers.reshape(-1), len(different)
+    found, numbers = np.unique(ids, return_inverse=True)
+    return numbers.reshape(-1), len(found)
 
 
 def as_samples(

@@ -79,7 +79,8 @@ class BinaryMap(ShrunkCalibration):
         first = design.argmax(axis=0)
         start = np.array([*self.identity.values()])[first]
         lower = np.array(self.lower)[first]
-        for smooth in (self.smooth_targets, True):
+        # The last one breaks.
+        for smooth in (self.smooth_targets, True):  # pragma: no branch
             aims = platt_targets(targets, weights) if smooth else targets
             theta, _ = fit_logistic(
                 features @ design, aims, start, weights, lower

@@ -146,6 +146,8 @@ def _chain_tf_data(majority, held_out):
     import tensorflow as tf
 
     def flagged(flag):
+        # It has nothing that AutoGraph would have to convert.
+        @tf.autograph.experimental.do_not_convert
         def add(*batch):
             size = tf.shape(tf.nest.flatten(batch)[0])[0]
             return _flagged(batch, tf.fill([size], tf.cast(flag, "uint8")))

@@ -2,7 +2,6 @@
 
 import functools
 
-import keras
 from keras import ops
 
 
@@ -28,7 +27,7 @@ def closed_gradient(function):
         def backward(*arguments, upstream=None):
             if upstream is None:
                 return gradient(*arguments)
-            if _recording():
+            if _torch_records():
                 return function(*arguments)[1](upstream)
             return gradient(upstream)
 
@@ -37,10 +36,8 @@ def closed_gradient(function):
     return wrapped
 
 
-def _recording():
+def _torch_records():
     """Whether torch records the gradient that it computes now."""
-    if keras.backend.backend() != "torch":
-        return False
     import torch
 
     return torch.is_grad_enabled()

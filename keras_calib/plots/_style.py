@@ -108,11 +108,10 @@ def paper(axes):
 
 def set_title(axes, title, fontsize=None):
     """A title that is broken into lines where it is too long."""
-    if title:
-        axes.set_title(title, fontsize=fontsize)
-        width = axes.get_position().width * axes.figure.get_figwidth()
-        text = axes.title
-        text.set_text(_broken(title, width, text.get_fontsize()))
+    axes.set_title(title, fontsize=fontsize)
+    width = axes.get_position().width * axes.figure.get_figwidth()
+    text = axes.title
+    text.set_text(_broken(title, width, text.get_fontsize()))
 
 
 def set_figure_title(figure, title):

@@ -231,10 +231,8 @@ def _promise(layer):
     record = layer.record
     if record is None:
         return f"{name} ({type(layer).__name__}) is not fitted."
-    for kind, words in PROMISES.items():
-        if isinstance(layer, kind):
-            return f"{name} {words(layer, record)}"
-    return f"{name} ({type(layer).__name__}) is fitted."
+    [words] = [w for kind, w in PROMISES.items() if isinstance(layer, kind)]
+    return f"{name} {words(layer, record)}"
 
 
 def _of_sets(layer, record):

@@ -57,8 +57,6 @@ def measure_panel(data: Predictions, seed: int) -> dict[str, Any] | None:
     """The panel of two classes, with `notes` in words; else `None`."""
     if data.num_classes != 2 or data.targets is not None:
         return None
-    if not len(data.labels):
-        return None
     panel, notes = panel_of_predictions(data, num_draws=FLOOR_DRAWS, seed=seed)
     if panel["num_clipped"]:
         notes.append(

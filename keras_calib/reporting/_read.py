@@ -117,12 +117,11 @@ def _joined(parts):
 
     starts = np.cumsum([0, *(part.units for part in parts[:-1])])
     unit = None
-    if any(part.unit is not None for part in parts):
+    # Rows of images in one batch are rows of images in all of them.
+    if parts[0].unit is not None:
         unit = np.concatenate(
             [
-                start + _default("unit", part)
-                if part.unit is None
-                else start + part.unit
+                start + part.unit
                 for start, part in zip(starts, parts, strict=True)
             ]
         )
@@ -140,10 +139,9 @@ def _joined(parts):
 
 def _default(name, part):
     """What `None` stands for in one batch, where another one has values."""
-    n = len(part.labels)
     if name == "targets":
         return np.eye(part.num_classes)[part.labels]
-    return np.arange(n) if name == "unit" else np.ones(n)
+    return np.ones(len(part.labels))
 
 
 def _check_same_rows(found):

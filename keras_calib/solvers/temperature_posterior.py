@@ -26,6 +26,8 @@ NODES = 5
 FIRST, LATER = 33, 17
 # The next grid leaves out points with a smaller part of the posterior.
 NEGLIGIBLE = 1e-6
+# A grid with more than this part at one end does not reach far enough.
+CUT_OFF = 1e-4
 # A finer grid would only show rounding.
 LEAST_STEP = 1e-6
 # Prior probability of `c = 0`, and the second parameter of the beta prior.
@@ -133,13 +135,13 @@ def _narrowed(likelihood, grid):
         log_posterior = -likelihood.count * nll - 0.5 * (grid / WIDTH) ** 2
         posterior = np.exp(log_posterior - log_posterior.max())
         posterior /= posterior.sum()
-        best, span = posterior.argmax(), grid[-1] - grid[0]
+        span = grid[-1] - grid[0]
         # Rows that a first grid was not chosen for may lie outside it.
-        if best == 0 and grid[0] > LOW:
-            grid = np.linspace(max(grid[0] - span, LOW), grid[1], FIRST)
+        if posterior[0] > CUT_OFF and grid[0] > LOW:
+            grid = np.linspace(max(grid[0] - span, LOW), grid[-1], FIRST)
             continue
-        if best == len(grid) - 1 and grid[-1] < HIGH:
-            grid = np.linspace(grid[-2], min(grid[-1] + span, HIGH), FIRST)
+        if posterior[-1] > CUT_OFF and grid[-1] < HIGH:
+            grid = np.linspace(grid[0], min(grid[-1] + span, HIGH), FIRST)
             continue
         step = grid[1] - grid[0]
         width = np.sqrt(posterior @ (grid - posterior @ grid) ** 2)

@@ -6,6 +6,7 @@ import pytest
 
 import keras_calib as kc
 from keras_calib.calibration._record import PrintedRecord
+from keras_calib.calibration._target_prior import summary
 from keras_calib.solvers import label_shift
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
@@ -410,6 +411,46 @@ def test_a_class_without_a_source_prior_stays_out():
         )
 
 
+PRIORS = {"source_prior": [0.5, 0.3, 0.2], "prior": [0.2, 0.2, 0.6]}
+
+
+def known(model, **arguments):
+    """The model with known priors, without any data."""
+    return kc.adjust_prior(model, **PRIORS, **arguments, verbose=0)
+
+
+def test_without_data_the_graph_or_the_caller_says_what_comes_out():
+    z = np.random.default_rng(0).normal(size=(20, 3)).astype("float32")
+    p = softmax(z) * np.divide(PRIORS["prior"], PRIORS["source_prior"])
+    expected = p / p.sum(axis=1, keepdims=True)
+
+    layers = keras.layers
+
+    def model(last):
+        dense = layers.Dense(3, use_bias=False, kernel_initializer="identity")
+        return keras.Sequential([keras.Input((3,)), dense, last])
+
+    for network, arguments in (
+        (model(layers.Activation("linear")), {}),
+        (model(layers.Activation("softmax", name="softmax")), {}),
+        (model(layers.Rescaling(1.0)), {"from_logits": True}),
+    ):
+        found = known(network, **arguments).predict(z, verbose=0)
+        # Logits stay logits.
+        if network.layers[-1].name != "softmax":
+            found = softmax(found)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    with pytest.raises(ValueError, match=r"Rescaling|from_logits"):
+        known(model(layers.Rescaling(1.0)))
+
+    class Subclassed(keras.Model):
+        def call(self, x):
+            return x
+
+    with pytest.raises(ValueError, match="Pass `x`, a few samples, and"):
+        known(Subclassed(), from_logits=True)
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -447,3 +488,12 @@ def test_line_that_is_printed(capsys):
     kc.adjust_prior(model, prior=[0.6, 0.1, 0.1, 0.1, 0.1])
     line = capsys.readouterr().out
     assert line.startswith("prior: class 0 0.") and "and 2 more" in line
+    z, _ = shifted(A)
+    kc.adjust_prior(model, z)
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert f" on {len(z):,} samples, shift with p-value " in line
+
+
+def test_a_line_of_two_classes_names_both():
+    line = summary({"source_prior": [0.5, 0.5], "target_prior": [0.9, 0.1]})
+    assert line == "prior: class 0 0.5 -> 0.9, class 1 0.5 -> 0.1"

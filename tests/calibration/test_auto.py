@@ -182,6 +182,105 @@ def test_no_candidate_but_the_first_begins_when_the_time_is_over():
         assert choice.trials[name] == {"skipped": "max_seconds"}
 
 
+def test_a_map_that_cannot_be_fitted_is_left_out(monkeypatch):
+    losses = _choose._losses
+
+    def fails(name, *given):
+        if name == failing:
+            raise ArithmeticError("no such fit")
+        return losses(name, *given)
+
+    rows = read_rows(*generated([3.0, 0.0, -3.0], 100))
+    options = Options(affine=True)
+    monkeypatch.setattr(_choose, "_losses", fails)
+    failing = "matrix"
+    choice = choose(rows, options)
+    assert choice.trials["matrix"] == {"skipped": "no such fit"}
+    assert {*choice.weights} == {"temperature", "no_calibration"}
+    # All others are compared with it.
+    failing = "temperature"
+    with pytest.raises(ArithmeticError, match="no such fit"):
+        choose(rows, options)
+
+
+def test_maps_that_fail_on_all_samples_or_come_too_late(monkeypatch):
+    rows = read_rows(*generated([1.0, 0.0, -1.0], 60))
+    weights = {"temperature": 0.5, "matrix": 0.3, "spline": 0.2, "beta": 0.001}
+    quiet_fit, reached = _choose._quiet_fit, []
+
+    def fails(layer, *given):
+        reached.append(layer.name)
+        if layer.name == "matrix":
+            raise ValueError("no optimum")
+        return quiet_fit(layer, *given)
+
+    monkeypatch.setattr(_choose, "_quiet_fit", fails)
+    trials = {name: {} for name in weights}
+    given = weights, rows, Options(), {}, trials
+    q = _choose._probabilities_of_maps(*given)
+    assert [*q] == ["temperature", "spline"]
+    assert trials["matrix"] == {"not_compared": "ValueError: no optimum"}
+    assert "beta" not in reached
+    # The first one is fitted whatever the time.
+    trials = {name: {} for name in weights}
+    late = weights, rows, Options(deadline=-np.inf), {}, trials
+    assert [*_choose._probabilities_of_maps(*late)] == ["temperature"]
+    assert trials["spline"] == {"not_compared": "max_seconds"}
+
+
+def test_slow_maps_need_fewer_classes(monkeypatch):
+    monkeypatch.setattr(_choose, "MAX_CLASSES", 2)
+    rows = read_rows(*generated(0.0, 60))
+    for name in _choose.SLOW:
+        reason = _choose._reason_to_skip(name, rows, Options())
+        assert reason == "more than 2 classes"
+    assert _choose._reason_to_skip("matrix", rows, Options()) is None
+
+
+def test_groups_are_judged_by_folds(monkeypatch):
+    logits, labels = generated([3.0, 0.0, -3.0], 200)
+    rows = read_rows(logits, labels, groups=np.arange(200) // 2)
+    monkeypatch.setattr(
+        _choose,
+        "evidence_of_temperature",
+        lambda _: pytest.fail("rows of a group are no samples"),
+    )
+    choice = choose(rows, Options(affine=True))
+    losses = _choose.losses_of_model(rows)
+    assert choice.trials["no_calibration"]["nll"] == pytest.approx(
+        losses.mean()
+    )
+    assert choice.best == "matrix"
+
+
+def test_soft_labels_have_no_choice():
+    model = built(functional(dense("softmax")))
+    soft = np.full((len(X), 3), 1 / 3)
+    soft[:, 0] += np.linspace(0, 0.3, len(X))
+    soft /= soft.sum(axis=1, keepdims=True)
+    with pytest.raises(ValueError, match="compares layers on samples of one"):
+        kc.calibrate(model, X, soft, method="auto", verbose=0)
+
+
+def test_a_map_without_folds_of_its_own_is_fitted_to_those_of_others(
+    monkeypatch,
+):
+    rows = read_rows(*generated(0.0, 60))
+    fold = _choose.folds(rows, 5, 0)
+    name = "order_preserving"
+    own = _choose._losses(name, rows, fold, Options(), {})
+    monkeypatch.setattr(_choose, "losses_of_folds", lambda *_: None)
+    found = _choose._losses(name, rows, fold, Options(), {})
+    expected = _choose.held_out_losses(as_map(name), rows, fold)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert np.abs(found - own).max() > 1e-6
+
+
+def test_the_deadline_begins_with_the_fit():
+    assert Options().started().seconds_left() == np.inf
+    assert 99 < Options(max_seconds=100.0).started().seconds_left() <= 100
+
+
 def test_candidates_that_preserve_predictions():
     options = Options(preserve_accuracy=True)
     choice = choose(read_rows(*generated([3.0, 0.0, -3.0], 100)), options)

@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib.calibration._one_output import one_output
 from tests.calibration.networks import KERNEL
+from tests.calibration.networks import Subclassed
 from tests.calibration.networks import X
 from tests.calibration.networks import Y
 
@@ -109,6 +111,20 @@ def test_fused():
         plain.predict(X, verbose=0)["kind"],
         atol=1e-6,
     )
+
+
+def test_a_subclassed_model_has_no_names():
+    model = Subclassed("softmax")
+    model(X[:1])
+    with pytest.raises(ValueError, match="`output_name` needs a Functional"):
+        kc.calibrate(model, X, Y, output_name="kind")
+
+
+def test_lists_that_are_not_of_all_outputs_are_labels_of_this_one():
+    place = one_output(two_outputs("list"), "kind")
+    assert place.part_of([Y, OTHER]) is Y
+    labels = [0, 1, 2]
+    assert place.part_of(labels) is labels
 
 
 def test_names_that_are_none():

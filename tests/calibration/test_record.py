@@ -10,6 +10,7 @@ import pytest
 import keras_calib as kc
 from keras_calib.calibration._methods import METHODS
 from keras_calib.calibration._record import CalibrationRecord
+from keras_calib.calibration._record import summary
 from tests.calibration.networks import X
 from tests.calibration.networks import Y
 from tests.calibration.networks import built
@@ -119,6 +120,17 @@ def test_one_line_says_what_was_found(capsys):
         f"ECE {record['ece_before']:.3f} -> {record['ece_after']:.3f}, "
         f"NLL {record['nll_before']:.3f} -> {record['nll_after']:.3f} "
         f"on {len(X)} samples"
+    )
+
+
+def test_a_line_names_the_parts_of_a_mixture_and_what_was_rejected():
+    record = {"method": "mixture", "rejected": True, "num_samples": 7}
+    record["mixture_weights"] = {"temperature": 0.75, "vector": 0.25}
+    for error in ("ece", "nll"):
+        record |= {f"{error}_before": 0.5, f"{error}_after": 0.25}
+    assert summary(record) == (
+        "mixture of temperature 0.75, vector 0.25, rejected: "
+        "ECE 0.500 -> 0.250, NLL 0.500 -> 0.250 on 7 samples"
     )
 
 

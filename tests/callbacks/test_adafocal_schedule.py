@@ -147,6 +147,31 @@ def test_a_loaded_model_has_one_table(digits, tmp_path):
     assert logs["loss"] == pytest.approx(before, rel=1e-6)
 
 
+def test_two_tables_become_that_of_the_metric(digits):
+    # Configs without the number that makes loss and metric a pair.
+    (x, y), validation, _ = digits
+    given = kc.losses.AdaFocalLoss(num_bins=4, from_logits=True)
+    configs = [part.get_config() for part in (given, given.table)]
+    for config in configs:
+        del config["pair"]
+    loss = kc.losses.AdaFocalLoss.from_config(configs[0])
+    table = type(loss.table).from_config(configs[1])
+    assert table is not loss.table
+    gammas = np.array([3.0, -1.0, 0.5, 2.0])
+    loss.table.set([0.3, 0.5, 0.7], gammas)
+    model = small_network()
+    model.compile(keras.optimizers.SGD(0.0), loss, metrics=[table])
+    schedule = kc.callbacks.AdaFocalSchedule(validation)
+    options = {"epochs": 2, "callbacks": [schedule], "verbose": 0}
+    logs = model.fit(x[:32], y[:32], **options).history
+    assert loss.table is table
+    expected = adafocal_schedule.updated_gammas(gammas, schedule.gaps[0])
+    np.testing.assert_allclose(schedule.gammas[0], expected, rtol=1e-6)
+    means = [gammas.mean(), expected.mean()]
+    assert logs["mean_gamma"] == pytest.approx(means, rel=1e-6)
+    assert logs["loss"][0] != logs["loss"][1]
+
+
 def test_gap_of_each_bin():
     # Bins (.26, .61], (.61, .94], (.94, .99], the first with its lower edge.
     confidence = np.array([0.26, 0.53, 0.61, 0.75, 0.94, 0.99])
@@ -236,6 +261,22 @@ def test_every_other_epoch(digits):
     assert len(schedule.gammas) == 2
 
 
+def test_epochs_without_validation_keep_the_gammas(digits):
+    (x, y), validation, _ = digits
+    model, _ = compiled_network()
+    schedule = kc.callbacks.AdaFocalSchedule()
+    model.fit(
+        x[:32],
+        y[:32],
+        epochs=3,
+        validation_data=validation,
+        validation_freq=2,
+        callbacks=[schedule],
+        verbose=0,
+    )
+    assert len(schedule.gammas) == len(schedule.gaps) == 1
+
+
 @pytest.mark.slow
 def test_save_and_load_in_mid_training(digits, tmp_path):
     (x, y), validation, _ = digits
@@ -300,6 +341,11 @@ def test_what_is_missing(digits):
         model.fit(x, y, callbacks=[schedule], verbose=0)
     model.compile("sgd", kc.losses.AdaFocalLoss(from_logits=True))
     with pytest.raises(ValueError, match="component_metrics"):
+        model.fit(x, y, callbacks=[schedule], verbose=0)
+    model, _ = compiled_network()
+    nothing = (*validation, np.zeros(len(validation[1])))
+    schedule = kc.callbacks.AdaFocalSchedule(nothing)
+    with pytest.raises(ValueError, match="has no sample to measure a gap on"):
         model.fit(x, y, callbacks=[schedule], verbose=0)
     with pytest.raises(ValueError, match="`every` must be at least 1"):
         kc.callbacks.AdaFocalSchedule(validation, every=0)

@@ -21,6 +21,19 @@ def test_arrays_and_logs_of_every_epoch(digits):
     assert [e.mean() for e in watch.epochs] == pytest.approx(means, abs=1e-6)
 
 
+def test_a_loop_of_ones_own_has_no_logs():
+    model = kc.models.SampleHistoryModel(small_network(), num_samples=5)
+    watch = kc.callbacks.CorrectnessHistory()
+    watch.set_model(model)
+    watch.on_epoch_end(0)
+    np.testing.assert_array_equal(watch.seen, np.zeros(5))
+    assert watch.epochs == []
+    logs = {}
+    watch.on_epoch_end(1, logs)
+    # No sample was seen.
+    assert logs == {"mean_correctness": 0.0}
+
+
 def test_a_plain_model_has_no_history(digits):
     model = small_network()
     model.compile("sgd", kc.losses.FocalLoss(from_logits=True))

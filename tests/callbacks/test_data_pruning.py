@@ -98,6 +98,25 @@ def test_epochs_get_shorter_and_lose_the_least_confident(data):
     )
 
 
+def test_a_loop_of_ones_own_prunes_without_logs(data):
+    model = build()
+    pruning = kc.callbacks.DataPruning(
+        *data, fraction=0.25, every=1, min_per_class=1
+    )
+    pruning.set_model(model)
+    pruning.on_epoch_begin(0)
+    pruning.data[0]
+    # Half of the samples were seen, the first one with the least confidence.
+    half = np.arange(SIZE) < SIZE // 2
+    model.seen.assign(half.astype(model.seen.dtype))
+    confidence = np.where(half, np.linspace(0.1, 0.9, SIZE), 0.0)
+    model.confidence.assign(confidence.astype("float32"))
+    pruning.on_epoch_end(0)
+    dropped = model.sample_history()["kept"] == 0
+    np.testing.assert_array_equal(np.flatnonzero(dropped), pruning.dropped)
+    np.testing.assert_array_equal(pruning.dropped, np.arange(SIZE // 8))
+
+
 @pytest.mark.slow
 def test_averages_follow_a_network_that_learns(data):
     model = build(learning_rate=0.1)

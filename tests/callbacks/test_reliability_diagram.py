@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib.callbacks._event_files import find_writer
 from tests.helpers import small_network
 
 
@@ -37,6 +38,39 @@ def test_files_of_the_chosen_epochs(digits, tmp_path):
     shape = image.imread(tmp_path / "diagrams" / "03.png").shape
     assert min(shape[:2]) > 200
     assert not pyplot.get_fignums()  # figures do not pile up
+
+
+def test_epochs_without_validation_have_no_diagram(digits, tmp_path):
+    (x, y), validation, _ = digits
+    model = small_network()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss)
+    callback = kc.callbacks.ReliabilityDiagram(
+        tmp_path / "{epoch}.png", from_logits=True
+    )
+    tracker = kc.callbacks.TemperatureTracker(from_logits=True)
+    logs = model.fit(
+        x[:32],
+        y[:32],
+        epochs=2,
+        validation_data=validation,
+        validation_freq=2,
+        callbacks=[callback, tracker],
+        verbose=0,
+    ).history
+    assert [path.name for path in tmp_path.iterdir()] == ["2.png"]
+    assert len(logs["val_temperature"]) == 1
+
+
+def test_tensorflow_writes_events_if_nothing_else_does(monkeypatch):
+    # It is imported only where events are asked for.
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: name != "tensorboardX" or None
+    )
+    assert find_writer(True) == "tensorflow"
+    assert find_writer(None) is None
+    assert find_writer(False) is None
 
 
 def test_draws_what_the_plot_draws(digits, tmp_path, monkeypatch):

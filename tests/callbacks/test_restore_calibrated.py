@@ -458,3 +458,19 @@ def test_with_early_stopping_and_a_later_fit(digits):
             layer.record["nll_after"], rel=1e-5
         )
         assert restore.best in history["val_refinement_loss"]
+
+
+def test_a_loop_without_a_history_is_restored(model):
+    restore = kc.callbacks.RestoreCalibrated()
+    restore.set_model(model)
+    before = getattr(model, "history", None)
+    model.history = None
+    restore.on_train_begin()
+    for epoch, value in enumerate([0.3, 0.2, 0.4]):
+        for variable in model.weights:
+            variable.assign(keras.ops.full(variable.shape, epoch + 1.0))
+        logs = {"val_refinement_loss": value, "val_accuracy": 0.9}
+        restore.on_epoch_end(epoch, logs)
+    restore.on_train_end()
+    model.history = before
+    assert (restore.best_epoch, epoch_of(model)) == (1, 1)

@@ -1,16 +1,21 @@
 """`keras-calib`: its commands, and what it says of bad input."""
 
+import io
 import json
+import os
 import pathlib
 import subprocess
 import sys
+import zipfile
 
 import keras
 import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib._documents import to_json
 from keras_calib.command_line import main
+from keras_calib.command_line._files import read
 from tests.command_line.helpers import run
 from tests.command_line.helpers import sample
 from tests.helpers import small_network
@@ -169,6 +174,86 @@ def test_a_model_and_its_data(folder, capsys):
     assert "## out" in pathlib.Path("r.md").read_text()
 
 
+def test_json_of_a_report_and_of_a_map(folder, capsys):
+    _, out, _ = run(capsys, "report", "a.npz", "-o", "r.json", "--json")
+    saved = json.loads(pathlib.Path("r.json").read_text())
+    assert json.loads(out) == {
+        "output": "r.json",
+        "verdicts": {"a": saved["models"][0]["verdict"]},
+    }
+    _, out, _ = run(capsys, "calibrate", "a.npz", "-o", "map.keras", "--json")
+    calibrated = keras.saving.load_model("map.keras")
+    assert json.loads(out) == {
+        "output": "map.keras",
+        "record": to_json(kc.calibration_record(calibrated)),
+    }
+
+
+def test_weights_of_a_table_are_numbers(folder):
+    rows = [(0, 0.25, 0.9), (1, 2.5, 0.4)]
+    table("t.csv", head=["label", "sample_weight", "prediction"], rows=rows)
+    found = read(pathlib.Path("t.csv"))
+    np.testing.assert_array_equal(found.sample_weight, [0.25, 2.5])
+    assert found.sample_weight.dtype == "float64"
+
+
+def test_arrays_with_a_long_header(folder):
+    # NumPy writes such a header where the first kind has too little room.
+    labels, p = sample()
+    with zipfile.ZipFile("long.npz", "w") as archive:
+        for name, array in {"probabilities": p, "labels": labels}.items():
+            with archive.open(f"{name}.npy", "w") as file:
+                np.lib.format.write_array(file, array, version=(2, 0))
+    found = read(pathlib.Path("long.npz"))
+    np.testing.assert_array_equal(found.scores, p)
+    np.testing.assert_array_equal(found.labels, labels)
+
+
+def test_a_table_without_pyarrow_is_one_line(folder, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    pathlib.Path("e.parquet").write_bytes(b"")
+    status, _, err = run(capsys, "evaluate", "e.parquet")
+    assert status == 2
+    assert "e.parquet: `.parquet` needs pyarrow, `pip install pyarrow`" in err
+
+
+def test_more_than_memory_is_refused(folder, monkeypatch):
+    labels, p = sample()
+    size, path = p.nbytes + labels.nbytes, pathlib.Path("a.npz")
+    memory = {"SC_PAGE_SIZE": 16, "SC_PHYS_PAGES": size // 16}
+    monkeypatch.setattr(os, "sysconf", memory.__getitem__)
+    assert len(read(path).labels) == len(labels)
+    memory["SC_PHYS_PAGES"] -= 1
+    words = f"it would take {size:,} bytes, and there are {size - 16:,}"
+    with pytest.raises(ValueError, match=words):
+        read(path)
+    # Where the system does not tell, nothing is refused.
+    monkeypatch.delattr(os, "sysconf_names")
+    assert len(read(path).labels) == len(labels)
+
+
+def test_warnings_are_a_line_of_standard_error(folder, capsys):
+    # Every prediction is right.
+    _, p = sample()
+    np.savez("c.npz", probabilities=p, labels=p.argmax(axis=1))
+    command = ("calibrate", "c.npz", "-o", "map.keras", "--quiet")
+    status, out, err = run(capsys, *command, "--method", "temperature")
+    assert (status, out) == (0, "Written: map.keras\n")
+    [line] = err.splitlines()
+    assert line.startswith("UserWarning: ")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(folder, monkeypatch):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    assert main(arguments=["calibrate", "a.npz", "-o", "map.keras"]) == 0
+    # Python would write what is left as it ends, and fail once more.
+    assert sys.stdout is None
+
+
 def network_and_data():
     rng = np.random.default_rng(0)
     model = small_network()
@@ -180,6 +265,15 @@ def network_and_data():
 def pickled():
     np.savez("pickled.npz", labels=np.array([{}, []], dtype=object), x=[1, 2])
     return ["evaluate", "pickled.npz"]
+
+
+def header_of_more():
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.zeros((10, 2)))
+    with zipfile.ZipFile("n.npz", "w") as archive:
+        archive.writestr("logits.npy", file.getvalue()[:-16])
+        archive.writestr("labels.npy", file.getvalue())
+    return ["evaluate", "n.npz"]
 
 
 def archive(name, **arrays):
@@ -201,6 +295,30 @@ def other_labels():
 def broken_model():
     pathlib.Path("broken.keras").write_text("no model")
     return ["evaluate", "broken.keras", "a.npz"]
+
+
+def model_of_rescaling():
+    model = keras.Sequential(
+        [keras.Input((3,)), keras.layers.Rescaling(2.0, name="twice")],
+        name="doubled",
+    )
+    model.save("doubled.keras")
+    return ["evaluate", "doubled.keras", "b.npz"]
+
+
+def model_of_two_inputs():
+    inputs = [keras.Input((3,)), keras.Input((3,))]
+    both = keras.layers.Add()(inputs)
+    outputs = keras.layers.Dense(3, "softmax")(both)
+    keras.Model(inputs, outputs).save("two.keras")
+    return ["evaluate", "two.keras", "a.npz"]
+
+
+def model_of_other_inputs():
+    model, _, _ = network_and_data()
+    model.save("model.keras")
+    np.savez("wide.npz", probabilities=np.full((4, 7), 1 / 7), labels=[0] * 4)
+    return ["evaluate", "model.keras", "wide.npz"]
 
 
 P = np.full((4, 2), 0.5)
@@ -229,6 +347,19 @@ BAD = {
         "no numbers",
     ),
     "pickle": (pickled, "pickle"),
+    "one number": (
+        lambda: archive("n.npz", logits=P, labels=3),
+        "`labels` is not one for each sample",
+    ),
+    "two names of labels": (
+        lambda: archive("n.npz", logits=P, labels=[0] * 4, y=[0] * 4),
+        "`labels` and `y` are one",
+    ),
+    "a header of more": (header_of_more, "announces 160 bytes, and there are"),
+    "neither scores nor a model": (
+        lambda: archive("n.npz", x=P, labels=[0] * 4),
+        "it holds no predictions, and no model",
+    ),
     "no archive": (lambda: text("n.npz", "labels"), "n.npz"),
     "ragged table": (
         lambda: text("n.csv", "label,logit_0,logit_1\n0,1\n"),
@@ -262,6 +393,30 @@ BAD = {
     "a model without data": (
         lambda: ["evaluate", "a.keras"],
         "Models need one file with data",
+    ),
+    "no model": (
+        lambda: ["evaluate", "no.keras", "a.npz"],
+        "no.keras: there is no such file",
+    ),
+    "data of two maps": (
+        lambda: ["calibrate", "a.npz", "b.npz", "-o", "map.keras"],
+        "One model, or one file of predictions",
+    ),
+    "neither inputs nor scores": (
+        model_of_other_inputs,
+        "needs inputs `x`, or scores of the shape of its input, (None, ",
+    ),
+    "two inputs": (
+        model_of_two_inputs,
+        "needs inputs `x`, or scores of the shape of its input, [(None, 3), ",
+    ),
+    "logits or probabilities": (
+        model_of_rescaling,
+        "'doubled' does not show whether it gives logits or probabilities",
+    ),
+    "one unit outside": (
+        lambda: archive("n.npz", predictions=[0.2, 1.7], labels=[0, 1]),
+        "`predictions` of one unit outside [0, 1] are logits",
     ),
 }
 

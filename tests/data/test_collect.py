@@ -1,3 +1,5 @@
+import errno
+import io
 import os
 import tempfile
 
@@ -7,6 +9,7 @@ import pytest
 
 from keras_calib.data.batches import as_batches
 from keras_calib.data.collect import collect
+from keras_calib.data.collect import collect_outputs
 from keras_calib.inputs.calibration_rows import checked_rows
 from tests.calibration.networks import X
 from tests.calibration.networks import Y
@@ -56,6 +59,31 @@ def test_the_file_is_gone_after_an_error(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
+def test_a_full_disk_is_told_and_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    closed = []
+
+    class Full(io.BytesIO):
+        def flush(self):
+            raise error
+
+        def close(self):
+            # What is left is written as a file is closed.
+            closed.append(0)
+            if len(closed) == 1:
+                raise error
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Full())
+    with (
+        pytest.raises(OSError, match=r"Outputs of the network.*bytes so far"),
+        collect(NETWORK, as_batches(X, Y, batch_size=64), spill=2000),
+    ):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
 def test_rows_that_do_not_count_are_left_out():
     labels, weight = Y.copy(), np.ones(len(Y))
     labels[:70] = 255  # more than one batch
@@ -74,6 +102,23 @@ def test_rows_that_do_not_count_are_left_out():
 def test_nothing_is_left():
     with pytest.raises(ValueError, match="no calibration sample"):
         gathered(y=np.full_like(Y, 255), ignore_class=255)
+
+
+def test_outputs_of_batches_that_do_not_count_are_left_out():
+    weight = np.ones(len(X))
+    weight[:70] = 0  # more than one batch
+
+    def outputs(weight):
+        source = as_batches(X, None, weight, batch_size=64, labeled=False)
+        with collect_outputs(NETWORK, source) as (scores, weights, by_sample):
+            return np.array(scores), weights, by_sample
+
+    expected = gathered()[0]
+    scores, weights, by_sample = outputs(weight)
+    np.testing.assert_array_equal(scores, expected[70:])
+    assert weights is None and by_sample
+    with pytest.raises(ValueError, match="There is no sample"):
+        outputs(np.zeros(len(X)))
 
 
 def test_the_fingerprint_ignores_order_and_batches_and_sees_a_change():

@@ -168,6 +168,19 @@ def test_mask_that_does_not_fit_is_refused():
         predict.outputs_and_mask(network, TOKENS)
 
 
+def test_a_mask_with_a_last_axis_of_one():
+    class Column(layers.Layer):
+        def compute_mask(self, inputs, previous_mask=None):
+            return ops.not_equal(inputs, 0)[..., None]
+
+        def call(self, x):
+            return ops.one_hot(x, 5)
+
+    outputs, mask = predict.outputs_and_mask(sequential(Column()), TOKENS)
+    assert outputs.shape == (3, 5, 5)
+    np.testing.assert_array_equal(mask, TOKENS != 0)
+
+
 def test_several_outputs_are_refused():
     inputs = keras.Input((5,), dtype="int32")
     tensor = embedding()(inputs)

@@ -1,10 +1,13 @@
 """A sample keeps its number, whatever form the data has."""
 
+import pickle
+
 import keras
 import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib.data.indexed_arrays import IndexedArrays
 from keras_calib.data.sample_index import split_index
 
 X = np.arange(20, dtype="float32").reshape(10, 2)
@@ -64,6 +67,20 @@ def test_tf_data_with_weights_and_whole_batches():
         assert numbers_and_inputs(batches) == EVERY_SAMPLE_ONCE
 
 
+@pytest.mark.parametrize("batched", [False, True], ids=["samples", "batches"])
+def test_tf_data_without_labels(batched):
+    tf = pytest.importorskip("tensorflow")
+    data = tf.data.Dataset.from_tensor_slices(X)
+    if batched:
+        found = kc.add_sample_index(data.batch(4))
+    else:
+        # Whether rows are samples cannot be told.
+        found = kc.add_sample_index(data, batched=False).batch(4)
+    batches = list(found.as_numpy_iterator())
+    assert [len(batch) for batch in batches] == [1, 1, 1]
+    assert numbers_and_inputs(batches) == EVERY_SAMPLE_ONCE
+
+
 def test_tf_data_that_was_shuffled_has_lost_its_numbers():
     tf = pytest.importorskip("tensorflow")
     data = tf.data.Dataset.from_tensor_slices((X, Y))
@@ -109,6 +126,36 @@ def test_py_dataset_without_fixed_places():
         kc.add_sample_index(Reshuffled())
     with pytest.raises(ValueError, match="a batch of 2 after one of 4"):
         kc.add_sample_index(Uneven())[1]
+
+
+def test_an_endless_py_dataset_has_no_numbers():
+    class Endless(Batches):
+        num_batches = None
+
+    with pytest.raises(ValueError, match="samples of an endless `PyDataset`"):
+        kc.add_sample_index(Endless())
+
+
+def test_indexed_arrays_go_to_another_process():
+    data = IndexedArrays(X, Y, batch_size=4, seed=3)
+    data.on_epoch_begin()
+    again = pickle.loads(pickle.dumps(data))
+    for i in (2, 0, 1):
+        (here, labels), (there, others) = data[i], again[i]
+        np.testing.assert_array_equal(
+            here["sample_index"], there["sample_index"]
+        )
+        np.testing.assert_array_equal(labels, others)
+    assert again._lock is not data._lock
+
+
+def test_a_batch_after_the_last_is_empty_and_takes_no_place():
+    data = IndexedArrays(X, Y, batch_size=4, shuffle=False)
+    data.on_epoch_begin()
+    assert len(data[3][1]) == 0
+    batches = [data[i] for i in (1, 2, 0)]
+    assert numbers_and_inputs(batches) == EVERY_SAMPLE_ONCE
+    np.testing.assert_array_equal(np.concatenate([b[1] for b in batches]), Y)
 
 
 def loader(shuffle=False, dataset=None, **kwargs):

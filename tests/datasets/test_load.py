@@ -2,7 +2,9 @@
 
 import io
 import os
+import sys
 
+import keras
 import numpy as np
 import pytest
 
@@ -73,6 +75,40 @@ def test_missing_data_is_said_and_nothing_is_downloaded(tmp_path, monkeypatch):
         "keras.datasets.cifar10.load_data", lambda: pytest.fail("downloaded")
     )
     with pytest.raises(FileNotFoundError, match="KERAS_CALIB_DATA"):
+        kc.datasets.load("cifar10", data_dir=tmp_path)
+
+
+def test_what_is_downloaded_is_what_keras_has(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    parts = [
+        (rng.integers(0, 256, (n, 32, 32, 3)).astype("uint8"), np.arange(n))
+        for n in (20, 8)
+    ]
+    # Labels of Keras are columns.
+    of_keras = tuple((x, (y % 10)[:, None].astype("uint8")) for x, y in parts)
+    monkeypatch.setattr(keras.datasets.cifar10, "load_data", lambda: of_keras)
+    train, validation, test = kc.datasets.load(
+        "cifar10", data_dir=tmp_path, validation=0, download=True
+    )
+    assert validation is None
+    for (x, y), (wanted, numbers) in zip((train, test), parts, strict=True):
+        np.testing.assert_array_equal(x, wanted)
+        np.testing.assert_array_equal(y, numbers % 10)
+        assert y.dtype == "int64"
+
+
+def test_images_of_other_sources_are_exact(tmp_path):
+    assert len(kc.datasets.inexact_images("cifar10", data_dir=tmp_path)) == 0
+    write_packs(tmp_path)
+    found = kc.datasets.inexact_images("cifar10", data_dir=tmp_path)
+    # The fourth image of each half.
+    np.testing.assert_array_equal(found, [3, 33])
+
+
+def test_packs_without_pillow_say_what_to_install(tmp_path, monkeypatch):
+    write_packs(tmp_path)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(ImportError, match="pip install pillow"):
         kc.datasets.load("cifar10", data_dir=tmp_path)
 
 

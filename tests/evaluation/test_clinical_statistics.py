@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib.evaluation import clinical_panel
 from keras_calib.evaluation.logistic_recalibration import logistic_recalibration
 from keras_calib.evaluation.named_errors import CLINICAL
 
@@ -26,6 +27,21 @@ def test_they_are_those_of_the_panel():
     floors = {f"{INDEX}_floor{end}" for end in ("", "_low", "_high")}
     assert set(found) == {*CLINICAL, *floors}
     assert found == {name: panel[name] for name in found}
+
+
+@pytest.mark.parametrize(
+    "names", [["spiegelhalter_z"], ["calibration_in_the_large"], [INDEX]]
+)
+def test_what_is_not_asked_for_is_not_fitted(names, monkeypatch):
+    y, p = sample(200)
+    expected = kc.metrics.clinical_panel(y, p, num_draws=0)
+
+    def fit(*_):
+        pytest.fail("the recalibration was fitted")
+
+    monkeypatch.setattr(clinical_panel, "logistic_recalibration", fit)
+    found = kc.metrics.calibration_errors(y, p, metrics=names)
+    assert found == {name: expected[name] for name in names}
 
 
 def test_intervals_are_those_of_the_standard_error():

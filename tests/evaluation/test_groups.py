@@ -7,7 +7,9 @@ import pytest
 
 import keras_calib as kc
 from keras_calib.evaluation import by_group
+from keras_calib.evaluation import calibration_errors
 from keras_calib.evaluation import drawn_floor
+from keras_calib.inputs.predictions import read_predictions
 from tests.metrics.oracles import random_predictions
 
 errors = kc.metrics.calibration_errors
@@ -135,3 +137,12 @@ def test_badness_is_the_distance_above_the_floor_or_from_the_ideal():
             assert value == pytest.approx(0.25)
     # Of what is not known, nothing is worst.
     assert by_group._badness("sweep", {"sweep": np.nan}) == -np.inf
+
+
+def test_groups_share_the_time_with_all_rows():
+    p = np.full((6, 2), 0.5)
+    rows = read_predictions([0, 1] * 3, p, groups=[7, 7, 8, 8, 9, 9])
+    assert calibration_errors._seconds_of_part(8.0, rows) == 2.0
+    assert calibration_errors._seconds_of_part(None, rows) is None
+    alone = read_predictions([0, 1] * 3, p)
+    assert calibration_errors._seconds_of_part(8.0, alone) == 8.0

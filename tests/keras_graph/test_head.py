@@ -80,6 +80,9 @@ KINDS = {
         ),
         "time distributed": lambda: timed(dense("softmax")),
         "average": lambda: average("softmax"),
+        "flattened": lambda: functional(
+            dense("softmax"), layers.Reshape((1, 3)), layers.Flatten()
+        ),
         "einsum": lambda: functional(
             layers.EinsumDense("ab,bc->ac", 3, activation="softmax")
         ),
@@ -112,6 +115,12 @@ KINDS = {
         "another axis": lambda: functional(
             dense(), layers.Reshape((1, 3)), layers.Softmax(axis=1)
         ),
+        "flattened, channels first": lambda: functional(
+            dense("softmax"),
+            layers.Reshape((1, 3)),
+            layers.Flatten(data_format="channels_first"),
+        ),
+        "softmax with a mask": lambda: masked_softmax(),
         "reshape across classes": lambda: functional(
             layers.Dense(4, "softmax"), layers.Reshape((2, 2))
         ),
@@ -120,6 +129,12 @@ KINDS = {
     },
 }
 CASES = [(kind, name) for kind, makers in KINDS.items() for name in makers]
+
+
+def masked_softmax():
+    inputs = keras.Input((8,))
+    logits = dense()(inputs)
+    return keras.Model(inputs, layers.Softmax()(logits, mask=logits > 0))
 
 
 def mixed_average():
@@ -245,6 +260,23 @@ def test_depthwise_convolutions_without_activation(name):
     expected = to_numpy(layer(x))
     np.testing.assert_allclose(
         to_numpy(ops.softmax(WithoutActivation(layer)(x))), expected, atol=1e-5
+    )
+
+
+def test_a_layer_that_is_not_built_is_built_without_its_activation():
+    x = np.ones((2, 4), "float32")
+    layer = layers.Dense(3, "softmax")
+    logits = to_numpy(WithoutActivation(layer)(x))
+    assert layer.built
+    # One that was built in the meantime stays as it is.
+    other = layers.Dense(3, "softmax")
+    linear = WithoutActivation(other)
+    other(x)
+    weights = other.get_weights()
+    linear(x)
+    np.testing.assert_array_equal(other.get_weights()[0], weights[0])
+    np.testing.assert_allclose(
+        logits, x @ to_numpy(layer.kernel) + to_numpy(layer.bias), rtol=1e-5
     )
 
 

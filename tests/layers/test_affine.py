@@ -12,7 +12,9 @@ from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.inputs.arrays import log_softmax
 from keras_calib.layers import FocalObjective
 from keras_calib.layers import LabelSmoothingObjective
+from keras_calib.layers import _affine
 from keras_calib.layers._objectives import confidences
+from keras_calib.solvers import multinomial_regression
 from keras_calib.solvers.class_weights import class_weights
 from tests.helpers import compiled
 from tests.helpers import read_predictions
@@ -583,6 +585,33 @@ def test_label_smoothing(name):
     )
     expected = float(to_numpy(loss(np.eye(5)[labels], layer(logits))))
     assert values[1] == pytest.approx(expected, rel=1e-5)
+
+
+def test_slopes_stay_within_their_bounds_for_other_objectives(monkeypatch):
+    logits, labels = generated()
+    slopes = 1 / adapt("class", logits, labels).temperatures
+    # Bounds that the likelihood keeps to, and the focal loss does not.
+    bounds = slopes.min() * 0.999, slopes.max() * 1.001
+    free = adapt("class", logits, labels, objective="focal")
+    assert (1 / free.temperatures).min() < bounds[0]
+    monkeypatch.setattr(multinomial_regression, "SLOPES", bounds)
+    layer = adapt("class", logits, labels, objective="focal")
+    found = 1 / layer.temperatures.astype("float64")
+    assert found.min() == pytest.approx(bounds[0], rel=1e-6)
+    value = FocalObjective().value(logits * found, labels)
+    assert layer.record["objective_value"] == pytest.approx(value, rel=1e-6)
+    assert value > free.record["objective_value"]
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_large_logits_keep_their_precision(name, monkeypatch):
+    logits, labels = generated()
+    expected = adapt(name, logits, labels)
+    monkeypatch.setattr(_affine, "SMALL", logits.size - 1)
+    found = adapt(name, logits.astype("float32"), labels)
+    np.testing.assert_allclose(
+        to_numpy(found(logits)), to_numpy(expected(logits)), atol=2e-3
+    )
 
 
 def test_class_temperatures_by_calibration_error():

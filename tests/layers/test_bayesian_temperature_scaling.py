@@ -3,6 +3,8 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib.solvers.temperature import Likelihood
+from keras_calib.solvers.temperature_posterior import _narrowed
 from keras_calib.solvers.temperature_posterior import gauss_nodes
 from keras_calib.solvers.temperature_posterior import temperature_nodes
 from keras_calib.solvers.temperature_posterior import uniform_weight
@@ -105,6 +107,31 @@ def test_logits_of_any_size_end():
         logits = scale * np.eye(3)[[0, 1, 2, 0]]
         found = temperature_nodes(logits, np.array([0, 1, 2, 1]), np.ones(4))
         assert all(np.isfinite(each).all() for each in found)
+
+
+@pytest.mark.parametrize(
+    "ends", [(-4.0, -2.0), (2.0, 4.0), (-0.1, 0.1), (-0.7, -0.6), (-4.6, 4.6)]
+)
+def test_the_posterior_is_found_from_any_first_grid(ends):
+    logits, labels = generated()
+    likelihood = Likelihood(logits, labels, np.ones(len(labels)), 0.0)
+    u, expected, _ = by_hand(logits, labels)
+    grid, posterior = _narrowed(likelihood, np.linspace(*ends, 33))
+    mean = u @ expected
+    assert grid @ posterior == pytest.approx(mean, abs=1e-4)
+    width = np.sqrt(posterior @ (grid - mean) ** 2)
+    assert width == pytest.approx(np.sqrt(expected @ (u - mean) ** 2), rel=1e-3)
+
+
+def test_a_layer_that_is_not_fitted_is_the_identity():
+    layer = kc.layers.BayesianTemperatureScaling()
+    assert not layer.built
+    np.testing.assert_array_equal(layer.temperatures, np.ones(5))
+    expected = layer.weights_of_mixture
+    np.testing.assert_array_equal(expected, [1, 0, 0, 0, 0, 0])
+    layer.build((None, 3))
+    np.testing.assert_array_equal(layer.temperatures, np.ones(5))
+    np.testing.assert_array_equal(layer.weights_of_mixture, expected)
 
 
 def test_gauss_nodes_keep_moments():

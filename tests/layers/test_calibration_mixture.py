@@ -30,6 +30,19 @@ def test_a_mean_of_probabilities():
     assert [*mixture.record["mixture_weights"].values()] == [0.25, 0.75]
 
 
+def test_maps_that_are_built_stay_as_they_are():
+    logits, labels = generated()
+    fitted = LAYERS.TemperatureScaling().adapt(logits, labels)
+    before = fitted.temperature
+    fresh = LAYERS.VectorScaling()
+    maps = [fitted, fresh]
+    mixture = LAYERS.CalibrationMixture(maps=maps, weights=[1.0, 0.0])
+    found = softmax(to_numpy(mixture(logits)))
+    assert fresh.built and fitted.temperature == before
+    expected = softmax(to_numpy(fitted(logits)))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_file(tmp_path):
     logits, labels = generated()
     mixture = LAYERS.CalibrationMixture(

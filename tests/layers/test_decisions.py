@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib.layers import _risk_threshold
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
 from tests.layers.generated import hashed
@@ -389,6 +390,31 @@ def test_what_voids_the_guarantee_is_refused(name):
         with pytest.raises(ValueError, match=message):
             layer.adapt(*arguments)
     assert layer.get_config() == before
+
+
+def test_one_sample_cannot_choose_and_tell():
+    z, y, _, _ = data()
+    layer = layers.ConformalSets(temperature="fit")
+    with pytest.raises(ValueError, match="at least 2 samples are needed"):
+        layer.adapt(z[:1], y[:1])
+    assert not layer.built
+    layer.adapt(z[:2], y[:2])
+    assert layer.record["num_samples_for_threshold"] == 1
+
+
+def test_what_is_always_wrong_or_never_seen():
+    # Nothing is known below a risk of 1, and nothing is no risk.
+    assert _risk_threshold._upper_bound(7, 7, 0.1) == 1.0
+    assert _risk_threshold._upper_bound(6, 7, 0.1) < 1.0
+    nothing = np.zeros(0)
+    assert _risk_threshold._area_under_risk_coverage(nothing, nothing) == 0.0
+
+
+def test_a_decision_has_the_shape_of_the_rows():
+    layer = layers.RiskThreshold()
+    assert layer.compute_output_shape((None, 7, 5)) == (None, 7)
+    z, y, _, _ = data()
+    assert tuple(layer.adapt(z, y)(z).shape) == (500,)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,15 @@ def test_the_formula():
     )
 
 
+def test_a_layer_that_is_not_built_is_the_identity():
+    layer = kc.layers.EnsembleTemperatureScaling()
+    for built in (False, True):
+        assert layer.built == built and layer.temperature == 1.0
+        np.testing.assert_array_equal(layer.weights_of_mixture, [1, 0, 0])
+        if not built:
+            layer.build((None, 3))
+
+
 def test_without_noise_it_is_temperature_scaling():
     logits, labels = generated()
     layer = kc.layers.EnsembleTemperatureScaling().adapt(logits, labels)

@@ -228,6 +228,65 @@ def test_without_a_gain_it_is_temperature_scaling(count):
     )
 
 
+def test_a_fit_that_diverges_is_temperature_scaling():
+    x, logits, labels = images(12, size=8)
+    layer = small(learning_rate=1e30).adapt([x, logits], labels)
+    record = layer.record
+    assert record["kept"] == "temperature"
+    assert record["epochs"] < 12
+    tempered = logits / record["temperature"]
+    np.testing.assert_allclose(
+        to_numpy(layer([x, logits])), tempered, rtol=1e-5
+    )
+
+
+def test_a_loss_that_is_no_number_ends_the_fit(monkeypatch):
+    x, logits, labels = images(12, size=8)
+    nll_of, calls = _local_fit._nll, []
+
+    def broken(losses):
+        calls.append(0)
+        return nll_of(losses) if len(calls) < 3 else np.nan
+
+    monkeypatch.setattr(_local_fit, "_nll", broken)
+    record = small().adapt([x, logits], labels).record
+    # The start, one epoch, and the one that failed.
+    assert (len(calls), record["epochs"]) == (3, 2)
+    assert record["best_epoch"] <= 1
+
+
+def test_a_gain_on_held_out_images_alone_is_not_enough(monkeypatch):
+    x, logits, labels = images(40, size=8)
+    of_all, losses = [], _local_fit._losses
+
+    def worse_on_all(layer, model, maps, index):
+        found = losses(layer, model, maps, index)
+        if len(index) < 40:
+            return found
+        of_all.append(index)
+        return found[0] + 10.0 * found[1], found[1]
+
+    expected = small().adapt([x, logits], labels).record
+    assert expected["kept"] == "local"
+    monkeypatch.setattr(_local_fit, "_losses", worse_on_all)
+    record = small().adapt([x, logits], labels).record
+    assert len(of_all) == 1
+    assert record["kept"] == "temperature"
+    assert record["reason"] == "the NLL of all images is not lower"
+    assert record["temperature"] == expected["temperature"]
+    tempered = nll(logits / record["temperature"], labels)
+    assert record["nll_after"] == pytest.approx(tempered, abs=1e-5)
+
+
+def test_a_layer_for_other_images_stays_as_it_is():
+    x, logits, labels = images(12, size=8)
+    layer = small(epochs=1).adapt([x, logits], labels)
+    before = layer.record
+    with pytest.raises(ValueError, match="built for other images or logits"):
+        layer.adapt([x[..., :1], logits], labels)
+    assert layer.record == before
+
+
 def test_void_pixels_and_weights():
     x, logits, labels = images(10, size=8)
     void = labels.copy()
@@ -262,6 +321,8 @@ def test_it_starts_as_the_identity_and_is_saved(tmp_path):
     x, logits, labels = images(4, size=8)
     layer = small(seed=3)
     np.testing.assert_allclose(to_numpy(layer([x, logits])), logits, rtol=1e-6)
+    # Held-out images decide, and no rule on the number of samples.
+    assert layer.degrees_of_freedom(4) == 1
     layer.adapt([x, logits], labels)
     inputs = [keras.Input((8, 8, 2)), keras.Input((8, 8, 4))]
     model = keras.Model(inputs, layer(inputs))

@@ -198,6 +198,20 @@ def test_the_statistic_of_a_batch_has_no_loss_per_sample():
         layer.adapt(logits, labels, objective=loss, class_loss_scaling="normal")
 
 
+def test_a_loss_without_a_value_for_each_sample_has_no_class_weights():
+    class Total(keras.losses.Loss):
+        def call(self, y_true, y_pred):
+            return keras.ops.mean(y_pred)
+
+    logits, labels = generated(100)
+    layer = kc.layers.TemperatureScaling()
+    with pytest.raises(ValueError, match=r"values of shape \(\) from Total"):
+        layer.adapt(
+            logits, labels, objective=Total(), class_loss_scaling="normal"
+        )
+    assert not layer.built
+
+
 def test_unknown_objective():
     logits, labels = generated(20)
     with pytest.raises(ValueError, match="Received: objective='ecce'"):

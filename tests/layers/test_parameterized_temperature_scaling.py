@@ -75,3 +75,12 @@ def test_a_large_penalty_is_one_temperature():
 def test_bad_normalize_logits():
     with pytest.raises(ValueError, match="`normalize_logits`"):
         kc.layers.ParameterizedTemperatureScaling(normalize_logits="mean")
+
+
+def test_a_temperature_per_sample_needs_a_loss_per_sample():
+    logits, labels = generated(100)
+    layer = kc.layers.ParameterizedTemperatureScaling()
+    with pytest.raises(ValueError, match="a statistic of the whole batch"):
+        layer.adapt(logits, labels, objective=kc.losses.MDCA(from_logits=True))
+    assert not layer.built
+    assert layer.as_affine(5) is None

@@ -279,6 +279,37 @@ def test_a_search_that_stops_at_the_end_of_its_range_warns(objective, pick):
     assert layer.record["stop_reason"] == "limit"
 
 
+def test_blocks_may_be_empty_and_have_weights():
+    logits, labels = generated()
+    weights = np.linspace(0.5, 2.0, 500)
+    void = np.where(np.arange(500) < 200, 255, labels)
+
+    def read():
+        for part in np.split(np.arange(500), [100, 200, 450]):
+            yield logits[part], void[part], weights[part]
+
+    layer = kc.layers.TemperatureScaling()
+    layer.adapt_to_blocks(read, ignore_class=255)
+    expected = kc.layers.TemperatureScaling()
+    expected.adapt(logits[200:], labels[200:], weights[200:])
+    assert layer.temperature == pytest.approx(expected.temperature, rel=1e-5)
+    before = layer.record
+
+    def soft():
+        yield logits, np.full((500, 5), 0.2)
+
+    with pytest.raises(ValueError, match="one class per sample"):
+        layer.adapt_to_blocks(soft)
+    assert layer.record == before
+
+
+def test_a_layer_that_is_not_built_has_its_first_temperature():
+    layer = kc.layers.TemperatureScaling(temperature=2.5)
+    assert not layer.built and layer.temperature == 2.5
+    layer.build((None, 3))
+    assert layer.temperature == pytest.approx(2.5)
+
+
 def test_a_fit_without_the_nll_before_ends_at_the_same_temperature():
     logits, labels = generated()
     whole = fit_temperature(logits, labels)

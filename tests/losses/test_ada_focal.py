@@ -130,6 +130,25 @@ def test_config():
         assert again.get_config() == thing.get_config()
 
 
+def test_files_of_other_tables():
+    table = kc.losses.AdaFocalLoss(num_bins=3, gamma=2.0).table
+    store = {}
+    kc.losses.AdaFocalLoss(num_bins=3, gamma=1.5).table.save_own_variables(
+        store
+    )
+    # From before AdaFocal, and of other bins.
+    table.load_own_variables({"total": np.zeros(())})
+    assert not table.restored and float(table.result()) == 2.0
+    with pytest.raises(ValueError, match="4 gammas for num_bins=3"):
+        table.load_own_variables({**store, "gammas": np.ones(4)})
+    # From before the epochs of updates were kept.
+    del store["num_epochs"]
+    table.load_own_variables(store)
+    assert not table.restored and float(table.result()) == 1.5
+    table.load_own_variables({**store, "num_epochs": np.array(7)})
+    assert table.restored and table.num_epochs == 7
+
+
 def test_bad_arguments():
     with pytest.raises(ValueError, match="at least 2"):
         kc.losses.AdaFocalLoss(num_bins=1)

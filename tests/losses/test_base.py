@@ -447,8 +447,12 @@ def test_nan_logits_are_refused_at_first_and_give_nan_later():
             kc.losses.FocalLoss(from_logits=True, ignore_class=3),
             "outer loss",
         ),
+        (
+            lambda y_true, y_pred: 0.0,
+            '`primary` must be "cross_entropy", a `keras.losses.Loss` or None',
+        ),
     ],
-    ids=["keras", "ours", "ignore_class"],
+    ids=["keras", "ours", "ignore_class", "function"],
 )
 def test_a_primary_that_contradicts(primary, message):
     with pytest.raises(ValueError, match=message):

@@ -238,3 +238,8 @@ def test_pixels_have_no_history():
         kc.losses.CRL(from_logits=True)(
             LABELS_B.reshape(2, 2), B.reshape(2, 2, 4)
         )
+
+
+def test_the_penalty_has_no_metric_of_its_own():
+    # Metrics see no history; the model shows the parts of the loss.
+    assert kc.losses.CRL().component_metrics() == []

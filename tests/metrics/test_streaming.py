@@ -8,6 +8,8 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
+from keras_calib.evaluation.events import sort_events
+from keras_calib.evaluation.label_binned import label_binned_error
 from keras_calib.inputs.predictions import top_label
 from keras_calib.metrics._brier_score import decompose
 from keras_calib.ops.binning import centers
@@ -268,6 +270,57 @@ def test_the_error_of_each_class():
     np.testing.assert_allclose(
         to_numpy(metric.per_class()), expected, atol=1e-6
     )
+
+
+@pytest.mark.parametrize("hard", [True, False], ids=["classes", "rows"])
+def test_epsilon_is_the_least_probability_of_logits(hard):
+    logits = np.array([[20.0, 0.0, 1.0], [0.0, 30.0, 2.0]], "float32")
+    labels = np.array([1, 1])
+    rows = np.eye(3)[labels] if hard else np.full((2, 3), 1 / 3)
+    metric = kc.metrics.NegativeLogLikelihood(epsilon=1e-4, from_logits=True)
+    metric.update_state(labels if hard else rows, logits)
+    least = np.maximum(softmax(logits), 1e-4)
+    expected = -(rows * np.log(least)).sum(axis=1).mean()
+    assert value(metric) == pytest.approx(expected, rel=1e-5)
+    assert float(metric.impossible()) == 0.0
+
+
+def test_the_largest_of_the_classwise_errors():
+    labels, p = random_predictions(500)
+    largest = kc.metrics.ClasswiseCalibrationError(norm=float("inf"))
+    mean = kc.metrics.ClasswiseCalibrationError()
+    errors = to_numpy(fed(mean, labels, p).per_class())
+    # Every error is then the largest gap of a bin.
+    gaps = to_numpy(fed(largest, labels, p).per_class())
+    assert value(largest) == pytest.approx(gaps.max(), rel=1e-6)
+    assert (gaps >= errors - 1e-6).all() and gaps.max() > gaps.min()
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_labels_are_averaged_in_bins_of_equal_mass(norm):
+    labels, p = random_predictions(2000)
+    metric = kc.metrics.LabelBinnedCalibrationError(binning="mass", norm=norm)
+    fed(metric, labels, p)
+    events = sort_events(*top_label(labels, p))
+    bins = events.bins(events.mass_cuts(15, "split"))
+    expected = label_binned_error(bins, norm)
+    assert value(metric) == pytest.approx(expected, abs=2e-3)
+
+
+@pytest.mark.parametrize("name", ["ExpectedCalibration", "KSCalibration"])
+def test_bad_input_is_refused_at_first_and_gives_nan_later(name):
+    metric = getattr(kc.metrics, f"{name}Error")()
+    p, bad = ops.convert_to_tensor([[0.9, 0.1], [0.4, 0.6]]), [0, 2]
+    with pytest.raises(ValueError, match="from 0 to 2"):
+        metric.update_state(bad, p)
+    metric.update_state([0, 1], p)
+    # Both are underconfident: the KS error is the same.
+    assert value(metric) == pytest.approx((0.1 + 0.4) / 2, abs=1e-3)
+    with pytest.raises(ValueError, match="do not fit"):
+        metric.update_state([0, 1], p, [1.0, 1.0, 1.0])
+    assert value(metric) == pytest.approx((0.1 + 0.4) / 2, abs=1e-3)
+    metric.update_state(bad, p)
+    assert np.isnan(value(metric))
 
 
 def test_the_parts_of_the_brier_score_add_up():

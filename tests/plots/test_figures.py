@@ -1,5 +1,7 @@
 """Numbers of the other figures, read back from their axes."""
 
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -151,6 +153,35 @@ def test_history_of_a_fit_and_of_a_dict():
     assert figure.axes[0].lines[0].get_label() == "loss"
 
 
+def test_axes_of_the_caller_stay_where_they_are():
+    logs = {"loss": [1.0, 0.5]}
+    _, axes = pyplot.subplots(2)
+    figure = kc.plots.calibration_history(logs, keys=["loss"], axes=axes)
+    assert figure.axes == [*axes]
+    assert len(axes[0].lines) == 1 and not axes[1].has_data()
+    _, panel = pyplot.subplots()
+    kc.plots.confidence_histogram(*sample(), axes=panel)
+    own = panel.get_title()
+    _, panel = pyplot.subplots()
+    kc.plots.confidence_histogram(*sample(), axes=panel, title="above")
+    assert panel.get_title() == f"above\n{own}"
+
+
+def test_drawing_without_matplotlib_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"pip install keras-calib\[plots\]"):
+        kc.plots.confidence_histogram(*sample())
+
+
+def test_a_background_that_is_nowhere_is_light():
+    with pyplot.rc_context({"figure.facecolor": "none"}):
+        figure, panel = pyplot.subplots()
+        panel.set_facecolor("none")
+        assert not _style.is_dark(panel)
+        figure.set_facecolor("black")
+        assert _style.is_dark(panel)
+
+
 def test_history_of_every_other_epoch():
     logs = {
         "loss": [5.0, 4, 3, 2, 1],
@@ -221,6 +252,18 @@ def test_profile_of_a_loss_of_the_batch_is_of_one_sample():
     assert len(z) < 200
     focal = kc.losses.FocalLoss(from_logits=True)
     assert len(profile(focal, 3)[0]) == 401
+
+    focal = kc.losses.FocalLoss()
+
+    class Total(keras.losses.Loss):
+        """One number for all rows."""
+
+        def call(self, y_true, y_pred):
+            return keras.ops.mean(focal.call(y_true, y_pred))
+
+    z, _, values = profile(Total(), 3)
+    step = 400 // (len(z) - 1)
+    np.testing.assert_allclose(values, profile(focal, 3)[2][::step], rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["ACLS", "MMCE", "CPC", "BrierLoss", "AvUC"])

@@ -4,6 +4,7 @@ from matplotlib import pyplot
 from matplotlib.colors import same_color
 
 import keras_calib as kc
+from keras_calib.evaluation import smooth_interval
 from keras_calib.evaluation.corp import corp_cells
 from keras_calib.evaluation.smooth_curve import SmoothCurve
 from keras_calib.inputs.predictions import read_predictions
@@ -200,6 +201,35 @@ def test_several_models_are_points_of_their_bins():
     assert "simultaneous" in legend.get_title().get_text()
 
 
+def test_without_bands_there_are_points_and_lines_alone():
+    labels, models = three_models()
+    for kind in ("bars", "smooth"):
+        figures = [
+            kc.plots.reliability_diagram(labels, models, kind=kind, band=band)
+            for band in (None, "pointwise")
+        ]
+        plain, banded = (figure.axes[0] for figure in figures)
+        assert len(plain.lines) + len(plain.collections) < (
+            len(banded.lines) + len(banded.collections)
+        )
+        found, expected = map(lines_by_label, (plain, banded))
+        for name in models:
+            np.testing.assert_array_equal(found[name], expected[name])
+        titles = [f.legends[0].get_title().get_text() for f in figures]
+        assert "pointwise" in titles[1] and "pointwise" not in titles[0]
+
+
+def test_so_many_weighted_rows_have_no_interval(monkeypatch):
+    labels, models = three_models()
+    monkeypatch.setattr(smooth_interval, "TOO_LARGE", 399)
+    weights = np.linspace(0.5, 1.5, 400)
+    drawn = [models["flat"], weights]
+    text = text_of(kc.plots.reliability_diagram(labels, *drawn).axes[0])
+    errors = kc.metrics.calibration_errors(labels, *drawn)
+    smooth = f"smooth ECE {errors['smooth_calibration_error']:.4f}"
+    assert smooth in text and f"{smooth} [" not in text
+
+
 def test_more_than_six_models():
     labels, models = three_models(20)
     many = {str(n): models["flat"] for n in range(7)}
@@ -312,6 +342,15 @@ def test_class_panels():
         assert text and text in text_of(single)
     # Two classes have one panel, as those asked for.
     assert len(kc.plots.classwise_reliability([0, 1], [0.2, 0.7]).axes) == 1
+    # Five classes, four of them side by side.
+    five = np.full((10, 5), 0.2)
+    names = ["", *"abcd"]
+    panels = kc.plots.classwise_reliability(
+        np.arange(10) % 5, five, class_names=names
+    ).axes
+    assert [panel.get_title() for panel in panels] == names
+    below = "predicted probability"
+    assert [panel.get_xlabel() for panel in panels] == ["", *[below] * 4]
     _, axes = pyplot.subplots(1, 2)
     figure = kc.plots.classwise_reliability(
         labels, models, classes=[2, 0], axes=axes, class_names="abc"

@@ -252,6 +252,41 @@ def test_what_the_guard_found_is_told(models):
     assert "not compared with temperature" in kc.model_card(free).text
 
 
+def test_settings_of_the_fit_are_told():
+    calibrated = kc.calibrate(
+        network(),
+        X,
+        Y,
+        method="temperature",
+        objective="soft_binned_ece",
+        guard=False,
+        verbose=0,
+    )
+    card = kc.model_card(calibrated)
+    settings = kc.calibration_record(calibrated)["objective_arguments"]
+    words = ", ".join(f"{key}={value}" for key, value in settings.items())
+    assert settings
+    assert f"| fitted by | soft_binned_ece ({words}) |" in card.text
+    assert "class-wise loss scaling |" not in card.text
+    calibrated = kc.calibrate(
+        network(), X, Y, class_loss_scaling="normal", verbose=0
+    )
+    card = kc.model_card(calibrated)
+    assert "| class-wise loss scaling | normal |" in card.text
+    # In a notebook the metadata is not shown.
+    assert card._repr_markdown_() == card.text
+
+
+def test_a_least_accuracy_is_told():
+    meta = kc.layers.MetaCal(min_accuracy=0.7, confidence=0.9, name="meta")
+    logits = kc.calibrate(network(), X, Y, output="logits", verbose=0)
+    meta.adapt(LOGITS, Y)
+    model = keras.Model(logits.input, meta(logits.output))
+    text = kc.model_card(model).text
+    promise = "`meta` accepts predictions of an accuracy of at least 0.7, with "
+    assert f"{promise}a confidence of 0.9. Of 300 samples" in text
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("number", "method", "rejected", "returned"),
@@ -278,6 +313,10 @@ def test_a_prior_correction_is_told(models):
     )
     text = kc.model_card(corrected).text
     assert "corrected for other class frequencies, which were passed in" in text
+    with pytest.warns(UserWarning, match="show no shift"):
+        estimated = kc.adjust_prior(models[1], X[150:], verbose=0)
+    text = kc.model_card(estimated).text
+    assert "which were estimated from unlabeled samples" in text
 
 
 def test_several_labels():

@@ -11,6 +11,7 @@ import pytest
 
 import keras_calib as kc
 from keras_calib.evaluation.named_errors import METRICS
+from keras_calib.reporting import _measure
 from keras_calib.reporting._definitions import DEFINITIONS
 from keras_calib.reporting._definitions import HEADLINE
 from keras_calib.reporting._verdict import times_as_many
@@ -215,6 +216,71 @@ def test_a_model_and_its_predictions_agree(given, activation):
     ]
 
 
+def test_batches_of_every_kind_are_one_set_of_rows():
+    # Class ids in one-hot rows and soft rows; weights of one batch only.
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 4)).astype("float32")
+    labels = np.eye(4)[rng.integers(0, 4, 60)]
+    labels[30:] = 0.9 * labels[30:] + 0.025
+    weight = np.ones(60)
+    weight[:30] = np.linspace(0.5, 2.0, 30)
+    model = small_network(4, inputs=4, activation="softmax")
+    batches = [
+        (x[:30], labels[:30], weight[:30]),
+        (x[30:], labels[30:]),
+    ]
+    options = {"num_resamples": 20, "verbose": 0}
+    found = kc.report(model, batches, **options).models[0]
+    scores = model.predict(x, verbose=0)
+    expected = kc.report(
+        scores, y=labels, sample_weight=weight, **options
+    ).models[0]
+    for name, row in expected.metrics.items():
+        value = found.metrics[name]["value"]
+        assert value == pytest.approx(row["value"], abs=1e-5), name
+
+
+def test_images_of_several_batches_are_drawn_as_a_whole():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(6, 5, 3)).astype("float32")
+    y = rng.integers(0, 3, (6, 5))
+    model = keras.Sequential([keras.Input((5, 3)), keras.layers.Softmax()])
+    batches = [(x[:2], y[:2]), (x[2:], y[2:])]
+    options = {"num_resamples": 20, "verbose": 0}
+    found = kc.report(model, batches, **options)
+    expected = kc.report(model.predict(x, verbose=0), y=y, **options)
+    low, high = (
+        [each.models[0].metrics[ECE][end] for each in (found, expected)]
+        for end in ("low", "high")
+    )
+    assert low[0] == pytest.approx(low[1], abs=1e-5)
+    assert high[0] == pytest.approx(high[1], abs=1e-5)
+    assert "whole images or texts" in found.models[0].intervals
+
+
+def test_batches_that_cannot_be_a_report():
+    model = small_network(4, inputs=4, activation="softmax")
+    x, y = np.zeros((6, 4), "float32"), np.arange(6) % 4
+    with pytest.raises(ValueError, match="The data is empty"):
+        kc.report(model, [], verbose=0)
+    with pytest.raises(ValueError, match="7 ids for 6 samples"):
+        kc.report(model, [(x, y)], groups=np.arange(7), verbose=0)
+
+    class Reshuffled(keras.utils.PyDataset):
+        turns = 0
+
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, i):
+            type(self).turns += 1
+            return x, np.roll(y, self.turns)
+
+    models = {"one": model, "two": model}
+    with pytest.raises(ValueError, match="in the same order each time"):
+        kc.report(models, Reshuffled(), num_resamples=20, verbose=0)
+
+
 def test_one_sigmoid_unit():
     labels, p = sample(num_classes=2)
     metrics = kc.report(p[:, 1], y=labels, num_resamples=20).models[0].metrics
@@ -267,6 +333,83 @@ def test_a_clinical_panel_says_what_is_undefined():
     images = np.stack([p.reshape(4, 10)], axis=-1)
     report = kc.report(images, y=labels.reshape(4, 10), num_resamples=20)
     assert "depend on each other" in report.to_markdown()
+
+
+@pytest.mark.parametrize("how", ["weight", "label", "mask"])
+def test_samples_that_do_not_count_leave_the_others_independent(how):
+    labels, p = sample(200, num_classes=2)
+    counts = np.arange(200) % 7 > 0
+    options = {"num_resamples": 20, "verbose": 0}
+    expected = kc.report(p[counts], y=labels[counts], **options).to_dict()
+    if how == "weight":
+        options["sample_weight"] = counts.astype(float)
+    elif how == "label":
+        labels, options["ignore_class"] = np.where(counts, labels, 255), 255
+    scores, given = p, {"y": labels}
+    if how == "mask":
+        inputs = keras.Input((2,))
+        masked = keras.layers.Masking()(inputs)
+        scores = keras.Model(inputs, keras.layers.Identity()(masked))
+        p = np.where(counts[:, None], p, 0.0)
+        given, options["from_logits"] = {"x": p, "y": labels}, False
+    report = kc.report({"model": scores}, **given, **options)
+    (found,) = report.models
+    assert found.intervals == "bootstrap of samples, 20 resamples"
+    assert found.clinical_panel["notes"] == []
+    for name, row in expected["models"][0]["metrics"].items():
+        for key, value in row.items():
+            value = value if value is None else pytest.approx(value, rel=1e-4)
+            assert found.metrics[name][key] == value, (name, key)
+
+
+def test_groups_that_are_calibrated_are_told_and_listed():
+    labels, p = sample(400)
+    report = kc.report(p, y=labels, groups=np.arange(400) % 2, num_resamples=20)
+    words = "In no group can miscalibration be shown by its ECE."
+    assert words in report.verdicts["model"]
+    text = report.to_markdown()
+    table = text.partition("Groups, the worst first:")[2].splitlines()
+    rows = [line.split(" | ") for line in table if line.startswith("| ")]
+    assert [row[1] for row in rows[2:]] == ["200", "200"]
+    assert {row[0] for row in rows[2:]} == {"| 0", "| 1"}
+    assert "Groups, the worst first:" not in report_of().to_markdown()
+
+
+def test_pixels_of_an_image_are_no_samples_of_a_comparison():
+    labels, p = sample(240)
+    q = p**2 / (p**2).sum(1, keepdims=True)
+    # Every image is one row that comes ten times.
+    copies = [np.repeat(each, 10, axis=0) for each in (labels, p, q)]
+    options = {"num_resamples": 20}
+    alone = kc.report({"a": p, "b": q}, y=labels, **options)
+    images = [each.reshape(240, 10, *each.shape[1:]) for each in copies]
+    of_images = kc.report(
+        dict(zip("ab", images[1:], strict=True)), y=images[0], **options
+    )
+    assert of_images.comparison == alone.comparison
+    of_rows = kc.report(
+        dict(zip("ab", copies[1:], strict=True)), y=copies[0], **options
+    )
+    assert of_rows.comparison != alone.comparison
+
+
+def test_many_weighted_rows_have_intervals_of_means_alone(monkeypatch):
+    monkeypatch.setattr(_measure, "LARGE", 399)
+    labels, p = sample(400)
+    weight = np.linspace(0.5, 1.5, 400)
+    (found,) = kc.report(
+        p, y=labels, sample_weight=weight, num_resamples=20
+    ).models
+    assert found.intervals == (
+        "means: normal; other errors: none for so many rows"
+    )
+    assert found.metrics[ECE]["low"] is None
+    correct = p.argmax(axis=1) == labels
+    share = weight / weight.sum()
+    mean = share @ correct
+    error = np.sqrt((share * (correct - mean)) @ (share * (correct - mean)))
+    row = found.metrics["accuracy"]
+    assert row["high"] - row["value"] == pytest.approx(1.96 * error, rel=1e-3)
 
 
 @pytest.mark.slow

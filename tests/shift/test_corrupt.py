@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
+from keras_calib.shift._corrupt import TABLE
 from keras_calib.shift._corrupt import corrupt_from
 from tests.helpers import to_numpy
 from tests.shift.test_corruptions import pictures
@@ -119,6 +120,21 @@ def compile_by_backend(function):
     return tf.function(function)
 
 
+@pytest.mark.compiled
+@pytest.mark.backends("tensorflow", "jax", reason="minutes on torch")
+def test_values_are_not_seen_in_compiled_code():
+    run = compile_by_backend(
+        lambda images: kc.shift.corrupt(
+            images, "contrast", 1, value_range=(0, 1)
+        )
+    )
+    wide = ops.convert_to_tensor(np.full((2, 32, 32, 3), 2.0, "float32"))
+    # The mean and nothing else, which is cut at white.
+    np.testing.assert_allclose(to_numpy(run(wide)), 1.0, atol=1e-6)
+    with pytest.raises(ValueError, match="outside of `value_range`"):
+        kc.shift.corrupt(wide, "contrast", 1, value_range=(0, 1))
+
+
 @pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.backends("tensorflow", "jax", reason="minutes on torch")
@@ -196,6 +212,16 @@ def test_images_of_another_range_are_nearly_black():
         kc.shift.corrupt(X + 0.8, "fog", 1)
 
 
-def test_no_image_is_no_error():
-    found = kc.shift.corrupt(X[:0], "contrast", 1)
-    assert found.shape == (0, 32, 32, 3)
+def test_tensors_are_checked_as_arrays_are():
+    images = np.full((2, 32, 32, 3), 2.0, "float32")
+    for given in (images, keras.ops.convert_to_tensor(images)):
+        with pytest.raises(ValueError, match="outside of `value_range`"):
+            kc.shift.corrupt(given, "fog", 1, value_range=(0, 1))
+
+
+@pytest.mark.parametrize("kind", TABLE)
+def test_no_image_is_no_error(kind):
+    for given in (X[:0], ops.convert_to_tensor(X[:0])):
+        found = kc.shift.corrupt(given, kind, 1)
+        assert found.shape == (0, 32, 32, 3) and type(found) is type(given)
+        assert keras.backend.standardize_dtype(found.dtype) == "uint8"

@@ -134,6 +134,16 @@ def test_batches_do_not_change_the_result():
             assert row["nll"] == pytest.approx(other["nll"], rel=1e-5)
 
 
+def test_lists_are_images_too():
+    x, y = data()
+    small = {"corruptions": ["contrast"], "severities": [1], "verbose": 0}
+    small["value_range"] = (0.0, 255.0)
+    images = x[:3].astype("float64")
+    expected = kc.shift.evaluate(network(), images, y[:3], **small)
+    found = kc.shift.evaluate(network(), images.tolist(), [*y[:3]], **small)
+    assert found.rows == expected.rows
+
+
 def test_models_side_by_side_and_their_preprocessing():
     x, y = data()
     models = {"logits": network(), "probabilities": network("softmax")}

@@ -1,5 +1,7 @@
 """Ridge fits around temperature scaling, averaged by their evidence."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
@@ -170,6 +172,28 @@ def test_temperature_scaling_can_have_no_probability_at_all():
     posterior, found = evidence.mix([-np.inf, -2000.0], np.zeros(2), 0.0, 0.5)
     assert posterior == pytest.approx([0.0, 0.0, 1.0])
     assert found == pytest.approx(np.log(0.5))
+
+
+@pytest.mark.parametrize("determinants", [np.nan, np.inf, -np.inf, 0.5])
+def test_a_fit_whose_curvature_is_rounding_is_left_out(determinants):
+    problem = types.SimpleNamespace(
+        n=10,
+        plain_value=1.0,
+        plain_curvature=1.0,
+        center=np.zeros(3),
+        penalty=lambda _: 0.0,
+        settle=lambda parameters: parameters,
+    )
+    found = types.SimpleNamespace(
+        parameters=np.ones(3), value=0.9, iterations=4
+    )
+    fit = evidence.with_evidence(problem, found, None, 1.0, determinants)
+    if determinants == 0.5:
+        assert fit.log_evidence == pytest.approx(10 * 0.1 + 0.25)
+        np.testing.assert_array_equal(fit.parameters, 1.0)
+    else:
+        assert fit.log_evidence == -np.inf
+        np.testing.assert_array_equal(fit.parameters, 0.0)
 
 
 @pytest.mark.parametrize("layer", ["MatrixScaling", "DirichletScaling"])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_calib.inputs.arrays import log_softmax
+from keras_calib.layers import FocalObjective
 from keras_calib.solvers import matrix_evidence
 from keras_calib.solvers.evidence import average_by_evidence
 from keras_calib.solvers.matrix_evidence import average_matrices
@@ -38,6 +39,33 @@ def test_the_value_is_the_likelihood_of_the_result():
     log_p = log_softmax(x @ matrix + bias)
     nll = -log_p[np.arange(500), labels].mean()
     assert found.value == pytest.approx(nll, rel=1e-12)
+
+
+def test_the_value_is_that_of_smoothed_labels():
+    x, labels, _ = drawn(300, 4, seed=0, change=mixed)
+    found = average_matrices(x, labels, np.ones(300), VECTOR, smoothing=0.1)
+    matrix, bias = found.parameters[:-1], found.parameters[-1]
+    log_p = log_softmax(x @ matrix + bias)
+    smoothed = 0.9 * np.eye(4)[labels] + 0.1 / 4
+    expected = -(smoothed * log_p).sum(axis=1).mean()
+    assert found.value == pytest.approx(expected, rel=1e-12)
+
+
+def test_another_objective_keeps_the_width_of_the_matrix():
+    x, labels, _ = drawn(1000, 4, seed=2, change=mixed)
+    data = x, labels, np.ones(1000)
+    average = average_matrices(*data, VECTOR)
+    objective = FocalObjective()
+
+    def value(parameters):
+        scores = x @ parameters[:-1] + parameters[-1]
+        return objective.value(scores, *data[1:])
+
+    found = matrix_evidence.minimize_matrix_around(*data, objective, average)
+    # The value is that of the objective and of the penalty.
+    assert value(found.parameters) < value(average.parameters)
+    assert value(found.parameters) <= found.value < value(average.parameters)
+    np.testing.assert_allclose(found.parameters, average.parameters, atol=0.6)
 
 
 def test_a_matrix_is_found_where_there_is_one():

@@ -1,6 +1,9 @@
+import types
+
 import numpy as np
 import pytest
 
+from keras_calib.solvers import multinomial_regression as regression
 from keras_calib.solvers import regression_problems as problems
 from keras_calib.solvers.lbfgs import lbfgs
 from keras_calib.solvers.multinomial_regression import fit_regression
@@ -147,6 +150,27 @@ def test_rounding_of_the_value_does_not_shorten_a_good_step():
     found = fit_regression(problem, np.full((2, 3), 1e-5), 1e-9)
     assert found.converged
     assert problem.calls == 2
+
+
+def test_slopes_that_change_sides_for_ever_end_after_20_fits(monkeypatch):
+    # A free slope is fitted beyond its bound, and pulled back from it.
+    problem = types.SimpleNamespace(
+        free=np.ones((2, 1)),
+        unconstrained_gradient=lambda _: (np.array([1.0]), None),
+    )
+    fits = []
+
+    def fit(problem, start, tolerance):
+        high = regression.SLOPES[1]
+        free = problem.free[0, 0] > 0
+        fits.append(free)
+        parameters = np.array([[high + 1.0 if free else high], [0.0]])
+        return types.SimpleNamespace(parameters=parameters)
+
+    monkeypatch.setattr(regression, "fit_regression", fit)
+    found = regression.fit_within_bounds(problem, np.ones((2, 1)), 1e-6)
+    assert fits == [True, False] * 10
+    assert found.parameters[0, 0] == regression.SLOPES[1]
 
 
 def test_values_have_the_digits_of_the_inputs_or_more():

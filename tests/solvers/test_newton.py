@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_calib.solvers.logistic import fit_logistic
+from keras_calib.solvers.newton import conjugate_gradient_step
 from keras_calib.solvers.newton import dense_step
 from keras_calib.solvers.newton import newton
 
@@ -67,3 +68,23 @@ def test_a_bound_that_newton_steps_cross_does_not_stop_the_fit():
         assert np.abs(gradient[theta > 0]).max(initial=0.0) < 1e-7
         assert (gradient[theta == 0] > -1e-7).all()
         assert value <= np.log(2)
+
+
+def test_conjugate_gradients_end_after_250_products():
+    # As many different curvatures as would need 400 products.
+    curvature = np.logspace(-8, 0, 400)
+    gradient = np.ones(400)
+    products = []
+
+    class Problem:
+        def product(self, direction):
+            products.append(direction)
+            return curvature * direction
+
+        def precondition(self, gradient):
+            return gradient
+
+    step = conjugate_gradient_step(Problem(), gradient, 0.0)
+    assert len(products) == 250
+    # A step of conjugate gradients lowers the parabola.
+    assert gradient @ step + step @ (curvature * step) / 2 < 0

@@ -1,0 +1,104 @@
+"""The outputs of `fit`'s validation, where a model goes ways of its own."""
+
+import types
+
+import keras
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from keras_calib.callbacks import _fit_outputs
+from tests.helpers import small_network
+
+X = np.random.default_rng(0).normal(size=(24, 4)).astype("float32")
+Y = np.arange(24) % 3
+VALIDATION = X[::-1].copy(), (Y + 1) % 3
+
+
+def compiled():
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.0), loss)
+    return model
+
+
+def fit(model, validation=VALIDATION, **options):
+    monitor = kc.callbacks.CalibrationMonitor(from_logits=True)
+    options = {"callbacks": [monitor], "verbose": 0, **options}
+    return model.fit(X, Y, validation_data=validation, **options).history
+
+
+def brier(model):
+    scores = model.predict(VALIDATION[0], verbose=0)
+    return kc.metrics.calibration_errors(
+        VALIDATION[1], scores, from_logits=True
+    )["brier_score"]
+
+
+def silent(model):
+    """The model, with test steps that return no outputs to be collected."""
+    step = model.test_step
+
+    def test_step(*arguments):
+        found = step(*arguments)
+        logs = found[0] if isinstance(found, tuple) else found
+        logs.pop(_fit_outputs.KEY, None)
+        return found
+
+    model.test_step = test_step
+    return model
+
+
+def test_a_validation_without_outputs_is_predicted():
+    model = silent(compiled())
+    found = fit(model)["val_brier_score"]
+    assert found == pytest.approx([brier(model)], abs=1e-6)
+
+
+def test_a_generator_without_outputs_cannot_be_read_again():
+    def batches():
+        while True:
+            yield VALIDATION
+
+    model = silent(compiled())
+    with pytest.raises(ValueError, match="are not available here"):
+        fit(model, batches(), validation_steps=1)
+
+
+def test_methods_of_ones_own_are_put_back():
+    model = compiled()
+    own, calls = model.compute_metrics, []
+
+    def compute_metrics(*arguments, **options):
+        calls.append(0)
+        return own(*arguments, **options)
+
+    model.compute_metrics = compute_metrics
+    found = fit(model)["val_brier_score"]
+    assert calls and model.compute_metrics is compute_metrics
+    assert found == pytest.approx([brier(model)], abs=1e-6)
+
+
+def test_a_stand_in_that_an_exception_left_is_taken_away():
+    model = compiled()
+    model.evaluate(*VALIDATION, verbose=0)
+    own = model.test_function
+    model.test_function = _fit_outputs._StandIn(model, own, own)
+    monitor = kc.callbacks.CalibrationMonitor(from_logits=True)
+    monitor.set_model(model)
+    assert model.test_function is own
+    # What has no test function stays as it is.
+    other = types.SimpleNamespace(name="other")
+    monitor.set_model(other)
+    assert monitor.model is other and vars(other) == {"name": "other"}
+
+
+def test_validation_arrays_without_a_sample_are_told():
+    model = small_network(3, inputs=4)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss)
+    model.build((None, 4))
+    monitor = kc.callbacks.CalibrationMonitor((X[:0], Y[:0]), from_logits=True)
+    with pytest.raises(ValueError, match="has no validation data"):
+        model.fit(X, Y, callbacks=[monitor], verbose=0)

@@ -1,0 +1,54 @@
+"""Arrays as rows that count: layouts, types and weights."""
+
+import numpy as np
+import pytest
+
+from keras_calib.inputs.predictions import as_maps
+from keras_calib.inputs.predictions import read_predictions
+
+pytestmark = pytest.mark.one_backend
+RNG = np.random.default_rng(0)
+P = RNG.dirichlet(np.ones(3), size=(2, 4, 5))
+IDS = RNG.integers(0, 3, (2, 4, 5))
+
+
+@pytest.mark.parametrize("labels", ["ids", "rows", "soft rows"])
+def test_classes_may_be_on_any_axis(labels):
+    given = IDS
+    if labels != "ids":
+        given = np.eye(3)[IDS]
+    if labels == "soft rows":
+        given = 0.9 * given + 0.1 / 3
+    expected = read_predictions(given, P)
+    moved = given if labels == "ids" else np.moveaxis(given, -1, 1)
+    found = read_predictions(moved, np.moveaxis(P, -1, 1), axis=1)
+    for name in ("labels", "probabilities", "unit"):
+        one, two = getattr(found, name), getattr(expected, name)
+        np.testing.assert_array_equal(one, two)
+    assert (found.targets is None) == (labels != "soft rows")
+    if labels == "soft rows":
+        np.testing.assert_array_equal(found.targets, expected.targets)
+
+
+def test_weights_of_a_batch_stay_as_they_are():
+    rows, ids = P.reshape(-1, 3), IDS.reshape(-1)
+    weights = np.linspace(1.0, 2.0, 40)
+    found = read_predictions(ids, rows, weights, relative=False)
+    np.testing.assert_array_equal(found.weights, weights)
+    assert read_predictions(ids, rows, weights).weights.sum() == 40
+    ones = read_predictions(ids, rows, np.ones(40), relative=False)
+    assert ones.weights is None
+
+
+def test_maps_keep_the_places_of_pixels():
+    logits = (10 * np.log(P)).astype("int64")
+    void = np.where(np.arange(5) == 2, 255, IDS)
+    scores, labels, weights = as_maps(logits, void, ignore_class=255)
+    assert scores.dtype == "float32"
+    np.testing.assert_array_equal(scores, logits)
+    np.testing.assert_array_equal(weights, void != 255)
+    np.testing.assert_array_equal(labels, np.where(void == 255, 0, void))
+    rows = np.eye(3)[IDS]
+    np.testing.assert_array_equal(as_maps(logits, rows)[1], IDS)
+    with pytest.raises(ValueError, match="Images need one class per pixel"):
+        as_maps(logits, 0.9 * rows + 0.1 / 3)

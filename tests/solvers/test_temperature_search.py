@@ -1,0 +1,31 @@
+"""The search of a temperature on a part of the samples."""
+
+import numpy as np
+import pytest
+
+from keras_calib.layers import FocalObjective
+from keras_calib.solvers import temperature_search
+from tests.layers.generated import generated
+
+pytestmark = pytest.mark.one_backend
+
+
+def test_the_first_grid_of_large_logits_is_that_of_a_part(monkeypatch):
+    logits, labels = generated()
+    # Each row thrice in turn, so that every third row is a whole sample.
+    logits, labels = np.repeat(logits, 3, axis=0), np.repeat(labels, 3)
+    data = logits, labels, np.ones(len(labels))
+    rows = []
+
+    class Watched(FocalObjective):
+        def losses(self, scores, labels):
+            rows.append(len(labels))
+            return super().losses(scores, labels)
+
+    expected = temperature_search.search_temperature(*data, Watched())
+    assert set(rows) == {1500}
+    rows.clear()
+    monkeypatch.setattr(temperature_search, "WHOLE_UP_TO", logits.size * 2 // 5)
+    found = temperature_search.search_temperature(*data, Watched())
+    assert rows.count(500) == 129
+    assert found == pytest.approx(expected, rel=1e-9)
