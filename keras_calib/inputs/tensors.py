@@ -76,6 +76,17 @@ def at_least_float32(values):
     return ops.cast(values, "float32")
 
 
+def weighted_sum(weights, values):
+    """`sum_i w_i v_ik`, in the dtype of both.
+
+    A product takes half the time of a sum. On PyTorch that of Keras is float32,
+    also of float64.
+    """
+    if keras.backend.standardize_dtype(values.dtype) == "float64":
+        return ops.sum(weights[:, None] * values, axis=0)
+    return ops.matmul(weights, values)
+
+
 def from_the_left(values, batch, lead, what="Sample weights"):
     """Weights or a mask, `(batch,)` or more, as one value for each row.
 
