@@ -136,7 +136,9 @@ def each_class(protocol, cache):
     for name, pieces in rows.items():
         chosen = np.concatenate(pieces)
         if name == "train":
-            chosen = chosen[: protocol.train]
+            # So that the first ones are of all classes.
+            order = np.random.default_rng(0).permutation(len(chosen))
+            chosen = chosen[order][: protocol.train]
         parts[name] = (x[chosen], y[chosen])
     test = slice(protocol.test)
     parts["test"] = (data["x_test"][test], data["y_test"][test])

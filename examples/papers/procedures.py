@@ -57,7 +57,7 @@ def in_batches(model, task, kind=training.Batches, **options):
     if protocol.streamed:
         require_plain_batches(kind)
         read, _ = task.data["train"]
-        batches = training.Streamed(read(task.seed))
+        batches = training.Streamed(read, task.seed)
         steps = len(batches) * protocol.epochs
         return Procedure(model, (batches.dataset,), steps, batches, **options)
     batches = batches_of(task, "train", kind, protocol.per_epoch)

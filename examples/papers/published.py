@@ -53,11 +53,13 @@ class Paper:
         title: authors, name and year.
         blocks: its tables.
         missing: tables that no protocol stands beside, and why.
+        swept: methods of `S-sweep` on its page and its figures.
     """
 
     title: str
     blocks: tuple[Block, ...]
     missing: str = ""
+    swept: tuple[str, ...] = ()
 
 
 # Our runs with ResNet-34 on all of CIFAR-10, where there are none of a paper's
@@ -211,6 +213,7 @@ ACLS = Paper(
         ),
     ),
     "Table 1 is the column of Tiny-ImageNet, ResNet-50, of table 3.",
+    swept=("ACLS",),
 )
 
 _CLASSWISE = ("ACC", "ECE", "cw-ECE")
@@ -391,12 +394,13 @@ MBLS = Paper(
             FLSD | FLSD-53 | 98.55 1.13 90.47 4.25
             MbLS | MbLS, margin 10 | 98.57 0.39 90.65 1.26
             """,
-            "No protocol: the transformer is one that was trained before on "
-            "other images.",
+            "The paper's transformer was trained on other images before; ours "
+            "is a small one that begins at random.",
         ),
     ),
     "In the paper data sets are rows and losses columns; here it is the other "
     "way, so that ours fit beside them.",
+    swept=("LS", "MbLS"),
 )
 
 _POST_HOC = ("ECE",)

@@ -75,10 +75,9 @@ def run_table(arguments):
 def run_paper(arguments):
     """Run what the page of a paper shows of all tables of a size."""
     begin, status = time.time(), 0
-    for name in tables_of(arguments.paper, arguments.size):
+    for name, wanted in tables_of(arguments.paper, arguments.size).items():
         again = argparse.Namespace(**vars(arguments))
-        again.table = name
-        again.only = methods_of(arguments.paper, name)
+        again.table, again.only = name, wanted
         if arguments.seconds is not None:
             again.seconds = arguments.seconds - (time.time() - begin)
         status |= run_table(again)
@@ -88,22 +87,31 @@ def run_paper(arguments):
 def methods_of(paper, table):
     """Methods of the page of a paper that a table has."""
     inside = protocols.TABLES[table]
-    found = published.methods_of(paper, table)
+    found = published.methods_of(paper, table.removesuffix("-cross"))
     return [name for name in found if name in inside]
 
 
 def tables_of(paper, size):
-    """Our tables on the page of a paper, in its order.
+    """Our tables on the page of a paper and their methods, in its order.
 
     Where several stand for each other, the first one, which is the paper's own
     network and schedule.
     """
-    found = {}
+    names = {}
     for block in published.PAPERS[paper].blocks:
         for name, *_ in block.groups():
-            if (name in protocols.GPU) == (size == "gpu"):
-                found[name] = None
-    return list(found)
+            # Rows that are stored apart stand in the same column.
+            names |= dict.fromkeys((name, f"{name}-cross"))
+    found = {
+        name: methods_of(paper, name)
+        for name in names
+        if name in protocols.TABLES
+        and (name in protocols.GPU) == (size == "gpu")
+    }
+    swept = published.PAPERS[paper].swept
+    if swept and size == "cpu":
+        found["S-sweep"] = list(swept)
+    return {name: wanted for name, wanted in found.items() if wanted}
 
 
 def parse(arguments):
@@ -142,6 +150,8 @@ def parse(arguments):
         parser.error("--only, --measure and --shift need a table.")
     if arguments.tune and arguments.table not in protocols.TUNED:
         parser.error("Tuned are " + ", ".join(protocols.TUNED))
+    if arguments.paper and arguments.only:
+        parser.error("--only and --paper both name methods: pass one.")
     if arguments.paper and arguments.table:
         arguments.only = methods_of(arguments.paper, arguments.table)
         if not arguments.only:

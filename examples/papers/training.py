@@ -81,14 +81,25 @@ class Streamed:
     """What `Resumable` asks of batches, for a data set that `fit` reads itself.
 
     A run that is stopped goes on after its last epoch, with other crops than
-    it would have had.
+    it would have had, and than it has had.
+
+    Args:
+        read: gives the data set for a seed.
+        seed: int.
     """
 
-    def __init__(self, dataset):
-        self.dataset, self.epoch = dataset, 0
+    def __init__(self, read, seed):
+        self.read, self.seed = read, seed
+        self.dataset, self.epoch = read(seed), 0
 
     def __len__(self):
         return len(self.dataset)
+
+    def resumed(self, epoch):
+        """The data set for a run that begins with an epoch."""
+        if epoch:
+            self.dataset = self.read(self.seed + 1000 * epoch)
+        return self.dataset
 
     def on_epoch_begin(self):
         """`fit` begins the data set anew."""
@@ -268,11 +279,15 @@ class Resumable(keras.callbacks.Callback):
         epochs = steps // len(self.batches)
         if epochs and self.state_file.exists():
             self.states = json.loads(self.state_file.read_text())
+            # Of a later epoch, if the run ended before its checkpoint.
+            self.states = {
+                key: kept
+                for key, kept in self.states.items()
+                if key == str(epochs)
+            }
             # A checkpoint of an older version has none.
-            if str(epochs) in self.states:
-                pairs = zip(
-                    generators(model), self.states[str(epochs)], strict=True
-                )
+            for kept in self.states.values():
+                pairs = zip(generators(model), kept, strict=True)
                 for variable, state in pairs:
                     variable.assign(np.array(state, "uint32"))
         return epochs

@@ -131,7 +131,7 @@ def run(table, method, seed, path, cache, deadline=None, every=None):
     if spec["train"] == "ensemble":
         members = []
         for member in range(spec["members"]):
-            found = train(
+            found = train_member(
                 {**spec, "train": "single"},
                 protocol,
                 data,
@@ -142,7 +142,7 @@ def run(table, method, seed, path, cache, deadline=None, every=None):
             )
             if found is None:
                 return None
-            members.append(found[0])
+            members.append(found)
         logits = {
             part: np.log(np.mean([softmax(m[part]) for m in members], axis=0))
             for part in members[0]
@@ -168,11 +168,38 @@ def run(table, method, seed, path, cache, deadline=None, every=None):
         )
     np.savez(f"{path}.part.npz", **arrays)
     os.replace(f"{path}.part.npz", f"{path}.npz")
+    for member in range(spec.get("members", 0)):
+        pathlib.Path(f"{path}-member{member}.logits.npz").unlink()
     return {
         **results(f"{path}.npz", protocol, method),
         "seconds": round(time.time() - begin, 1),
         **extra,
     }
+
+
+def train_member(spec, protocol, data, seed, path, deadline, every):
+    """Logits of one network of an ensemble, kept until the row is written.
+
+    See `run` for the arguments.
+    """
+    kept = pathlib.Path(f"{path}.logits.npz")
+    if not kept.exists():
+        found = train(spec, protocol, data, seed, path, deadline, every)
+        if found is None:
+            return None
+        labels = {f"{part}_labels": data[part][1] for part in PREDICTED}
+        part = kept.with_suffix(".part.npz")
+        np.savez(part, **found[0], **labels)
+        os.replace(part, kept)
+    with np.load(kept, allow_pickle=False) as file:
+        for part in PREDICTED:
+            inputs, _ = data.get(part, (None, None))
+            data[part] = (inputs, file[f"{part}_labels"])
+        return {
+            name: file[name]
+            for name in file.files
+            if not name.endswith("_labels")
+        }
 
 
 @dataclasses.dataclass
@@ -216,7 +243,7 @@ class Task:
                 inputs=training.Augment(0, mirror=False),
                 width=protocol.width,
             )
-        if protocol.network == "deeplab":
+        if name == "deeplab":
             return networks.deeplab(
                 self.num_classes,
                 side=protocol.image_size,
@@ -230,6 +257,7 @@ class Task:
                 side=protocol.image_size,
                 width=protocol.width,
                 inputs=training.Augment(0, mirror=False),
+                dropout=self.spec.get("dropout", 0.0),
                 dtype="float32",
             )
         return networks.build(
@@ -317,9 +345,12 @@ def train(spec, protocol, data, seed, path, deadline, every=None):
     first = 0
     if procedure.batches is not None:
         first = watch.restore(model)
+    data_of_fit = procedure.data
+    if protocol.streamed:
+        data_of_fit = (procedure.batches.resumed(first),)
     if procedure.steps and first < protocol.epochs:
         model.fit(
-            *procedure.data,
+            *data_of_fit,
             epochs=protocol.epochs,
             initial_epoch=first,
             verbose=0,
@@ -371,6 +402,8 @@ def predict_arrays(task):
 def predict_streamed(task):
     """Logits of all parts; their labels go to the data of the task."""
     protocol, data = task.protocol, task.data
+    if task.spec.get("num_masks"):
+        raise ValueError("Of streams, no average over masks is predicted.")
     held, test = (
         procedures.predict_stream(
             task.primary, data[part][0](), protocol.pixel_step

@@ -165,7 +165,6 @@ class CalibrationLayer(RecordedLayer):
             class_loss_scaling=class_loss_scaling,
         )
 
-    @one_blas_thread
     def adapt_to_rows(
         self,
         rows: CalibrationRows,
@@ -198,18 +197,19 @@ class CalibrationLayer(RecordedLayer):
         weights = rows.full_weights
         logits = two_classes(given) if num_units == 1 else given
         data = logits, rows.labels, weights, objective
-        if scaling is None:
-            found, record = self.solve(*data)
-        else:
-            # This layer stays as it is, also not built, until the fit is done.
-            twin = type(self).from_config(self.get_config())
-            twin.build((None, num_units))
-            found, record = solve_with_scaling(
-                self,
-                *data,
-                scaling,
-                lambda found, part: twin._scores(found, given[part]),
-            )
+        with one_blas_thread():
+            if scaling is None:
+                found, record = self.solve(*data)
+            else:
+                # This layer stays as it is, also not built, until it is done.
+                twin = type(self).from_config(self.get_config())
+                twin.build((None, num_units))
+                found, record = solve_with_scaling(
+                    self,
+                    *data,
+                    scaling,
+                    lambda found, part: twin._scores(found, given[part]),
+                )
         self._assign(found, num_units)
         if self._rounds and scaling is None and "nll_after" in record:
             nll = self._nll(given, rows.labels, weights)

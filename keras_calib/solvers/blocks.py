@@ -1,6 +1,7 @@
 """Blocks of rows, threads over them, and relative weights, for every solver."""
 
 import concurrent.futures
+import contextlib
 import functools
 import os
 import threading
@@ -45,27 +46,24 @@ def _libraries():
     return threadpoolctl.ThreadpoolController()
 
 
-def one_blas_thread(function):
-    """Decorator: products of matrices take one thread each in a function.
+@contextlib.contextmanager
+def one_blas_thread():
+    """In the block, products of matrices take one thread each.
 
     Blocks of rows have `threads` of their own. Products that start more of them
     wait for each other: on cores that have other work to do, fits took twenty
     to fifty times as long.
     """
-
-    @functools.wraps(function)
-    def limited(*args, **kwargs):
-        # The limit is that of the process. One function sets it and takes it
-        # back; those inside of it or beside it find it set.
-        if not _LIMIT.acquire(blocking=False):
-            return function(*args, **kwargs)
-        try:
-            with _libraries().limit(limits=1, user_api="blas"):
-                return function(*args, **kwargs)
-        finally:
-            _LIMIT.release()
-
-    return limited
+    # The limit is that of the process. One block sets it and takes it back;
+    # those inside of it find it set, and those beside it as long as it lasts.
+    if not _LIMIT.acquire(blocking=False):
+        yield
+        return
+    try:
+        with _libraries().limit(limits=1, user_api="blas"):
+            yield
+    finally:
+        _LIMIT.release()
 
 
 def sum_blocks(function, blocks):

@@ -55,16 +55,16 @@ def test_a_fit_that_fails_gives_them_back():
 def test_fits_that_overlap_give_them_back():
     both = threading.Barrier(2, timeout=60)
 
-    @one_blas_thread
     def first():
-        both.wait()  # the second is inside now
-        return blas_threads()
+        with one_blas_thread():
+            both.wait()  # the second is inside now
+            return blas_threads()
 
-    @one_blas_thread
     def second():
-        both.wait()
-        over.result(60)
-        return blas_threads()
+        with one_blas_thread():
+            both.wait()
+            over.result(60)
+            return blas_threads()
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         over = pool.submit(first)
