@@ -64,7 +64,7 @@ class Source:
         return [name for name in order if name in wanted][:MOST]
 
     def logits(self, method):
-        """Logits and labels of a method's first seed, or `None`."""
+        """Logits and labels of the first seed that has them, or `None`."""
         seeds = [seed for name, seed in self.rows if name == method]
         for seed in sorted(seeds):
             path = run.stored_logits(self, method, seed)
@@ -90,7 +90,7 @@ def page(source, folder):
         f"Drawn by `python examples/papers/table.py {source.table} --figures "
         f"examples/figures` from `{source.table}.jsonl` and the logits of its "
         "rows, where there are some. Rows are those of each method's first "
-        "seed.",
+        "seed, or where logits are needed of the first seed that has them.",
         table.made_by(source.rows.values()),
     ]
     left_out = []
