@@ -123,26 +123,33 @@ def each_class(protocol, cache):
     """`images` whose files lie class by class: the last ones of each class."""
     data = all_images(protocol, cache)
     x, y = data["x"], data["y"]
-    classes = np.unique(y)
-    held = protocol.held_out // len(classes)
-    rows = {name: [] for name in ("train", "validation", "calibration")}
-    for label in classes:
-        of_class = np.flatnonzero(y == label)
-        cuts = np.array([-held, -held + held // 2]) + len(of_class)
-        pieces = np.split(of_class, cuts)
-        for name, piece in zip(rows, pieces, strict=True):
-            rows[name].append(piece)
-    parts = {}
-    for name, pieces in rows.items():
-        chosen = np.concatenate(pieces)
-        if name == "train":
-            # So that the first ones are of all classes.
-            order = np.random.default_rng(0).permutation(len(chosen))
-            chosen = chosen[order][: protocol.train]
-        parts[name] = (x[chosen], y[chosen])
+    held = protocol.held_out // len(np.unique(y))
+    cuts = np.array([-held, -held + held // 2])
+    rows = divided(np.arange(len(y)), y, lambda count: cuts + count)
+    # So that the first ones that train are of all classes.
+    order = np.random.default_rng(0).permutation(rows["train"])
+    rows["train"] = order[: protocol.train]
+    parts = {name: (x[chosen], y[chosen]) for name, chosen in rows.items()}
     test = slice(protocol.test)
     parts["test"] = (data["x_test"][test], data["y_test"][test])
     return parts
+
+
+def divided(rows, labels, cuts):
+    """Rows that train, validate and calibrate, of each class by itself.
+
+    Args:
+        rows: ids, `(n,)`.
+        labels: their classes, `(n,)`.
+        cuts: of a number of rows, where they are cut in three.
+    """
+    found = {name: [] for name in ("train", "validation", "calibration")}
+    for label in np.unique(labels):
+        of_class = rows[labels == label]
+        pieces = np.split(of_class, cuts(len(of_class)))
+        for name, piece in zip(found, pieces, strict=True):
+            found[name].append(piece)
+    return {name: np.concatenate(pieces) for name, pieces in found.items()}
 
 
 def super_classes(protocol, cache):
@@ -169,19 +176,14 @@ def long_tailed(protocol, cache):
     kept, labels = kc.datasets.long_tailed(
         balanced, y[balanced], ratio=protocol.ratio
     )
-    names = ("train", "validation", "calibration")
-    rows = {name: [] for name in names}
     edges = np.cumsum(protocol.shares)[:-1]
-    for label in np.unique(labels):
-        of_class = kept[labels == label]
-        cuts = np.round(edges * len(of_class)).astype(int)
-        pieces = np.split(of_class, cuts)
-        for name, piece in zip(names, pieces, strict=True):
-            rows[name].append(piece)
+    rows = divided(
+        kept, labels, lambda count: np.round(edges * count).astype(int)
+    )
     test = slice(protocol.test)
     parts = {"test": (data["x_test"][test], data["y_test"][test])}
-    for name, pieces in rows.items():
-        chosen = np.sort(np.concatenate(pieces))
+    for name, chosen in rows.items():
+        chosen = np.sort(chosen)
         parts[name] = (data["x"][chosen], y[chosen])
     return parts
 

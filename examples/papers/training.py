@@ -225,7 +225,7 @@ class Resumable(keras.callbacks.Callback):
         super().__init__()
         self.path, self.batches, self.deadline = path, batches, deadline
         self.seconds, self.saved, self.stopped = [], time.time(), False
-        self.history, self.log = [], history_file(path)
+        self.history, self.log = [], sibling(path, "history.json")
         # States of the generators of dropout and the like, which Keras does
         # not save with the weights, after the last two epochs.
         self.states, self.state_file = {}, sibling(path, "generators.json")
@@ -278,15 +278,11 @@ class Resumable(keras.callbacks.Callback):
         steps = int(ops.convert_to_numpy(model.optimizer.iterations))
         epochs = steps // len(self.batches)
         if epochs and self.state_file.exists():
-            self.states = json.loads(self.state_file.read_text())
-            # Of a later epoch, if the run ended before its checkpoint.
-            self.states = {
-                key: kept
-                for key, kept in self.states.items()
-                if key == str(epochs)
-            }
-            # A checkpoint of an older version has none.
-            for kept in self.states.values():
+            # Others are of an epoch whose checkpoint was not written. A
+            # checkpoint of an older version has none.
+            kept = json.loads(self.state_file.read_text()).get(str(epochs))
+            if kept is not None:
+                self.states = {str(epochs): kept}
                 pairs = zip(generators(model), kept, strict=True)
                 for variable, state in pairs:
                     variable.assign(np.array(state, "uint32"))
@@ -302,11 +298,6 @@ def sibling(path, ending):
     """A file beside a checkpoint."""
     name = pathlib.Path(path).name.replace("weights.h5", ending)
     return pathlib.Path(path).with_name(name)
-
-
-def history_file(path):
-    """Where the logs of the epochs lie, beside a checkpoint."""
-    return sibling(path, "history.json")
 
 
 def replace_text(path, text):
