@@ -2,7 +2,8 @@
 
 Every map at its defaults is fitted to n samples and measured on others: NLL and
 Brier score minus those of temperature scaling, and minus those of the model as
-it came. Means over draws of the n samples, with standard errors.
+it came. Means over draws of the n samples, with standard errors: five draws, or
+as many as `--draws` says (those that are stored stay).
 
     python examples/benchmarks/no_harm.py run RESULTS.jsonl [--data development]
     python examples/benchmarks/no_harm.py show RESULTS.jsonl [--figure FILE.png]
@@ -285,8 +286,8 @@ def work(arguments, half, num_classes):
     if arguments.chosen is not None:
         names += arguments.chosen or CHOSEN
     names += PEERS if arguments.peers else ()
-    for n in (n for n in SIZES if n <= half):
-        for draw in range(DRAWS if n < half else 1):
+    for n in (n for n in arguments.sizes if n <= half):
+        for draw in range(arguments.draws if n < half else 1):
             for name in names:
                 if name not in TWO_CLASSES or num_classes == 2:
                     yield n, draw, name
@@ -316,6 +317,7 @@ def cells(rows, metric, base):
 def show(arguments):
     rows = stored_rows.read(arguments.results)
     rows = [row for row in rows if row["map"] not in arguments.without]
+    rows = [row for row in rows if row["draw"] < arguments.draws]
     tables = {
         "NLL minus temperature scaling's": (
             cells(rows, "nll", "TemperatureScaling"),
@@ -486,11 +488,14 @@ def main():
     command.add_argument(
         "--chosen", nargs="*", choices=CHOSEN, help="calibrate(); all if none"
     )
+    command.add_argument("--sizes", nargs="*", type=int, default=SIZES)
+    command.add_argument("--draws", type=int, default=DRAWS)
     command.set_defaults(call=run)
     command = commands.add_parser("show")
     command.add_argument("results", type=pathlib.Path)
     command.add_argument("--figure", type=pathlib.Path)
     command.add_argument("--without", nargs="*", default=[], help="maps")
+    command.add_argument("--draws", type=int, default=DRAWS, help="the first")
     command.set_defaults(call=show)
     arguments = parser.parse_args()
     arguments.call(arguments)

@@ -110,6 +110,18 @@ PROTOCOLS["imagenet-resnet50-sgd"] = Streamed(
     weight_decay=1e-4,
     **_IMAGENET,
 )
+# Class-wise scaling, section 5.1: networks that others trained. Their papers
+# have steps, decay and batches of these (He et al., Huang et al.).
+PROTOCOLS |= {
+    f"imagenet-{network}": Streamed(
+        network=f"{network}, 7 x 7 stem",
+        epochs=90,
+        batch_size=256,
+        decays=(30, 60),
+        weight_decay=1e-4,
+    )
+    for network in ("resnet152", "densenet161")
+}
 # Margin-based label smoothing, appendix B. There both networks were trained on
 # ImageNet before; here they begin at random. There nothing is held out of the
 # training images; here a tenth. There birds are crops of 224 of 256 pixels;

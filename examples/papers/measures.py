@@ -35,6 +35,8 @@ def results(path, protocol, method):
     elif method == "CE":
         ways = NORMALIZATIONS
         found["class_scaling"] = measure_balance(logits, labels, ways)
+    if method == "CE":
+        found["objectives"] = measure_balance(logits, labels, OBJECTIVES)
     if methods.method(method)["loss"]["class"] == "SquaredLogitLoss":
         read_out = np.log(np.clip(logits["test"], LEAST, None))
         found["test_as_probabilities"] = measure(read_out, labels["test"])
@@ -206,11 +208,11 @@ def errors_against(fractions, probabilities):
 # Maps of the class-wise scaling paper, and how they are fitted to rows with a
 # tail: plainly, with class losses scaled as in the authors' code (the mean
 # over a class, which also balances classes) and as in equation 3 (the sum),
-# and without scaling but with weights that balance classes. Parameterized
-# temperature is left out: with scaling, a fit takes minutes.
+# and without scaling but with weights that balance classes.
 BALANCED_MAPS = (
     "TemperatureScaling",
     "EnsembleTemperatureScaling",
+    "ParameterizedTemperatureScaling",
     "ClassTemperatureScaling",
 )
 _SUM = kc.layers.ClassLossScaling(normalization="normal", reduction="sum")
@@ -228,6 +230,11 @@ NORMALIZATIONS = {
     "ND": {"class_loss_scaling": "normal"},
     "CM": {"class_loss_scaling": "centered"},
     "MM": {"class_loss_scaling": "min_max"},
+}
+# And its tables 1 and 2: other objectives, at their defaults.
+OBJECTIVES = {
+    "LS": {"objective": "label_smoothing"},
+    "FL": {"objective": "focal"},
 }
 
 

@@ -19,6 +19,7 @@ RESNETS = {
     "resnet34": ((3, 4, 6, 3), 64, False),
     "resnet50": ((3, 4, 6, 3), 64, True),
     "resnet101": ((3, 4, 23, 3), 64, True),
+    "resnet152": ((3, 8, 36, 3), 64, True),
 }
 
 
@@ -149,6 +150,27 @@ def densenet(x, width=None):
     return layers.ReLU()(normalized(x))
 
 
+def imagenet_densenet(x, width=None):
+    """Huang et al.'s DenseNet-161, with bottlenecks and compression."""
+    growth = width or 48
+    x = large_stem(x, 2 * growth)
+    for block, layers_of_it in enumerate((6, 12, 36, 24)):
+        if block:
+            x = kernel_of(layers.ReLU()(normalized(x)), x.shape[-1] // 2, 1)
+            x = layers.AveragePooling2D(2)(x)
+        for _ in range(layers_of_it):
+            y = kernel_of(layers.ReLU()(normalized(x)), 4 * growth, 1)
+            y = kernel_of(layers.ReLU()(normalized(y)), growth, 3)
+            x = layers.concatenate([x, y])
+    return layers.ReLU()(normalized(x))
+
+
+def large_stem(x, channels):
+    """The stem for large images: 7 x 7, then pooling."""
+    x = layers.ReLU()(convolution(x, channels, 7, 2))
+    return layers.MaxPooling2D(3, 2, padding="same")(x)
+
+
 def vision_transformer(x, width=None, depth=8, heads=4):
     """A small vision transformer: 8 x 8 patches, eight blocks, mean of all.
 
@@ -200,10 +222,8 @@ def plain(x, width=None):
 
 
 def imagenet_resnet(x, width=None, *, name):
-    """`resnet` with the stem for large images: 7 x 7, then pooling."""
-    channels = width or RESNETS[name][1]
-    stem = layers.ReLU()(convolution(x, channels, 7, 2))
-    stem = layers.MaxPooling2D(3, 2, padding="same")(stem)
+    """`resnet` with the stem for large images."""
+    stem = large_stem(x, width or RESNETS[name][1])
     return resnet(x, name, width, stem)
 
 
@@ -218,8 +238,9 @@ OTHERS = {
     "cnn": plain,
     **{
         f"{name}, 7 x 7 stem": functools.partial(imagenet_resnet, name=name)
-        for name in ("resnet50", "resnet101")
+        for name in ("resnet50", "resnet101", "resnet152")
     },
+    "densenet161, 7 x 7 stem": imagenet_densenet,
 }
 
 

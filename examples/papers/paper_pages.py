@@ -144,8 +144,8 @@ def values(rows, part, key):
     Args:
         rows: stored rows of a method.
         part: a part of a row; `@map` is what a map makes of the test rows,
-            `@way map` a map that is fitted in a way of `class_balance` or
-            `class_scaling`.
+            `@way map` a map that is fitted in a way of `class_balance`,
+            `class_scaling` or `objectives`.
         key: of the part.
     """
     found = [_part(row, part).get(key) for row in rows]
@@ -158,7 +158,7 @@ def _part(row, part):
     way, _, name = part[1:].rpartition(" ")
     if not way:
         return row.get("maps", {}).get(name, {})
-    for source in ("class_balance", "class_scaling"):
+    for source in ("class_balance", "class_scaling", "objectives"):
         found = row.get(source, {}).get(name, {})
         if way in found:
             return found[way]

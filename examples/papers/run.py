@@ -411,6 +411,8 @@ def measure_again(arguments):
     path = arguments.results / f"{arguments.table}.jsonl"
     rows = read_rows(path)
     for (method, seed), row in rows.items():
+        if arguments.only and method not in arguments.only:
+            continue
         found = stored_logits(arguments, method, seed)
         if found:
             protocol = protocols.PROTOCOLS[arguments.table]

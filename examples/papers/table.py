@@ -323,7 +323,7 @@ def balanced(table, rows):
         return ""
     lines = []
     for name, found in of_method(table, rows):
-        for each in measures.BALANCED_MAPS:
+        for each in found[0]["class_balance"]:
             line = [name, each]
             for way in measures.BALANCES:
                 of_way = [row["class_balance"][each][way] for row in found]

@@ -70,8 +70,9 @@ def test_they_come_back_from_their_configs(work, name):
 
 
 # As printed by Zagoruyko and Komodakis, Huang et al. and He et al., in
-# millions.
+# millions; those of ImageNet, with 1,000 classes, as torchvision counts them.
 PARAMETERS = {"wrn28-10": 36.5, "densenet40": 1.0, "resnet110": 1.7}
+LARGE = {"resnet152, 7 x 7 stem": 60.2, "densenet161, 7 x 7 stem": 28.7}
 
 
 @pytest.mark.one_backend
@@ -81,8 +82,20 @@ def test_networks_have_the_published_number_of_parameters(work, name):
     assert round(model.count_params() / 1e6, 1) == PARAMETERS[name]
 
 
+@pytest.mark.slow
 @pytest.mark.one_backend
-@pytest.mark.parametrize("name", ["wrn28-10", "densenet40", "vit", "cnn"])
+@pytest.mark.parametrize("name", LARGE)
+def test_large_networks_have_as_many_parameters_as_elsewhere(work, name):
+    model = work.networks.build(name, 1000, side=224)
+    found = sum(np.prod(each.shape) for each in model.trainable_weights)
+    assert round(found / 1e6, 1) == LARGE[name]
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize(
+    "name",
+    ["wrn28-10", "densenet40", "densenet161, 7 x 7 stem", "vit", "cnn"],
+)
 @pytest.mark.parametrize("side", [32, 64])
 def test_networks_give_logits_of_each_image(work, name, side):
     keras.utils.set_random_seed(0)

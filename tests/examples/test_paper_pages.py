@@ -74,7 +74,9 @@ def test_ways_of_scaling_are_those_of_the_row(pages, tmp_path):
     balance = {"TemperatureScaling": ways}
     write(tmp_path, "LT", [row("CE", 0, 0.10, class_balance=balance)])
     normal = {"TemperatureScaling": {"ND": {"ece": 0.04}}}
-    write(tmp_path, "S", [row("CE", 0, 0.10, class_scaling=normal)])
+    smooth = {"TemperatureScaling": {"LS": {"ece": 0.06}}}
+    more = {"class_scaling": normal, "objectives": smooth}
+    write(tmp_path, "S", [row("CE", 0, 0.10, **more)])
     page = pages.page("class_scaling", tmp_path)
     found = cells(page, "Table 2, CIFAR10-LT")
     assert found["TS"]["ours, LT: ECE"] == "5.00"
@@ -83,6 +85,8 @@ def test_ways_of_scaling_are_those_of_the_row(pages, tmp_path):
     assert found["TS, classes balanced"]["ours, LT: ECE"] == "3.00"
     found = cells(page, "Table 3, normalizations, CIFAR-10")
     assert found["TS, ND"]["ours, S: ECE"] == "4.00"
+    found = cells(page, "Table 1, CIFAR-10")
+    assert found["TS+LS"]["ours, S: ECE"] == "6.00"
 
 
 def test_of_gpu_tables_the_longest_with_rows_is_shown(pages, tmp_path):
