@@ -84,6 +84,8 @@ class IsotonicCalibration(ShrunkCalibration):
         self.per_class = per_class
         self.num_levels = num_levels
         self.preserves_accuracy = not per_class
+        if per_class:  # as many functions as classes
+            self.caution = 9.0
 
     def _add_weights(self, num_classes):
         rows = num_classes if self.per_class else 1

@@ -5,6 +5,8 @@ import keras_calib as kc
 from keras_calib.solvers.isotonic import at_most
 from keras_calib.solvers.isotonic import isotonic_regression
 from keras_calib.solvers.isotonic import without_certainty
+from keras_calib.solvers.shrinkage import mixture_weight
+from keras_calib.solvers.shrinkage import ratio_by_fold
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
 from tests.layers.generated import overconfident
@@ -119,6 +121,18 @@ def test_an_absent_class_keeps_its_share():
     knots = to_numpy(layer.knots)[2, :3]
     np.testing.assert_array_equal(knots, [0.0, 1.0, 2.0])
     np.testing.assert_array_equal(to_numpy(layer.heights)[2, :2], [0.0, 1.0])
+
+
+@pytest.mark.parametrize(("per_class", "caution"), [(False, 4), (True, 9)])
+def test_many_functions_need_more_evidence(per_class, caution):
+    logits, labels = generated()
+    layer = kc.layers.IsotonicCalibration(per_class=per_class)
+    layer.adapt(logits, labels)
+    folds, equal = layer.folds, np.ones(len(labels))
+    curve = ratio_by_fold(folds.plain, folds.rich, equal, folds.fold)
+    expected = mixture_weight(curve.sum(axis=0), caution)
+    assert 0 < expected < 1
+    assert float(layer.mixture) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize(
