@@ -28,8 +28,9 @@ def test_every_error_can_be_tested(name):
     ranks += ("maximum_calibration_error",)  # one bin decides
     if name not in ranks and "area" not in name and name[:4] != "swee":
         # The predictions are far from calibrated.
-        assert found.p_value == 1 / 20
-        assert found.expected < found.upper < found.value
+        why = "an error that does not see overconfidence belongs into `ranks`"
+        assert found.p_value == 1 / 20, why
+        assert found.expected < found.upper < found.value, why
 
 
 def test_null_values_are_errors_of_drawn_labels():
