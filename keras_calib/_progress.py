@@ -31,7 +31,8 @@ class ProgressBar:
         if self.verbose == 0:
             return
         waited = time.monotonic() - self.start
-        if self.bar is None and (self.verbose == 1 or waited > PATIENCE):
+        late = waited > PATIENCE and self.done != self.total
+        if self.bar is None and (self.verbose == 1 or late):
             self.bar = keras.utils.Progbar(self.total, unit_name=self.unit_name)
         # The last step is shown by `finish`, once.
         if self.bar is not None and self.done != self.total:

@@ -34,3 +34,6 @@ def test_long_work_shows_a_bar(capsys, monkeypatch):
     assert "3/3" in capsys.readouterr().out
     run(3, 0)
     assert capsys.readouterr().out == ""
+    # A bar that is full when it appears says nothing.
+    run(1, "auto", steps=1)
+    assert capsys.readouterr().out == ""

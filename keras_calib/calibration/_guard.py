@@ -149,7 +149,7 @@ def _expected_nll(rows, start, plain, ahead):
         temperature = model - evidence_of_temperature(rows, start) / n
         prior = PRIOR_OF_EVIDENCE
     means = {MAP: temperature - ahead, TEMPERATURE: temperature, MODEL: model}
-    return means, prior / n
+    return {name: float(mean) for name, mean in means.items()}, prior / n
 
 
 def _best(means, prior):

@@ -146,14 +146,16 @@ def name_of_map(record):
     name = record["method"].replace("_", " ")
     if "mixture_weights" in record:
         weights = record["mixture_weights"].items()
-        parts = [f"{part.replace('_', ' ')} {w:.2f}" for part, w in weights]
-        name = f"mixture of {', '.join(parts)}"
+        parts = [f"{w:.2f} {part.replace('_', ' ')}" for part, w in weights]
+        name = f"mixture of {' + '.join(parts)}"
     temperature = record.get("temperature")
     if isinstance(temperature, list):
         low, high = min(temperature), max(temperature)
         name = f"{name} {low:.3g} to {high:.3g} for {len(temperature)} labels"
     elif temperature is not None:
-        name = f"{name} {temperature:.3g}"
+        found = f"{temperature:.3g}"
+        is_all = name in ("temperature", "TemperatureScaling")
+        name = f"{name} {found}" if is_all else f"{name} (temperature {found})"
     return name
 
 
@@ -161,7 +163,7 @@ def summary(record):
     """One line: the map, and ECE and NLL before and after."""
     name = name_of_map(record)
     if record["rejected"]:
-        name = f"{name}, rejected"
+        name += " rejected, the model is unchanged; with the map"
     errors = ", ".join(
         f"{error.upper()} {record[f'{error}_before']:.3f} -> "
         f"{record[f'{error}_after']:.3f}"

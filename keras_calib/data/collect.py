@@ -243,7 +243,7 @@ def run_by_batch(network, data, verbose=0):
     Yields:
         `(x, scores, mask, y, sample_weight)`; see `outputs_and_mask`.
     """
-    bar = ProgressBar(data.total, verbose, unit_name="batch")
+    bar = ProgressBar(data.total, verbose, unit_name="batch predicted")
     for x, y, weights in data:
         x = for_model(x)
         scores, mask = outputs_and_mask(network, x)

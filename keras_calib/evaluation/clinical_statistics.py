@@ -56,7 +56,7 @@ def clinical_statistics(
         warnings.warn(f"`calibration_errors`: {reason}.", stacklevel=4)
     values = [[panel[name] for name in names]]
     resamples = Resamples(data, num_resamples, seed, 0, 0)
-    bar = ProgressBar(num_resamples, verbose, unit_name="draw")
+    bar = ProgressBar(num_resamples, verbose, unit_name="resample")
     for rng, size in resamples.chunks():
         for rows in resamples.drawn_rows(rng, size):
             drawn = data.part(rows)

@@ -38,7 +38,7 @@ class Replicates:
         self.size = max(1, TABLE // max(self.rows, 1))
         # Without replicates a pass is a step.
         chunks = passes * max(1, -(-number // self.size))
-        self.bar = ProgressBar(chunks, verbose, unit_name="pass")
+        self.bar = ProgressBar(chunks, verbose, unit_name="part of resamples")
 
     @property
     def rows(self):

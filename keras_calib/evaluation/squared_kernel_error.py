@@ -167,7 +167,7 @@ def squared_kernel_calibration_error(
     pairs = SumOverPairs(p, kernel, width, biased=estimator == "biased")
     observed = float(pairs.of_labels(y[None])[0])
     parts = pairs.block_sizes(num_draws)
-    bar = ProgressBar(len(parts), verbose, unit_name="draw")
+    bar = ProgressBar(len(parts), verbose, unit_name="draw of the kernel error")
     drawn = []
     for size in parts:
         drawn.append(pairs.of_uniforms(rng.random((size, len(used)))))

@@ -259,7 +259,7 @@ def _run(subjects, batches, verbose):
         )
         for name in subjects
     }
-    bar = ProgressBar(batches.total, verbose, unit_name="batch")
+    bar = ProgressBar(batches.total, verbose, unit_name="batch predicted")
     for number, rows, images, labels in batches:
         for name, subject in subjects.items():
             data = _predictions(name, subject, images, labels)

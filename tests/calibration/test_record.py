@@ -10,6 +10,7 @@ import pytest
 import keras_calib as kc
 from keras_calib.calibration._methods import METHODS
 from keras_calib.calibration._record import CalibrationRecord
+from keras_calib.calibration._record import name_of_map
 from keras_calib.calibration._record import summary
 from tests.calibration.networks import X
 from tests.calibration.networks import Y
@@ -101,6 +102,7 @@ def test_record_prints_a_key_per_line():
     lines = str(record).splitlines()
     for key in record:
         assert sum(f"'{key}': " in line for line in lines) == 1
+    assert "np." not in str(record)
 
 
 def test_what_a_map_tells_never_replaces_a_key():
@@ -129,8 +131,17 @@ def test_a_line_names_the_parts_of_a_mixture_and_what_was_rejected():
     for error in ("ece", "nll"):
         record |= {f"{error}_before": 0.5, f"{error}_after": 0.25}
     assert summary(record) == (
-        "mixture of temperature 0.75, vector 0.25, rejected: "
+        "mixture of 0.75 temperature + 0.25 vector rejected, the model is "
+        "unchanged; with the map: "
         "ECE 0.500 -> 0.250, NLL 0.500 -> 0.250 on 7 samples"
+    )
+
+
+def test_a_line_tells_a_temperature_from_a_weight():
+    record = {"method": "order_preserving", "temperature": 1.3579}
+    assert name_of_map(record) == "order preserving (temperature 1.36)"
+    assert name_of_map({**record, "method": "temperature"}) == (
+        "temperature 1.36"
     )
 
 
