@@ -60,6 +60,25 @@ def test_links_follow_the_setting_and_come_back(tmp_path):
     assert back == relative and "urls" not in settings
 
 
+PAGES = [
+    path
+    for pattern in (
+        "examples/docs/*.md",
+        "examples/results/*.md",
+        ".github/*.md",
+    )
+    for path in sorted(ROOT.glob(pattern))
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_of_pages_hold_in_the_repository(page):
+    for place in links(page.read_text(encoding="utf-8")):
+        path = place.partition("#")[0]
+        if ":" not in place and path:
+            assert (page.parent / path).exists(), place
+
+
 def test_the_files_are_those_of_the_setting(tmp_path):
     for name in FILES:
         shutil.copy(ROOT / name, tmp_path)

@@ -71,6 +71,12 @@ gallery.write(HERE)
 sphinx_gallery_conf = gallery.settings(HERE)
 
 
+def links_lead_to_the_site(app, name, source):
+    """Those of the pages of this folder, which are for the repository."""
+    if "/" not in name:
+        source[0] = repository_pages.with_links_of_site(source[0])
+
+
 def indented_blocks_are_literal(app, what, name, obj, options, lines):
     """Formulas and tables in docstrings are indented and shown as they are.
 
@@ -112,6 +118,7 @@ def arguments_of_init(app, what, name, obj, options, signature, returns):
 
 
 def setup(app):
+    app.connect("source-read", links_lead_to_the_site)
     # Before napoleon, whose priority is 500.
     app.connect(
         "autodoc-process-docstring", indented_blocks_are_literal, priority=400

@@ -92,6 +92,15 @@ def scripts():
     }
 
 
+def places():
+    """Every script, and the folder `stories`, with its page."""
+    yield "stories", f"{PAGES}/index"
+    for number, (name, (_, part)) in enumerate(PARTS.items()):
+        for script in part:
+            stem = pathlib.PurePath(script).name
+            yield f"{script}.py", f"{PAGES}/{number}_{name}/{stem}"
+
+
 def page(text, image):
     """The text of a script as sphinx-gallery reads it."""
     title, _, rest = DOCSTRING.match(text)[1].partition("\n")

@@ -1,7 +1,8 @@
 """Pages of the repository, copied beside those of the documentation.
 
 A link to a copied page leads to the copy; of a link to another file its words
-are left, or, with the address of the repository, it leads there.
+are left, or, with the address of the repository, it leads there. The links of
+the documentation's own pages hold in the repository; here they lead to copies.
 """
 
 import pathlib
@@ -10,6 +11,7 @@ import shutil
 import tomllib
 
 import equations
+import gallery
 
 ROOT = pathlib.Path(__file__).parents[2]
 # The address of the repository, which is not settled; see `.ci/links`.
@@ -100,5 +102,23 @@ def with_links(text, folder, target):
         if name:
             return f"[{words}]({name}.md{mark}{anchor})"
         return f"[{words}]({ADDRESS}/blob/main/{path})" if ADDRESS else words
+
+    return LINK.sub(link, text)
+
+
+def with_links_of_site(text):
+    """The text of a page of this folder, with links to copies and stories."""
+    places = {f"examples/{script}": to for script, to in gallery.places()}
+    places |= {source: f"pages/{name}.md" for source, name in PAGES.items()}
+    here = ROOT / "examples" / "docs"
+
+    def link(match):
+        image, words, place = match.groups()
+        place, mark, anchor = place.partition("#")
+        path = (here / place).resolve()
+        if ":" in place or not path.is_relative_to(ROOT):
+            return match[0]
+        to = places.get(path.relative_to(ROOT).as_posix())
+        return f"{image}[{words}]({to}{mark}{anchor})" if to else match[0]
 
     return LINK.sub(link, text)

@@ -79,8 +79,7 @@ def confidence_histogram(
         model = _panels.Drawn(None, data, class_id, num_bins, brief=True)
         _panels.draw_counts(panel, [model])
         if name is not None:
-            title_of_panel = f"{name}:\n{panel.get_title()}"
-            _style.set_title(panel, title_of_panel, fontsize="medium")
+            _style.set_title(panel, str(name), fontsize="medium")
         # The legend is above the bars.
         panel.set_ylim(0, 1.7 * panel.dataLim.y1)
         words = f"{model.numbers[0]}\n{num_bins} bins, N {len(data.labels):,}"
@@ -89,5 +88,6 @@ def confidence_histogram(
     if axes is None:
         _style.set_figure_title(figure, title)
     elif title:
-        _style.set_title(panels[0], f"{title}\n{panels[0].get_title()}")
+        above = panels[0].get_title()
+        _style.set_title(panels[0], f"{title}\n{above}" if above else title)
     return figure

@@ -104,19 +104,29 @@ def draw_bars(axes, model, band):
     }
     what = "accuracy" if model.class_id is None else "frequency"
     axes.bar(left, accuracy, color=_style.FIRST, label=what, **style)
+    gap = bins.gap[used]
     axes.bar(
         left,
-        bins.gap[used],
+        gap,
         bottom=accuracy,
-        color=_style.SECOND,
-        alpha=0.55,
-        hatch="//",
-        label="gap to confidence",
+        color=[
+            (_style.SECOND, 0.55) if g > 0 else _style.COLORS[3] for g in gap
+        ],
+        hatch=np.where(gap > 0, "//", "\\\\"),
+        label=_first_of_each(gap, "overconfident", "underconfident"),
         **style,
     )
     if band:
         middle = left + width / 2
         _error_bars(axes, model, middle, band, _style.ink(axes), words_of(band))
+
+
+def _first_of_each(gap, above, below):
+    """Labels of bars: a name at the first of each sign, then what is hidden."""
+    labels = np.full(len(gap), "_", object)
+    for name, sign in ((above, gap > 0), (below, gap < 0)):
+        labels[np.flatnonzero(sign)[:1]] = name
+    return labels.tolist()
 
 
 def draw_points(axes, model, band):
@@ -246,16 +256,32 @@ def draw_counts(axes, models):
 
 
 def draw_means(axes, model):
-    """Mean accuracy and mean confidence as dashed lines, and in the title."""
+    """Mean accuracy and mean confidence as lines, with their values."""
     bins = model.bins
     accuracy, confidence = bins.mean(bins.accuracy), bins.mean(bins.confidence)
     what = "accuracy" if model.class_id is None else "frequency"
-    axes.axvline(accuracy, color=_style.ink(axes), linestyle="--", label=what)
+    axes.axvline(
+        accuracy,
+        color=_style.ink(axes),
+        linestyle="--",
+        label=f"{what} {accuracy:.3f}",
+    )
     axes.axvline(
         confidence,
         color=_style.SECOND,
         linestyle=(0, (2, 1.5)),
-        label="mean confidence",
+        label=f"mean confidence {confidence:.3f}",
     )
-    title = f"{what} {accuracy:.3f}, mean confidence {confidence:.3f}"
-    axes.set_title(title, fontsize="medium")
+
+
+def name_means(axes):
+    """The lines of `draw_means` in a legend above the axes."""
+    legend = _style.add_legend(
+        axes,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        ncols=2,
+        columnspacing=1.0,
+        handlelength=1.5,
+    )
+    legend.set_in_layout(True)

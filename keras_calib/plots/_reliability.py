@@ -42,11 +42,12 @@ def reliability_diagram(
     nearly calibrated can lie below the value.
 
     `kind="bars"` is the diagram of the papers: a bar for each bin, as high as
-    its accuracy, whose hatched part is the gap to the mean confidence. Several
-    models are lines of points. `kind="corp"` has no bins: isotonic regression
-    finds the increasing curve that fits best. It cannot show that accuracy
-    falls while confidence rises. `kind="smooth"` is a kernel mean, whose width
-    is the smooth ECE; the line is thick where samples are many.
+    its accuracy. The hatched part is the gap to the mean confidence: above the
+    accuracy where the bin is overconfident, below where it is underconfident.
+    Several models are lines of points. `kind="corp"` has no bins: isotonic
+    regression finds the increasing curve that fits best. It cannot show that
+    accuracy falls while confidence rises. `kind="smooth"` is a kernel mean,
+    whose width is the smooth ECE; the line is thick where samples are many.
 
     Args:
         labels: class ids, `(...)`, or one-hot rows.
@@ -131,6 +132,8 @@ def reliability_diagram(
     _style.set_title(above, title or "Reliability")
     if below is not None:
         _panels.draw_counts(below, models)
+        if models[0].name is None:
+            _panels.name_means(below)
     (below or above).set_xlabel(_style.label_of_confidence(class_id))
     return figure
 

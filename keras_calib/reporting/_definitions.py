@@ -5,13 +5,19 @@ DEFINITIONS = {
     "mean_confidence": "mean probability of the predicted class",
     "confidence_gap": "mean confidence minus accuracy; above 0: overconfident",
     "negative_log_likelihood": "mean of -log p(label), in nats; proper score",
-    "brier_score": "mean of sum_k (p_k - y_k)^2, 0 to 2; proper score",
+    "brier_score": (
+        "mean of sum_k (p_k - y_k)^2 over all classes, 0 to 2 (with two "
+        "classes twice the score of one of them); proper score"
+    ),
     "mean_entropy": "mean entropy of the predictions, in nats",
     "expected_calibration_error": (
         "ECE: mean |accuracy - confidence| over bins of equal width"
     ),
     "expected_calibration_error_l2": "root of the mean squared gap, same bins",
-    "maximum_calibration_error": "MCE: largest gap of a bin of equal width",
+    "maximum_calibration_error": (
+        "MCE: largest gap of a bin of equal width; with few samples in a bin "
+        "chance makes it large, and its interval begins near the value"
+    ),
     "adaptive_calibration_error": "ECE over bins with equally many samples",
     "adaptive_calibration_error_l2": "root of the mean squared gap, same bins",
     "label_binned_calibration_error": (
