@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -159,6 +160,20 @@ def test_check_ends_with_the_status_of_a_test_that_fails(checkout):
     stub.write_text('#!/bin/sh\ncase "$*" in *pytest*) exit 3 ;; esac\n')
     done = subprocess.run([checkout / ".ci/check"])
     assert done.returncode == 3
+
+
+def test_actions_are_pinned_by_a_commit_and_its_version():
+    for path in (ROOT / ".github/workflows").glob("*.yml"):
+        used = re.findall(r"uses: (.*)", path.read_text())
+        assert used
+        for action in used:
+            assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v[\d.]+", action)
+
+
+def test_an_event_cancels_no_run_of_another_one():
+    text = (ROOT / ".github/workflows/tests.yml").read_text()
+    (group,) = re.findall(r"concurrency:\n  group: (.*)", text)
+    assert "github.event_name" in group and "github.ref" in group
 
 
 def test_all_chosen_tests_are_there():
