@@ -67,6 +67,11 @@ BASES = {
     "DecisionLayer",
     "PenalizedLoss",
 }
+# First arguments that are a model, or make one.
+MODEL_FIRST = (
+    *("model", "models", "members", "networks", "primary"),
+    "predictions_or_models",
+)
 GATHERED = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 pytestmark = pytest.mark.one_backend
 
@@ -126,6 +131,21 @@ def test_what_raises_says_so(name):
     source = inspect.getsource(where)
     if re.search(r"raise (Value|Type)Error|\brequire(_\w+)?\(", source):
         assert re.search(r"Raises:\n", documentation(found)), name
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, found in PUBLIC.items() if callable(found)]
+)
+def test_from_logits_is_none_only_where_a_model_tells(name):
+    """As the README and `examples/docs/start.md` say."""
+    parameters = dict(inspect.signature(PUBLIC[name]).parameters)
+    if "from_logits" not in parameters:
+        pytest.skip("takes no predictions")
+    default = parameters["from_logits"].default
+    if default is None:
+        assert next(iter(parameters)) in MODEL_FIRST
+    else:
+        assert default is False
 
 
 def made_by_default():
