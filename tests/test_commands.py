@@ -1,10 +1,11 @@
 """Commands on the pages name what is there.
 
-Those that take seconds are run: the block of `keras-calib`
+Those that take seconds are run: what prints stored rows
+(`tests/examples/test_page_commands.py`), the block of `keras-calib`
 (`tests/command_line/test_page.py`), the quickstart (`tests/examples`), and the
-tests' own command (`.ci/run`). The others train for hours, install from the
-network or open an environment; of these the files, options and extras are
-looked up.
+tests' own command (`.ci/run`). The others train for
+hours, install from the network or open an environment; of these the files,
+options and extras are looked up.
 """
 
 import pathlib
@@ -35,19 +36,23 @@ def commands(text):
     """Lists of words, those of each command of a page."""
     python = re.compile(r"```python\n.*?```", flags=re.S)
     text = python.sub("", text)
-    lines = [
-        line for block in FENCED.findall(text) for line in block.split("&&")
-    ]
-    lines += INDENTED.findall(FENCED.sub("", text))
+    lines = FENCED.findall(text) + INDENTED.findall(FENCED.sub("", text))
+    lines = [line for block in lines for line in lines_of(block)]
     lines += INLINE.findall(FENCED.sub("", text).replace("\n", " "))
     for line in lines:
         try:
-            words = shlex.split(line.replace("\\\n", " "), comments=True)
+            words = shlex.split(line, comments=True)
         except ValueError:  # an apostrophe: no command
             continue
         starts = ("python", ".ci/", "KERAS_", ".venv/", "pip", "keras-calib")
         if words and words[0].startswith(starts):
             yield words
+
+
+def lines_of(block):
+    """Commands of a block: lines, whole where they go on, and parts of them."""
+    for line in block.replace("\\\n", " ").splitlines():
+        yield from re.split(r"&&|;", line)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +76,10 @@ def test_commands_name_what_is_there(page):
                     option = word.partition("=")[0]
                     named = option[2:].replace("-", "_")
                     assert option in known or f'"{named}"' in known, words
+        if "-m" in words and "pytest" in words:
+            for word in words[words.index("pytest") :]:
+                path = word.partition("::")[0]
+                assert not path.startswith("tests/") or (ROOT / path).exists()
 
 
 def test_commands_are_found():
@@ -78,8 +87,24 @@ def test_commands_are_found():
         "Run `python examples/quickstart.py` or\n\n"
         "    KERAS_BACKEND=jax python examples/mutual_learning.py --seeds 3\n\n"
         "```bash\npython3 -m venv .venv && "
-        '.venv/bin/pip install ".[jax]"\n```\n'
+        '.venv/bin/pip install ".[jax]"\n'
+        "python examples/a.py --first \\\n  --same  # the rest is said\n"
+        "python examples/b.py --second\n```\n"
     )
     found = [words[-1] for words in commands(text)]
-    assert found == [".venv", ".[jax]", "3", "examples/quickstart.py"]
+    fenced = [".venv", ".[jax]", "--same", "--second"]
+    assert found == [*fenced, "3", "examples/quickstart.py"]
+
+
+def test_a_wrong_option_is_found_in_any_line_of_a_block(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```bash\npython examples/papers/table.py S  # printed\n"
+        "python examples/papers/run.py S --no-such-option\n```\n"
+    )
+    with pytest.raises(AssertionError, match="no-such-option"):
+        test_commands_name_what_is_there(page)
+
+
+def test_most_pages_have_commands():
     assert sum(len(list(commands(page.read_text()))) for page in PAGES) > 20

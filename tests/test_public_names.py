@@ -67,6 +67,11 @@ BASES = {
     "DecisionLayer",
     "PenalizedLoss",
 }
+# First arguments that are a model, or make one.
+MODEL_FIRST = (
+    *("model", "models", "members", "networks", "primary"),
+    "predictions_or_models",
+)
 GATHERED = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 pytestmark = pytest.mark.one_backend
 
@@ -128,27 +133,91 @@ def test_what_raises_says_so(name):
         assert re.search(r"Raises:\n", documentation(found)), name
 
 
-def made_by_default():
-    """Keras objects that need no argument."""
+@pytest.mark.parametrize(
+    "name", [name for name, found in PUBLIC.items() if callable(found)]
+)
+def test_from_logits_is_none_only_where_a_model_tells(name):
+    """As the README and `examples/docs/start.md` say."""
+    parameters = dict(inspect.signature(PUBLIC[name]).parameters)
+    if "from_logits" not in parameters:
+        pytest.skip("takes no predictions")
+    default = parameters["from_logits"].default
+    if default is None:
+        assert next(iter(parameters)) in MODEL_FIRST
+    else:
+        assert default is False
+
+
+def network(name):
+    return keras.Sequential(
+        [
+            keras.Input((4,)),
+            keras.layers.Dropout(0.5),
+            keras.layers.Dense(3, activation="softmax", name=f"{name}_head"),
+        ],
+        name=name,
+    )
+
+
+def two():
+    return [network("first"), network("second")]
+
+
+# What makes an object of a class that needs arguments, none at its default.
+MAKERS = {
+    "CalibratedModel": lambda: BY_NAME["CalibratedModel"](
+        network("first"),
+        keras.Sequential([keras.Input((3,)), kc.layers.TemperatureScaling()]),
+    ),
+    "CalibrationMixture": lambda: kc.layers.CalibrationMixture(
+        maps=[kc.layers.TemperatureScaling(), kc.layers.VectorScaling()],
+        weights=[0.25, 0.75],
+    ),
+    "DeepEnsemble": lambda: kc.models.DeepEnsemble(two(), from_logits=False),
+    "DiffDML": lambda: kc.models.DiffDML(
+        *two(), peers="all", weight=0.5, label_warmup=2
+    ),
+    "InterleavedTraining": lambda: kc.models.InterleavedTraining(
+        network("first"), penalty_split=0.2, seed=3
+    ),
+    "LossPart": lambda: kc.losses.LossPart(
+        kc.losses.MDCA(weight=0.5), "penalty", name="of_mdca"
+    ),
+    "MonteCarloDropout": lambda: kc.models.MonteCarloDropout(
+        network("first"), num_masks=3
+    ),
+    "MutualLearning": lambda: kc.models.MutualLearning(*two(), weight=0.5),
+    "MutualOptimizer": lambda: BY_NAME["MutualOptimizer"](
+        keras.optimizers.SGD(0.5), keras.optimizers.Adam(0.25)
+    ),
+    "PreprocessedModel": lambda: BY_NAME["PreprocessedModel"](
+        network("first"), None
+    ),
+    "PriorCorrection": lambda: kc.layers.PriorCorrection(
+        source_prior=[0.5, 0.25, 0.25], target_prior=[0.25, 0.25, 0.5]
+    ),
+    "SampleHistoryModel": lambda: kc.models.SampleHistoryModel(
+        network("first"), num_samples=7
+    ),
+}
+BY_NAME = {found.__name__: found for found in CLASSES}
+
+
+def stored_kinds():
+    """Classes of the objects that Keras stores in files, but for bases."""
     kinds = (keras.losses.Loss, keras.metrics.Metric, keras.layers.Layer)
     for found in CLASSES:
-        parameters = inspect.signature(found.__init__).parameters.values()
-        needed = [
-            each
-            for each in list(parameters)[1:]
-            if each.default is each.empty and each.kind not in GATHERED
-        ]
-        if issubclass(found, kinds) and not needed:
-            yield found
+        if issubclass(found, (*kinds, keras.optimizers.Optimizer)):
+            if found.__name__ not in BASES:
+                yield found
 
 
-@pytest.mark.parametrize("found", made_by_default(), ids=lambda f: f.__name__)
+@pytest.mark.parametrize("found", stored_kinds(), ids=lambda f: f.__name__)
 def test_configs_come_back(found):
-    if found.__name__ in BASES:
-        pytest.skip("a base, which is not stored")
-    config = found().get_config()
+    made = MAKERS.get(found.__name__, found)()
+    config = made.get_config()
     # As a file stores it, and as it was.
-    stored = keras.saving.serialize_keras_object(found())
+    stored = keras.saving.serialize_keras_object(made)
     again = keras.saving.deserialize_keras_object(stored)
     assert type(again) is found
     new = {"name", "pair"}  # numbers that the next object has anew

@@ -8,6 +8,7 @@ there are several.
 """
 
 import argparse
+import collections
 import pathlib
 import sys
 
@@ -43,7 +44,19 @@ def evidence(results):
     header += ["floor of ECE %", "NLL", "ECE % after TS", "NLL after TS"]
     found = dict(table.of_method(PROTOCOL, shown))
     lines = [line(name, found[name]) for name in SHOWN if name in found]
-    return f"{table.markdown(header, lines)}\n\n{table.made_by(shown.values())}"
+    made = f"{table.made_by(shown.values())}\n\n{seeds_of(found.values())}"
+    return f"{table.markdown(header, lines)}\n\n{made}"
+
+
+def seeds_of(methods):
+    """A sentence: how many rows are of three seeds, of two, of one."""
+    numbers = collections.Counter(map(len, methods))
+    parts = [
+        f"{numbers[n]} {'is' if numbers[n] == 1 else 'are'} of {n} "
+        f"seed{'' if n == 1 else 's'}"
+        for n in sorted(numbers, reverse=True)
+    ]
+    return f"Of {sum(numbers.values())} rows, {', '.join(parts)}."
 
 
 def line(name, rows):

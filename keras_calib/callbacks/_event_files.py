@@ -68,9 +68,9 @@ class ImageWriter:
             with self._writer.as_default():
                 tf.summary.image(tag, image[None], step=step)
         else:
-            from matplotlib import image
+            from matplotlib import image as images
 
-            pixels = image.imread(path)[..., :3]
+            pixels = images.imread(path)[..., :3]
             self._writer.add_image(tag, pixels, step, dataformats="HWC")
         self._writer.flush()
 

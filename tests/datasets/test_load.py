@@ -58,6 +58,26 @@ def test_packs_are_read_in_file_order(tmp_path):
     np.testing.assert_array_equal(inexact, [3, 33])
 
 
+def test_a_variable_names_the_folder_of_a_long_tail(tmp_path, monkeypatch):
+    write_packs(tmp_path)
+    monkeypatch.setenv("KERAS_CALIB_DATA", str(tmp_path))
+    train, _, test = kc.datasets.load("cifar10_lt", validation=0)
+    # Six images of each class, of which the rarest keeps a fiftieth.
+    expected = [max(1, round(6 * 50 ** (-i / 9))) for i in range(10)]
+    assert np.bincount(train[1], minlength=10).tolist() == expected
+    assert (np.bincount(test[1]) == 3).all()
+
+
+def test_packs_need_not_name_inexact_images(tmp_path):
+    write_packs(tmp_path)
+    path = tmp_path / "cifar10_train_a.npz"
+    with np.load(path) as pack:
+        kept = {key: pack[key] for key in pack if key != "inexact"}
+    np.savez(path, **kept)
+    found = kc.datasets.inexact_images("cifar10", data_dir=tmp_path)
+    np.testing.assert_array_equal(found, [33])
+
+
 def test_validation_is_held_out_by_the_seed(tmp_path):
     write_packs(tmp_path)
     train, held, _ = kc.datasets.load("cifar10", data_dir=tmp_path)

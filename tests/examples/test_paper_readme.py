@@ -22,3 +22,10 @@ def test_only_what_stands_between_the_marks_changes(readme):
     assert readme.with_evidence(page, "new") == page.replace("old", "new")
     with pytest.raises(ValueError, match="no place"):
         readme.with_evidence("a page without the marks", "new")
+
+
+def test_sentence_of_seeds_counts_rows(readme):
+    methods = [[0] * 2, [0] * 3, [0] * 2, [0]]
+    assert readme.seeds_of(methods) == (
+        "Of 4 rows, 1 is of 3 seeds, 2 are of 2 seeds, 1 is of 1 seed."
+    )

@@ -71,6 +71,19 @@ def table(rows, verdicts):
         yield "| " + " | ".join(map(str, cells)) + " |"
 
 
+def shares(rows):
+    """Lines: how many mutants of a room, and of all, were killed."""
+    for room in [*dict.fromkeys(row["room"] for row in rows), "all"]:
+        part = [row for row in rows if room in (row["room"], "all")]
+        killed = sum(row["outcome"] != "survived" for row in part)
+        low, high = wilson(killed, len(part))
+        yield (
+            f"{room}: {killed} of {len(part)} killed, "
+            f"{percent(killed / len(part))} (95 % interval {percent(low)} to "
+            f"{percent(high)}); no survivor was read"
+        )
+
+
 def change(row):
     """The changed line, before and after."""
     return " ".join(

@@ -2,7 +2,8 @@
 
     python -m tests.mutation.run DATA_FILE SECONDS_FILE RESULTS [--each 100]
 
-Results are JSON lines, and a run goes on where the last one ended. What runs
+Results are JSON lines, and a run goes on where the last one ended. It ends with
+the share that was killed, of each room and of all, and its interval. What runs
 at import is tested in a process that imports the changed file, and a changed
 function in one that has imported the file before. (A survivor may then be one
 that a table made at import would kill: survivors are read.)
@@ -18,6 +19,7 @@ import time
 from tests.mutation.covering import Covering
 from tests.mutation.mutants import ROOT
 from tests.mutation.mutants import in_random_order
+from tests.mutation.page import shares
 from tests.mutation.server import Server
 
 ROOMS = ("ops", "inputs", "losses", "evaluation", "solvers")
@@ -103,7 +105,9 @@ def main():
             row = {"room": room, "seed": given.seed, **row}
             with given.results.open("a") as file:
                 file.write(json.dumps(row) + "\n")
+            done[mutant.key] = row
             print(number, row["outcome"], row["mutant"], row["by"], flush=True)
+    print(*shares(list(done.values())), sep="\n")
 
 
 if __name__ == "__main__":

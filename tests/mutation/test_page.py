@@ -38,6 +38,17 @@ def test_equivalent_mutants_are_left_out_and_new_tests_count():
     assert of_all.startswith("| all | 5 | 2 | 1 | 0 | 1 | 1 | 1 | 75 % |")
 
 
+def test_a_run_ends_with_the_share_of_each_room_and_its_interval():
+    rows = [{"room": "ops", "outcome": "killed"}] * 94
+    rows += [{"room": "ops", "outcome": "survived"}] * 5
+    rows += [{"room": "losses", "outcome": "timeout"}]
+    of_ops, of_losses, of_all = page.shares(rows)
+    # Wilson (1927), by hand.
+    assert of_ops.startswith("ops: 94 of 99 killed, 95 % (95 % interval 89 %")
+    assert of_losses.startswith("losses: 1 of 1 killed, 100 %")
+    assert of_all.startswith("all: 95 of 100 killed, 95 % (95 % interval 89 %")
+
+
 def test_every_verdict_is_on_a_survivor_and_has_a_reason():
     survived = {
         row["mutant"]
