@@ -163,7 +163,8 @@ def _add_legend(axes, models, kind, band, outside):
     words = [f"{models[0].num_bins} bins, N {len(models[0].data.labels):,}"]
     if models[0].name is None:
         title = "\n".join([*models[0].numbers, *words])
-        _style.add_legend(axes, title=title, loc="upper left")
+        close = {"labelspacing": 0.2, "borderpad": 0.2, "handlelength": 1.5}
+        _style.add_legend(axes, title=title, loc="upper left", **close)
         return
     title = "\n".join([*words, *words_of_bands(kind, band)])
     if outside is not None:
