@@ -59,8 +59,8 @@ class Batches(keras.utils.PyDataset):
         return self.x[rows], self.y[rows]
 
 
-def names_on_the_pages(digits):
-    """What the pages take for granted: data, and networks of logits."""
+def names_on_the_pages(digits, ends_in_softmax):
+    """What the pages take for granted: data, and networks, mostly of logits."""
     (x, y), (x_val, y_val), (x_test, y_test) = digits
     x, y = x[:96], y[:96]
     names = {
@@ -84,13 +84,16 @@ def names_on_the_pages(digits):
         names[name] = network()
     for name in ("first", "second", "third"):
         names[name] = probable_network()
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    if ends_in_softmax:
+        names["model"] = probable_network()
+    loss = keras.losses.SparseCategoricalCrossentropy(
+        from_logits=not ends_in_softmax
+    )
     names["model"].compile("adam", loss, metrics=["accuracy"])
     names["model"].fit(x, y, epochs=5, verbose=0)
-    logits = names["model"].predict(x_test, verbose=0)
-    names["probabilities"] = keras.ops.convert_to_numpy(
-        keras.ops.softmax(logits)
-    )
+    p = names["model"].predict(x_test, verbose=0)
+    p = p if ends_in_softmax else keras.ops.softmax(p)
+    names["probabilities"] = keras.ops.convert_to_numpy(p)
     names["ece"] = kc.metrics.ExpectedCalibrationError(from_logits=True)
     names["loss"] = kc.losses.ACLS(from_logits=True)
     if importlib.util.find_spec("tensorflow"):
@@ -118,7 +121,7 @@ def test_the_code_of_the_page_runs(page, digits, tmp_path, monkeypatch):
         code = "\n".join(blocks(page))
         exec(compile(shortened(code), str(page), "exec"), {})
         return
-    names = names_on_the_pages(digits)
+    names = names_on_the_pages(digits, page.name == "start.md")
     trained = names["model"]
     for code in blocks(page):
         # A new one each time: Keras keeps the metrics of an earlier `compile`.
