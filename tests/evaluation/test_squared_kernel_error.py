@@ -1,5 +1,6 @@
 """SKCE: worked numbers, its sum over pairs, peers, size and power."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -218,7 +219,9 @@ def test_many_rows_are_a_subset_that_is_said():
     found = error(y, p, max_rows=100, estimator="linear")
     assert found.num_rows == 500 and found.num_draws == 0
     assert math.isnan(found.upper) and 0 < found.p_value < 1
-    assert found == error(y, p, estimator="linear")
+    # Not by `==`: since Python 3.13 a data class takes a NaN for another one.
+    same = error(y, p, estimator="linear")
+    np.testing.assert_equal(dataclasses.asdict(found), dataclasses.asdict(same))
     assert found.value != error(y, p, estimator="linear", seed=1).value
 
 
