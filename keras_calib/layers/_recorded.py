@@ -19,7 +19,8 @@ class LayerOfScores(keras.layers.Layer):
         """Raise `ValueError` for what is no tensor with an axis."""
         shape = getattr(inputs, "shape", None)
         kind = getattr(getattr(inputs, "dtype", None), "kind", "f")
-        if shape is None or len(shape) == 0 or kind in "cmMOSU":
+        axis = shape is not None and len(shape) > 0 and shape[-1] != 0
+        if not axis or kind in "cmMOSU":
             found = type(inputs).__name__
             if shape is not None:
                 found += f" of shape {tuple(shape)} and dtype {inputs.dtype}"
