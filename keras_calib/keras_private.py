@@ -185,6 +185,11 @@ def flatten_layers(layer, include_self=True):
         layer: a `keras.layers.Layer` or `keras.Model`.
         include_self: whether `layer` itself comes first in the list.
     """
+    if not isinstance(layer, keras.layers.Layer):
+        raise ValueError(
+            "A Keras model or layer is needed. Received: "
+            f"{type(layer).__name__}."
+        )
     found, waiting = {}, [layer]
     while waiting:
         current = waiting.pop()

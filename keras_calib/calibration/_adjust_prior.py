@@ -18,6 +18,7 @@ from keras_calib.calibration._preprocessed import taken_apart
 from keras_calib.calibration._preprocessed import with_preprocessor
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.data.predict import states_kept
+from keras_calib.inputs.arrays import as_floats
 from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.calibrated_model import CalibratedModel
 from keras_calib.keras_graph.head import find_head
@@ -274,7 +275,7 @@ def _source(model, given):
 
 def _vector(prior, name, num_classes=None):
     """A prior as probabilities of all classes; a float is the second of two."""
-    prior = np.asarray(prior, "float64")
+    prior = as_floats(prior, f"`{name}`", "float64")
     if prior.ndim == 0 and num_classes in (None, 2):
         prior = np.array([1 - prior, prior])
     return as_prior(prior, name, num_classes)

@@ -51,6 +51,7 @@ from keras_calib.calibration._held_out import standard_error
 from keras_calib.calibration._held_out import subsample
 from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._methods import is_affine
+from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arrays import as_array
 from keras_calib.keras_graph.head import free_name
 from keras_calib.layers import CalibrationMixture
@@ -260,7 +261,7 @@ def bootstrap_weights(losses, rows, log_odds, seed=0, power=1.0):
         table = table * rows.weights[:, None]
     unit = groups_from_zero(rows)
     sums = np.stack([np.bincount(unit, column) for column in table.T], axis=1)
-    drawn = np.random.default_rng(seed).exponential(size=(NUM_DRAWS, len(sums)))
+    drawn = generator(seed).exponential(size=(NUM_DRAWS, len(sums)))
     drawn *= len(sums) / drawn.sum(axis=1, keepdims=True)
     scores = power * (drawn @ sums)
     scores = [log_odds.get(name, 0.0) for name in names] - scores

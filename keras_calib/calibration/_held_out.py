@@ -9,6 +9,7 @@ import warnings
 
 import numpy as np
 
+from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arrays import log_softmax
 from keras_calib.inputs.arrays import two_classes
 from keras_calib.layers._base import CalibrationLayer
@@ -187,7 +188,7 @@ def subsample(rows, largest, seed=0):
     """
     if len(rows.labels) <= largest:
         return rows
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     keep = rng.choice(len(rows.labels), largest, replace=False)
     keep.sort()  # a memory map is read from front to back
     return rows.part(keep)

@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_calib._typing import Logs
 from keras_calib.callbacks._predicting_callback import PredictingCallback
+from keras_calib.inputs.arguments import are_numbers
 from keras_calib.keras_private import metrics_of_compile
 from keras_calib.losses._ada_focal import AdaFocalLoss
 from keras_calib.losses._ada_focal import AdaFocalTable
@@ -120,11 +121,16 @@ class AdaFocalSchedule(PredictingCallback):
         batch_size: int | None = None,
     ) -> None:
         super().__init__(validation_data, every=every, batch_size=batch_size)
-        if not gamma_min <= -switch < switch <= gamma_max:
+        bounds = [gamma_min, switch, gamma_max, rate]
+        if (
+            not are_numbers(bounds)
+            or not gamma_min <= -switch < switch <= gamma_max
+        ):
             raise ValueError(
                 "Gammas move between `gamma_min` <= -`switch` and `switch` <= "
-                f"`gamma_max`. Received: gamma_min={gamma_min}, "
-                f"gamma_max={gamma_max}, switch={switch}."
+                f"`gamma_max`, all numbers, as is `rate`. Received: "
+                f"gamma_min={gamma_min!r}, gamma_max={gamma_max!r}, "
+                f"switch={switch!r}, rate={rate!r}."
             )
         self.rate = rate
         self.gamma_min = gamma_min

@@ -97,11 +97,14 @@ class CalibrationMonitor(PredictingCallback):
         **kwargs: Any,
     ) -> None:
         super().__init__(validation_data, **kwargs)
-        if isinstance(metrics, str) and metrics != "all":
-            raise ValueError(
-                '`metrics` is a list of names, or "all". '
-                f"Received: metrics={metrics!r}. Pass `[{metrics!r}]`."
-            )
+        if metrics is not None and metrics != "all":
+            named = isinstance(metrics, Collection)
+            if isinstance(metrics, str) or not named:
+                remedy = f" Pass `[{metrics!r}]`." if named else ""
+                raise ValueError(
+                    '`metrics` is a list of names, or "all". '
+                    f"Received: metrics={metrics!r}.{remedy}"
+                )
         if metrics != "all":
             metrics = DEFAULT if metrics is None else tuple(metrics)
             check_names(metrics)

@@ -9,6 +9,7 @@ from keras_calib._typing import ArrayLike
 from keras_calib._typing import Logs
 from keras_calib.callbacks._correctness_history import check_history
 from keras_calib.data.indexed_arrays import IndexedArrays
+from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_fraction
@@ -117,7 +118,8 @@ class DataPruning(keras.callbacks.Callback):
         require_fraction(fraction=fraction)
         require_at_least(1, every=every)
         problem = "`smoothing` must be above 0 and at most 1."
-        require(0 < smoothing <= 1, problem, smoothing=smoothing)
+        valid = is_number(smoothing) and 0 < smoothing <= 1
+        require(valid, problem, smoothing=smoothing)
         self.data = IndexedArrays(x, y, sample_weight, **kwargs)
         labels = self.data.arrays[1]
         if labels.ndim == 2 and labels.shape[1] > 1:

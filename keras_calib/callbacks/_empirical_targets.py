@@ -10,7 +10,9 @@ from keras_calib.callbacks._predicting_callback import PredictingCallback
 from keras_calib.data.indexed_arrays import IndexedArrays
 from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.arrays import as_floats
 
 
 def empirical_targets(probabilities, labels, num_bins=10, sample_weight=None):
@@ -201,7 +203,7 @@ def _positive(sample_weight):
     """Which samples have a positive weight, `(n,)`; `None` without weights."""
     if sample_weight is None:
         return None
-    weights = np.asarray(as_array(sample_weight), "float64").reshape(-1)
+    weights = as_floats(sample_weight, "Sample weights", "float64").reshape(-1)
     rules.check_weights(weights)
     if not weights.any():
         raise ValueError(
@@ -224,6 +226,7 @@ def class_ids(y, num_classes, counts=None):
         ValueError: if one is not a whole number from 0 to `num_classes - 1`,
             or there is not one per sample.
     """
+    require_integer(1, num_classes=num_classes)
     labels = np.asarray(as_array(y))
     if labels.shape[1:] not in ((), (1,)):
         raise ValueError(

@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_calib._typing import Logs
 from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_kind
 from keras_calib.inputs.arguments import require_one_of
 
 # Accuracies in the logs are float32: 0.95 is within 0.01 of 0.96.
@@ -163,6 +164,12 @@ class RestoreCalibrated(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         require_one_of(("min", "max"), mode=mode)
+        require_kind(
+            str,
+            "the name of a key of the logs",
+            monitor=monitor,
+            accuracy_key=accuracy_key,
+        )
         require_at_least(0, max_accuracy_loss=max_accuracy_loss)
         self.monitor = monitor
         self.mode = mode

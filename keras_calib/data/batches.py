@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arrays import as_array
 
 ENDLESS = float("inf")
@@ -41,13 +42,20 @@ class Batches:
         """Inputs of the first batch, which stays in the iterator.
 
         Raises:
-            ValueError: if there is no batch.
+            ValueError: if there is no batch, or no batch of arrays.
         """
         first = next(self.source, None)
         if first is None:
             raise ValueError("The data is empty. Received: 0 batches.")
         self.source = itertools.chain([first], self.source)
-        return for_model(first[0])
+        inputs = for_model(first[0])
+        for leaf in keras.tree.flatten(inputs):
+            if not _has_axis(leaf):
+                raise ValueError(
+                    "Inputs must be arrays with an axis of samples. Received: "
+                    f"{leaf!r}."
+                )
+        return inputs
 
 
 def as_batches(
@@ -80,6 +88,10 @@ def as_batches(
         ValueError: if arrays differ in length, data has no labels, or the
             data is endless and `steps` is not given.
     """
+    if batch_size is not None:
+        require_integer(1, batch_size=batch_size)
+    if steps is not None:
+        require_integer(0, steps=steps)
     if y is not None or (not labeled and _are_arrays(x)):
         # A list of numbers would be taken for a structure of arrays.
         y, sample_weight = lists_as_arrays(y, sample_weight)
@@ -186,7 +198,7 @@ def num_batches(data):
 def lists_as_arrays(*parts):
     """Lists and tuples of numbers as arrays; anything else as it is."""
     return tuple(
-        np.asarray(part) if isinstance(part, list | tuple) else part
+        as_array(part) if isinstance(part, list | tuple) else part
         for part in parts
     )
 
@@ -202,6 +214,12 @@ def check_same_length(arrays, where=""):
         ValueError: if they differ.
     """
     leaves = [leaf for leaf in keras.tree.flatten(arrays) if leaf is not None]
+    for leaf in leaves:
+        if not _has_axis(leaf):
+            raise ValueError(
+                "Inputs, labels and weights must be arrays with an axis of "
+                f"samples. Received: {type(leaf).__name__}{where}."
+            )
     lengths = list(dict.fromkeys(map(len, leaves)))
     if len(lengths) != 1:
         raise ValueError(
@@ -209,6 +227,14 @@ def check_same_length(arrays, where=""):
             f"Received: lengths {lengths}{where}."
         )
     return lengths[0]
+
+
+def _has_axis(leaf):
+    """Whether it is an array, or an object like one, with an axis."""
+    shape = getattr(leaf, "shape", None)
+    if shape is not None:
+        return len(shape) > 0
+    return hasattr(leaf, "__len__") and not isinstance(leaf, str | bytes)
 
 
 def take(arrays, index):

@@ -9,6 +9,7 @@ from keras_calib.data.batches import check_same_length
 from keras_calib.data.batches import lists_as_arrays
 from keras_calib.data.batches import take
 from keras_calib.data.sample_index import with_index
+from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arrays import as_array
 
@@ -80,7 +81,7 @@ class IndexedArrays(keras.utils.PyDataset):
     def on_epoch_begin(self):
         order = np.flatnonzero(self.kept)
         if self.shuffle:
-            np.random.default_rng((self.seed, self.epoch)).shuffle(order)
+            generator(self.seed, self.epoch).shuffle(order)
         self.order = order
         self.places = {}
         # Without a callback no one else counts epochs.

@@ -14,6 +14,7 @@ from keras_calib.datasets._packs import has_packs
 from keras_calib.datasets._packs import read_part
 from keras_calib.datasets._prepared import prepared
 from keras_calib.datasets._tiny_imagenet import tiny_imagenet
+from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arguments import require_one_of
 
@@ -84,7 +85,7 @@ def load(
         x, y = long_tailed(x, y, ratio=TAIL, seed=seed)
     if not validation:
         return (x, y), None, test
-    order = np.random.default_rng(seed).permutation(len(y))
+    order = generator(seed).permutation(len(y))
     held, kept = np.split(order, [round(validation * len(y))])
     return (x[kept], y[kept]), (x[held], y[held]), test
 

@@ -3,6 +3,8 @@
 import numpy as np
 
 from keras_calib._typing import ArrayLike
+from keras_calib.inputs.arguments import generator
+from keras_calib.inputs.arguments import is_number
 
 
 def long_tailed(
@@ -41,7 +43,7 @@ def long_tailed(
         Calibration", ICML 2023, equation 16.
     """
     x, y = np.asarray(x), np.asarray(y)
-    if not ratio >= 1:
+    if not (is_number(ratio) and ratio >= 1):
         raise ValueError(
             f"`ratio` must be at least 1. Received: ratio={ratio}."
         )
@@ -51,12 +53,12 @@ def long_tailed(
             f"{x.shape}, y of shape {y.shape} and dtype {y.dtype}."
         )
     classes, sizes = np.unique(y, return_counts=True)
-    generator = np.random.default_rng(seed)
+    rng = generator(seed)
     kept = []
     for i, label in enumerate(classes):
         share = ratio ** (-i / max(len(classes) - 1, 1))
         number = max(round(sizes.min() * share), 1)
         rows = np.flatnonzero(y == label)
-        kept.append(generator.permutation(rows)[:number])
+        kept.append(rng.permutation(rows)[:number])
     rows = np.sort(np.concatenate(kept)) if kept else np.zeros(0, int)
     return x[rows], y[rows]

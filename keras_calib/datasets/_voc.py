@@ -6,6 +6,7 @@ import numpy as np
 from keras_calib.datasets._folders import find
 from keras_calib.datasets._folders import not_found
 from keras_calib.datasets._packs import image_module
+from keras_calib.inputs.arguments import generator
 
 FOLDERS = ("VOCdevkit/VOC2012", "VOC2012")
 VOID = 255
@@ -77,7 +78,7 @@ class Windows(keras.utils.PyDataset):
     def _shuffle(self):
         self.order = np.arange(len(self.images))
         if self.seed is not None:
-            rng = np.random.default_rng((self.seed, self.epoch))
+            rng = generator(self.seed, self.epoch)
             rng.shuffle(self.order)
 
     def _pair(self, number):
@@ -88,7 +89,7 @@ class Windows(keras.utils.PyDataset):
         corner = np.array([0.5, 0.5])
         mirror = False
         if self.seed is not None:
-            rng = np.random.default_rng((self.seed, self.epoch, number))
+            rng = generator(self.seed, self.epoch, number)
             corner, mirror = rng.random(2), rng.random() < 0.5
         image = window(image, corner, size, 0).astype("float32")
         label = window(label, corner, size, VOID).astype("int32")

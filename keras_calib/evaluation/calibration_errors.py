@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Collection
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -294,6 +295,10 @@ def check_bins_and_threshold(num_bins, threshold):
 
 def check_names(metrics):
     """Raise `ValueError` unless all are keys of `calibration_errors`."""
+    if metrics is not None and not isinstance(metrics, Iterable):
+        raise ValueError(
+            f"`metrics` must be a list of names. Received: metrics={metrics!r}."
+        )
     unknown = set(metrics or ()) - set(NAMES)
     if unknown:
         raise ValueError(

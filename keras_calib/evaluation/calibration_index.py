@@ -11,6 +11,7 @@ from keras_calib.evaluation.corp import drawn_hits
 from keras_calib.evaluation.events import Events
 from keras_calib.evaluation.events import SortedBins
 from keras_calib.evaluation.floor import Floor
+from keras_calib.inputs.arguments import generator
 from keras_calib.ops.bin_errors import divide
 from keras_calib.solvers.isotonic import isotonic_rows
 from keras_calib.solvers.loess import loess_matrix
@@ -120,7 +121,7 @@ def calibration_index(
     }
     if num_draws:
         share = cells.weight / cells.total
-        rng = np.random.default_rng(seed)
+        rng = generator(seed)
         drawn = [
             np.abs(_between(curve.values(part), curve.place, x) - x) @ share
             for part in drawn_hits(cells, num_draws, rng)

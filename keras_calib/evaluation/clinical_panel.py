@@ -17,6 +17,7 @@ from keras_calib.evaluation.logistic_recalibration import logistic_recalibration
 from keras_calib.evaluation.logistic_recalibration import two_sided
 from keras_calib.evaluation.named_errors import INDICES
 from keras_calib.evaluation.named_errors import RECALIBRATION
+from keras_calib.inputs.arguments import are_numbers
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_fraction
@@ -216,6 +217,11 @@ def refuse_soft_outcomes(data: Predictions) -> None:
 
 
 def _check(thresholds, smoother, num_draws):
+    require(
+        are_numbers(thresholds),
+        "`thresholds` must be a list of probabilities.",
+        thresholds=thresholds,
+    )
     for threshold in thresholds:
         require_fraction(thresholds=threshold)
     require_one_of(tuple(SMOOTHERS), smoother=smoother)

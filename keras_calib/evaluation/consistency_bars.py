@@ -9,6 +9,7 @@ left by chance in about half of all data sets.
 import numpy as np
 
 from keras_calib.evaluation.floor import residual_draws
+from keras_calib.inputs.arguments import generator
 from keras_calib.ops.bin_errors import divide
 
 # Standard deviations on both sides of the mean of a binomial law that are
@@ -82,7 +83,7 @@ def consistency_bars(bins, *, level=0.95, simultaneous=True, seed=0):
 
 
 def _weighted(bins, level, simultaneous, seed):
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     sizes, _, variances = residual_draws(bins, 2000, rng)
     # A new draw is at most the ceil(level (m + 1))-th of m with a probability
     # of at least `level`.

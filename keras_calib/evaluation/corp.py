@@ -18,6 +18,7 @@ import numpy as np
 from keras_calib.evaluation.events import Events
 from keras_calib.evaluation.events import SortedBins
 from keras_calib.evaluation.replicates import TABLE
+from keras_calib.inputs.arguments import generator
 from keras_calib.solvers.isotonic import Blocks
 from keras_calib.solvers.isotonic import isotonic_regression
 from keras_calib.solvers.isotonic import isotonic_rows
@@ -180,7 +181,7 @@ def corp_band(
         probabilistic classifiers", PNAS 2021, arXiv:2008.03033, for pointwise
         bands; the simultaneous one is derived for this package.
     """
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     last = len(cells.weight) - 1
     places = np.linspace(0, last, min(PLACES, last + 1)).round().astype(int)
     curves = drawn_curves(cells, SCALE_DRAWS, places, rng)

@@ -22,6 +22,7 @@ from keras_calib.evaluation.named_errors import BINARY
 from keras_calib.evaluation.named_errors import FLOORS
 from keras_calib.evaluation.named_errors import BinsOfEvents
 from keras_calib.evaluation.named_errors import confidence_and_correct
+from keras_calib.inputs.arguments import generator
 from keras_calib.ops.bin_errors import divide
 from keras_calib.ops.binning import bin_index
 
@@ -131,7 +132,7 @@ def binned_floor(bins, norm=1, num_draws=10000, seed=0):
         Broecker and Smith, "Increasing the Reliability of Reliability
         Diagrams", Weather and Forecasting, 2007, Section 3.
     """
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     drawn, means, _ = residual_draws(bins, num_draws, rng)  # |S_b|, E|S_b|
     total, weight = bins.total, bins.weight
     if norm == 1:

@@ -13,6 +13,7 @@ from keras_calib.evaluation.named_errors import SELECTIVE
 from keras_calib.evaluation.named_errors import TOP_LABEL
 from keras_calib.evaluation.named_errors import confidence_and_correct
 from keras_calib.evaluation.named_errors import errors_of_events
+from keras_calib.inputs.arguments import generator
 from keras_calib.ops.bin_errors import divide
 
 # How many numbers a table of replicates may hold at a time.
@@ -56,7 +57,7 @@ class Replicates:
     def chunks(self):
         """A random generator and a number of replicates for each chunk."""
         for start in range(0, self.number, self.size):
-            rng = np.random.default_rng([self.seed, start])
+            rng = generator(self.seed, start)
             yield rng, min(self.size, self.number - start)
             self.bar.step()
 

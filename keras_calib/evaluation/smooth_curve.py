@@ -15,6 +15,7 @@ from keras_calib.evaluation.corp import drawn_hits
 from keras_calib.evaluation.corp import size_at
 from keras_calib.evaluation.events import Events
 from keras_calib.evaluation.events import SortedBins
+from keras_calib.inputs.arguments import generator
 
 PLACES = 201
 # Fewer than of CORP curves: a bandwidth is sought for each.
@@ -99,7 +100,7 @@ class SmoothCurve:
             simultaneous: whether it is that of the whole curve.
             seed: int.
         """
-        rng = np.random.default_rng(seed)
+        rng = generator(seed)
         hits = np.concatenate([*drawn_hits(self.cells, SCALE_DRAWS, rng)])
         own = hits @ self._at(self._power)[-1].T
         if simultaneous:

@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_calib._progress import ProgressBar
 from keras_calib._typing import ArrayLike
+from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arguments import require_positive
@@ -150,7 +151,7 @@ def squared_kernel_calibration_error(
         labels, probabilities, sample_weight, from_logits, axis, ignore_class
     )
     _check(data)
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     given = len(data.labels)
     used = np.arange(given)
     if given > max_rows and estimator != "linear":

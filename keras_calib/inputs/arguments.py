@@ -1,7 +1,14 @@
 """Checks of arguments: one form for every complaint."""
 
+import numbers
 from collections.abc import Collection
 from typing import Any
+
+import keras
+import numpy as np
+
+# No count is so large; an array of this length would fill any memory.
+MOST = 2**31
 
 
 def require(
@@ -33,24 +40,93 @@ def require_kind(kind: type, what: str, /, **received: object) -> None:
         require(valid, f"`{name}` must be {what}.", **{name: value})
 
 
-def require_at_least(least: float, **received: float) -> None:
+def is_number(value: Any) -> bool:
+    """Whether a value is one real number, which can be compared with others.
+
+    That of an array or tensor without axes is one, too.
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        return value.ndim == 0 and value.dtype.kind in "biuf"
+    if keras.ops.is_tensor(value) or isinstance(value, keras.Variable):
+        return len(value.shape) == 0
+    return isinstance(value, numbers.Real)
+
+
+def is_integer(value: Any) -> bool:
+    """Whether a value is a Python or NumPy integer, and no boolean."""
+    integers = int | np.integer
+    return isinstance(value, integers) and not isinstance(value, bool)
+
+
+def are_numbers(values: Any) -> bool:
+    """Whether values are a list, a tuple or a row of real numbers."""
+    if isinstance(values, np.ndarray):
+        return values.ndim == 1 and values.dtype.kind in "biuf"
+    return isinstance(values, list | tuple) and all(map(is_number, values))
+
+
+def require_at_least(least: float, **received: Any) -> None:
     """Raise unless every value is at least so large, and a count finite."""
     for name, value in received.items():
         problem = f"`{name}` must be at least {least}."
-        # What starts at 1 is counted.
-        valid = value >= least and (least < 1 or value < float("inf"))
+        valid = is_number(value) and value >= least
+        if least >= 1:  # it is counted
+            problem = f"`{name}` must be at least {least}, a whole number."
+            valid = valid and value < MOST and value % 1 == 0
         require(valid, problem, **{name: value})
 
 
-def require_positive(**received: float) -> None:
+def require_positive(**received: Any) -> None:
     """Raise unless every value is above 0."""
     for name, value in received.items():
-        require(value > 0, f"`{name}` must be positive.", **{name: value})
+        valid = is_number(value) and value > 0
+        problem = f"`{name}` must be positive."
+        require(valid, problem, **{name: value})
 
 
 def require_fraction(*, zero: bool = False, **received: Any) -> None:
     """Raise unless every value is in (0, 1), or in [0, 1) with `zero`."""
     for name, value in received.items():
         where = "[0, 1)" if zero else "(0, 1)"
-        valid = 0 < value < 1 or (zero and value == 0)
-        require(valid, f"`{name}` must be in {where}.", **{name: value})
+        valid = is_number(value) and (0 < value < 1 or (zero and value == 0))
+        problem = f"`{name}` must be in {where}."
+        require(valid, problem, **{name: value})
+
+
+def generator(seed: Any, *more: int) -> np.random.Generator:
+    """NumPy's generator of random numbers, or `ValueError` for a bad seed.
+
+    Args:
+        seed: int, at least 0.
+        *more: further integers, for one of several generators.
+    """
+    try:
+        return np.random.default_rng([seed, *more] if more else seed)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`seed` must be an integer, at least 0. Received: seed={seed!r}."
+        ) from error
+
+
+def require_flags(**received: Any) -> None:
+    """Raise unless every value is true or false."""
+    for name, value in received.items():
+        valid = is_number(value) and value in (False, True)
+        require(valid, f"`{name}` must be True or False.", **{name: value})
+
+
+def require_integer(least: int, **received: Any) -> None:
+    """Raise unless every value is an integer that is at least so large."""
+    for name, value in received.items():
+        valid = is_integer(value) and value >= least
+        problem = f"`{name}` must be at least {least}, an integer."
+        require(valid, problem, **{name: value})
+
+
+def require_widths(**received: Any) -> None:
+    """Raise unless every value is a list or tuple of widths of layers."""
+    for name, value in received.items():
+        valid = isinstance(value, list | tuple)
+        valid = valid and all(is_integer(w) and w >= 1 for w in value)
+        problem = f"`{name}` must be a tuple of widths, integers of at least 1."
+        require(valid, problem, **{name: value})

@@ -24,7 +24,43 @@ def as_array(values: ArrayLike) -> np.ndarray:
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     array = concrete_value(values) if keras.ops.is_tensor(values) else None
-    return np.asarray(values if array is None else array)
+    try:
+        return np.asarray(values if array is None else array)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "An array, or a list that is one, is needed. Received: "
+            f"{type(values).__name__}, of which NumPy says: {error}"
+        ) from error
+
+
+def as_floats(
+    values: ArrayLike, what: str, dtype: str | None = None
+) -> np.ndarray:
+    """`as_array` of real numbers, in float32 or float64.
+
+    Args:
+        values: array, list or tensor.
+        what: how they are called in the message.
+        dtype: `None` for float32, or float64 where that was passed in.
+
+    Raises:
+        ValueError: for text, objects, complex numbers and lists of lists that
+            are not equally long.
+    """
+    array = as_array(values)
+    if dtype is None:
+        dtype = "float64" if array.dtype == "float64" else "float32"
+    if array.dtype == dtype:
+        return array
+    try:
+        if array.dtype.kind in "cMm":  # a cast would lose what they mean
+            raise TypeError(f"not of dtype {array.dtype}")
+        return array.astype(dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{what} must be real numbers. Received: an array of dtype "
+            f"{array.dtype} and shape {array.shape} ({error})."
+        ) from error
 
 
 def concrete_value(tensor):

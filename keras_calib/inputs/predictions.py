@@ -16,6 +16,7 @@ from keras_calib.inputs import large
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.arrays import as_floats
 from keras_calib.keras_private import keras_mask
 
 
@@ -276,9 +277,7 @@ def as_maps(logits, labels, sample_weight=None, ignore_class=None, mask=None):
             "Images need one class per pixel. Received: soft labels. Pass "
             "class ids."
         )
-    logits = as_array(logits)
-    if logits.dtype not in ("float32", "float64"):
-        logits = logits.astype("float32")
+    logits = as_floats(logits, "Logits")
     ids = np.zeros(len(rows.keep), "int32")
     weights = np.zeros(len(rows.keep), "float32")
     ids[rows.keep] = rows.labels
@@ -345,11 +344,10 @@ class _Read:
 def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
     if mask is None and keras.ops.is_tensor(predictions):
         mask = keras_mask(predictions)
-    scores = as_array(predictions)
-    if scores.dtype not in ("float32", "float64"):
-        scores = scores.astype("float32")
+    scores = as_floats(predictions, "Predictions")
     labels = as_array(labels)
     rules.check_numbers(labels)
+    rules.check_ignore_class(ignore_class)
     layout = rules.layout(labels.shape, scores.shape, axis)
     lead = layout.lead
     if scores.ndim > 1 and axis not in (-1, scores.ndim - 1):
@@ -375,7 +373,8 @@ def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
         keep &= _per_row(mask, lead, "Masks").astype(bool)
     weights = None
     if sample_weight is not None:
-        weights = _per_row(sample_weight, lead).astype("float64")
+        weights = as_floats(sample_weight, "Sample weights", "float64")
+        weights = _per_row(weights, lead)
         keep &= weights != 0
     if not keep.all():
         scores, labels, targets, weights, unit = (

@@ -235,6 +235,7 @@ def as_rows(
     mask = keras_mask(y_pred) if mask is None else mask
     scores, is_logits = _given_scores(y_pred, from_logits, use_carried)
     labels = ops.convert_to_tensor(y_true)
+    rules.check_ignore_class(ignore_class)
     layout = rules.layout(labels.shape, scores.shape, axis)
     lead = layout.lead
     if len(scores.shape) > 1 and axis not in (-1, len(scores.shape) - 1):

@@ -12,6 +12,9 @@ import dataclasses
 
 import numpy as np
 
+from keras_calib.inputs.arguments import is_integer
+from keras_calib.inputs.arguments import is_number
+
 # How far outside [0, 1] a probability may be, and how far from one their sum.
 OUTSIDE = 1e-3
 OFF = 1e-2
@@ -102,11 +105,20 @@ def layout(labels, predictions, axis=-1):
 def check_axis(axis, predictions):
     """Raise unless an axis is one of predictions of a shape."""
     rank = len(predictions)
-    if not isinstance(axis, int | np.integer) or not -rank <= axis < rank:
+    if not is_integer(axis) or not -rank <= axis < rank:
         raise ValueError(
             "`axis` is the class axis of the predictions. Received: "
             f"axis={axis!r}, predictions of shape {tuple(predictions)}. Pass "
             "an axis that they have; -1 is the last."
+        )
+
+
+def check_ignore_class(ignore_class):
+    """Raise unless `ignore_class` can be compared with labels."""
+    if ignore_class is not None and not is_number(ignore_class):
+        raise ValueError(
+            "`ignore_class` is the label of rows that do not count, one "
+            f"number. Received: ignore_class={ignore_class!r}."
         )
 
 

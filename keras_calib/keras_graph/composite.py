@@ -1,9 +1,11 @@
 """What all models around other models share: configuration and loading."""
 
+import os
 from typing import Any
 
 import keras
 
+from keras_calib._whole_file import whole_file
 from keras_calib.inputs.arguments import require_kind
 
 
@@ -45,6 +47,34 @@ class CompositeModel(keras.Model):
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
+
+    def save(
+        self,
+        filepath: str | os.PathLike,
+        overwrite: bool = True,
+        zipped: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Save the model, as `keras.Model.save` does.
+
+        A local file is written as a whole or not at all: a process that is
+        killed, or a full disk, leaves the old one as it was.
+
+        Args:
+            filepath: see `keras.Model.save`; what is no local `.keras` or
+                `.h5` file is written by Keras alone.
+            overwrite: see `keras.Model.save`.
+            zipped: see `keras.Model.save`.
+            **kwargs: see `keras.Model.save`.
+        """
+        name = os.fspath(filepath)
+        one_file = zipped is not False and name.endswith((".keras", ".h5"))
+        asks = not overwrite and os.path.exists(name)
+        if "://" in name or not one_file or asks:
+            super().save(filepath, overwrite, zipped, **kwargs)
+            return
+        with whole_file(name) as place:
+            super().save(place, True, zipped, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         serialize = keras.saving.serialize_keras_object

@@ -107,6 +107,12 @@ class _Stripper:
             if self.twin:
                 return self.before(model, arguments[0], False)
             return arguments[0], None
+        if not arguments:
+            raise ValueError(
+                "`fuse=True` changes the last layer, and this model has none "
+                f"with weights. Received: {model.name!r}, whose output is its "
+                "input. Leave out `fuse`."
+            )
         if self.twin:
             # If the layer is also used earlier, it stays there with its name.
             rest = keras.Model(inputs_of(model), arguments[0])

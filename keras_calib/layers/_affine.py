@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.inputs import arrays
+from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.layers._base import CalibrationLayer
@@ -370,7 +371,7 @@ def check_regularization(value, names, *, numbers=True):
     """Raise unless it is `None`, one of the names, or a number >= 0."""
     if value is None or (isinstance(value, str) and value in names):
         return
-    if not numbers or isinstance(value, str) or not value >= 0:
+    if not numbers or not is_number(value) or not value >= 0:
         allowed = ", ".join(["None", *(f'"{name}"' for name in names)])
         allowed += " or a number >= 0" if numbers else ""
         raise ValueError(

@@ -1,5 +1,6 @@
 """A weighted mean of the probabilities of several maps."""
 
+from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
 from typing import Self
@@ -9,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arrays import as_floats
 from keras_calib.inputs.calibration_rows import CalibrationRows
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._logit_ops import log_softmax
@@ -52,8 +54,8 @@ class CalibrationMixture(CalibrationLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.maps = list(maps)
-        w = np.asarray(weights, "float64")
+        w = as_floats(weights, "`weights`", "float64")
+        self.maps = list(maps) if isinstance(maps, Iterable) else []
         fits = self.maps and w.shape == (len(self.maps),)
         fits = fits and all(isinstance(m, CalibrationLayer) for m in self.maps)
         if not fits or not (w >= 0).all() or not 0 < w.sum() < np.inf:

@@ -11,6 +11,8 @@ from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.inputs import arrays
+from keras_calib.inputs.arguments import generator
+from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arguments import require_one_of
@@ -136,9 +138,12 @@ class ConformalSets(DecisionLayer):
         super().__init__(**kwargs)
         require_one_of(METHODS, method=method)
         require_fraction(coverage=coverage)
-        if temperature != "fit" and (
-            isinstance(temperature, str) or not 0 < temperature < math.inf
-        ):
+        valid = (
+            temperature == "fit"
+            if isinstance(temperature, str)
+            else is_number(temperature) and 0 < temperature < math.inf
+        )
+        if not valid:
             raise ValueError(
                 '`temperature` must be a number above 0, or "fit". '
                 f"Received: temperature={temperature!r}."
@@ -184,7 +189,7 @@ class ConformalSets(DecisionLayer):
     def solve(self, logits: np.ndarray, labels: np.ndarray) -> tuple:
         temperature, used = self.temperature, np.ones(len(labels), bool)
         if temperature == "fit":
-            order = np.random.default_rng(self.seed).permutation(len(labels))
+            order = generator(self.seed).permutation(len(labels))
             used[order[: max(1, int(TUNING * len(labels)))]] = False
             temperature = self._smallest_sets(logits[~used], labels[~used])
         if not used.any():
@@ -246,7 +251,7 @@ class ConformalSets(DecisionLayer):
         if not self.randomized:
             return None
         num_classes = z.shape[-1]
-        coefficients = np.random.default_rng([self.seed, 1]).integers(
+        coefficients = generator(self.seed, 1).integers(
             1, PRIME, (2, num_classes), "int32"
         )
         # Float32, as in the layer; far below the maximum nothing is seen.

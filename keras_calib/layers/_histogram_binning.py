@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import probabilities
 from keras_calib.layers._logit_ops import probabilities_seen
@@ -89,6 +90,7 @@ class HistogramBinning(TemperedCalibration):
     ) -> None:
         super().__init__(**kwargs)
         check_shrinkage(shrinkage)
+        require_flags(equal_mass=equal_mass)
         if shrinkage is not None and equal_mass:
             raise ValueError(
                 '`shrinkage="auto"` has bins with equal expected numbers of '

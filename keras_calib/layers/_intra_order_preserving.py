@@ -7,9 +7,12 @@ import numpy as np
 from keras import ops
 
 from keras_calib.inputs import arrays
+from keras_calib.inputs.arguments import is_integer
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_one_of
+from keras_calib.inputs.arguments import require_widths
 from keras_calib.layers._dense_stack import DenseStack
 from keras_calib.layers._dense_stack import network_weights
 from keras_calib.layers._dense_stack import standardized
@@ -110,11 +113,18 @@ class IntraOrderPreserving(DenseStack):
     ) -> None:
         require_one_of(("diagonal", "order_invariant"), family=family)
         require(
-            num_segments >= 2 and not num_segments & (num_segments - 1),
+            is_integer(num_segments)
+            and num_segments >= 2
+            and not num_segments & (num_segments - 1),
             "`num_segments` must be a power of 2, at least 2.",
             num_segments=num_segments,
         )
-        require_at_least(0, iterations=iterations, penalty=penalty)
+        require_integer(0, iterations=iterations)
+        require_at_least(0, penalty=penalty)
+        require(
+            penalty < float("inf"), "`penalty` must be finite.", penalty=penalty
+        )
+        require_widths(hidden=hidden)
         super().__init__(shrinkage=shrinkage, **kwargs)
         self.family = family
         self.num_segments = num_segments

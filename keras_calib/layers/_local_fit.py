@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 
+from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import log_softmax
@@ -114,7 +115,7 @@ def _units(maps, seed):
     counts = [np.asarray(weights).any() for weights in maps.weights]
     used = np.flatnonzero(counts)
     group = numbered(maps.group, len(maps))[used]
-    order = np.random.default_rng(seed).permutation(np.unique(group))
+    order = generator(seed).permutation(np.unique(group))
     return [used[group == each] for each in order]
 
 
@@ -136,7 +137,7 @@ def _train(layer, maps, units, plain_nll):
     held_out = np.sort(np.concatenate(units[:num_held_out]))
     fitted = np.concatenate(units[num_held_out:])
     model = _trainer(layer, maps)
-    rng = np.random.default_rng(layer.seed + 1)
+    rng = generator(layer.seed + 1)
     # A mean over the pixels that count; Keras divides by all pixels.
     total = sum(float(np.sum(w, dtype="float64")) for w in maps.weights)
     relative = np.float32(maps.weights.size / total)

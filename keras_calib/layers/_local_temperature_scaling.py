@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arguments import require_positive
@@ -135,7 +136,7 @@ class LocalTemperatureScaling(CalibrationLayer):
         images, logits = (tuple(shape) for shape in input_shape)
         _check_shapes(images, logits)
         channels, num_classes = images[-1], max(2, logits[-1])
-        gates = np.random.default_rng(self.seed).normal(
+        gates = generator(self.seed).normal(
             scale=0.1, size=(KERNEL, KERNEL, num_classes, 8)
         )
         # Equal gates would have equal gradients, and stay equal.
@@ -149,6 +150,15 @@ class LocalTemperatureScaling(CalibrationLayer):
         self._add("image_mean", np.zeros(channels), trainable=False)
         self._add("image_scale", np.ones(channels), trainable=False)
         self.built = True
+
+    def check_inputs(self, inputs: Any) -> None:
+        if not isinstance(inputs, list | tuple) or len(inputs) != 2:
+            raise ValueError(
+                "LocalTemperatureScaling takes two tensors, `[images, "
+                f"logits]`. Received: inputs of type {type(inputs).__name__}."
+            )
+        for tensor in inputs:
+            super().check_inputs(tensor)
 
     def call(self, inputs: Any) -> Tensor:
         images, logits = inputs

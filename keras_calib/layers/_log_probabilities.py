@@ -8,10 +8,11 @@ from keras import ops
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.tensors import at_least_float32
+from keras_calib.layers._recorded import LayerOfScores
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
-class LogProbabilities(keras.layers.Layer):
+class LogProbabilities(LayerOfScores):
     """`log p`: the logits up to a constant per sample, which softmax ignores.
 
     The smallest output is the logarithm of the smallest normal float32. One
@@ -39,7 +40,7 @@ class LogProbabilities(keras.layers.Layer):
         self.supports_masking = True
 
     def call(self, probabilities: Tensor) -> Tensor:
-        # Keras leaves an empty list as it is, and labels as they are.
+        # Keras leaves labels as they are.
         probabilities = at_least_float32(probabilities)
         logits = ops.log(ops.maximum(probabilities, TINY))
         if self.multi_label or probabilities.shape[-1] == 1:

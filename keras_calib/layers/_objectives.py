@@ -8,9 +8,12 @@ import numpy as np
 
 from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.inputs import arrays
+from keras_calib.inputs.arguments import is_number
+from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arguments import require_one_of
+from keras_calib.inputs.arguments import require_positive
 from keras_calib.ops import soft_bins
 from keras_calib.ops.binning import centers
 from keras_calib.ops.binning import interior_edges
@@ -226,6 +229,9 @@ class ExpectedCalibrationErrorObjective(_ConfidenceObjective):
         num_bins: int.
         norm: 1, 2 or `inf`.
 
+    Raises:
+        ValueError: if an argument is out of range.
+
     Reference:
         Karandikar et al., "Soft Calibration Objectives for Neural Networks",
         NeurIPS 2021, Appendix C (TS-HB-ECE).
@@ -235,6 +241,12 @@ class ExpectedCalibrationErrorObjective(_ConfidenceObjective):
     settings = ("num_bins", "norm")
 
     def __init__(self, *, num_bins: int = 15, norm: float = 1) -> None:
+        require_at_least(1, num_bins=num_bins)
+        require(
+            is_number(norm) and norm >= 1,
+            "`norm` is the order of a norm, at least 1.",
+            norm=norm,
+        )
         self.num_bins = num_bins
         self.norm = norm
 
@@ -280,6 +292,8 @@ class SoftBinnedECEObjective(_ConfidenceObjective):
         form: str = "bin",
     ) -> None:
         require_one_of(("bin", "label"), form=form)
+        require_at_least(1, num_bins=num_bins, norm=norm)
+        require_positive(temperature=temperature)
         self.num_bins = num_bins
         self.temperature = temperature
         self.norm = norm

@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.arrays import as_floats
 from keras_calib.layers._logit_ops import on_pairs
 from keras_calib.layers._recorded import RecordedLayer
 
@@ -100,7 +101,7 @@ class PriorCorrection(RecordedLayer):
 
 def as_prior(prior: Any, name: str, num_classes: int | None = None) -> Any:
     """Probabilities of the classes, float64 with the sum 1, or `ValueError`."""
-    received = np.asarray(prior, "float64")
+    received = as_floats(prior, f"`{name}`", "float64")
     shape = received.shape
     if len(shape) != 1 or shape[0] < 2 or num_classes not in (None, shape[0]):
         wanted = "a probability for each class"

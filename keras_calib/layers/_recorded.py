@@ -7,7 +7,31 @@ import numpy as np
 from keras import ops
 
 
-class RecordedLayer(keras.layers.Layer):
+class LayerOfScores(keras.layers.Layer):
+    """A layer that is called with one tensor of scores, and refuses others."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if args:
+            self.check_inputs(args[0])
+        return super().__call__(*args, **kwargs)
+
+    def check_inputs(self, inputs: Any) -> None:
+        """Raise `ValueError` for what is no tensor with an axis."""
+        shape = getattr(inputs, "shape", None)
+        kind = getattr(getattr(inputs, "dtype", None), "kind", "f")
+        axis = shape is not None and len(shape) > 0 and shape[-1] != 0
+        if not axis or kind in "cmMOSU":
+            found = type(inputs).__name__
+            if shape is not None:
+                found += f" of shape {tuple(shape)} and dtype {inputs.dtype}"
+            raise ValueError(
+                f"{type(self).__name__} takes one tensor of numbers, with a "
+                f"class axis. Received: inputs of type {found}. Pass `(n, "
+                "num_classes)`."
+            )
+
+
+class RecordedLayer(LayerOfScores):
     """A layer that computes in float32, and keeps a record of its fit.
 
     Args:

@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.inputs import arrays
+from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.layers._decision import TUNING
@@ -194,7 +195,7 @@ class RiskThreshold(DecisionLayer):
                 f"two classes. Received: logits of {num_classes} classes. Use "
                 '"confidence".'
             )
-        order = np.random.default_rng(self.seed).permutation(n)
+        order = generator(self.seed).permutation(n)
         tuning = order[: int(TUNING * n)]
         used = np.ones(n, bool)
         used[tuning] = False

@@ -14,6 +14,8 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import is_integer
+from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
@@ -140,10 +142,15 @@ class AdaFocalTable(keras.metrics.Metric):
     ) -> None:
         super().__init__(name=name, dtype=dtype)
         require(
-            num_bins >= 2,
+            is_integer(num_bins) and num_bins >= 2,
             "`num_bins` must be at least 2.",
             "With one bin use `FocalLoss`.",
             num_bins=num_bins,
+        )
+        require(
+            is_number(gamma),
+            "`gamma` must be a number, the first gamma of every bin.",
+            gamma=gamma,
         )
         self.num_bins = num_bins
         self.gamma = gamma

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
@@ -107,7 +108,7 @@ def avu_loss(importance, correct, uncertain, certain, h) -> Tensor:
 
 def _check(threshold):
     require(
-        threshold >= 0,
+        is_number(threshold) and threshold >= 0,
         "`threshold` is an entropy in nats and cannot be negative.",
         "The authors start at 1.0.",
         threshold=threshold,

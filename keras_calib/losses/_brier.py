@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import are_numbers
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
@@ -113,7 +114,9 @@ def _squared_logits(rows, label_weight, label_value):
 
 def _check(label_weight, label_value):
     require(
-        label_weight > 0 and label_value > 0,
+        are_numbers([label_weight, label_value])
+        and label_weight > 0
+        and label_value > 0,
         "`label_weight` and `label_value` must be positive.",
         "Both are 1 for few classes and grow with their number.",
         label_weight=label_weight,

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import are_numbers
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
@@ -86,7 +87,9 @@ def _cpc(rows, one_vs_one_weight, exclusion_weight):
 
 def _check(one_vs_one_weight, exclusion_weight):
     require(
-        one_vs_one_weight >= 0 and exclusion_weight >= 0,
+        are_numbers([one_vs_one_weight, exclusion_weight])
+        and one_vs_one_weight >= 0
+        and exclusion_weight >= 0,
         "The weights of the pairwise constraints cannot be negative.",
         "Use 0 to leave a term out.",
         one_vs_one_weight=one_vs_one_weight,

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.rows import Rows
@@ -90,7 +91,7 @@ def log_one_minus_p_of_all(rows: Rows) -> Tensor:
 def check_gamma(gamma: float) -> None:
     """Refuse a negative `gamma`."""
     require(
-        gamma >= 0,
+        is_number(gamma) and gamma >= 0,
         "`gamma` is the power of a probability and cannot be negative.",
         "Use 0 for cross-entropy.",
         gamma=gamma,

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
@@ -61,7 +62,7 @@ def _label_smoothing(rows, smoothing):
 
 def _check(smoothing):
     require(
-        0 <= smoothing < 1,
+        is_number(smoothing) and 0 <= smoothing < 1,
         "`smoothing` is the share of a label that is spread over all classes.",
         "Use a number from 0 (plain cross-entropy) to below 1.",
         smoothing=smoothing,

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
@@ -125,7 +126,7 @@ class MarginLabelSmoothing(PenalizedLoss):
 def check_margin(margin: float) -> None:
     """Refuse a negative `margin`, and `True`, which no tensor subtracts."""
     require(
-        margin >= 0 and not isinstance(margin, bool),
+        is_number(margin) and margin >= 0 and not isinstance(margin, bool),
         "`margin` is a distance between logits and cannot be negative.",
         "Use 0 to penalize every gap.",
         margin=margin,

@@ -7,7 +7,9 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._base import PenalizedLoss
@@ -162,11 +164,12 @@ def _sorted_form(s, c, width):
 
 def _check(weighted, kernel_width, double_normalized):
     require(
-        kernel_width >= 0.01,
+        is_number(kernel_width) and kernel_width >= 0.01,
         "`kernel_width` is a distance between confidences, at least 0.01.",
         "The authors use 0.4.",
         kernel_width=kernel_width,
     )
+    require_flags(weighted=weighted, double_normalized=double_normalized)
     require(
         weighted or not double_normalized,
         "`double_normalized` belongs to the weighted form.",

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import are_numbers
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
@@ -75,15 +76,17 @@ def _sample_dependent_focal(rows, thresholds, gammas):
 
 
 def _check(thresholds, gammas):
-    bounds = [0.0, *thresholds, 1.0]
     require(
-        all(a < b for a, b in itertools.pairwise(bounds)),
+        are_numbers(thresholds)
+        and all(a < b for a, b in itertools.pairwise([0.0, *thresholds, 1.0])),
         "`thresholds` are probabilities between 0 and 1, each above the last.",
         "The default is (0.2,).",
         thresholds=thresholds,
     )
     require(
-        len(gammas) == len(thresholds) + 1 and min(gammas) >= 0,
+        are_numbers(gammas)
+        and len(gammas) == len(thresholds) + 1
+        and min(gammas) >= 0,
         "`gammas` are powers >= 0, one for each side of each threshold: one "
         "more than `thresholds`.",
         "The default is thresholds=(0.2,), gammas=(5.0, 3.0).",

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
@@ -83,13 +84,13 @@ def _soft_avuc(rows, kappa, temperature):
 
 def _check(kappa, temperature):
     require(
-        0 < kappa < 1,
+        is_number(kappa) and 0 < kappa < 1,
         "`kappa` is a share of the largest entropy, between 0 and 1.",
         "The default is 0.3; tune it first.",
         kappa=kappa,
     )
     require(
-        temperature > 0,
+        is_number(temperature) and temperature > 0,
         "`temperature` must be positive.",
         "The default is 0.1; larger is softer.",
         temperature=temperature,

@@ -7,6 +7,8 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import are_numbers
+from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
@@ -75,7 +77,7 @@ def soft_binned_ece(
         Karandikar et al., "Soft Calibration Objectives for Neural Networks",
         NeurIPS 2021, arXiv:2108.00106, eqs. 11 and 12.
     """
-    _check(num_bins, temperature, norm, form, tuple(bin_range))
+    _check(num_bins, temperature, norm, form, bin_range)
     rows = as_rows(labels, logits, sample_weight)
     return _soft_binned_ece(
         rows,
@@ -111,31 +113,33 @@ def _soft_binned_ece(
 
 def _check(num_bins, temperature, norm, form, bin_range):
     require(
-        num_bins >= 1 and num_bins % 1 == 0,
+        is_number(num_bins) and num_bins >= 1 and num_bins % 1 == 0,
         "`num_bins` must be a whole number of at least 1.",
         "The paper uses 15.",
         num_bins=num_bins,
     )
     require(
-        temperature > 0,
+        is_number(temperature) and temperature > 0,
         "`temperature` must be positive.",
         "The default is 1e-3; larger is softer.",
         temperature=temperature,
     )
     require(
-        norm >= 1,
+        is_number(norm) and norm >= 1,
         "`norm` is the order of a norm, at least 1.",
         "The default is 2.",
         norm=norm,
     )
     require(
-        form in ("label", "bin"),
+        isinstance(form, str) and form in ("label", "bin"),
         '`form` must be "label" (eq. 12) or "bin" (eq. 11).',
         'The paper trains with "label".',
         form=form,
     )
     require(
-        len(bin_range) == 2 and 0 <= bin_range[0] < bin_range[1] <= 1,
+        are_numbers(bin_range)
+        and len(bin_range) == 2
+        and 0 <= bin_range[0] < bin_range[1] <= 1,
         "`bin_range` is where the bins start and end, within 0 and 1.",
         "The default is (0.0, 1.0).",
         bin_range=bin_range,
@@ -189,7 +193,7 @@ class SoftBinnedECE(PenalizedLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
-        _check(num_bins, temperature, norm, form, tuple(bin_range))
+        _check(num_bins, temperature, norm, form, bin_range)
         self.keep(
             num_bins=num_bins,
             temperature=temperature,

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.metrics._base import CalibrationMetric
@@ -100,7 +101,7 @@ class SmoothCalibrationError(CalibrationMetric):
     ) -> None:
         super().__init__(**kwargs)
         require(
-            bandwidth is None or 0 < bandwidth <= 1,
+            bandwidth is None or (is_number(bandwidth) and 0 < bandwidth <= 1),
             "`bandwidth` must be in (0, 1] or `None`.",
             bandwidth=bandwidth,
         )

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.predictions import read_predictions
 from keras_calib.inputs.rows import Rows
@@ -196,12 +197,12 @@ def on_host(y_pred):
 def check_bins(num_bins, binning="width"):
     """Raise `ValueError` if an argument is out of range."""
     require(
-        num_bins >= 1 and num_bins % 1 == 0,
+        is_number(num_bins) and num_bins >= 1 and num_bins % 1 == 0,
         "`num_bins` must be an integer of at least 1.",
         num_bins=num_bins,
     )
     require(
-        binning in ("width", "mass"),
+        isinstance(binning, str) and binning in ("width", "mass"),
         '`binning` must be "width" (bins of equal width) or "mass" (bins of '
         "equal numbers of samples).",
         binning=binning,

@@ -65,7 +65,7 @@ class MultilabelCalibrationError(PerClassMetric):
         **kwargs: Any,
     ) -> None:
         require(
-            average in ("macro", "micro"),
+            isinstance(average, str) and average in ("macro", "micro"),
             '`average` must be "macro" (mean over the labels) or "micro" (all '
             "labels together).",
             average=average,

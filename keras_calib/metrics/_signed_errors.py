@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.metrics._binned import BinnedMetric
 from keras_calib.ops.bin_errors import signed_error
 
@@ -23,6 +24,7 @@ class _OneSided(BinnedMetric):
         confidence_weighted: bool = False,
         **kwargs: Any,
     ) -> None:
+        require_flags(confidence_weighted=confidence_weighted)
         super().__init__(num_bins=num_bins, **kwargs)
         self.confidence_weighted = confidence_weighted
 

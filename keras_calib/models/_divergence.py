@@ -3,6 +3,8 @@
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs import rules
+from keras_calib.inputs.arguments import require
 from keras_calib.inputs.tensors import from_the_left
 from keras_calib.ops.replicas import num_replicas
 
@@ -17,6 +19,9 @@ def kl_divergence(peer: Tensor, own: Tensor) -> Tensor:
     Returns:
         One value per row, in nats, shape `(...)`.
 
+    Raises:
+        ValueError: if the shapes differ.
+
     Example:
         >>> import numpy as np, keras_calib as kc
         >>> peer, own = np.log([[0.5, 0.5]]), np.log([[0.9, 0.1]])
@@ -26,7 +31,15 @@ def kl_divergence(peer: Tensor, own: Tensor) -> Tensor:
     Reference:
         Zhang et al., "Deep Mutual Learning", CVPR 2018, eq. 4.
     """
-    peer = ops.stop_gradient(ops.convert_to_tensor(peer))
+    peer, own = ops.convert_to_tensor(peer), ops.convert_to_tensor(own)
+    shapes = tuple(peer.shape), tuple(own.shape)
+    require(
+        len(shapes[0]) > 0 and rules.fits(*shapes),
+        "Log-probabilities must have equal shapes, `(..., num_classes)`.",
+        peer=shapes[0],
+        own=shapes[1],
+    )
+    peer = ops.stop_gradient(peer)
     return ops.sum(ops.exp(peer) * (peer - own), axis=-1)
 
 

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_calib import keras_private
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import from_the_left
 from keras_calib.keras_graph.composite import CompositeModel
@@ -101,11 +102,11 @@ class MutualLearning(CompositeModel):
         if not isinstance(auxiliaries, list | tuple):
             auxiliaries = [auxiliaries]
         networks = _networks.named([primary, *auxiliaries])
-        if not auxiliaries or not weight >= 0:
+        if not auxiliaries or not (is_number(weight) and weight >= 0):
             raise ValueError(
                 "Mutual learning needs at least one auxiliary network and "
                 f"`weight` >= 0. Received: {len(auxiliaries)} auxiliaries, "
-                f"weight={weight}."
+                f"weight={weight!r}."
             )
         kinds = _networks.check_networks(networks)
         super().__init__(primary, **kwargs)

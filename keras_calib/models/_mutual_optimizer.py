@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require_kind
 from keras_calib.keras_private import copy_weight_decay_exclusions
 from keras_calib.keras_private import moving_averages
@@ -179,7 +180,7 @@ def at_fixed_rate(optimizer, ratio):
     """
     optimizer = _inside(optimizer)
     start = _first_rate(optimizer)
-    if not start > 0:
+    if not (is_number(start) and start > 0):
         raise ValueError(
             "The auxiliaries' learning rate is by default a part of the one "
             f"that `optimizer` starts with. Received: {start}. Pass "

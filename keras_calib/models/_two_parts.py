@@ -9,6 +9,8 @@ import numpy as np
 from keras_calib.data import batches
 from keras_calib.data.indexed_arrays import IndexedArrays
 from keras_calib.data.sample_index import INPUTS
+from keras_calib.inputs.arguments import generator
+from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arrays import as_array
 
 HELD_OUT = "held_out"
@@ -24,7 +26,7 @@ def read_arrays(name, x, y, sample_weight=None):
 
 def last_fraction(whole, fraction):
     """The samples before the last ones, and the last ones, as Keras does."""
-    if not 0 < fraction < 1:
+    if not (is_number(fraction) and 0 < fraction < 1):
         raise ValueError(
             "`validation_split` must be between 0 and 1. "
             f"Received: validation_split={fraction}."
@@ -50,7 +52,7 @@ def random_fraction(whole, fraction, seed):
             "Both parts need samples. Received: "
             f"{size} samples, penalty_split={fraction}."
         )
-    order = np.random.default_rng(seed).permutation(size)
+    order = generator(seed).permutation(size)
     chosen = np.sort(order[number:]), np.sort(order[:number])
     return batches.take(whole, chosen[0]), batches.take(whole, chosen[1])
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from keras_calib._typing import ArrayLike
+from keras_calib.inputs.arguments import is_integer
 from keras_calib.inputs.arguments import require
 from keras_calib.plots import _panels
 from keras_calib.plots import _style
@@ -97,7 +98,7 @@ def classwise_reliability(
         ]
         draw_diagram(panel, models, kind, band)
         _add_numbers(panel, models)
-        name = f"class {k}" if class_names is None else str(class_names[k])
+        name = _name_of(class_names, k)
         _style.set_title(panel, name)
         panel.set_ylabel("frequency" if number % columns == 0 else "")
         if number + columns >= len(wanted):
@@ -115,6 +116,19 @@ def classwise_reliability(
         )
     _style.set_figure_title(figure, title)
     return figure
+
+
+def _name_of(class_names, k):
+    """What a class is called."""
+    if class_names is None:
+        return f"class {k}"
+    try:
+        return str(class_names[k])
+    except (IndexError, KeyError, TypeError) as error:
+        raise ValueError(
+            "`class_names` must be a list with the name of every class. "
+            f"Received: class_names={class_names!r}, for class {k}."
+        ) from error
 
 
 def _panels_of(axes, number):
@@ -155,7 +169,13 @@ def _add_numbers(panel, models):
 def _wanted(classes, data):
     """Ids of the classes to draw."""
     if classes is not None:
-        require(len(classes) > 0, "`classes` is empty.", classes=classes)
+        require(
+            isinstance(classes, Sequence | np.ndarray)
+            and len(classes) > 0
+            and all(map(is_integer, classes)),
+            "`classes` must be a list of class ids, one at least.",
+            classes=classes,
+        )
         return [int(k) for k in classes]
     if data.num_classes == 2:
         return [1]

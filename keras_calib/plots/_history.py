@@ -1,12 +1,14 @@
 """Calibration errors and temperature, epoch by epoch."""
 
 from collections.abc import Mapping
+from collections.abc import Sized
 from typing import Any
 
 import numpy as np
 
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arrays import as_floats
 from keras_calib.plots import _style
 
 TEMPERATURE = "val_temperature"
@@ -62,6 +64,11 @@ def calibration_history(
     logs = _logs(history)
     if keys is None:
         keys = [key for key in logs if key.endswith("calibration_error")]
+    require(
+        isinstance(keys, list | tuple),
+        "`keys` must be a list of keys of the history.",
+        keys=keys,
+    )
     missing = [key for key in keys if key not in logs]
     require(
         0 < len(keys) <= _style.MOST and not missing,
@@ -125,8 +132,14 @@ def _logs(history):
 
 def _points(logs, key, every):
     """Epochs from 1, and values, of a key that is written every few epochs."""
-    values = np.asarray(logs[key], "float64")
-    total = max(len(each) for each in logs.values())
+    values = as_floats(logs[key], f"The values of `{key}`", "float64")
+    sizes = [len(each) for each in logs.values() if isinstance(each, Sized)]
+    require(
+        values.ndim == 1 and len(sizes) == len(logs),
+        "`history` must have a list of values for each key.",
+        history=logs,
+    )
+    total = max(sizes)
     if len(values) == total:
         return np.arange(1, total + 1), values
     epochs = np.unique(np.append(np.arange(every, total + 1, every), total))

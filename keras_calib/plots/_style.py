@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_calib.evaluation.events import sort_events
 from keras_calib.evaluation.named_errors import confidence_and_correct
+from keras_calib.inputs.arguments import is_integer
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.predictions import read_predictions
 
@@ -228,7 +229,8 @@ def require_class(class_id, models):
     """Raise unless `class_id` is `None` or one of the classes."""
     for data in models.values():
         require(
-            class_id is None or 0 <= class_id < data.num_classes,
+            class_id is None
+            or (is_integer(class_id) and 0 <= class_id < data.num_classes),
             f"`class_id` must be one of the {data.num_classes} classes.",
             class_id=class_id,
         )

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+from collections.abc import Sized
 from typing import Any
 
 from keras_calib._documents import to_json
@@ -198,6 +199,11 @@ def report(
 
 def _check_class_names(class_names, predictions):
     num_classes = next(iter(predictions.values())).num_classes
+    if class_names is not None and not isinstance(class_names, Sized):
+        raise ValueError(
+            "`class_names` must be a list of names. Received: class_names="
+            f"{class_names!r}."
+        )
     if class_names is not None and len(class_names) != num_classes:
         raise ValueError(
             "`class_names` must have a name for each class. Received: "

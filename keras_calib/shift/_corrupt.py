@@ -7,6 +7,9 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import are_numbers
+from keras_calib.inputs.arguments import is_integer
+from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arrays import concrete_value
@@ -144,6 +147,7 @@ def corrupt(
         hendrycks/robustness.
     """
     check_arguments(kind, severity, value_range)
+    check_seed(seed)
     check_images(images, kind, value_range)
     given = images
     if images.shape[0] == 0:
@@ -197,11 +201,21 @@ def check_arguments(kind, severity, value_range):
         "`severity` must be 1, 2, 3, 4 or 5.",
         severity=severity,
     )
-    low, high = value_range
     require(
-        low < high,
+        are_numbers(value_range)
+        and len(value_range) == 2
+        and value_range[0] < value_range[1],
         "`value_range` must be a level of black and a higher one of white.",
         value_range=value_range,
+    )
+
+
+def check_seed(seed):
+    """Raise `ValueError` unless a seed is one integer, or such a tensor."""
+    require(
+        is_integer(seed) or (ops.is_tensor(seed) and is_number(seed)),
+        "`seed` must be an integer.",
+        seed=seed,
     )
 
 

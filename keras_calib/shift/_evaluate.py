@@ -3,6 +3,7 @@
 import dataclasses
 import warnings
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from keras_calib.data.batches import for_model
 from keras_calib.data.predict import outputs_and_mask
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.predictions import read_predictions
 from keras_calib.keras_graph.endings import gives_logits
@@ -111,6 +113,7 @@ def evaluate(
     corruptions, severities = _cells(corruptions, severities, value_range)
     require_at_least(1, num_bins=num_bins, batch_size=batch_size)
     require_at_least(2, num_resamples=num_resamples)
+    require_integer(0, seed=seed)
     images: Any = x
     if not (hasattr(x, "shape") and hasattr(x, "dtype")):
         images = as_array(x)
@@ -147,7 +150,9 @@ def _cells(corruptions, severities, value_range):
         ("severities", severities),
     ):
         require(
-            not isinstance(given, str | int) and len(given) > 0,
+            isinstance(given, Collection)
+            and not isinstance(given, str | bytes)
+            and len(given) > 0,
             f"`{name}` must be a sequence with at least one element.",
             **{name: given},
         )
@@ -187,6 +192,11 @@ def _subjects(model, preprocess, from_logits):
                 preprocess=sorted(preprocess),
             )
             own = preprocess[name]
+        require(
+            own is None or callable(own),
+            "`preprocess` must be a function, or a dict of them by model.",
+            preprocess=own,
+        )
         logits = gives_logits(each, from_logits)
         found[str(name)] = _Subject(each, own, logits)
     return found

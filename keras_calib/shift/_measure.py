@@ -4,6 +4,7 @@ import numpy as np
 
 from keras_calib.evaluation.events import sort_events
 from keras_calib.evaluation.floor import binned_floor
+from keras_calib.inputs.arguments import generator
 from keras_calib.ops.bin_errors import calibration_error
 from keras_calib.ops.binning import bin_index
 
@@ -106,7 +107,7 @@ def resampled_ece(predicted, num_bins, num_resamples, seed):
     The same images are drawn for all cells, as cells share their images.
     """
     cells, n = predicted.confidence.shape
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     chance = np.full(n, 1 / n)
     found = np.zeros((cells, num_resamples))
     block = max(1, BLOCK // n)

@@ -4,6 +4,8 @@ import itertools
 
 import numpy as np
 
+from keras_calib.inputs.arguments import generator
+
 
 class DenseNetwork:
     """Dense layers with ReLU between them, from one flat vector of weights.
@@ -22,7 +24,7 @@ class DenseNetwork:
 
     def start(self, seed, bias):
         """Glorot's uniform start; the last kernel is 0, the last bias given."""
-        rng = np.random.default_rng(seed)
+        rng = generator(seed)
         parts = []
         for a, b in self.shapes:
             limit = np.sqrt(6 / (a + b))

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from keras_calib.inputs.arguments import generator
+
 
 def numbered(group, count):
     """The group of each row, from 0 on; without groups the row itself.
@@ -31,4 +33,4 @@ def random_folds(unit, num_folds, seed=0):
     """
     count = int(unit.max()) + 1 if len(unit) else 0
     fold = np.arange(count) % num_folds
-    return np.random.default_rng(seed).permutation(fold)[unit]
+    return generator(seed).permutation(fold)[unit]

@@ -18,7 +18,13 @@ WRITERS = {
     "diagram": 1,
     "keras-calib calibrate": 1,
     "keras-calib shift": 1,
+    "ensemble": 1,
+    "calibrated": 1,
 }
+
+
+# What a fault leaves beside the old file under a name of its own.
+LEFT = {"calibrated": ["new.keras"]}
 
 
 def test_old_files_stay_whole():
@@ -28,6 +34,7 @@ def test_old_files_stay_whole():
         old = ["old"] * WRITERS[name]
         for fault, (answer, states, others) in found.items():
             where = name, fault
+            others = [each for each in others if each not in LEFT.get(name, [])]
             if fault == "killed after the name":
                 assert states in (["new"], ["old", "new"]), where
             else:

@@ -93,6 +93,18 @@ def diagram():
     draw.on_epoch_end(0)
 
 
+def ensemble():
+    members = [network(), network()]
+    kc.models.DeepEnsemble(members).save("m.keras")
+
+
+def calibrated():
+    """A plain Keras model, by the recipe of the page `start.md`."""
+    z, _, y = sample()
+    kc.calibrate(network(), z, y, verbose=0).save("new.keras")
+    os.replace("new.keras", "calibrated.keras")
+
+
 # Name: what it needs, what is run, the files that it replaces.
 WRITERS = {
     "report": (None, lambda: report().save("r.md"), ["r.md"]),
@@ -103,6 +115,8 @@ WRITERS = {
         lambda: command("calibrate", "scores.npz", "-o", "map.keras"),
         ["map.keras"],
     ),
+    "ensemble": (None, ensemble, ["m.keras"]),
+    "calibrated": (None, calibrated, ["calibrated.keras"]),
     "keras-calib shift": (images, shift, ["shift.png"]),
 }
 

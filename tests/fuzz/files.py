@@ -210,8 +210,13 @@ def tables():
     }
 
 
-def models(content):
-    """Model files that were made to do harm, from a good one."""
+def models(content, folder):
+    """Model files that were made to do harm, from a good one.
+
+    Args:
+        content: a good model file.
+        folder: where an absolute path leads.
+    """
     with zipfile.ZipFile(io.BytesIO(content)) as file:
         members = {name: file.read(name) for name in file.namelist()}
     config = json.loads(members["config.json"])
@@ -231,6 +236,12 @@ def models(content):
         "another module": with_layer("os", "system", {"command": "echo"}),
         "a builtin": with_layer("builtins", "eval", {"source": "1"}),
         "paths outside": archive({**members, "assets/../../outside": b"x"}),
+        "paths far outside": archive(
+            {**members, "assets/a": b"x", "../../../outside": b"x"}
+        ),
+        "absolute paths": archive(
+            {**members, "assets/a": b"x", f"{folder}/outside": b"x"}
+        ),
         "no config": archive({"model.weights.h5": b""}),
         "config of 10^5 brackets": archive(
             {**members, "config.json": "[" * 10**5}

@@ -18,6 +18,7 @@ class Batch:
         p: logits or probabilities.
         w: sample weights, or `None`.
         options: `from_logits`, and at times `ignore_class` and `axis`.
+        mask: what Keras keeps on predictions, or `None`.
         good: whether everything fits together.
     """
 
@@ -25,6 +26,7 @@ class Batch:
     p: object
     w: object
     options: dict
+    mask: object
     good: bool
 
 
@@ -57,6 +59,7 @@ def batches(draw, only_logits=False):
     if draw(st.booleans()):
         ranks = draw(st.integers(1, len(lead)))
         w = rng.uniform(0, 2, lead[:ranks])
+    mask = draw(masks(rng, lead)) if draw(st.booleans()) else None
     void = draw(st.sampled_from([None, None, None, 0, 255, -1]))
     if void is not None:
         options["ignore_class"] = void
@@ -74,7 +77,20 @@ def batches(draw, only_logits=False):
     good = not spoils and size > 0 and kind != "binary"
     # The loss of a label that is ruled out is infinite.
     good = good and (from_logits or 0 < p.min() <= p.max() < 1)
-    return Batch(**arrays, options=options, good=good)
+    good = good and np.shape(mask) in ((), *(lead[:n] for n in (1, 2, 3)))
+    return Batch(**arrays, options=options, mask=mask, good=good)
+
+
+@st.composite
+def masks(draw, rng, lead):
+    """A mask of rows or of whole samples, at times all false or wrong."""
+    mask = rng.uniform(size=lead[: draw(st.integers(1, len(lead)))]) < 0.6
+    way = draw(st.integers(0, 7))
+    if way == 0:
+        return np.zeros_like(mask)
+    if way == 1:
+        return draw(st.sampled_from([mask[..., None], mask[:-1], mask.T]))
+    return mask
 
 
 def probabilities(z):
@@ -104,8 +120,11 @@ def spoiled(draw, array):
     way = draw(st.integers(0, 5))
     if array is None or way == 0:
         return draw(st.sampled_from(NOT_ARRAYS))
-    array = np.asarray(array)
-    if way == 1 and array.size:
+    try:
+        array = np.asarray(array)
+    except ValueError:  # lists of different lengths, spoiled before
+        return array
+    if way == 1 and array.size and array.dtype.kind in "biuf":
         array = array.astype("float64")
         for _ in range(draw(st.integers(1, 3))):
             at = draw(st.integers(0, array.size - 1))

@@ -43,7 +43,7 @@ def run_piece(name, number, size):
     row = {"name": name, "piece": number, "seed": seed, "size": size}
     keras.utils.set_random_seed(0)
     try:
-        row["inputs"] = run_inputs(name, seed, size)
+        row["inputs"], row["answers"] = run_inputs(name, seed, size)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise

@@ -9,8 +9,11 @@ import tempfile
 import keras
 import numpy as np
 from hypothesis import strategies as st
+from keras.src.backend.common.masking import set_keras_mask
 
 import keras_calib as kc
+from keras_calib.losses._batch_history import BatchHistory
+from keras_calib.losses._batch_history import batch_history
 from tests.fuzz.inputs import NOT_ARRAYS
 from tests.fuzz.inputs import SILLY
 from tests.fuzz.inputs import batches
@@ -28,12 +31,37 @@ def merged(settings, batch, function):
     return {**settings, **own}
 
 
-def a_loss(draw, make):
-    batch = draw(batches())
+def masked(batch):
+    """The predictions, with Keras' mask on them where there is one."""
+    if batch.mask is None:
+        return batch.p
+    try:
+        p = keras.ops.convert_to_tensor(batch.p)
+    except Exception:  # it is no array, which the callable shall say
+        return batch.p
+    set_keras_mask(p, keras.ops.convert_to_tensor(batch.mask))
+    return p
+
+
+def a_loss(draw, make, batch=None):
+    batch = batch or draw(batches())
     given = {**draw(settings_of(make, DATA_SETTINGS)), **batch.options}
     loss = make(**given)
     again = type(loss).from_config(loss.get_config())
-    return again(batch.y, batch.p, batch.w)
+    return again(batch.y, masked(batch), batch.w)
+
+
+def crl(draw, make):
+    """CRL, with the history that `SampleHistoryModel` gives it."""
+    batch = draw(batches())
+    often = draw(st.sampled_from([None, 0.0, 1.0]))
+    history = BatchHistory()
+    if often is not None and hasattr(batch.p, "shape"):
+        rows = batch.p.shape[0] if batch.p.shape else 1
+        correct = often * keras.ops.arange(rows, dtype="float32")
+        history = BatchHistory(correct=correct, seen=correct + 1, lowest=0.0)
+    with batch_history(history):
+        return a_loss(draw, make, batch)
 
 
 def a_function_of_logits(draw, function):
@@ -54,9 +82,9 @@ def a_function_of_logits(draw, function):
 def a_metric(draw, make):
     batch = draw(batches())
     metric = make(**draw(settings_of(make, DATA_SETTINGS)), **batch.options)
-    metric.update_state(batch.y, batch.p, batch.w)
+    metric.update_state(batch.y, masked(batch), batch.w)
     metric = type(metric).from_config(metric.get_config())
-    metric.update_state(batch.y, batch.p, batch.w)
+    metric.update_state(batch.y, masked(batch), batch.w)
     metric.update_state(batch.y, batch.p, batch.w)
     return metric.result()
 
@@ -82,6 +110,8 @@ def a_plot(draw, function):
 def a_layer(draw, make):
     batch = draw(batches(only_logits=True))
     layer = make(**draw(settings_of(make)))
+    if draw(st.integers(0, 9)) == 0:  # what `adapt` would refuse before
+        return layer(draw(spoiled(batch.p)))
     adapt(draw, layer, batch)
     again = type(layer).from_config(layer.get_config())
     again.build(np.shape(batch.p))
@@ -161,7 +191,8 @@ def a_prior_correction(draw, make):
 
 def log_probabilities(draw, make):
     batch = draw(batches(only_logits=True))
-    return make(**draw(settings_of(make)))(batch.p)
+    given = draw(st.sampled_from([batch.p, batch.p, *NOT_ARRAYS]))
+    return make(**draw(settings_of(make)))(given)
 
 
 def network(batch, softmax=False):
@@ -189,6 +220,23 @@ def a_function_of_a_model(draw, function):
     return found
 
 
+def a_shift(draw, function):
+    """`adjust_prior`, of a calibrated model or of one that is not."""
+    batch = draw(batches())
+    model, priors = calibrated()[1], [[0.2, 0.3, 0.5], [1.0, 0.0, 0.0], None]
+    x = draw(st.sampled_from([sample()[0], None, batch.p]))
+    way = draw(st.integers(0, 3))
+    if way == 0:
+        model, x = network(batch, draw(st.booleans())), batch.p
+    elif way == 1 and draw(st.booleans()):
+        model = draw(st.sampled_from(SILLY))
+    given = draw(settings_of(function))
+    given["prior"] = draw(st.sampled_from([*priors, *SILLY]))
+    weights = None if x is not batch.p else batch.w
+    found = function(model, x, weights, **given)
+    return found.predict(sample()[0], verbose=0)
+
+
 def a_report(draw, function):
     batch = draw(batches())
     left_out = ("sample_weight",)
@@ -201,14 +249,15 @@ def a_report(draw, function):
 
 
 def a_record(draw, function):
-    with contextlib.suppress(ValueError, TypeError):
-        function(draw(st.sampled_from(SILLY)))
-    return function(network(draw(batches())))
+    models = [*calibrated(), network(draw(batches())), *SILLY]
+    return function(models[draw(st.integers(0, len(models) - 1))])
 
 
 def a_card(draw, function):
-    model = draw(st.sampled_from([*calibrated(), *SILLY]))
-    report = draw(st.sampled_from([None, a_small_report(), *SILLY]))
+    # Most of what is silly is told apart by its class alone.
+    silly = draw(st.sampled_from(SILLY))
+    model = draw(st.sampled_from([*calibrated(), calibrated()[1], silly]))
+    report = draw(st.sampled_from([None, a_small_report(), silly]))
     names = [None, "a", "<b>: |", "", 3, "\n---\n"]
     given = {
         each: draw(st.sampled_from(names))
@@ -424,9 +473,13 @@ def a_part(draw, make):
 
 
 def a_table(draw, make):
-    table = make(**draw(settings_of(make, ("name", "dtype"))))
-    edges = draw(st.sampled_from([[0.5], [], None, "x", [0.9, 0.1]]))
-    table.set(edges, draw(st.sampled_from([[1.0, 2.0], [1.0], None, [0.0]])))
+    given = draw(settings_of(make, ("name", "dtype")))
+    given.setdefault("num_bins", draw(st.sampled_from([2, 3])))
+    table = make(**given)
+    bins = [0.5], [0.2, 0.7], [], None, "x", [0.9, 0.1]
+    gammas = [1.0, 2.0], [1.0, 0.0, -1.0], [1.0], None, [0.0]
+    if draw(st.booleans()):
+        table.set(draw(st.sampled_from(bins)), draw(st.sampled_from(gammas)))
     return table.result()
 
 
@@ -458,7 +511,8 @@ def a_wrapper(draw, make):
 
 def files(draw, function):
     known = inspect.signature(function).parameters
-    names = ["cifar10", "cifar100", "no", "../x", "", None, 3]
+    # The digits come with scikit-learn; the others need files.
+    names = ["digits", "cifar10", "cifar100", "no", "../x", "", None, 3]
     given = [draw(st.sampled_from(names))]
     if "part" in known:
         given.append(draw(st.sampled_from(["train", "test", "no", None])))
@@ -597,7 +651,7 @@ def rooms():
 SPECIAL = {
     "SKLearnClassifier": sklearn,
     "add_sample_index": an_index,
-    "adjust_prior": a_function_of_a_model,
+    "adjust_prior": a_shift,
     "calibrate": a_function_of_a_model,
     "calibration_record": a_record,
     "check": a_function_of_a_model,
@@ -625,6 +679,7 @@ SPECIAL = {
     "layers.LossObjective": a_loss_objective,
     "layers.PriorCorrection": a_prior_correction,
     "losses.AdaFocalTable": a_table,
+    "losses.CRL": crl,
     "losses.LossPart": a_part,
     "models.DeepEnsemble": an_average,
     "models.DiffDML": a_model,

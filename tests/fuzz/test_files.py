@@ -1,8 +1,11 @@
 """The command line reads hostile files: one line, and no harm."""
 
 import os
+import pathlib
 import pickle
+import tempfile
 import tracemalloc
+import zipfile
 
 import hypothesis
 import pytest
@@ -17,11 +20,16 @@ INPUTS = int(os.environ.get("FUZZ_FILES", 60))
 SEED = int(os.environ.get("FUZZ_SEED", 0))
 # Bytes beside which nothing of these files is large.
 MOST = 40 << 20
+# Models with a member that shall be written elsewhere.
+OUTSIDE = ("paths outside", "paths far outside", "absolute paths")
 
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A folder in a folder, both watched; and no pickle is ever loaded."""
+    """A folder in a folder, both watched; and no pickle is ever loaded.
+
+    What Keras extracts lies in the same watched folder.
+    """
 
     def refuse(*_, **__):
         pytest.fail("a pickle was loaded")
@@ -38,6 +46,9 @@ def place(tmp_path, monkeypatch):
     inner = tmp_path / "inner" / "folder"
     inner.mkdir(parents=True)
     monkeypatch.chdir(inner)
+    temporary = tmp_path / "temporary" / "folder"
+    temporary.mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     return inner
 
 
@@ -91,11 +102,34 @@ def test_hostile_models(place, capsys, tmp_path):
     (place / "data.npz").write_bytes(files.npz())
     status, out, _ = evaluate(place, capsys, "m.keras", content, "data.npz")
     assert status == 0 and "m: 8 rows" in out
-    for case, hostile in files.models(content).items():
+    for case, hostile in files.models(content, tmp_path).items():
         status, _, err = evaluate(place, capsys, "m.keras", hostile, "data.npz")
-        if case != "paths outside":
+        if case in OUTSIDE:
+            # The members outside are left out, and the model is read.
+            assert status == 0, (case, err)
+        else:
             assert status == 2, case
             assert "this model cannot be loaded" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", OUTSIDE)
+def test_an_escape_would_be_seen(place, capsys, tmp_path, monkeypatch, case):
+    written = []
+
+    def careless(archive, path, members=None):
+        for name in archive.namelist():
+            target = pathlib.Path(path, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(archive.read(name))
+            written.append(target.resolve())
+
+    hostile = files.models(files.model(tmp_path), tmp_path)[case]
+    (place / "data.npz").write_bytes(files.npz())
+    monkeypatch.setattr(zipfile.ZipFile, "extractall", careless)
+    with pytest.raises(AssertionError, match="outside"):
+        evaluate(place, capsys, "m.keras", hostile, "data.npz")
+    assert any(path.name == "outside" for path in written)
 
 
 KINDS = {

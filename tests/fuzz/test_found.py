@@ -9,11 +9,17 @@ from tests.helpers import to_numpy
 
 Z = np.array([[1.0, 0.0, -1.0], [0.5, 2.0, 0.0]], "float32")
 Y = np.array([0, 1])
+PROBABILITIES = np.array([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3]])
 
 
 def model():
     inputs = keras.Input((3,))
     return keras.Model(inputs, keras.layers.Softmax()(inputs))
+
+
+def identity():
+    inputs = keras.Input((3,))
+    return keras.Model(inputs, keras.layers.Identity()(inputs))
 
 
 def calibrated_model(network, head):
@@ -98,6 +104,102 @@ FOUND = {
         ),
         "Images must have at least one channel",
     ),
+    "data that is a number": (
+        lambda: kc.check(model(), 1.5, Y),
+        "must be arrays with an axis of samples",
+    ),
+    "lists of different lengths": (
+        lambda: kc.metrics.calibration_errors(Y, [[0.5, 0.5], [1.0]]),
+        "An array, or a list that is one, is needed",
+    ),
+    "text for predictions": (
+        lambda: kc.metrics.calibration_errors(Y, [["a", "b"], ["c", "d"]]),
+        "Predictions must be real numbers",
+    ),
+    "complex predictions": (
+        lambda: kc.metrics.calibration_errors(Y, Z.astype("complex64")),
+        "Predictions must be real numbers",
+    ),
+    "text for weights": (
+        lambda: kc.metrics.calibration_errors(Y, Z, ["a", "b"]),
+        "Sample weights must be real numbers",
+    ),
+    "no bins": (
+        lambda: kc.metrics.calibration_errors(Y, PROBABILITIES, num_bins=None),
+        "`num_bins` must be at least 1, a whole number",
+    ),
+    "a fraction of a bin": (
+        lambda: kc.metrics.calibration_errors(Y, PROBABILITIES, num_bins=2.5),
+        "`num_bins` must be at least 1, a whole number",
+    ),
+    "resamples in words": (
+        lambda: kc.metrics.calibration_errors(
+            Y, PROBABILITIES, interval="basic", num_resamples="5"
+        ),
+        "`num_resamples` must be at least 2, a whole number",
+    ),
+    "a seed in words": (
+        lambda: kc.metrics.consistency_test(Y, PROBABILITIES, seed="a"),
+        "`seed` must be an integer",
+    ),
+    "a gamma of another kind": (
+        lambda: kc.losses.focal_loss(Y, Z, gamma={}),
+        "`gamma` is the power",
+    ),
+    "a margin in a list": (
+        lambda: kc.losses.margin_label_smoothing(Y, Z, margin=[1]),
+        "`margin` is a distance",
+    ),
+    "a weight in a list": (
+        lambda: kc.losses.MDCA(weight=[1.0]),
+        "`weight` must be a number",
+    ),
+    "no temperature": (
+        lambda: kc.layers.TemperatureScaling(temperature=None),
+        "`temperature` must be positive",
+    ),
+    "a risk in a list": (
+        lambda: kc.layers.RiskThreshold(target_risk=[1]),
+        "`target_risk` must be in",
+    ),
+    "one level of value": (
+        lambda: kc.shift.corrupt(
+            np.zeros((1, 16, 16, 3), "uint8"), "fog", 1, value_range=1.0
+        ),
+        "`value_range` must be",
+    ),
+    "several seeds": (
+        lambda: kc.shift.corrupt(
+            np.zeros((3, 16, 16, 3), "uint8"), "fog", 1, seed=[3, 2, 1]
+        ),
+        "`seed` must be an integer",
+    ),
+    "an infinite penalty": (
+        lambda: kc.layers.IntraOrderPreserving(penalty=float("inf")),
+        "`penalty` must be finite",
+    ),
+    "a card of a number": (
+        lambda: kc.model_card(3.0),
+        "A Keras model or layer is needed",
+    ),
+    "a record of a number": (
+        lambda: kc.calibration_record(3.0),
+        "A Keras model or layer is needed",
+    ),
+    "divergence of other shapes": (
+        lambda: kc.models.kl_divergence(np.zeros((0, 2)), np.zeros((6, 2))),
+        "Log-probabilities must have equal shapes",
+    ),
+    "a batch of half a sample": (
+        lambda: kc.calibrate(model(), Z, Y, batch_size=1.5),
+        "`batch_size` must be at least 1, an integer",
+    ),
+    "nothing to fuse into": (
+        lambda: kc.calibrate(
+            identity(), np.tile(Z, (10, 1)), np.tile(Y, 10), fuse=True
+        ),
+        "`fuse=True` changes the last layer",
+    ),
     "logits without images": (
         lambda: kc.layers.LocalTemperatureScaling().adapt(Z, Y),
         "Logits come with their images",
@@ -152,8 +254,25 @@ def test_no_report():
         kc.model_card(calibrated, {"a": 1})
 
 
-def test_logarithms_of_no_probabilities():
-    assert tuple(kc.layers.LogProbabilities()([]).shape) == (0,)
+@pytest.mark.parametrize(
+    "given", [np.array(3), np.float32(0.3), None, [], np.array(["a"])]
+)
+@pytest.mark.parametrize(
+    "layer",
+    [
+        *("LogProbabilities", "TemperatureScaling", "VectorScaling"),
+        *("PlattScaling", "HistogramBinning", "ConformalSets", "RiskThreshold"),
+    ],
+)
+def test_layers_take_one_tensor(layer, given):
+    with pytest.raises(ValueError, match="takes one tensor of numbers"):
+        getattr(kc.layers, layer)()(given)
+
+
+@pytest.mark.parametrize("given", [np.zeros((2, 3)), [np.zeros((2, 3))], None])
+def test_local_temperatures_take_two_tensors(given):
+    with pytest.raises(ValueError, match="takes two tensors"):
+        kc.layers.LocalTemperatureScaling()(given)
 
 
 def test_log_odds_of_labels():
