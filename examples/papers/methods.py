@@ -62,7 +62,7 @@ METHODS = {
     "Brier": single(BRIER),
     "squared logit": single(of("SquaredLogitLoss")),
     "MMCE-w": single(of("MMCE", weighted=True)),
-    "DCA": single(of("DCA")),
+    "DCA": single(of("DCA", weight=10.0)),
     "CPC": single(of("CPC")),
     "ACLS, min": single(of("ACLS", margin=6.0, reference="min")),
     "ACLS, AR only": single(of("ACLS", margin=6.0, conditional=False)),

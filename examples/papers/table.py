@@ -106,7 +106,10 @@ def tables(arguments, rows):
     texts = [made_by(rows.values()), pace(arguments.table, rows)]
     if arguments.table.endswith("-tuning"):
         path = arguments.results / f"{arguments.table}.json"
-        texts.append(tuned(json.loads(path.read_text()), rows))
+        if path.exists():
+            texts.append(tuned(json.loads(path.read_text()), rows))
+        else:  # some values only, none of them chosen here
+            texts.append(trained(arguments.table, rows))
         return filter(None, texts)
     parts = (trained, outputs_as_probabilities, against_baseline, after_maps)
     parts += (balanced, against_people, beside_the_papers)

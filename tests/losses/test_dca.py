@@ -23,7 +23,7 @@ def test_value(labels, logits, penalty, total):
     value = float(kc.losses.dca(labels, logits))
     # A difference of numbers near one: their rounding is what remains.
     assert value == pytest.approx(penalty, rel=1e-6, abs=6e-8)
-    loss = kc.losses.DCA(from_logits=True)
+    loss = kc.losses.DCA(weight=10.0, from_logits=True)
     assert float(loss(labels, logits)) == pytest.approx(total, rel=1e-6)
 
 
