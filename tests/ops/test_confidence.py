@@ -32,7 +32,7 @@ def test_prediction_is_the_first_of_the_largest(num_classes):
 
 
 def test_the_first_of_the_largest_scores_of_each_array_s_own_kind():
-    scores = np.array([[[-0.0, 0.0], [-1.0, 2.0]], [[3.0, 3.0], [1.0, 0.0]]])
+    scores = np.array([[[-0.0, 0.0], [-1.0, 2.0]], [[5.0, 1.0], [3.0, 3.0]]])
     expected = [[0, 1], [0, 0]]
     found = first_largest(scores, np)
     assert isinstance(found, np.ndarray)
