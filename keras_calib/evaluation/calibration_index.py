@@ -79,7 +79,7 @@ def calibration_index(
     events: Events,
     *,
     smoother: str = "loess",
-    num_draws: int = 1000,
+    num_draws: int,
     seed: int = 0,
 ) -> dict[str, float]:
     """ICI, E50, E90 and Emax of a smooth curve `f` of the outcomes.

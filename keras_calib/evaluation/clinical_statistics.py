@@ -16,11 +16,11 @@ from keras_calib.inputs.predictions import Predictions
 def clinical_statistics(
     data: Predictions,
     names: Collection[str],
-    num_resamples: int = 0,
+    num_resamples: int,
     *,
-    num_draws: int = 0,
-    seed: int = 0,
-    verbose: int | str = 0,
+    num_draws: int,
+    seed: int,
+    verbose: int | str,
 ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     """Numbers of the panel of the second of two classes, and their resamples.
 

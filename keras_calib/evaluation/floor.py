@@ -273,7 +273,7 @@ def _by_surprises(confidence, weights, num_draws, rng):
     below = np.cumsum(surprise)
     counts = rng.poisson(below[-1], num_draws)
     drawn = rng.random(counts.sum()) * below[-1]
-    index = np.minimum(np.searchsorted(below, drawn), len(below) - 1)
+    index = np.searchsorted(below, drawn)
     owner = np.repeat(np.arange(num_draws), counts)
     changes = np.bincount(owner, change[index], minlength=num_draws)
     return np.abs(base + changes)

@@ -5,6 +5,7 @@ import pytest
 
 import keras_calib as kc
 from keras_calib.evaluation import clinical_panel
+from keras_calib.evaluation import clinical_statistics
 from keras_calib.evaluation.logistic_recalibration import logistic_recalibration
 from keras_calib.evaluation.named_errors import CLINICAL
 
@@ -42,6 +43,21 @@ def test_what_is_not_asked_for_is_not_fitted(names, monkeypatch):
     monkeypatch.setattr(clinical_panel, "logistic_recalibration", fit)
     found = kc.metrics.calibration_errors(y, p, metrics=names)
     assert found == {name: expected[name] for name in names}
+
+
+def test_a_resample_has_no_floor_of_its_own(monkeypatch):
+    y, p = sample(60)
+    panel, draws = clinical_statistics.panel_of_predictions, []
+
+    def seen(data, *, num_draws, **options):
+        draws.append(num_draws)
+        return panel(data, num_draws=num_draws, **options)
+
+    monkeypatch.setattr(clinical_statistics, "panel_of_predictions", seen)
+    kc.metrics.calibration_errors(
+        y, p, metrics=[INDEX], floor=True, num_resamples=3
+    )
+    assert draws[0] > 0 and draws[1:] == [0, 0, 0]
 
 
 def test_intervals_are_those_of_the_standard_error():

@@ -213,3 +213,17 @@ def test_replicates_are_drawn_in_tables_of_bounded_size(monkeypatch):
         draws = replicates.Replicates(data, 7, 0, 1, 0)
         assert [size for _, size in draws.chunks()] == sizes
         assert draws.bar.total == draws.bar.done == len(sizes)
+
+
+def test_a_resample_sums_weights_and_their_squares_over_its_copies(monkeypatch):
+    data = types.SimpleNamespace(unit=None, units=3, labels=np.zeros(3))
+    draws = replicates.Resamples(data, 1, 0, 1, 0)
+    # Of the rows, in their own order: twice, never and once.
+    monkeypatch.setattr(draws, "unit_counts", lambda *_: np.array([[2, 0, 1]]))
+    w, order = np.array([1.5, 5.0, 3.0]), np.array([2, 0, 1])
+    c = np.array([0.6, 0.7, 0.8])
+    events = Events(c, np.ones(3), w[order], w[order] ** 2)
+    found = draws.replicate(events, order, None, None, 1)
+    np.testing.assert_array_equal(found.confidence, c)
+    np.testing.assert_array_equal(found.weights, [[3.0, 3.0, 0.0]])
+    np.testing.assert_array_equal(found.square, [[9.0, 4.5, 0.0]])

@@ -30,6 +30,18 @@ def test_classes_may_be_on_any_axis(labels):
         np.testing.assert_array_equal(found.targets, expected.targets)
 
 
+def test_the_first_of_equal_probabilities_is_the_prediction():
+    # As many rows as are searched class by class, and a few.
+    p = np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.2, 0.2, 0.6]])
+    for repeats in (1, 1000):
+        for label, expected in enumerate(np.eye(3)[[0, 1, 2]]):
+            labels = np.full(3 * repeats, label)
+            data = read_predictions(labels, np.tile(p, (repeats, 1)))
+            confidence, correct = data.top_label
+            np.testing.assert_array_equal(correct, np.tile(expected, repeats))
+            np.testing.assert_array_equal(confidence[:3], [0.5, 0.5, 0.6])
+
+
 def test_weights_of_a_batch_stay_as_they_are():
     rows, ids = P.reshape(-1, 3), IDS.reshape(-1)
     weights = np.linspace(1.0, 2.0, 40)

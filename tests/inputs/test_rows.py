@@ -10,9 +10,10 @@ from tests.helpers import to_numpy
 
 
 def test_the_first_of_equal_logits_is_the_prediction():
-    rows = as_rows([0, 1], [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]])
+    tied, later = [1.0, 1.0, 0.0], [0.0, 1.0, 1.0]
+    rows = as_rows([0, 1, 1, 2], [tied, tied, later, later])
     confidence, correct = top_label(rows)
-    np.testing.assert_array_equal(to_numpy(correct), [1.0, 0.0])
+    np.testing.assert_array_equal(to_numpy(correct), [1.0, 0.0, 1.0, 0.0])
     expected = np.e / (2 * np.e + 1)
     np.testing.assert_allclose(to_numpy(confidence), expected, rtol=1e-6)
 
@@ -28,6 +29,26 @@ def test_one_sigmoid_unit_becomes_two_classes():
                 to_numpy(rows.probabilities), expected, rtol=1e-6
             )
             np.testing.assert_array_equal(to_numpy(rows.labels), [0, 1, 1])
+
+
+def test_a_unit_a_little_outside_of_probabilities_is_at_their_end():
+    given = np.array([[-5e-4], [1 + 5e-4]], "float32")
+    rows = as_rows([0, 1], given, from_logits=False)
+    np.testing.assert_array_equal(to_numpy(rows.probabilities), np.eye(2))
+    ends = as_rows([0, 1], np.array([[0.0], [1.0]]), from_logits=False)
+    np.testing.assert_array_equal(to_numpy(rows.logits), to_numpy(ends.logits))
+
+
+@pytest.mark.parametrize("axis", [1, -2])
+def test_classes_may_be_on_another_axis(axis):
+    logits = np.arange(24, dtype="float32").reshape(2, 3, 4)
+    labels = np.array([[0, 1, 2, 0], [2, 1, 0, 1]])
+    expected = np.moveaxis(logits, 1, 2).reshape(8, 3)
+    one_hot = np.moveaxis(np.eye(3, dtype="float32")[labels], 2, 1)
+    for given in (labels, one_hot):
+        rows = as_rows(given, logits, axis=axis)
+        np.testing.assert_array_equal(to_numpy(rows.logits), expected)
+        np.testing.assert_array_equal(to_numpy(rows.labels), labels.ravel())
 
 
 def test_weights_broadcast_from_the_left():

@@ -1,5 +1,6 @@
 """What holds for every loss, whatever its formula."""
 
+import inspect
 import json
 
 import keras
@@ -47,6 +48,17 @@ def test_every_public_loss_is_in_the_battery():
     assert public - bases == {type(loss).__name__ for loss in LOSSES}, (
         "a line in _losses of tests/losses/fixtures.py for each loss"
     )
+
+
+def test_defaults_of_a_class_are_those_of_its_function():
+    names = [name for name in kc.losses.__all__ if name.islower()]
+    classes = {name.lower(): name for name in set(kc.losses.__all__) - {*names}}
+    for name in names:
+        one = inspect.signature(getattr(kc.losses, name)).parameters
+        own = getattr(kc.losses, classes[name.replace("_", "")])
+        two = inspect.signature(own).parameters
+        for key in [key for key in one if key in two]:
+            assert one[key].default == two[key].default, (name, key)
 
 
 @EACH_LOSS

@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
+from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._batch_history import BatchHistory
 from keras_calib.losses._batch_history import batch_history
 from tests.helpers import compiled
@@ -121,6 +122,13 @@ def test_equal_histories_cost_nothing(correct, epochs):
     value, gradient = value_and_gradient(lambda z: bare(z, correct, epochs), A)
     assert value == 0.0
     np.testing.assert_array_equal(gradient, 0.0)
+
+
+def test_the_penalty_is_one_number_for_the_batch():
+    loss = kc.losses.CRL(from_logits=True)
+    with batch_history(history(FIRST, 5)):
+        penalty = loss.penalty(as_rows(LABELS_A, A))
+    assert loss.batch_statistic and penalty.shape == ()
 
 
 def test_one_sample_is_its_own_neighbor():

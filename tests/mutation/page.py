@@ -38,15 +38,30 @@ def state_of(row, verdicts):
     """What became of a mutant: the outcome, or what its reader found."""
     if row["outcome"] != "survived":
         return row["outcome"]
-    return verdicts.get(row["mutant"], {"verdict": "open"})["verdict"]
+    return verdicts.get(key_of(row), {"verdict": "open"})["verdict"]
+
+
+def key_of(row):
+    """Seed and name: between two samples the code may change below a name."""
+    return row["seed"], row["mutant"]
 
 
 def counts_of(rows, verdicts):
-    """How many mutants of a room are in each state."""
+    """How many mutants are in each state, and three numbers of them.
+
+    Those that tests killed which were there before, those that tests kill now,
+    and those that are not equivalent.
+    """
     count = collections.Counter(state_of(row, verdicts) for row in rows)
-    first = sum(row["outcome"] != "survived" for row in rows)
-    caught = first + count["test added"] + count["other test"]
-    return count, first, caught, len(rows) - count["equivalent"]
+    before = count["killed"] + count["timeout"] + count["other test"]
+    after = before + count["test added"]
+    return count, before, after, len(rows) - count["equivalent"]
+
+
+def share(hits, number):
+    """Cells of a share and of its interval."""
+    low, high = wilson(hits, number)
+    return percent(hits / max(number, 1)), f"{percent(low)} to {percent(high)}"
 
 
 def table(rows, verdicts):
@@ -54,19 +69,17 @@ def table(rows, verdicts):
     rooms = list(dict.fromkeys(row["room"] for row in rows))
     for room in [*rooms, "all"]:
         part = [row for row in rows if room in (row["room"], "all")]
-        count, first, caught, number = counts_of(part, verdicts)
-        low, high = wilson(caught, number)
+        count, before, after, number = counts_of(part, verdicts)
         cells = [
             room,
             len(part),
-            first,
-            count["timeout"],
-            count["other test"],
-            count["test added"],
             count["equivalent"],
+            count["killed"] + count["timeout"],
+            count["other test"],
+            *share(before, number),
+            count["test added"],
             count["open"],
-            percent(caught / max(number, 1)),
-            f"{percent(low)} to {percent(high)}",
+            *share(after, number),
         ]
         yield "| " + " | ".join(map(str, cells)) + " |"
 
@@ -98,55 +111,85 @@ def survivors(rows, verdicts, verdict):
     for row in rows:
         if row["outcome"] == "survived" and verdict == state_of(row, verdicts):
             place = row["mutant"].split(":")[0].removeprefix("keras_calib/")
-            reason = verdicts.get(row["mutant"], {}).get("reason", "")
+            reason = verdicts.get(key_of(row), {}).get("reason", "")
             yield f"| `{place}`, {row['line']} | {change(row)} | {reason} |"
 
 
 TOP = """# Mutation testing
 
 A mutant is the library with one operator, number or comparison changed, by
-cosmic-ray {version}. It is killed if a test then fails. Mutants are a seeded
-sample of each room (seed {seed}). Each runs the fast tests of these rooms, of
-`layers` and `metrics` that reach the changed line, the quickest ones of about
-40 seconds, on PyTorch; `tests/mutation/run.py` has the details. Measured on
-x86-64, two cores, 2026-11-24.
+cosmic-ray 8.7. It is killed if a test then fails. Mutants are seeded samples of
+each room, of which there are two. Each mutant runs the fast tests of these
+rooms, of `layers` and `metrics` that reach the changed line, the quickest ones
+of about 40 seconds, on PyTorch; `tests/mutation/run.py` has the details.
+Measured on x86-64, two cores.
 
 A survivor is read. It is then killed by a test that this run left out (a slow
-one, or one of another backend), or by a new one, or it is equivalent (no result
-differs, with the reason below), or it is open. The share is that of killed ones
-among those that are not equivalent, with Wilson's 95 % interval. It is that of
-this sample after its survivors were read. A new sample would show less, about
-what this one showed without the new tests: {before}.
+one, one of another room or of another backend), or by a new one, or it is
+equivalent (no result differs, with the reason below), or it is open. Shares are
+those of killed ones among those that are not equivalent, with Wilson's 95 %
+interval: *before* with the tests that were there when the sample was drawn,
+*after* with those that its survivors asked for. A share after is that of this
+sample only. What another sample would show is rather the share before. In *all*
+each room counts alike, however many mutants it has.
+"""
 
-| room | mutants | killed at first | of these, by time limit | by tests left \
-out | by new tests | equivalent | open | killed share | 95 % interval |
-|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"""
+# Of each sample, by its seed: the title, and when it ran.
+SAMPLES = {
+    1: ("The second sample", "2026-11-25"),
+    0: ("The first sample", "2026-11-24"),
+}
+SUMMARY = """## {title}
+
+{number} mutants with seed {seed}, {date}. Before any survivor was read, the run
+killed {first} of them ({timeout} by its limit of time), which is {share} of all
+({interval}).
+
+| room | mutants | equivalent | killed by the run | by tests left out | \
+before | 95 % interval | by new tests | open | after | 95 % interval |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"""
 
 PARTS = {
-    "other test": "Survivors that tests kill which the run left out",
-    "test added": "Survivors that new tests kill",
-    "equivalent": "Equivalent mutants",
     "open": "Open",
+    "test added": "Survivors that new tests kill",
+    "other test": "Survivors that tests kill which the run left out",
+    "equivalent": "Equivalent mutants",
 }
+
+
+def print_sample(rows, verdicts):
+    """The section of a sample."""
+    count, *_ = counts_of(rows, verdicts)
+    first = count["killed"] + count["timeout"]
+    of_all, interval = share(first, len(rows))
+    seed = rows[0]["seed"]
+    title, date = SAMPLES[seed]
+    numbers = {
+        "title": title,
+        "number": len(rows),
+        "seed": seed,
+        "date": date,
+        "first": first,
+        "timeout": count["timeout"],
+        "share": of_all,
+        "interval": interval,
+    }
+    print(SUMMARY.format(**numbers))
+    print(*table(rows, verdicts), sep="\n")
+    for verdict, heading in PARTS.items():
+        found = list(survivors(rows, verdicts, verdict))
+        if found:
+            print(f"\n### {heading}\n\n| where | change | why |\n|---|---|---|")
+            print(*found, sep="\n")
 
 
 def main():
     rows = read("mutation.jsonl")
-    verdicts = {row["mutant"]: row for row in read("mutation_verdicts.jsonl")}
-    count, first, _, number = counts_of(rows, verdicts)
-    known = first + count["other test"]
-    low, high = wilson(known, number)
-    before = (
-        f"{known} of {number}, {percent(known / number)} "
-        f"({percent(low)} to {percent(high)})"
-    )
-    print(TOP.format(version="8.7", seed=rows[0]["seed"], before=before))
-    print(*table(rows, verdicts), sep="\n")
-    for verdict, title in PARTS.items():
-        found = list(survivors(rows, verdicts, verdict))
-        if found:
-            print(f"\n## {title}\n\n| where | change | why |\n|---|---|---|")
-            print(*found, sep="\n")
+    verdicts = {key_of(row): row for row in read("mutation_verdicts.jsonl")}
+    print(TOP, end="")
+    for seed in SAMPLES:
+        print()
+        print_sample([row for row in rows if row["seed"] == seed], verdicts)
 
 
 if __name__ == "__main__":

@@ -21,21 +21,29 @@ def test_wilson_of_nothing_is_everything():
 
 def test_equivalent_mutants_are_left_out_and_new_tests_count():
     rows = [
-        {"room": "ops", "mutant": str(number), "outcome": outcome}
+        {"room": "ops", "seed": 1, "mutant": str(number), "outcome": outcome}
         for number, outcome in enumerate(
-            ["killed", "timeout", "survived", "survived", "survived"]
+            ["killed", "timeout"] + 4 * ["survived"]
         )
     ]
     verdicts = {
-        "2": {"verdict": "equivalent"},
-        "3": {"verdict": "test added"},
-        "0": {"verdict": "equivalent"},  # of a mutant that was killed
+        (1, "2"): {"verdict": "equivalent"},
+        (1, "3"): {"verdict": "test added"},
+        (1, "4"): {"verdict": "other test"},
+        (1, "0"): {"verdict": "equivalent"},  # of a mutant that was killed
+        (0, "5"): {"verdict": "equivalent"},  # of another sample
     }
-    _, first, caught, number = page.counts_of(rows, verdicts)
-    assert (first, caught, number) == (2, 3, 4)
-    [of_room, of_all] = page.table(rows, verdicts)
-    assert of_room.startswith("| ops | 5 | 2 | 1 | 0 | 1 | 1 | 1 | 75 % |")
-    assert of_all.startswith("| all | 5 | 2 | 1 | 0 | 1 | 1 | 1 | 75 % |")
+    _, before, after, number = page.counts_of(rows, verdicts)
+    assert (before, after, number) == (3, 4, 5)
+    # Of five, three are killed before and four after; one is open.
+    expected = (
+        "| {} | 6 | 1 | 2 | 1 | 60 % | 23 % to 88 % "
+        "| 1 | 1 | 80 % | 38 % to 96 % |"
+    )
+    assert [*page.table(rows, verdicts)] == [
+        expected.format("ops"),
+        expected.format("all"),
+    ]
 
 
 def test_a_run_ends_with_the_share_of_each_room_and_its_interval():
@@ -51,13 +59,13 @@ def test_a_run_ends_with_the_share_of_each_room_and_its_interval():
 
 def test_every_verdict_is_on_a_survivor_and_has_a_reason():
     survived = {
-        row["mutant"]
+        page.key_of(row)
         for row in page.read("mutation.jsonl")
         if row["outcome"] == "survived"
     }
     verdicts = page.read("mutation_verdicts.jsonl")
-    assert {row["mutant"] for row in verdicts} <= survived
-    assert len({row["mutant"] for row in verdicts}) == len(verdicts)
+    assert {page.key_of(row) for row in verdicts} <= survived
+    assert len({page.key_of(row) for row in verdicts}) == len(verdicts)
     for row in verdicts:
         assert row["verdict"] in page.PARTS and row["reason"]
 

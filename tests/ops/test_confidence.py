@@ -8,6 +8,7 @@ from keras_calib.inputs.tensors import pick
 from keras_calib.inputs.tensors import predicted_class
 from keras_calib.ops.confidence import confidence_and_correct
 from keras_calib.ops.confidence import entropy
+from keras_calib.ops.confidence import first_largest
 from keras_calib.ops.confidence import top_label
 from tests.helpers import value_and_gradient
 
@@ -28,6 +29,16 @@ def test_prediction_is_the_first_of_the_largest(num_classes):
     index = predicted_class(keras.ops.convert_to_tensor(scores))
     assert keras.backend.standardize_dtype(index.dtype) == "int32"
     np.testing.assert_array_equal(array(index), [0, 1, 2, 0])
+
+
+def test_the_first_of_the_largest_scores_of_each_array_s_own_kind():
+    scores = np.array([[[-0.0, 0.0], [-1.0, 2.0]], [[5.0, 1.0], [3.0, 3.0]]])
+    expected = [[0, 1], [0, 0]]
+    found = first_largest(scores, np)
+    assert isinstance(found, np.ndarray)
+    np.testing.assert_array_equal(found, expected)
+    found = first_largest(keras.ops.convert_to_tensor(scores, "float32"))
+    np.testing.assert_array_equal(array(found), expected)
 
 
 @WIDTHS

@@ -54,6 +54,32 @@ def test_a_sweep_without_a_change_is_the_last(monkeypatch):
     assert value == -1.0
 
 
+def test_each_class_is_searched_beside_the_scores_of_now(monkeypatch):
+    monkeypatch.setattr(ct, "search_temperature", lambda *_: (2.5, 0.9))
+    found = iter([(0.5, 0.8), (9.0, 0.8), (4.0, 0.7), *3 * [(1.0, 0.7)]])
+    seen = []
+
+    def best(scores, k, logit, *_):
+        np.testing.assert_array_equal(logit, LOGITS[:, k])
+        seen.append(scores.copy())
+        return next(found)
+
+    monkeypatch.setattr(ct, "_best", best)
+    temperatures, value = ct.search_class_temperatures(
+        LOGITS, LABELS, WEIGHTS, None
+    )
+    # The second is as good as before, and so not taken.
+    np.testing.assert_array_equal(temperatures, [0.5, 2.5, 4.0])
+    assert value == 0.7
+    for scores, divided in zip(
+        seen,
+        [[2.5, 2.5, 2.5], [0.5, 2.5, 2.5], [0.5, 2.5, 2.5]]
+        + 3 * [[0.5, 2.5, 4.0]],
+        strict=True,
+    ):
+        np.testing.assert_allclose(scores, LOGITS / divided)
+
+
 @pytest.mark.parametrize("k", range(3))
 def test_the_best_temperature_of_a_class_is_that_of_whole_softmaxes(k):
     seen = []

@@ -129,6 +129,22 @@ def test_fits_that_are_not_found_are_left_to_the_other_way(monkeypatch):
     np.testing.assert_array_equal(found.parameters, expected.parameters)
 
 
+def test_a_step_that_does_not_lower_the_loss_is_shortened():
+    # Slopes alone are free: two deviations and the common scale.
+    path = dense_evidence._Path(np.array([[1.0, 0.0]]), 2, 1.0)
+    gradient, hessian = np.array([1.0, -2.0, 0.5, 0.0, 0.0]), np.eye(3)
+    path.advance(3.0, gradient, hessian)
+    step = path.point.copy()
+    # The ridge of 1 is on the deviations.
+    np.testing.assert_allclose(step, [-0.5, 1.0, -0.5, 0.0, 0.0])
+    lengths = [1.0]
+    for _ in range(3):
+        path.advance(4.0, gradient, hessian)
+        lengths.append(path.point[1])
+        np.testing.assert_allclose(path.point, lengths[-1] * step)
+    assert (np.diff(lengths) < 0).all() and lengths[-1] > 0
+
+
 @pytest.mark.parametrize("name", PATHS)
 @pytest.mark.parametrize("num_samples, limit", [(50, 0.01), (200, 0.002)])
 def test_no_harm_where_temperature_scaling_is_right(name, num_samples, limit):

@@ -72,6 +72,11 @@ def test_at_most_joins_the_neighbors_that_differ_least():
     two = isotonic.at_most(blocks, 2)
     np.testing.assert_allclose(two.sums[1], [0.3, 3.8])
     np.testing.assert_allclose(blocks.sums, sums)
+    # Two light blocks are apart, 1/2 * 0.25, two heavy ones near, 50 * 0.0001.
+    weight, level = np.array([1.0, 1, 100, 100]), np.array([0, 0.5, 0.9, 0.91])
+    sums = np.stack([weight, weight * level, weight * level])
+    found = isotonic.at_most(isotonic.Blocks(first, first, sums), 3)
+    np.testing.assert_allclose(found.sums[0], [1, 1, 200])
 
 
 def test_without_certainty_moves_levels_of_0_and_1_by_the_mean_score():

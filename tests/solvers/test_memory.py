@@ -8,6 +8,7 @@ import pytest
 
 import keras_calib as kc
 from keras_calib.solvers import blocks
+from keras_calib.solvers import matrix_evidence
 from keras_calib.solvers import memory
 from keras_calib.solvers.matrix_evidence import bytes_needed
 from tests.layers.generated import generated
@@ -106,6 +107,17 @@ def test_the_estimate_is_near_the_peak(regularization):
     # Blocks of rows, of a size that does not depend on the data.
     assert peak < needed + 3e6
     assert needed < 4 * peak
+
+
+def test_the_estimate_counts_matrices():
+    # 20 matrices of float64, and where classes are few one of float32 of each.
+    assert bytes_needed(0, 30, around_temperature=False) == (
+        (20 * 8 + 30 * 4) * 31**2
+    )
+    num_classes = matrix_evidence.BLOCKS + 1
+    assert bytes_needed(0, num_classes, around_temperature=False) == (
+        20 * 8 * (num_classes + 1) ** 2
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ import types
 import numpy as np
 import pytest
 
+from keras_calib.inputs.arrays import log_softmax
 from keras_calib.solvers import multinomial_regression as regression
 from keras_calib.solvers import regression_problems as problems
 from keras_calib.solvers.lbfgs import lbfgs
@@ -33,6 +34,19 @@ def full_problem(dtype="float64", ridge=0.01):
         ridge=np.full((6, 5), ridge),
         center=np.zeros((6, 5)),
     )
+
+
+def test_hessians_of_classes_are_sums_over_samples():
+    # ww, wb and bb: means of q (1 - q) times x^2, x and 1.
+    problem = diagonal_problem()
+    parameters = np.random.default_rng(0).normal(size=(2, 5))
+    problem.evaluate(parameters)
+    w, b = parameters
+    x, _, weights, _ = samples("float64")
+    q = np.exp(log_softmax(x * w + b))
+    curvature = weights[:, None] * q * (1 - q)
+    expected = [(curvature * x**power).sum(axis=0) for power in (2, 1, 0)]
+    np.testing.assert_allclose(problem.class_hessians, expected, rtol=1e-10)
 
 
 STARTS = {

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_calib.solvers.logistic import fit_logistic
+from keras_calib.solvers.newton import backtrack
 from keras_calib.solvers.newton import conjugate_gradient_step
 from keras_calib.solvers.newton import dense_step
 from keras_calib.solvers.newton import newton
@@ -20,6 +21,31 @@ def test_a_shortened_step_reaches_the_minimum():
     )  # fmt: skip
     assert found.converged
     np.testing.assert_allclose(found.parameters, 0.0, atol=1e-12)
+
+
+def test_a_step_that_lowers_the_value_by_too_little_is_the_last():
+    # x^2 / 2 at 1, 1/2, 1/4 falls by 3/8 and 3/32, and would by 3/128.
+    found = newton(
+        lambda x: (float(x @ x / 2), x), lambda x, g: -g / 2, np.ones(1),
+        least_decrease=0.1,
+    )  # fmt: skip
+    assert found.iterations == 2
+    assert found.parameters == 0.25
+    assert not found.converged
+
+
+def test_a_step_that_is_too_long_ends_at_the_minimum_of_the_parabola():
+    # x^2 / 2 from 1 by -4: the parabola through both values and the slope is
+    # the function itself.
+    places = []
+
+    def evaluate(x):
+        places.append(x[0])
+        return float(x @ x / 2), x
+
+    one = np.ones(1)
+    backtrack(evaluate, one, 0.5, one, -4 * one, 0.0, -np.inf)
+    assert places == [-3.0, 0.0]
 
 
 def test_a_value_that_is_not_a_number_ends_the_fit():

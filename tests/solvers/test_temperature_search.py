@@ -1,5 +1,7 @@
 """The search of a temperature on a part of the samples."""
 
+import types
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,19 @@ from keras_calib.solvers import temperature_search
 from tests.layers.generated import generated
 
 pytestmark = pytest.mark.one_backend
+
+
+@pytest.mark.parametrize("of_confidence", [True, False])
+def test_the_ends_of_the_range_are_told(of_confidence):
+    objective = types.SimpleNamespace(of_confidence=of_confidence)
+    low, high = temperature_search.RANGES[of_confidence]
+    # Rounding of an exponential and a cell beyond count as the end.
+    for found in (low, low * (1 + 1e-15), 0.9 * low):
+        assert temperature_search.ends_at(found, objective) == low
+    for found in (high, high * (1 - 1e-15), 1.1 * high):
+        assert temperature_search.ends_at(found, objective) == high
+    for found in (1.01 * low, 1.0, 0.99 * high):
+        assert temperature_search.ends_at(found, objective) is None
 
 
 def test_the_first_grid_of_large_logits_is_that_of_a_part(monkeypatch):
