@@ -29,12 +29,8 @@ NEEDED = {
         "jax": "jax2onnx",
         "torch": "onnxscript",
     },
-    # From JAX by way of TensorFlow, which also serves it.
-    "tf_saved_model": {
-        "serving": "tensorflow",
-        "tensorflow": None,
-        "jax": "tensorflow",
-    },
+    # From TensorFlow alone: what JAX writes may be too new for TensorFlow.
+    "tf_saved_model": {"serving": "tensorflow", "tensorflow": None},
     "openvino": {"serving": "openvino", "tensorflow": None, "torch": None},
     "litert": {
         "serving": "ai_edge_litert",
