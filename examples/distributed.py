@@ -9,7 +9,9 @@ Two accelerators are used where there are two, else two virtual CPU devices (two
 processes on PyTorch). A small network is trained with a loss whose penalty is a
 statistic of the whole batch, a streaming metric and a monitor, then calibrated:
 once on one device, once on two. Prints the numbers of both side by side;
-`--figure FILE` draws how far they are apart.
+`--figure FILE` draws how far they are apart. Diff-DML on two devices is in
+`tests/test_strategy.py`, `test_jax_distribution.py` and
+`test_torch_distribution.py`.
 """
 
 import argparse

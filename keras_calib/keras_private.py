@@ -12,6 +12,8 @@ import weakref
 import keras
 from keras import ops
 
+from keras_calib.inputs.arguments import require_kind
+
 try:
     from keras.src.backend.common.masking import (
         get_keras_mask as _get_keras_mask,
@@ -175,21 +177,15 @@ def called_symbolically(layer):
 def flatten_layers(layer, include_self=True):
     """All layers inside a layer or model, at any depth, each once.
 
-    The layers of a nested model come where it does, in its order.
-
-    No public way sees layers that a custom layer holds. Without
-    `_flatten_layers` the public `layers` of models and the attributes of
-    layers are searched, through lists, tuples and dicts.
+    The layers of a nested model come where it does, in its order. No public way
+    sees layers that a custom layer holds. Without `_flatten_layers` the public
+    `layers` of models and attributes of layers are searched, also lists.
 
     Args:
         layer: a `keras.layers.Layer` or `keras.Model`.
         include_self: whether `layer` itself comes first in the list.
     """
-    if not isinstance(layer, keras.layers.Layer):
-        raise ValueError(
-            "A Keras model or layer is needed. Received: "
-            f"{type(layer).__name__}."
-        )
+    require_kind(keras.layers.Layer, "a Keras model or layer", model=layer)
     found, waiting = {}, [layer]
     while waiting:
         current = waiting.pop()

@@ -20,6 +20,8 @@ Z = RNG.normal(0, 3, (96, 3)).astype("float32")
 Y = (np.exp(Z) / np.exp(Z).sum(1, keepdims=True)).cumsum(1)
 Y = (Y > RNG.random((96, 1))).argmax(1)
 X = RNG.normal(size=(96, 4)).astype("float32")
+WEIGHTS = RNG.uniform(0.5, 2.0, 96).astype("float32")
+IMAGES = RNG.uniform(size=(4, 8, 8, 3)).astype("float32")
 
 
 def digest(arrays):
@@ -69,7 +71,13 @@ def maps():
         record = json.dumps(getattr(layer, "record", None), default=str)
         yield name, arrays_of(*layer.get_weights()), record
 
+    layer = kc.layers.MultiLabelScaling().adapt(Z, (Z > RNG.normal()) * 1)
+    yield "MultiLabelScaling", arrays_of(*layer.get_weights()), ""
 
+
+# Bases, what is made of fitted maps or has nothing to fit, the one above, whose
+# labels are rows, and `LocalTemperatureScaling`, which trains a network: it is
+# among the trainings.
 NOT_MAPS = (
     *("CalibrationLayer", "CalibrationMixture", "DecisionLayer"),
     *("LocalTemperatureScaling", "LogProbabilities", "MultiLabelScaling"),
@@ -117,25 +125,44 @@ def network():
     )
 
 
+def monitors():
+    """Every callback that watches a `fit` and writes into its logs."""
+    schedule = kc.callbacks.AdaFocalSchedule()
+    return {
+        "CalibrationMonitor": [
+            kc.callbacks.CalibrationMonitor(refinement=True, from_logits=True)
+        ],
+        "TemperatureTracker": [
+            kc.callbacks.TemperatureTracker(from_logits=True)
+        ],
+        "RestoreCalibrated": [
+            kc.callbacks.CalibrationMonitor(from_logits=True),
+            kc.callbacks.RestoreCalibrated("val_expected_calibration_error"),
+        ],
+        "AdaFocalSchedule": [schedule],
+    }
+
+
 def trainings():
     """Weights and logs of a `fit`, with shuffling and its monitors."""
-    loss = kc.losses.FocalLoss(from_logits=True)
+    focal = kc.losses.FocalLoss(from_logits=True)
     procedures = {
-        "DiffDML": lambda: (kc.models.DiffDML(network(), network()), loss, []),
-        "CalibrationMonitor": lambda: (
+        "DiffDML": lambda: (kc.models.DiffDML(network(), network()), focal, []),
+    }
+    for name, callbacks in monitors().items():
+        loss = focal
+        if name == "AdaFocalSchedule":
+            loss = kc.losses.AdaFocalLoss(num_bins=5, from_logits=True)
+        procedures[name] = lambda loss=loss, callbacks=callbacks: (
             network(),
             loss,
-            [
-                kc.callbacks.CalibrationMonitor(
-                    refinement=True, from_logits=True
-                )
-            ],
-        ),
-    }
+            callbacks,
+        )
     for name, make in procedures.items():
         keras.utils.set_random_seed(1)
         model, loss, callbacks = make()
-        model.compile("adam", loss, metrics=["accuracy"])
+        parts = getattr(loss, "component_metrics", list)()
+        model.compile("adam", loss, metrics=["accuracy", *parts])
         history = model.fit(
             X,
             Y,
@@ -151,9 +178,108 @@ def trainings():
     model.compile("adam", kc.losses.CRL(from_logits=True))
     model.fit(pruning.data, epochs=2, callbacks=[pruning], verbose=0)
     yield "DataPruning", [*model.get_weights(), *arrays_of(pruning.dropped)], ""
+    targets = kc.callbacks.EmpiricalTargets(
+        X, Y, num_classes=3, from_logits=True, seed=2
+    )
+    keras.utils.set_random_seed(1)
+    model = network()
+    model.compile(
+        "adam", keras.losses.CategoricalCrossentropy(from_logits=True)
+    )
+    model.fit(targets.data, epochs=2, callbacks=[targets], verbose=0)
+    yield "EmpiricalTargets", [*model.get_weights(), targets.targets], ""
+    images = [IMAGES, np.log(IMAGES + 0.1)]
+    local = kc.layers.LocalTemperatureScaling(epochs=2)
+    local.adapt(images, IMAGES.argmax(-1))
+    yield "LocalTemperatureScaling", arrays_of(*local.get_weights()), ""
+
+
+def rows_in_use():
+    """Losses and metrics of sequences, with a mask and weights."""
+    inputs = keras.Input((5, 3))
+    model = keras.Model(inputs, keras.layers.Masking(9.0)(inputs))
+    z = np.array(Z[:90].reshape(18, 5, 3))
+    z[::2, 3:] = 9.0
+    y, w = Y[:90].reshape(18, 5), WEIGHTS[:90].reshape(18, 5)
+    for room in (kc.losses, kc.metrics):
+        for name in room.__all__:
+            make = getattr(room, name)
+            left_out = (*NOT_LOSSES, *NOT_METRICS, *OTHER_LABELS)
+            if not isinstance(make, type) or name in left_out:
+                continue
+            each = make(from_logits=True)
+            yield name, arrays_of(each(y, model(z), w)), ""
+
+
+OTHER_LABELS = ("BinaryCalibrationError", "MultilabelCalibrationError")
+
+
+def decisions():
+    """What is decided with calibrated scores."""
+    for name, layer in {
+        "LAC": kc.layers.ConformalSets(method="lac"),
+        "RAPS": kc.layers.ConformalSets(method="raps", randomized=True),
+        "RiskThreshold": kc.layers.RiskThreshold(target_risk=0.6),
+    }.items():
+        layer.adapt(Z, Y)
+        yield name, arrays_of(*layer.get_weights(), layer(Z)), ""
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, keras.layers.Softmax()(inputs))
+    model = kc.calibrate(
+        *(model, Z, Y, WEIGHTS),
+        method="bias_corrected_temperature",
+        verbose=0,
+    )
+    yield "calibrate", arrays_of(model(Z)), ""
+    shifted = kc.adjust_prior(model, prior=[0.6, 0.3, 0.1])
+    yield "adjust_prior", arrays_of(shifted(Z)), ""
+    shifted = kc.adjust_prior(model, Z[Y != 0], verbose=0)
+    yield "adjust_prior, estimated", arrays_of(shifted(Z)), ""
+
+
+def started(seed):
+    """A network whose weights every backend has."""
+    model, rng = network(), np.random.default_rng(seed)
+    model.set_weights(
+        [rng.normal(0, 0.5, each.shape) for each in model.get_weights()]
+    )
+    return model
+
+
+def steps():
+    """A few steps of `fit` from given weights, with weights and monitors."""
+    loss = kc.losses.MDCA(from_logits=True)
+    for name, model in {
+        "MDCA": started(0),
+        "DiffDML": kc.models.DiffDML(started(0), started(1)),
+        "MutualLearning": kc.models.MutualLearning(started(0), started(1)),
+    }.items():
+        model.compile(keras.optimizers.SGD(0.1), loss, metrics=["accuracy"])
+        logs = model.fit(
+            X,
+            Y,
+            batch_size=32,
+            sample_weight=WEIGHTS,
+            validation_data=(X, Y),
+            epochs=2,
+            shuffle=False,
+            callbacks=[
+                kc.callbacks.CalibrationMonitor(from_logits=True),
+                kc.callbacks.TemperatureTracker(from_logits=True),
+            ],
+            verbose=0,
+        ).history
+        for key in sorted(logs):
+            yield f"{name}, {key}", arrays_of(logs[key]), ""
+        yield f"{name}, weights", model.get_weights(), ""
 
 
 GROUPS = {each.__name__: each for each in (losses, maps, measures, trainings)}
+# Groups of numbers that no draw of a backend has a part in.
+ALIKE = {
+    each.__name__: each
+    for each in (losses, maps, measures, rows_in_use, decisions, steps)
+}
 
 
 @pytest.mark.slow
@@ -184,7 +310,9 @@ def test_three_backends_have_the_same_numbers(tmp_path, monkeypatch):
         run_python(["-m", "tests.test_determinism", str(file)])
         with np.load(file) as arrays:
             found[backend] = dict(arrays)
-    assert len(found["torch"]) > 60
+    assert len(found["torch"]) > 150
+    for group in ALIKE:
+        assert any(name.startswith(f"{group}, ") for name in found["torch"])
     for one, other in itertools.combinations(backends, 2):
         assert found[one].keys() == found[other].keys()
         for name, array in found[one].items():
@@ -205,8 +333,8 @@ def main(arguments):
             arguments[0],
             **{
                 f"{group}, {name}, {place}": array
-                for group in ("losses", "maps", "measures")
-                for name, arrays, _ in GROUPS[group]()
+                for group, each in ALIKE.items()
+                for name, arrays, _ in each()
                 for place, array in enumerate(arrays)
             },
         )

@@ -65,6 +65,13 @@ def are_numbers(values: Any) -> bool:
     return isinstance(values, list | tuple) and all(map(is_number, values))
 
 
+def require_number(**received: Any) -> None:
+    """Raise unless every value is one real number."""
+    for name, value in received.items():
+        problem = f"`{name}` must be a number."
+        require(is_number(value), problem, **{name: value})
+
+
 def require_at_least(least: float, **received: Any) -> None:
     """Raise unless every value is at least so large, and a count finite."""
     for name, value in received.items():

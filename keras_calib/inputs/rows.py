@@ -235,7 +235,6 @@ def as_rows(
     mask = keras_mask(y_pred) if mask is None else mask
     scores, is_logits = _given_scores(y_pred, from_logits, use_carried)
     labels = ops.convert_to_tensor(y_true)
-    rules.check_ignore_class(ignore_class)
     layout = rules.layout(labels.shape, scores.shape, axis)
     lead = layout.lead
     if len(scores.shape) > 1 and axis not in (-1, len(scores.shape) - 1):
@@ -338,6 +337,7 @@ def _labels(labels, layout, dtype):
 def _counting_rows(labels, mask, ignore_class, batch, lead):
     """Which rows count; `None` where all do."""
     counts = None
+    rules.check_ignore_class(ignore_class)
     if ignore_class is not None:
         counts = ops.not_equal(labels, ignore_class)
     if mask is not None:

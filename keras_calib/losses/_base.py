@@ -3,14 +3,12 @@
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
-from keras_calib.inputs.arguments import is_number
-from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_kind
+from keras_calib.inputs.arguments import require_number
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
@@ -203,11 +201,7 @@ class PenalizedLoss(ClassificationLoss):
     ) -> None:
         super().__init__(**kwargs)
         self.primary = self._check_primary(primary)
-        require(
-            is_number(weight),
-            "`weight` must be a number, the factor of the penalty.",
-            weight=weight,
-        )
+        require_number(weight=weight)
         self.weight = weight
         self.across_replicas = across_replicas
         if across_replicas and self.reduction in (None, "none"):
@@ -295,11 +289,9 @@ class PenalizedLoss(ClassificationLoss):
         return ops.cast(ops.reshape(values, (-1,)), rows.logits.dtype)
 
     def _check_primary(self, primary):
-        if isinstance(primary, np.ndarray | list | tuple):
-            raise ValueError(
-                f"`primary` must be one loss. Received: primary={primary!r}."
-            )
-        if primary is None or primary == "cross_entropy":
+        if primary is None or (
+            isinstance(primary, str) and (primary == "cross_entropy")
+        ):
             return primary
         loss = keras.losses.get(primary)
         if not isinstance(loss, keras.losses.Loss):

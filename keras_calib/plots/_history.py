@@ -64,19 +64,7 @@ def calibration_history(
     logs = _logs(history)
     if keys is None:
         keys = [key for key in logs if key.endswith("calibration_error")]
-    require(
-        isinstance(keys, list | tuple),
-        "`keys` must be a list of keys of the history.",
-        keys=keys,
-    )
-    missing = [key for key in keys if key not in logs]
-    require(
-        0 < len(keys) <= _style.MOST and not missing,
-        f"`keys` must be one to {_style.MOST} keys of the history.",
-        "`CalibrationMonitor` and `TemperatureTracker` write such keys.",
-        keys=keys,
-        history=sorted(logs),
-    )
+    _check_keys(keys, logs)
     has_temperature = TEMPERATURE in logs
     figure, (above, below) = _style.take_axes(
         axes,
@@ -117,6 +105,19 @@ def calibration_history(
     last.set_xlabel("epoch")
     last.xaxis.get_major_locator().set_params(integer=True)
     return figure
+
+
+def _check_keys(keys, logs):
+    listed = isinstance(keys, list | tuple)
+    require(
+        listed
+        and 0 < len(keys) <= _style.MOST
+        and all(key in list(logs) for key in keys),
+        f"`keys` must be one to {_style.MOST} keys of the history, a list.",
+        "`CalibrationMonitor` and `TemperatureTracker` write such keys.",
+        keys=keys,
+        history=sorted(logs),
+    )
 
 
 def _logs(history):

@@ -29,6 +29,8 @@ NEEDED = {
         "jax": "jax2onnx",
         "torch": "onnxscript",
     },
+    # From TensorFlow alone: what JAX writes may be too new for TensorFlow.
+    "tf_saved_model": {"serving": "tensorflow", "tensorflow": None},
     "openvino": {"serving": "openvino", "tensorflow": None, "torch": None},
     "litert": {
         "serving": "ai_edge_litert",
@@ -36,14 +38,20 @@ NEEDED = {
         "torch": "litert_torch",
     },
 }
-ENDINGS = {"onnx": "onnx", "openvino": "xml", "litert": "tflite"}
+ENDINGS = {
+    "onnx": "onnx",
+    "tf_saved_model": "folder",
+    "openvino": "xml",
+    "litert": "tflite",
+}
 # A process that can import neither this package nor Keras.
 SERVE = """
 import json, pathlib, sys
 import numpy as np
 
 for name in ("keras", "keras_calib", "tensorflow", "torch", "jax"):
-    sys.modules[name] = None
+    if (name, sys.argv[1]) != ("tensorflow", "tf_saved_model"):
+        sys.modules[name] = None
 x = np.load("x.npy")
 
 
@@ -52,6 +60,14 @@ def onnx(path):
 
     session = onnxruntime.InferenceSession(path)
     return session.run(None, {session.get_inputs()[0].name: x})
+
+
+def tf_saved_model(path):
+    import tensorflow as tf
+
+    model = tf.saved_model.load(str(path))  # holds the variables
+    found = model.serve(x)
+    return [np.asarray(each) for each in tf.nest.flatten(found)]
 
 
 def openvino(path):

@@ -15,6 +15,7 @@ from tests.calibration.networks import built
 from tests.calibration.networks import dense
 from tests.calibration.networks import functional
 from tests.helpers import run_in_fresh_process
+from tests.helpers import run_python
 
 BACKEND = keras.backend.backend()
 LOAD = """
@@ -111,6 +112,35 @@ def test_fused_file_has_the_map_without_the_record(tmp_path):
     )
     with pytest.raises(ValueError, match="no calibration layer"):
         kc.calibration_record(loaded)
+
+
+WITHOUT_US = """
+import sys
+
+sys.modules["keras_calib"] = None
+import keras
+import numpy as np
+
+model = keras.saving.load_model("model.keras")
+np.save("found.npy", model.predict(np.load("x.npy"), verbose=0))
+"""
+
+
+@pytest.mark.slow
+def test_fused_file_needs_keras_alone(tmp_path):
+    network = built(functional(dense("softmax")))
+    calibrated = kc.calibrate(network, X, Y, fuse=True, verbose=0)
+    calibrated.save(tmp_path / "model.keras")
+    np.save(tmp_path / "x.npy", X)
+    run_python(["-c", WITHOUT_US], tmp_path)
+    found = np.load(tmp_path / "found.npy")
+    np.testing.assert_allclose(
+        found, calibrated.predict(X, verbose=0), atol=1e-6
+    )
+    # A model that is not fused cannot be loaded there.
+    kc.calibrate(network, X, Y, verbose=0).save(tmp_path / "model.keras")
+    with pytest.raises(AssertionError, match="keras_calib"):
+        run_python(["-c", WITHOUT_US], tmp_path)
 
 
 @pytest.mark.slow

@@ -111,6 +111,7 @@ def a_layer(draw, make):
     batch = draw(batches(only_logits=True))
     layer = make(**draw(settings_of(make)))
     if draw(st.integers(0, 9)) == 0:  # what `adapt` would refuse before
+        draw.plain = False
         return layer(draw(spoiled(batch.p)))
     adapt(draw, layer, batch)
     again = type(layer).from_config(layer.get_config())
@@ -182,10 +183,11 @@ def a_mixture(draw, make):
 def a_prior_correction(draw, make):
     batch = draw(batches(only_logits=True))
     priors = [[0.2, 0.3, 0.5], [0.5, 0.5], [1, 0, 0], *SILLY]
-    given = {
-        name: draw(st.sampled_from(priors))
-        for name in ("source_prior", "target_prior")
-    }
+    names = "source_prior", "target_prior"
+    given = {name: draw(st.sampled_from(priors)) for name in names}
+    if draw(st.booleans()):
+        size = max(2, np.shape(batch.p)[-1] if np.ndim(batch.p) else 2)
+        given = dict.fromkeys(names, np.full(size, 1 / size))
     return make(**given)(batch.p)
 
 
@@ -197,7 +199,7 @@ def log_probabilities(draw, make):
 
 def network(batch, softmax=False):
     """A model that gives what it gets, of the shape of the predictions."""
-    shape = np.shape(batch.p)[1:]
+    shape = getattr(batch.p, "shape", ())[1:]
     inputs = keras.Input(shape if shape else (3,))
     last = keras.layers.Softmax() if softmax else keras.layers.Identity()
     return keras.Model(inputs, last(inputs))
@@ -249,7 +251,8 @@ def a_report(draw, function):
 
 
 def a_record(draw, function):
-    models = [*calibrated(), network(draw(batches())), *SILLY]
+    models = [*calibrated(), network(draw(batches()))]
+    models += [calibrated()[1], draw(st.sampled_from(SILLY))]
     return function(models[draw(st.integers(0, len(models) - 1))])
 
 
@@ -463,10 +466,11 @@ def of_data(draw, make):
 
 
 def a_part(draw, make):
-    loss = kc.losses.MDCA(from_logits=True)
-    given = draw(st.sampled_from([loss, None, 3, "mdca"]))
-    part = draw(st.sampled_from(["primary_loss", "penalty", "", None, 3]))
-    batch = draw(batches())
+    batch = draw(batches(only_logits=True))
+    loss = kc.losses.MDCA(**batch.options)
+    given = draw(st.sampled_from([loss, loss, loss, None, 3, "mdca"]))
+    parts = ["primary_loss", "penalty"]
+    part = draw(st.sampled_from([*parts, *parts, "", None, 3]))
     found = make(given, part)
     found.update_state(batch.y, batch.p, batch.w)
     return found.result()
@@ -490,10 +494,13 @@ def an_index(draw, function):
 
 def sklearn(draw, make):
     models = [compiled(each) for each in (small(), small(2))]
-    given = draw(st.sampled_from([*models, small, None, 3, "x"]))
+    given = draw(st.sampled_from([*models, models[0], small, None, 3, "x"]))
     settings = draw(settings_of(make, ("model_kwargs", "fit_kwargs")))
-    batch = draw(batches())
-    return make(given, **settings).fit(batch.p, batch.y).predict(batch.p)
+    x, y, _ = training_data_of_numbers(draw)
+    if draw(st.booleans()):
+        batch = draw(batches())
+        x, y = batch.p, batch.y
+    return make(given, **settings).fit(x, y).predict(x)
 
 
 def a_wrapper(draw, make):

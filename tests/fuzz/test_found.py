@@ -180,11 +180,11 @@ FOUND = {
     ),
     "a card of a number": (
         lambda: kc.model_card(3.0),
-        "A Keras model or layer is needed",
+        "`model` must be a Keras model or layer",
     ),
     "a record of a number": (
         lambda: kc.calibration_record(3.0),
-        "A Keras model or layer is needed",
+        "`model` must be a Keras model or layer",
     ),
     "divergence of other shapes": (
         lambda: kc.models.kl_divergence(np.zeros((0, 2)), np.zeros((6, 2))),
