@@ -44,6 +44,8 @@ PAGES = {
     "examples/results/LT.md": "results_LT",
     "examples/results/LT_figures.md": "results_LT_figures",
     "examples/results/T.md": "results_T",
+    "examples/results/S-tuning.md": "results_S_tuning",
+    "examples/results/F-tuning.md": "results_F_tuning",
     "examples/results/paper_acls.md": "paper_acls",
     "examples/results/paper_mbls.md": "paper_mbls",
     "examples/results/paper_diff_dml.md": "paper_diff_dml",

@@ -43,7 +43,7 @@ def pages(arguments, drawn):
             continue
         arguments.table = name
         yield name, "\n\n".join([heading(name), *table.tables(arguments, rows)])
-        if any("people" in row for row in rows.values()):
+        if "tuning" not in name and any("people" in r for r in rows.values()):
             yield f"{name}_people", people_page.page(name, rows)
         if name in DRAWN:
             source = figures.Source(name, rows, results, arguments.work)

@@ -143,7 +143,7 @@ def test_sample_weight():
 
 
 def test_segmentation_with_a_void_pixel():
-    loss = kc.losses.SoftBinnedECE(primary=None, from_logits=True)
+    loss = kc.losses.SoftBinnedECE(primary=None, weight=1.0, from_logits=True)
     assert on_image(loss) == pytest.approx(0.53085197, rel=1e-6)
 
 
