@@ -54,7 +54,7 @@ def as_floats(
         return array
     try:
         if array.dtype.kind in "cMm":  # a cast would lose what they mean
-            raise TypeError(f"not of dtype {array.dtype}")
+            raise TypeError(array.dtype)
         return array.astype(dtype)
     except (TypeError, ValueError) as error:
         raise ValueError(

@@ -35,7 +35,8 @@ def test_a_unit_a_little_outside_of_probabilities_is_at_their_end():
     given = np.array([[-5e-4], [1 + 5e-4]], "float32")
     rows = as_rows([0, 1], given, from_logits=False)
     np.testing.assert_array_equal(to_numpy(rows.probabilities), np.eye(2))
-    ends = as_rows([0, 1], np.array([[0.0], [1.0]]), from_logits=False)
+    exact = np.array([[0.0], [1.0]], "float32")
+    ends = as_rows([0, 1], exact, from_logits=False)
     np.testing.assert_array_equal(to_numpy(rows.logits), to_numpy(ends.logits))
 
 
@@ -58,8 +59,10 @@ def test_weights_broadcast_from_the_left():
     np.testing.assert_array_equal(
         to_numpy(rows.weights), np.repeat([1.0, 2.0], 12)
     )
-    rows = as_rows(labels, logits, sample_weight=np.ones((2, 3, 4)))
-    assert to_numpy(rows.weights).shape == (24,)
+    each = np.arange(24.0).reshape(2, 3, 4)
+    for given in (each, each[..., None]):
+        rows = as_rows(labels, logits, sample_weight=given)
+        np.testing.assert_array_equal(to_numpy(rows.weights), np.arange(24))
 
 
 def test_a_constant_is_seen_and_a_symbol_is_not():
