@@ -104,7 +104,7 @@ class MutualLearning(CompositeModel):
         networks = _networks.named([primary, *auxiliaries])
         if not auxiliaries or not (is_number(weight) and weight >= 0):
             raise ValueError(
-                "Mutual learning needs an auxiliary network and `weight` >= 0. "
+                "Mutual learning needs at least one auxiliary, and `weight` >= 0. "
                 f"Received: {len(auxiliaries)} auxiliaries, weight={weight!r}."
             )
         kinds = _networks.check_networks(networks)

@@ -356,7 +356,7 @@ def test_several_outputs():
     )
     model.compile(
         keras.optimizers.SGD(0.0),
-        {name: kc.losses.DCA(from_logits=True) for name in "ab"},
+        {name: kc.losses.DCA(weight=10.0, from_logits=True) for name in "ab"},
         loss_weights={"a": 1.0, "b": 0.5},
         weighted_metrics={
             name: [kc.metrics.ExpectedCalibrationError(from_logits=True)]

@@ -290,7 +290,7 @@ def test_two_networks(name, case, eager):
 def test_three_networks(case, name):
     case = BY_NAME[case]
     cases = [case, peer(case, 1), peer(case, 2)]
-    loss = kc.losses.DCA(**case.options)
+    loss = kc.losses.DCA(weight=10.0, **case.options)
     pair, role = pair_of(name, cases, loss, True)
     logs = pair.fit(**data_of(case), shuffle=False).history
     wanted = pair_logs(

@@ -1,8 +1,10 @@
 """Arrays as rows that count: layouts, types and weights."""
 
+import keras
 import numpy as np
 import pytest
 
+from keras_calib.inputs import rules
 from keras_calib.inputs.predictions import as_maps
 from keras_calib.inputs.predictions import read_predictions
 
@@ -64,3 +66,19 @@ def test_maps_keep_the_places_of_pixels():
     np.testing.assert_array_equal(as_maps(logits, rows)[1], IDS)
     with pytest.raises(ValueError, match="Images need one class per pixel"):
         as_maps(logits, 0.9 * rows + 0.1 / 3)
+
+
+def test_a_mask_that_is_given_counts_for_tensors_too():
+    p = keras.ops.convert_to_tensor([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
+    mask = np.array([True, False, True])
+    found = read_predictions([0, 1, 1], p, mask=mask)
+    np.testing.assert_array_equal(found.labels, [0, 1])
+    assert found.probabilities[:, 0] == pytest.approx([0.9, 0.6])
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [([[0.5], [1.0]], True), ([[0.5], [1.5]], False), ([[-0.5]], False)],
+)
+def test_one_unit_is_a_probability_up_to_1(given, expected):
+    assert rules.are_probabilities(np.array(given)) is expected
