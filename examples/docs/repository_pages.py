@@ -103,9 +103,14 @@ def with_links(text, folder, target):
             return f"[{words}](../{path.name}{mark}{anchor})"
         if name:
             return f"[{words}]({name}.md{mark}{anchor})"
-        return f"[{words}]({ADDRESS}/blob/main/{path})" if ADDRESS else words
+        return elsewhere(words, path)
 
     return LINK.sub(link, text)
+
+
+def elsewhere(words, path):
+    """A link to a file that is no page here, where there is an address."""
+    return f"[{words}]({ADDRESS}/blob/main/{path})" if ADDRESS else words
 
 
 def with_links_of_site(text):
@@ -120,7 +125,12 @@ def with_links_of_site(text):
         path = (here / place).resolve()
         if ":" in place or not path.is_relative_to(ROOT):
             return match[0]
-        to = places.get(path.relative_to(ROOT).as_posix())
-        return f"{image}[{words}]({to}{mark}{anchor})" if to else match[0]
+        path = path.relative_to(ROOT)
+        to = places.get(path.as_posix())
+        if to:
+            return f"{image}[{words}]({to}{mark}{anchor})"
+        if path.is_relative_to("examples/docs"):
+            return match[0]
+        return elsewhere(words, path)
 
     return LINK.sub(link, text)
