@@ -1,114 +1,108 @@
-"""Operations on rows of scores, with equal results on every backend."""
+"""Copies of a model that train at once, each on its part of the batch.
+
+TensorFlow has them in a `tf.distribute` strategy, PyTorch as processes of
+`torch.distributed`. On JAX, `keras.distribution` shows the whole batch.
+"""
+
+import functools
 
 import keras
 from keras import ops
 
-from keras_calib.inputs import rules
-from keras_calib.inputs.arrays import LOWEST
+from keras_calib._typing import ArrayLike
+from keras_calib._typing import Tensor
+from keras_calib.keras_private import in_symbolic_scope
 
-# Up to here JAX compiles `argmax` to faster code than two reductions.
-NARROW = 64
-
-
-def row_max(scores):
-    """The largest of each row, `(n,)`.
-
-    `ops.max` refuses an empty batch, and `ops.amax` too on TensorFlow.
-    """
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        return tf.reduce_max(scores, axis=-1)
-    return ops.amax(scores, axis=-1)
+# Types that every way of communication has.
+SENT = ("float32", "float64", "int32", "int64")
 
 
-def row_min(scores):
-    """The smallest of each row, `(n,)`; see `row_max`."""
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        return tf.reduce_min(scores, axis=-1)
-    return ops.amin(scores, axis=-1)
-
-
-def predicted_class(logits):
-    """Index of the largest score, the first one at a tie, int32, `(n,)`."""
-    backend = keras.backend.backend()
-    if backend == "torch":
-        return ops.cast(ops.argmax(logits, axis=-1), "int32")
-    if backend == "jax" and logits.shape[-1] <= NARROW:
-        import jax.numpy as jnp
-
-        # Keras' own puts -0.0 behind 0.0, and takes another pass for it.
-        return jnp.argmax(logits, axis=-1).astype("int32")
-    # XLA compiles two plain reductions to far faster code than `argmax`.
-    logits = ops.stop_gradient(logits)
-    last = logits.shape[-1] - 1
-    index = ops.arange(last + 1, dtype="int32")
-    largest = row_max(logits)[:, None]
-    return row_min(ops.where(logits >= largest, index, last))
-
-
-def pick(scores, index):
-    """The entry `index[i]` of each row of `scores`, shape `(n,)`."""
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        # Half the time of Keras' `take_along_axis`, gradient included.
-        return tf.gather(scores, index, axis=1, batch_dims=0)
-    return ops.squeeze(
-        ops.take_along_axis(scores, index[:, None], axis=-1), axis=-1
-    )
-
-
-def floored(values):
-    """Replace minus infinity by `LOWEST`; NaN stays."""
-    if keras.backend.backend() == "torch":
-        return values.clamp(min=LOWEST)  # `maximum` would lose float64
-    return ops.maximum(values, LOWEST)
-
-
-def at_least_float32(values):
-    """Cast integers and half precision up; leave float32 and float64 alone."""
-    values = ops.convert_to_tensor(values)
-    if keras.backend.standardize_dtype(values.dtype) in ("float32", "float64"):
-        return values
-    return ops.cast(values, "float32")
-
-
-def weighted_sum(weights, values):
-    """`sum_i w_i v_ik`, in the dtype of both.
-
-    A product takes half the time of a sum. On PyTorch that of Keras is float32,
-    also of float64.
-    """
-    if keras.backend.standardize_dtype(values.dtype) == "float64":
-        return ops.sum(weights[:, None] * values, axis=0)
-    return ops.matmul(weights, values)
-
-
-def from_the_left(values, batch, lead, what="Sample weights"):
-    """Weights or a mask, `(batch,)` or more, as one value for each row.
+def num_replicas(model=None):
+    """Replicas of the strategy of `model`, or of the one that is active.
 
     Args:
-        values: array or tensor.
-        batch: shape of the rows, of numbers or tensors.
-        lead: the same as far as it is known, of numbers or `None`.
-        what: see `rules.shape_per_row`, which refuses what does not fit.
+        model: a `keras.Model`; `None` inside a step, or a strategy's scope.
     """
-    values = ops.convert_to_tensor(values)
-    rank = len(rules.shape_per_row(values.shape, lead, what))
-    while len(values.shape) > rank:
-        values = ops.squeeze(values, axis=-1)
-    while len(values.shape) < rank:
-        values = ops.expand_dims(values, axis=-1)
-    return ops.broadcast_to(values, batch)
+    if keras.backend.backend() != "tensorflow":
+        return 1
+    strategy = getattr(model, "distribute_strategy", None)
+    if strategy is None:
+        import tensorflow as tf
+
+        strategy = tf.distribute.get_strategy()
+    return strategy.num_replicas_in_sync
 
 
-def sum_or_one(weights):
-    """The sum of weights, or 1 where that is 0 and cannot divide.
+def of_all_replicas(values: ArrayLike) -> Tensor:
+    """Rows of this replica and of all others, in the order of the replicas.
 
-    A tiny number instead of 1 would make the gradient `0 * inf`.
+    The gradient of a row is the sum of what the replicas have for it. If each
+    computes the same loss of all rows, the mean over the replicas (which
+    `DistributedDataParallel` and Keras under a strategy take) of the gradients
+    of the weights is that of one device.
+
+    Args:
+        values: rows, shape `(n, ...)`. With PyTorch the same in all processes.
+
+    Returns:
+        Shape `(num_replicas * n, ...)`; `values` where there is one replica.
     """
-    total = ops.sum(weights)
-    return ops.where(total > 0, total, 1.0)
+    rows: Tensor = ops.convert_to_tensor(values)
+    gather = {"tensorflow": _of_strategy, "torch": _of_processes}.get(
+        keras.backend.backend()
+    )
+    if gather is None or in_symbolic_scope():
+        return rows
+    dtype = keras.backend.standardize_dtype(rows.dtype)
+    if dtype in SENT:
+        return gather(rows)
+    wide = "float32" if "float" in dtype else "int32"
+    return ops.cast(gather(ops.cast(rows, wide)), dtype)
+
+
+def _of_strategy(rows):
+    import tensorflow as tf
+
+    replica = tf.distribute.get_replica_context()
+    if replica is None or replica.num_replicas_in_sync == 1:
+        return rows
+    whole = replica.all_gather(rows, axis=0)
+    whole.set_shape([None, *rows.shape[1:]])
+    return whole
+
+
+def _of_processes(rows):
+    from torch import distributed
+
+    if not distributed.is_available() or not distributed.is_initialized():
+        return rows
+    if distributed.get_world_size() == 1:
+        return rows
+    return _gathering().apply(rows)
+
+
+@functools.cache
+def _gathering():
+    """A function of PyTorch: `all_gather`, with its gradient."""
+    import torch
+    from torch import distributed
+
+    class Gathering(torch.autograd.Function):
+        @staticmethod
+        def forward(context, rows):
+            context.length = len(rows)
+            rows = rows.contiguous()
+            parts = [
+                torch.empty_like(rows)
+                for _ in range(distributed.get_world_size())
+            ]
+            distributed.all_gather(parts, rows)
+            return torch.cat(parts)
+
+        @staticmethod
+        def backward(context, gradient):
+            total = gradient.clone()
+            distributed.all_reduce(total)
+            return total.split(context.length)[distributed.get_rank()]
+
+    return Gathering
