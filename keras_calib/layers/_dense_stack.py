@@ -2,6 +2,10 @@
 
 import numpy as np
 
+from keras_calib.inputs.arguments import require
+from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_integer
+from keras_calib.inputs.arguments import require_widths
 from keras_calib.layers._shrunk import ShrunkCalibration
 from keras_calib.solvers.dense_network import mean_and_deviation
 
@@ -35,6 +39,16 @@ class DenseStack(ShrunkCalibration):
             if number < last:
                 x = xp.maximum(x, 0.0)
         return x
+
+
+def check_training(hidden, penalty, iterations):
+    """Raise `ValueError` for what a small network cannot be trained with."""
+    require_integer(0, iterations=iterations)
+    require_at_least(0, penalty=penalty)
+    require(
+        penalty < float("inf"), "`penalty` must be finite.", penalty=penalty
+    )
+    require_widths(hidden=hidden)
 
 
 def standardized(scores, weights):

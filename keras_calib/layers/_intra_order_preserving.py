@@ -9,11 +9,9 @@ from keras import ops
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arguments import is_integer
 from keras_calib.inputs.arguments import require
-from keras_calib.inputs.arguments import require_at_least
-from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_one_of
-from keras_calib.inputs.arguments import require_widths
 from keras_calib.layers._dense_stack import DenseStack
+from keras_calib.layers._dense_stack import check_training
 from keras_calib.layers._dense_stack import network_weights
 from keras_calib.layers._dense_stack import standardized
 from keras_calib.layers._logit_ops import keep_prediction
@@ -119,12 +117,7 @@ class IntraOrderPreserving(DenseStack):
             "`num_segments` must be a power of 2, at least 2.",
             num_segments=num_segments,
         )
-        require_integer(0, iterations=iterations)
-        require_at_least(0, penalty=penalty)
-        require(
-            penalty < float("inf"), "`penalty` must be finite.", penalty=penalty
-        )
-        require_widths(hidden=hidden)
+        check_training(hidden, penalty, iterations)
         super().__init__(shrinkage=shrinkage, **kwargs)
         self.family = family
         self.num_segments = num_segments

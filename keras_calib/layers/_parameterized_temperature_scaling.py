@@ -9,12 +9,10 @@ from keras import ops
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib.inputs import arrays
-from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
-from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_one_of
-from keras_calib.inputs.arguments import require_widths
 from keras_calib.layers._dense_stack import DenseStack
+from keras_calib.layers._dense_stack import check_training
 from keras_calib.layers._dense_stack import network_weights
 from keras_calib.layers._dense_stack import standardized
 from keras_calib.layers._logit_ops import keep_prediction
@@ -108,12 +106,7 @@ class ParameterizedTemperatureScaling(DenseStack):
         super().__init__(shrinkage=shrinkage, **kwargs)
         require_one_of(("log_softmax", None), normalize_logits=normalize_logits)
         require_at_least(1, num_scores=num_scores)
-        require_integer(0, iterations=iterations)
-        require_at_least(0, penalty=penalty)
-        require(
-            penalty < float("inf"), "`penalty` must be finite.", penalty=penalty
-        )
-        require_widths(hidden=hidden)
+        check_training(hidden, penalty, iterations)
         self.num_scores = num_scores
         self.hidden = tuple(hidden)
         self.penalty = penalty

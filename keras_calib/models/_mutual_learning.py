@@ -104,9 +104,8 @@ class MutualLearning(CompositeModel):
         networks = _networks.named([primary, *auxiliaries])
         if not auxiliaries or not (is_number(weight) and weight >= 0):
             raise ValueError(
-                "Mutual learning needs at least one auxiliary, and a weight of "
-                f"0 or more. Received: {len(auxiliaries)} auxiliaries, "
-                f"weight={weight!r}."
+                "Mutual learning: at least one auxiliary, and `weight` >= 0. "
+                f"Received: {len(auxiliaries)} auxiliaries, weight={weight!r}."
             )
         kinds = _networks.check_networks(networks)
         super().__init__(primary, **kwargs)
