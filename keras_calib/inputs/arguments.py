@@ -22,6 +22,11 @@ def require(
         raise ValueError(f"{problem} Received: {found}. {remedy}".rstrip())
 
 
+def is_one_of(value: Any, allowed: Collection) -> bool:
+    """Whether a value is one of those allowed, strings or `None`."""
+    return (value is None or isinstance(value, str)) and value in allowed
+
+
 def require_one_of(allowed: Collection, **received: object) -> None:
     """Raise unless every value is one of those allowed, strings or `None`."""
     names = [f'"{x}"' if isinstance(x, str) else str(x) for x in allowed]
@@ -29,7 +34,7 @@ def require_one_of(allowed: Collection, **received: object) -> None:
     if len(names) == 2:
         choice = " or ".join(names)
     for name, value in received.items():
-        known = (value is None or isinstance(value, str)) and value in allowed
+        known = is_one_of(value, allowed)
         require(known, f"`{name}` must be {choice}.", **{name: value})
 
 

@@ -222,6 +222,14 @@ class _ConfidenceObjective(Objective):
         return self.of(confidence, correct, sample_weight)
 
 
+def _check_norm(norm):
+    require(
+        is_number(norm) and norm >= 1,
+        "`norm` is the order of a norm, at least 1.",
+        norm=norm,
+    )
+
+
 class ExpectedCalibrationErrorObjective(_ConfidenceObjective):
     """ECE with hard bins of equal width: a step function, without a gradient.
 
@@ -242,11 +250,7 @@ class ExpectedCalibrationErrorObjective(_ConfidenceObjective):
 
     def __init__(self, *, num_bins: int = 15, norm: float = 1) -> None:
         require_at_least(1, num_bins=num_bins)
-        require(
-            is_number(norm) and norm >= 1,
-            "`norm` is the order of a norm, at least 1.",
-            norm=norm,
-        )
+        _check_norm(norm)
         self.num_bins = num_bins
         self.norm = norm
 
@@ -292,7 +296,8 @@ class SoftBinnedECEObjective(_ConfidenceObjective):
         form: str = "bin",
     ) -> None:
         require_one_of(("bin", "label"), form=form)
-        require_at_least(1, num_bins=num_bins, norm=norm)
+        require_at_least(1, num_bins=num_bins)
+        _check_norm(norm)
         require_positive(temperature=temperature)
         self.num_bins = num_bins
         self.temperature = temperature

@@ -7,9 +7,10 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
-from keras_calib.inputs.arguments import are_numbers
+from keras_calib.inputs.arguments import is_one_of
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_flags
+from keras_calib.inputs.arguments import require_number
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import pick
@@ -91,7 +92,9 @@ def acls(
         ablations.
     """
     _check(margin, reference, negatives, adaptive, conditional)
-    _check_weights(positive_weight, negative_weight)
+    require_number(
+        positive_weight=positive_weight, negative_weight=negative_weight
+    )
     rows = as_rows(labels, logits)
     value = _acls(
         rows,
@@ -152,13 +155,13 @@ def _acls(
 def _check(margin, reference, negatives, adaptive, conditional):
     check_margin(margin)
     require(
-        isinstance(reference, str) and reference in ("min", "zero"),
+        is_one_of(reference, ("min", "zero")),
         '`reference` must be "min" (the paper) or "zero" (the released code).',
         'The default is "zero".',
         reference=reference,
     )
     require(
-        isinstance(negatives, str) and negatives in ("mean", "sum"),
+        is_one_of(negatives, ("mean", "sum")),
         '`negatives` must be "mean" or "sum" over the other classes.',
         'The default is "mean".',
         negatives=negatives,
@@ -171,15 +174,6 @@ def _check(margin, reference, negatives, adaptive, conditional):
         "Switch off one of them, or use `LabelSmoothing`.",
         adaptive=adaptive,
         conditional=conditional,
-    )
-
-
-def _check_weights(positive_weight, negative_weight):
-    require(
-        are_numbers([positive_weight, negative_weight]),
-        "The weights of the two terms must be numbers.",
-        positive_weight=positive_weight,
-        negative_weight=negative_weight,
     )
 
 
@@ -235,7 +229,9 @@ class ACLS(PenalizedLoss):
     ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
         _check(margin, reference, negatives, adaptive, conditional)
-        _check_weights(positive_weight, negative_weight)
+        require_number(
+            positive_weight=positive_weight, negative_weight=negative_weight
+        )
         self.keep(
             margin=margin,
             positive_weight=positive_weight,

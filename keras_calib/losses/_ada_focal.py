@@ -15,8 +15,8 @@ from keras import ops
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import is_integer
-from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require
+from keras_calib.inputs.arguments import require_number
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._base import ClassificationLoss
@@ -147,11 +147,7 @@ class AdaFocalTable(keras.metrics.Metric):
             "With one bin use `FocalLoss`.",
             num_bins=num_bins,
         )
-        require(
-            is_number(gamma),
-            "`gamma` must be a number, the first gamma of every bin.",
-            gamma=gamma,
-        )
+        require_number(gamma=gamma)
         self.num_bins = num_bins
         self.gamma = gamma
         # Epochs up to the last update, and whether a file has just been read:

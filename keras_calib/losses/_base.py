@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import is_one_of
 from keras_calib.inputs.arguments import require_kind
 from keras_calib.inputs.arguments import require_number
 from keras_calib.inputs.arguments import require_one_of
@@ -289,9 +290,7 @@ class PenalizedLoss(ClassificationLoss):
         return ops.cast(ops.reshape(values, (-1,)), rows.logits.dtype)
 
     def _check_primary(self, primary):
-        if primary is None or (
-            isinstance(primary, str) and (primary == "cross_entropy")
-        ):
+        if is_one_of(primary, (None, "cross_entropy")):
             return primary
         loss = keras.losses.get(primary)
         if not isinstance(loss, keras.losses.Loss):

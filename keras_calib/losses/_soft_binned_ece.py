@@ -9,6 +9,7 @@ from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import are_numbers
 from keras_calib.inputs.arguments import is_number
+from keras_calib.inputs.arguments import is_one_of
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
@@ -131,7 +132,7 @@ def _check(num_bins, temperature, norm, form, bin_range):
         norm=norm,
     )
     require(
-        isinstance(form, str) and form in ("label", "bin"),
+        is_one_of(form, ("label", "bin")),
         '`form` must be "label" (eq. 12) or "bin" (eq. 11).',
         'The paper trains with "label".',
         form=form,

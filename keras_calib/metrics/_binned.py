@@ -9,6 +9,7 @@ from keras import ops
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import is_number
+from keras_calib.inputs.arguments import is_one_of
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.predictions import read_predictions
 from keras_calib.inputs.rows import Rows
@@ -202,7 +203,7 @@ def check_bins(num_bins, binning="width"):
         num_bins=num_bins,
     )
     require(
-        isinstance(binning, str) and binning in ("width", "mass"),
+        is_one_of(binning, ("width", "mass")),
         '`binning` must be "width" (bins of equal width) or "mass" (bins of '
         "equal numbers of samples).",
         binning=binning,

@@ -8,6 +8,7 @@ from keras import ops
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib.inputs import rules
+from keras_calib.inputs.arguments import is_one_of
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import mask_of
 from keras_calib.metrics._per_class import PerClassMetric
@@ -65,7 +66,7 @@ class MultilabelCalibrationError(PerClassMetric):
         **kwargs: Any,
     ) -> None:
         require(
-            isinstance(average, str) and average in ("macro", "micro"),
+            is_one_of(average, ("macro", "micro")),
             '`average` must be "macro" (mean over the labels) or "micro" (all '
             "labels together).",
             average=average,

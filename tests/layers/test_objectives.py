@@ -120,7 +120,7 @@ def test_gradient(name):
     )
 
 
-@pytest.mark.parametrize("norm", [1, 2, 3])
+@pytest.mark.parametrize("norm", [1, 1.5, 2, 3])
 @pytest.mark.parametrize("form", ["bin", "label"])
 def test_soft_binned_objective_is_the_formula_of_the_loss(form, norm):
     logits, labels = generated(200)
