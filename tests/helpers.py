@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+import keras_calib as kc
 from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.evaluation.events import sort_events
 from keras_calib.ops.bin_errors import calibration_error
@@ -151,3 +152,31 @@ def read_predictions(folder, name):
     """Probabilities and labels of one file of real predictions."""
     with np.load(folder / "predictions" / f"{name}.npz") as file:
         return file["predictions"], file["ground_truth"].astype("int32")
+
+
+# Layers that are bases, are made of fitted ones, have nothing to fit, or learn
+# from more than one class per sample.
+_NOT_FITTED = (
+    *("CalibrationLayer", "CalibrationMixture", "DecisionLayer"),
+    *("LocalTemperatureScaling", "LogProbabilities", "MultiLabelScaling"),
+    "PriorCorrection",
+)
+_OF_TWO_CLASSES = ("BetaCalibration", "PlattScaling", "QuadraticScaling")
+
+
+def fitted_layers(logits, labels):
+    """Every other layer of `kc.layers`, fitted: name, layer, classes it has.
+
+    Args:
+        logits: `(n, 3)`; layers of two classes get the first two.
+        labels: ids, `(n,)`; for those, 2 is 1.
+    """
+    for name in kc.layers.__all__:
+        make = getattr(kc.layers, name)
+        if not hasattr(make, "adapt") or name in _NOT_FITTED:
+            continue
+        layer = make(**({"max_miscoverage": 0.2} if name == "MetaCal" else {}))
+        if name in _OF_TWO_CLASSES:
+            yield name, layer.adapt(logits[:, :2], labels.clip(0, 1)), 2
+        else:
+            yield name, layer.adapt(logits, labels), 3

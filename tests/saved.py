@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 import keras_calib as kc
+from tests.helpers import fitted_layers
 from tests.helpers import to_numpy
 
 FOLDER = pathlib.Path(__file__).parent / "saved_files"
@@ -21,13 +22,6 @@ Z = RNG.normal(0, 3, (60, 3)).astype("float32")
 Y = (np.exp(Z) / np.exp(Z).sum(1, keepdims=True)).cumsum(1)
 Y = (Y > RNG.random((60, 1))).argmax(1)
 X = RNG.normal(size=(60, 4)).astype("float32")
-BINARY = ("BetaCalibration", "PlattScaling", "QuadraticScaling")
-# Bases; what has no `adapt` or other inputs.
-NOT_FITTED = (
-    *("CalibrationLayer", "CalibrationMixture", "DecisionLayer"),
-    *("LocalTemperatureScaling", "LogProbabilities", "MultiLabelScaling"),
-    "PriorCorrection",
-)
 BASES = ("ClassificationLoss", "PenalizedLoss", "CalibrationMetric")
 OTHER_DATA = ("LossPart", "AdaFocalTable", "CRL")
 
@@ -36,14 +30,8 @@ def layers():
     """A model of all fitted layers: its outputs are theirs, by name."""
     wide, narrow = keras.Input((3,), name="z"), keras.Input((2,), name="z2")
     outputs = {}
-    for name in kc.layers.__all__:
-        make = getattr(kc.layers, name)
-        if not hasattr(make, "adapt") or name in NOT_FITTED:
-            continue
-        binary = name in BINARY
-        layer = make(**({"max_miscoverage": 0.2} if name == "MetaCal" else {}))
-        layer.adapt(Z[:, :2] if binary else Z, Y.clip(0, 1) if binary else Y)
-        outputs[name] = layer(narrow if binary else wide)
+    for name, layer, num_classes in fitted_layers(Z, Y):
+        outputs[name] = layer(narrow if num_classes == 2 else wide)
     prior = {"source_prior": [0.2, 0.3, 0.5], "target_prior": [0.5, 0.3, 0.2]}
     outputs["PriorCorrection"] = kc.layers.PriorCorrection(**prior)(wide)
     maps = [kc.layers.TemperatureScaling(temperature=t) for t in (1.0, 2.0)]

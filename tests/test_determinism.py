@@ -12,6 +12,7 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
+from tests.helpers import fitted_layers
 from tests.helpers import run_python
 from tests.helpers import value_and_gradient
 
@@ -61,29 +62,12 @@ NOT_LOSSES = (
 
 def maps():
     """The weights and the record of every map that can be fitted."""
-    for name in kc.layers.__all__:
-        make = getattr(kc.layers, name)
-        if not hasattr(make, "adapt") or name in NOT_MAPS:
-            continue
-        binary = name in BINARY
-        layer = make(**({"max_miscoverage": 0.2} if name == "MetaCal" else {}))
-        layer.adapt(Z[:, :2] if binary else Z, Y.clip(0, 1) if binary else Y)
+    for name, layer, _ in fitted_layers(Z, Y):
         record = json.dumps(getattr(layer, "record", None), default=str)
         yield name, arrays_of(*layer.get_weights()), record
 
     layer = kc.layers.MultiLabelScaling().adapt(Z, (Z > RNG.normal()) * 1)
     yield "MultiLabelScaling", arrays_of(*layer.get_weights()), ""
-
-
-# Bases, what is made of fitted maps or has nothing to fit, the one above, whose
-# labels are rows, and `LocalTemperatureScaling`, which trains a network: it is
-# among the trainings.
-NOT_MAPS = (
-    *("CalibrationLayer", "CalibrationMixture", "DecisionLayer"),
-    *("LocalTemperatureScaling", "LogProbabilities", "MultiLabelScaling"),
-    "PriorCorrection",
-)
-BINARY = (*("BetaCalibration", "PlattScaling", "QuadraticScaling"),)
 
 
 def measures():
