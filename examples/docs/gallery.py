@@ -92,13 +92,19 @@ def scripts():
     }
 
 
+def folders():
+    """Each part of the gallery: its folder, title and scripts, in order."""
+    for number, (name, (title, part)) in enumerate(PARTS.items()):
+        yield f"{number}_{name}", title, part
+
+
 def places():
     """Every script, and the folder `stories`, with its page."""
     yield "stories", f"{PAGES}/index"
-    for number, (name, (_, part)) in enumerate(PARTS.items()):
+    for folder, _, part in folders():
         for script in part:
             stem = pathlib.PurePath(script).name
-            yield f"{script}.py", f"{PAGES}/{number}_{name}/{stem}"
+            yield f"{script}.py", f"{PAGES}/{folder}/{stem}"
 
 
 def page(text, image):
@@ -124,8 +130,8 @@ def write(folder):
     (folder / "figures").mkdir()
     target.mkdir()
     (target / "GALLERY_HEADER.rst").write_text(TITLE)
-    for number, (name, (title, part)) in enumerate(PARTS.items()):
-        place = target / f"{number}_{name}"
+    for name, title, part in folders():
+        place = target / name
         place.mkdir()
         header = f"{title}\n{'-' * len(title)}\n"
         (place / "GALLERY_HEADER.rst").write_text(header)
