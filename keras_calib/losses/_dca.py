@@ -52,9 +52,9 @@ def _dca(rows):
 class DCA(PenalizedLoss):
     """Primary loss plus `weight` times the `dca` of the batch.
 
-    The paper's weight is 10. On small networks that cost 8 to 9 points of
-    accuracy; 3, the default, cost none there
-    (`examples/results/S-tuning.md`).
+    The paper's weight is 10, which cost small networks 8 to 9 points of
+    accuracy; the default costs at most one there (`S-tuning.md` and
+    `F-tuning.md` in `examples/results`).
 
     Args:
         weight: float, `beta` of the paper.
