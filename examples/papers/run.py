@@ -235,7 +235,7 @@ def tune(arguments):
     import tuning
 
     inside = protocols.TABLES[arguments.table]
-    names = [name for name in tuning.GRIDS if name in inside]
+    names = every = [name for name in tuning.GRIDS if name in inside]
     if arguments.only:
         names = [name for name in names if name in arguments.only]
     again = argparse.Namespace(**vars(arguments))
@@ -251,10 +251,11 @@ def tune(arguments):
         }
         waiting = [tuning.progress(name, good)[1] for name in names]
         rows = [(name, 0) for step in waiting for name in step]
-        choices = tuning.store(path.with_suffix(".json"), names, good)
+        # Also what was chosen for others: the file is written anew.
+        choices = tuning.store(path.with_suffix(".json"), every, good)
         if not rows:
             seeds = range(arguments.seeds or 1)
-            chosen = [choice["variant"] for choice in choices.values()]
+            chosen = [choices[name]["variant"] for name in names]
             wanted = [(name, seed) for seed in seeds for name in chosen]
             rows = to_run(again.table, wanted, good)
         if not rows:

@@ -150,11 +150,43 @@ def pace(table, rows):
 
 def of_method(table, rows):
     """Rows of each method in the order of the table, by seed."""
+    found = dict(of_variants(rows))
     for name in protocols.TABLES[table]:
-        found = [row for (method, _), row in sorted(rows.items(), key=str)]
-        found = [row for row in found if row["method"] == name]
-        if found:
-            yield name, sorted(found, key=lambda row: row["seed"])
+        if name in found:
+            yield name, found[name]
+
+
+def of_tuned(results, table):
+    """Rows with the settings that were chosen on validation data, by method.
+
+    Returns:
+        dict from a method to `name, rows`, the name with the settings, as in
+        `"DCA (weight 3)"`.
+    """
+    path = results / f"{table}-tuning.json"
+    if not path.exists():
+        return {}
+    rows = dict(of_variants(run.read_rows(path.with_suffix(".jsonl"))))
+    choices = json.loads(path.read_text())
+    return {
+        method: (f"{method} ({settings_of(choice)})", rows[choice["variant"]])
+        for method, choice in choices.items()
+        if choice["variant"] in rows
+    }
+
+
+def of_variants(rows):
+    """Rows of each method that has some, by seed."""
+    for name in dict.fromkeys(method for method, _ in rows):
+        found = [row for row in rows.values() if row["method"] == name]
+        yield name, sorted(found, key=lambda row: row["seed"])
+
+
+def settings_of(choice):
+    """What was chosen in words, as in `"temperature 0.0001, weight 0.1"`."""
+    return ", ".join(
+        f"{step['setting']} {step['chosen']:g}" for step in choice["steps"]
+    )
 
 
 def cell(values, scale=1.0, digits=2):
@@ -240,10 +272,9 @@ def tuned(choices, rows):
     header = ["method", "tried (accuracy / ECE on validation)", "chosen"]
     header += ["seeds", "test accuracy %", "test ECE %"]
     lines = []
+    found = dict(of_variants(rows))
     for method, choice in choices.items():
-        found = [row for (name, _), row in rows.items()]
-        found = [row for row in found if row["method"] == choice["variant"]]
-        tests = [row["test"] for row in found]
+        tests = [row["test"] for row in found[choice["variant"]]]
         tried = "; ".join(
             f"{step['setting']} "
             + ", ".join(
@@ -253,9 +284,7 @@ def tuned(choices, rows):
             )
             for step in choice["steps"]
         )
-        chosen = ", ".join(
-            f"{step['setting']} {step['chosen']:g}" for step in choice["steps"]
-        )
+        chosen = settings_of(choice)
         scores = [
             cell([test[key] for test in tests], 100)
             for key in ("accuracy", "ece")
@@ -266,14 +295,21 @@ def tuned(choices, rows):
 
 def paired(table, rows):
     """Each method with its rows beside cross-entropy's of the same seeds."""
-    base = {
-        row["seed"]: row for row in rows.values() if row["method"] == BASELINE
-    }
     for name, found in of_method(table, rows):
-        pairs = [(row, base.get(row["seed"])) for row in found]
-        pairs = [pair for pair in pairs if pair[1] is not None]
+        pairs = beside_baseline(found, rows)
         if name != BASELINE and pairs:
             yield name, pairs
+
+
+def beside_baseline(found, rows):
+    """Pairs of a row and cross-entropy's of the same seed, where it has one.
+
+    Args:
+        found: rows of a method.
+        rows: a dict from `(method, seed)`, with those of cross-entropy.
+    """
+    pairs = [(row, rows.get((BASELINE, row["seed"]))) for row in found]
+    return [pair for pair in pairs if pair[1] is not None]
 
 
 def difference(pairs, key, part="test"):

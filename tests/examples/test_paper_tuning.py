@@ -105,3 +105,9 @@ def test_tuning_goes_step_by_step_and_can_be_stopped(
     table.main(["miniature-tuning", "--results", str(tmp_path)])
     printed = capsys.readouterr().out
     assert "| temperature 0.01, weight 0.1 | 2 | 50.00 ± 0.00 |" in printed
+    # Another method's choice stands beside it.
+    command[command.index("SB-ECE")] = "MDCA"
+    assert run.main(command) == 0
+    choices = json.loads(path.read_text())
+    assert choices["SB-ECE"] == choice
+    assert choices["MDCA"]["variant"] == "MDCA: weight=1.0"

@@ -69,6 +69,50 @@ def test_verdicts_are_those_of_paired_rows(verdicts, tmp_path):
     assert "Without a row: MbLS; ACLS; " in lines[-1]
 
 
+def store_choice(folder, rows):
+    """MDCA tuned on S, with these rows of what was chosen."""
+    variant = "MDCA: weight=3.0"
+    steps = [{"setting": "weight", "chosen": 3.0, "tried": []}]
+    choices = {"MDCA": {"variant": variant, "steps": steps}}
+    (folder / "S-tuning.json").write_text(json.dumps(choices))
+    rows = [{**each, "method": variant} for each in rows]
+    text = "".join(json.dumps(each) + "\n" for each in rows)
+    (folder / "S-tuning.jsonl").write_text(text)
+
+
+def test_what_was_tuned_has_a_verdict_of_its_own(verdicts, tmp_path):
+    rows = {"S": [row("CE", 0, 0.2, 1.0), row("MDCA", 0, 0.1, 1.1)], "F": []}
+    store_choice(tmp_path, [row("MDCA", 0, 0.05, 0.9)])
+    _, (plain, tuned) = page(verdicts, tmp_path, rows)
+    assert plain["ECE"] == "-10.00"
+    assert tuned["method"] == "MDCA (weight 3)"
+    assert tuned["rows of"] == "S-tuning"
+    assert tuned["its paper says"] == plain["its paper says"]
+    assert tuned["ECE"] == "-15.00"
+    assert tuned["after TS"] == "better, one seed"
+    assert tuned["note"] == verdicts.CHOSEN
+    # Without cross-entropy of the same seed there is nothing to compare with.
+    store_choice(tmp_path, [row("MDCA", 1, 0.05, 0.9)])
+    _, found = page(verdicts, tmp_path, rows)
+    assert [each["method"] for each in found] == ["MDCA"]
+
+
+def test_readme_shows_what_was_tuned_instead(papers, tmp_path):
+    import readme
+
+    rows = [row("CE", 0, 0.2, 1.0), row("MDCA", 0, 0.1, 1.1)]
+    tuned = row("MDCA", 0, 0.05, 0.9)
+    for each in (*rows, tuned):
+        each["test"]["ece_floor"] = 0.01
+    text = "".join(json.dumps(each) + "\n" for each in rows)
+    (tmp_path / "S.jsonl").write_text(text)
+    assert "| MDCA | 1 | 70.0 | 10.0 |" in readme.evidence(tmp_path)
+    store_choice(tmp_path, [tuned])
+    shown = readme.evidence(tmp_path)
+    assert "| MDCA (weight 3) | 1 | 65.0 | 5.0 |" in shown
+    assert "| MDCA |" not in shown
+
+
 def test_verdict_names_the_tables_that_agree(verdicts):
     lower = np.array([-0.03, -0.02, -0.04])
     say = verdicts.as_trained
