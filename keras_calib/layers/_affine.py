@@ -51,6 +51,7 @@ class AffineCalibration(CalibrationLayer):
 
     objectives: tuple[str, ...] = ("nll", "label_smoothing", "focal", "loss")
     settings: tuple[str, ...] = ("regularization", "normalize_logits")
+    of_classes = True
     # Which deviations from temperature scaling, of slopes and of biases, are
     # free together in the ridge fits of `regularization="auto"`.
     _paths: tuple = ()

@@ -19,6 +19,7 @@ class BinaryMap(ShrunkCalibration):
 
     shift_invariant = True
     binary_only = True
+    of_classes = True
     # The parameters at the identity, and their lower bounds.
     identity: dict[str, float] = {}
     lower: tuple[float, ...] = ()

@@ -78,6 +78,7 @@ class HistogramBinning(TemperedCalibration):
     shift_invariant = True
     fitted_by = "frequencies"
     _rounds = True
+    of_classes = True
     settings = ("num_bins", "equal_mass", "shrinkage")
 
     def __init__(

@@ -84,6 +84,7 @@ class IsotonicCalibration(ShrunkCalibration):
         self.per_class = per_class
         self.num_levels = num_levels
         self.preserves_accuracy = not per_class
+        self.of_classes = per_class
         if per_class:  # as many functions as classes
             self.caution = 9.0
 

@@ -80,6 +80,8 @@ class MultiLabelScaling(RecordedLayer):
     # The output is logits.
     ends_in = "linear"
     settings = ("method", "shrinkage")
+    of_classes = True
+    _least = 1
 
     def __init__(
         self,

@@ -58,6 +58,7 @@ class PriorCorrection(RecordedLayer):
 
     # The output is logits.
     ends_in = "linear"
+    of_classes = True
     settings = ("source_prior", "target_prior")
 
     def __init__(

@@ -42,14 +42,32 @@ class RecordedLayer(LayerOfScores):
     Attributes:
         record: see above.
         settings: names of the arguments that `get_config` saves.
+        of_classes: whether it has weights of each class, so that scores of
+            other classes are refused.
     """
 
     settings: tuple[str, ...] = ()
+    of_classes = False
+    # One column is the score of a sigmoid, and stands for two classes.
+    _least = 2
 
     def __init__(self, *, record: dict | None = None, **kwargs: Any) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
         self.record = record
+
+    def check_inputs(self, inputs: Any) -> None:
+        super().check_inputs(inputs)
+        given = inputs.shape[-1]
+        if not (self.of_classes and self.built) or given is None:
+            return
+        built, least = self.get_build_config()["input_shape"][-1], self._least
+        if max(least, given) != max(least, built):
+            raise ValueError(
+                f"{type(self).__name__} has weights for scores with {built} "
+                f"columns. Received: inputs of shape {tuple(inputs.shape)}. "
+                "Fit another layer to these."
+            )
 
     def _add(self, name, start, trainable=True):
         """Create the variable `name` with the value `start`."""

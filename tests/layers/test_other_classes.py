@@ -1,0 +1,77 @@
+"""Scores of other classes than those of the fit."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from tests.helpers import fitted_layers
+
+OF_CLASSES = {
+    *("BetaCalibration", "PlattScaling", "QuadraticScaling"),
+    *("BiasCorrectedTemperatureScaling", "ClassTemperatureScaling"),
+    *("VectorScaling", "MatrixScaling", "DirichletScaling"),
+    "HistogramBinning",
+}
+
+
+def samples(num_classes):
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=(200, num_classes)).astype("float32")
+    return logits, (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+
+
+def refuses(layer, columns):
+    with pytest.raises(ValueError, match=rf"has weights for .* 5, {columns}\)"):
+        layer(np.zeros((1, 5, columns), "float32"))
+
+
+def test_maps_with_weights_of_classes_refuse_others():
+    names = set()
+    for name, layer, columns in fitted_layers(*samples(3)):
+        layer(np.zeros((5, columns), "float32"))
+        if layer.of_classes:
+            names.add(name)
+            refuses(layer, 4)
+        if layer.of_classes and columns == 3:
+            refuses(layer, 2)
+            refuses(layer, 1)
+    assert names == OF_CLASSES
+    per_class = kc.layers.IsotonicCalibration(per_class=True)
+    refuses(per_class.adapt(*samples(3)), 4)
+
+
+def test_so_does_a_layer_from_a_file(tmp_path):
+    layer = kc.layers.VectorScaling().adapt(*samples(3))
+    model = keras.Sequential([keras.Input((3,)), layer])
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras").layers[-1]
+    again(np.zeros((5, 3), "float32"))
+    refuses(again, 2)
+
+
+def test_a_sigmoid_is_two_classes():
+    logits, labels = samples(2)
+    layer = kc.layers.VectorScaling().adapt(logits, labels)
+    log_odds = logits[:, 1:] - logits[:, :1]
+    pair = keras.ops.softmax(layer(logits))[:, 1:]
+    np.testing.assert_allclose(
+        keras.ops.convert_to_numpy(keras.ops.sigmoid(layer(log_odds))),
+        keras.ops.convert_to_numpy(pair),
+        rtol=1e-5,
+    )
+
+
+def test_one_column_is_not_several_labels():
+    logits, labels = samples(2)
+    rows = np.eye(2)[labels]
+    # It would be divided by the temperatures of both labels.
+    refuses(kc.layers.MultiLabelScaling().adapt(logits, rows), 1)
+
+
+def test_maps_that_know_no_classes_take_any():
+    layer = kc.layers.TemperatureScaling(temperature=2.0)
+    for columns in (3, 4):
+        scores = np.ones((5, columns), "float32")
+        found = keras.ops.convert_to_numpy(layer(scores))
+        np.testing.assert_allclose(found, scores / 2)
