@@ -201,6 +201,7 @@ _SAME_AS_CRL = (
     "the same run as CRL: some sample is never right, so that both divide "
     "the counts by the number of epochs"
 )
+_OUR_READING = "the paper has no formula of it; this is our reading"
 _OPERATIONS_ONCE = (
     "Keras draws which operations it chains once, when the step is compiled"
 )
@@ -220,6 +221,8 @@ REASONS = {
     ("S", "FL+SB-ECE, interleaved"): _UNTUNED,
     ("S", "Brier+SB-ECE, interleaved"): _UNTUNED,
     ("S", "CRL, fraction"): _SAME_AS_CRL,
+    ("S", "CRL, margin"): _OUR_READING,
+    ("S", "ACLS, ranking"): _OUR_READING,
     ("S", "AugMix"): _OPERATIONS_ONCE,
     ("F", "MDCA"): _MEMORIZED,
     ("F", "SB-ECE"): _MEMORIZED,
