@@ -348,8 +348,8 @@ def calibration_record(model: keras.Model) -> dict[str, Any]:
         A dict of JSON values that prints one key per line: method, objective,
         number of samples and classes, fitted parameters, NLL and ECE on the
         calibration data before and after, a fingerprint of that data, what
-        `"auto"` tried, and the version of the library. `CalibrationRecord`
-        documents every key.
+        `"auto"` tried, and the version of the library. The page
+        `examples/docs/record.md` has every key.
 
     Raises:
         ValueError: if the model contains no calibration layer, as in a file

@@ -76,7 +76,7 @@ class QuadraticScaling(BinaryMap):
         logits = np.maximum(np.asarray(logits, "float64"), LOWEST)
         scale, *ends = _scale_and_ends(logits[:, 1] - logits[:, 0])
         found |= dict(zip(RANGE, (scale, *ends), strict=True))
-        curvature = record.pop("scaled_curvature") / scale**2
+        curvature = float(record.pop("scaled_curvature") / scale**2)
         record["curvature"] = curvature
         low, high = (found["slope"] + 2 * curvature * e for e in ends)
         if low * high < 0:
