@@ -9,6 +9,7 @@ import people_page
 import protocols
 import questions
 import run
+import sentences
 import shift_page
 import table
 import verdicts
@@ -19,6 +20,8 @@ DRAWN = ("S", "LT")
 
 def write(arguments):
     """Write the pages; yields their files.
+
+    Sentences go into the page of results, where there is one.
 
     Args:
         arguments: of `table.main`: `results`, `work`, and where the pages
@@ -32,6 +35,10 @@ def write(arguments):
         path.write_text(text + "\n")
         yield path
     yield from paper_pages.write_all(arguments.results, into)
+    page = into / "README.md"
+    if page.exists():
+        sentences.write(page, arguments.results)
+        yield page
 
 
 def pages(arguments, drawn):

@@ -56,7 +56,7 @@ def evidence(results):
     return f"{table.markdown(header, lines)}\n\n{made}"
 
 
-def seeds_of(methods):
+def seeds_of(methods, name="rows"):
     """A sentence: how many rows are of three seeds, of two, of one."""
     numbers = collections.Counter(map(len, methods))
     parts = [
@@ -64,7 +64,7 @@ def seeds_of(methods):
         f"seed{'' if n == 1 else 's'}"
         for n in sorted(numbers, reverse=True)
     ]
-    return f"Of {sum(numbers.values())} rows, {', '.join(parts)}."
+    return f"Of {sum(numbers.values())} {name}, {', '.join(parts)}."
 
 
 def line(name, rows):

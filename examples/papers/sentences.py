@@ -1,0 +1,479 @@
+"""Prints the sentences of the page of results, and writes them there.
+
+    python examples/papers/sentences.py            # prints
+    python examples/papers/sentences.py --write    # into results/README.md
+
+What a sentence says, also whether an error is lower or higher, comes from the
+stored rows: means over seeds, and differences from rows of the same seeds. A
+sentence whose rows are missing is left out.
+"""
+
+import argparse
+import inspect
+import json
+import sys
+
+import claims
+import numpy as np
+import readme
+import run
+import shift_page
+import shifted
+import table
+import tuning
+from words import amounts
+from words import beside
+from words import changes
+from words import listed
+from words import over_seeds
+from words import paragraph
+from words import percent
+from words import seeds
+
+import keras_calib as kc
+
+PAGE = run.RESULTS / "README.md"
+BEGIN = "<!-- printed by: python examples/papers/sentences.py, {} -->\n"
+END = "<!-- end -->"
+# Losses that hold the confidence of single samples down.
+HELD_DOWN = (
+    "LS",
+    "MbLS",
+    "ACLS",
+    "CPC",
+    "Brier",
+    "FL",
+    "FLSD-53",
+    "dual focal",
+)
+INTERLEAVED = {
+    "S": ("SB-ECE", "FL+SB-ECE", "Brier+SB-ECE"),
+    "F": ("MDCA", "SB-ECE", "MMCE"),
+}
+# Differences that are worth a name: in nats, and in accuracy.
+BETTER, COSTLY = 0.04, 0.03
+# Standard errors beyond which an error is clearly another.
+CLEAR = 2
+SCALED = "test_scaled"
+NOTHING = "No rows yet."
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help="into the page")
+    arguments = parser.parse_args(arguments)
+    for name, text in parts(run.RESULTS).items():
+        print(f"{name}\n\n{text}\n")
+    if arguments.write:
+        write(PAGE, run.RESULTS)
+
+
+def write(page, results):
+    """Write the sentences of stored rows into a page."""
+    text = page.read_text(encoding="utf-8")
+    text = with_sentences(text, parts(results))
+    page.write_text(text, encoding="utf-8")
+
+
+def parts(results):
+    """The text of each part of the page, by its name."""
+    rows = {
+        name: run.read_rows(results / f"{name}.jsonl")
+        for name in ("S", "F", "F_shift", "N9", "N40", "S-tuning", "F-tuning")
+    }
+    path = results / "S-tuning.json"
+    chosen = json.loads(path.read_text()) if path.exists() else {}
+    return {
+        "S": of_scratch(rows),
+        "F under corruption": of_corruption(rows["F_shift"]),
+        "wrong labels": of_wrong_labels(rows),
+        "tuning": of_tuning(rows, chosen),
+    }
+
+
+def with_sentences(page, texts):
+    """The page with each text between its two marks."""
+    for name, text in texts.items():
+        begin = BEGIN.format(name)
+        before, mark, rest = page.partition(begin)
+        _, end, after = rest.partition(END)
+        if not mark or not end:
+            raise ValueError(f"The page has no place for the part {name!r}.")
+        page = f"{before}{begin}\n{text}\n\n{END}{after}"
+    return page
+
+
+# Values of rows.
+
+
+def means(name, rows):
+    """Mean test errors of each method over its seeds."""
+    return {
+        method: {key: mean(found, key) for key in ("ece", "ece_floor")}
+        for method, found in table.of_method(name, rows)
+    }
+
+
+def mean(rows, key):
+    return float(np.mean([row["test"][key] for row in rows]))
+
+
+def differences(rows, first, second, key, part="test", others=None):
+    """First minus second method, of each seed that both have.
+
+    Args:
+        rows: stored rows by `(method, seed)`.
+        first: name of a method.
+        second: name of a method.
+        key: of an error.
+        part: of a row.
+        others: the rows of the second method, by default `rows`.
+    """
+    others = rows if others is None else others
+    return np.array(
+        [
+            row[part][key] - others[second, seed][part][key]
+            for (method, seed), row in rows.items()
+            if method == first and (second, seed) in others
+        ]
+    )
+
+
+def from_baseline(rows, names, key, part="test"):
+    """Mean difference from cross-entropy of each method that has rows."""
+    found = {
+        name: differences(rows, name, table.BASELINE, key, part)
+        for name in names
+    }
+    return {name: each.mean() for name, each in found.items() if len(each)}
+
+
+# Protocol S.
+
+
+def of_scratch(rows):
+    if not rows["S"]:
+        return NOTHING
+    found = means("S", rows["S"])
+    numbers = [
+        method_rows for _, method_rows in table.of_method("S", rows["S"])
+    ]
+    start = (
+        "[The tables](S.md) and [what each paper says](verdicts.md). "
+        f"{readme.seeds_of(numbers, 'lines')} What one seed shows is to be "
+        "confirmed by more."
+    )
+    parts = (
+        held_down(rows["S"]),
+        better_networks(rows["S"], found),
+        of_diff_dml(rows["S"], found),
+        of_reference(found),
+        costly(rows["S"], found),
+        hardly_changed(rows["S"]),
+        interleaved(rows),
+        inverse_focal(rows["S"]),
+    )
+    entries = [paragraph(each, "- ") for each in parts if each]
+    return "\n\n".join([paragraph(start), "\n".join(entries)])
+
+
+def held_down(rows):
+    ece = from_baseline(rows, HELD_DOWN, "ece")
+    nll = from_baseline(rows, HELD_DOWN, "nll", SCALED)
+    if not ece:
+        return ""
+    return (
+        f"Losses that hold the confidence of a sample down ({listed([*ece])}): "
+        "as trained the ECE is "
+        f"{changes([100 * e for e in ece.values()], 'points', 1)} beside "
+        "cross-entropy. After temperature scaling the NLL is "
+        f"{changes([*nll.values()], 'nats', 3)}."
+    )
+
+
+def better_networks(rows, found):
+    after = from_baseline(rows, found, "nll", SCALED)
+    best = sorted((n for n in after if after[n] <= -BETTER), key=after.get)
+    if not best:
+        return (
+            f"No method is better than cross-entropy by {BETTER} nats after "
+            "temperature scaling."
+        )
+    shown = [f"{name} ({-after[name]:.3f})" for name in best]
+    return (
+        "Better networks, by an NLL after temperature scaling that is at least "
+        f"{BETTER} nats below that of cross-entropy: {'; '.join(shown)}."
+    )
+
+
+def of_diff_dml(rows, found):
+    loses = differences(rows, "Diff-DML", "DML", "accuracy")
+    if not len(loses):
+        return ""
+    own = found["Diff-DML"]
+    order = sorted(each["ece"] for each in found.values())
+    place = 1 + order.index(own["ece"])
+    paper = next(p.methods for p in claims.PUBLISHED if "Diff-DML" in p.methods)
+    there = paper["Diff-DML"][0] - paper["DML"][0]
+    text = (
+        f"Diff-DML has an ECE of {percent(own['ece'])} as trained, beside a "
+        f"floor of {percent(own['ece_floor'])} (place {place} of {len(order)} "
+        f"methods). Its accuracy is {over_seeds(loses, 'that of DML')}; in its "
+        f"paper it is {beside(there, 2, 'points', 'that')}."
+    )
+    warm = "Diff-DML, labels 20 %"
+    gains = differences(rows, warm, "Diff-DML", "accuracy")
+    if len(gains):
+        ece = differences(rows, warm, "Diff-DML", "ece")
+        text += (
+            " With labels for the auxiliary in the first 20 % of the steps "
+            "(`label_warmup`, which is ours) the accuracy is "
+            f"{over_seeds(gains, 'without')}, and the ECE "
+            f"{over_seeds(ece, 'without')}."
+        )
+    return text
+
+
+def of_reference(found):
+    if not {"ACLS", "ACLS, min"} <= found.keys():
+        return ""
+    least, default = found["ACLS, min"], found["ACLS"]
+    return (
+        "ACLS that measures from the smallest logit, as in the paper, has an "
+        f"ECE of {percent(least['ece'])} as trained, with a floor of "
+        f"{percent(least['ece_floor'])}; with the released code's reference, "
+        f"the default, it has {percent(default['ece'])}."
+    )
+
+
+def costly(rows, found):
+    accuracy = from_baseline(rows, found, "accuracy")
+    lost = sorted(
+        (n for n in accuracy if accuracy[n] <= -COSTLY), key=accuracy.get
+    )
+    if not lost:
+        return f"No method loses {100 * COSTLY:.0f} points of accuracy."
+    shown = [f"{name} ({-100 * accuracy[name]:.1f})" for name in lost]
+    return (
+        f"At least {100 * COSTLY:.0f} points of accuracy are lost by "
+        f"{'; '.join(shown)}. DCA has the paper's weight here; for its tuned "
+        "weight see [tuning](#tuning)."
+    )
+
+
+def hardly_changed(rows):
+    found = {
+        name: differences(rows, name, table.BASELINE, "ece")
+        for name in ("MDCA", "SB-ECE")
+    }
+    shown = [
+        f"of {name} {over_seeds(each, 'that of cross-entropy')}"
+        for name, each in found.items()
+        if len(each)
+    ]
+    return f"As trained, the ECE is {listed(shown)}." if shown else ""
+
+
+def interleaved(rows):
+    texts = []
+    for name, methods in INTERLEAVED.items():
+        found = [
+            100 * differences(rows[name], f"{m}, interleaved", m, "ece")
+            for m in methods
+        ]
+        found = [each.mean() for each in found if len(each)]
+        if found:
+            texts.append(f"in {name} {changes(found, 'points', 1)}")
+    if not texts:
+        return ""
+    return (
+        "With a penalty that learns from held-out images between epochs "
+        "(interleaved), instead of from the training images, the ECE as "
+        f"trained is {', '.join(texts)}."
+    )
+
+
+def inverse_focal(rows):
+    after = from_baseline(rows, ["inverse focal"], "nll", SCALED)
+    if not after:
+        return ""
+    size = beside(after["inverse focal"], 3, "nats", "that of cross-entropy")
+    return (
+        "Inverse focal loss is made to be scaled afterwards; after temperature "
+        f"scaling its NLL is {size}."
+    )
+
+
+# The other protocols.
+
+
+def of_corruption(rows):
+    found = shift_page.in_order("F", rows)
+    if table.BASELINE not in found:
+        return NOTHING
+    number = len(found[table.BASELINE])
+
+    def value(name, part, key="ece"):
+        return float(np.mean([row[part]["mean"][key] for row in found[name]]))
+
+    base = value(table.BASELINE, shifted.SCALED)
+    text = (
+        "What these rows show, as means over severities 1 to 5 (cross-entropy "
+        f"has {seeds(number)}). The ECE of cross-entropy is "
+        f"{percent(value(table.BASELINE, shifted.TRAINED))} as trained, and "
+        f"{percent(base)} with the temperature of clean images, beside a floor "
+        f"of {percent(value(table.BASELINE, shifted.SCALED, 'ece_floor'))}."
+    )
+    smooth = [name for name in ("LS", "MbLS", "ACLS") if name in found]
+    if smooth:
+        trained = [100 * value(name, shifted.TRAINED) for name in smooth]
+        nll = [
+            value(name, shifted.TRAINED, "nll")
+            - value(table.BASELINE, shifted.SCALED, "nll")
+            for name in smooth
+        ]
+        text += (
+            f" {listed(smooth)} have {amounts(trained, 1)} % as trained, at an "
+            f"NLL that is {changes(nll, 'nats', 2)} beside that of "
+            "cross-entropy with its temperature."
+        )
+    scaled = {name: value(name, shifted.SCALED) for name in found}
+    clear = [
+        name
+        for name, ece in scaled.items()
+        if base - ece
+        > CLEAR
+        * np.hypot(
+            value(name, shifted.SCALED, "ece_se"),
+            value(table.BASELINE, shifted.SCALED, "ece_se"),
+        )
+    ]
+    who = (
+        f"{listed(clear)} lie{'s' * (len(clear) == 1)}"
+        if clear
+        else "None lies"
+    )
+    return paragraph(
+        f"{text} After temperature scaling the networks have "
+        f"{amounts([100 * ece for ece in scaled.values()], 1)} %. "
+        f"{who} below cross-entropy by more than two standard errors over "
+        "images."
+    )
+
+
+def of_wrong_labels(rows):
+    texts = [of_noisy(name, rows[name]) for name in ("N9", "N40")]
+    texts = [text for text in texts if text]
+    if not texts:
+        return NOTHING
+    return "\n".join(paragraph(text, "- ") for text in texts)
+
+
+def of_noisy(name, rows):
+    found = means(name, rows)
+    others = [method for method in found if method != table.BASELINE]
+    accuracy = from_baseline(rows, others, "accuracy")
+    after = from_baseline(rows, others, "nll", SCALED)
+    if not accuracy:
+        return ""
+    numbers = {len(each) for _, each in table.of_method(name, rows)}
+    each = "each" if len(numbers) == 1 else "at most"
+    order = sorted(found, key=lambda method: found[method]["ece"])
+    first, second = (f"{m} ({percent(found[m]['ece'])})" for m in order[:2])
+    return (
+        f"[{name}]({name}.md), {seeds(max(numbers))} {each}, {listed(others)} "
+        "beside cross-entropy: the accuracy is "
+        f"{changes([100 * a for a in accuracy.values()], 'points', 1)}. As "
+        f"trained {first} has the lowest ECE of all, then {second}. After "
+        "temperature scaling the NLL is "
+        f"{changes([*after.values()], 'nats', 3)}."
+    )
+
+
+def of_tuning(rows, chosen):
+    if not chosen:
+        return NOTHING
+    texts = [what_was_chosen(rows, chosen), of_papers_weight(chosen)]
+    cost = sorted(tuned_on_published(rows), key=lambda found: found[1].mean())
+    if cost:
+        shown = [
+            f"`{name}` {100 * values.mean():+.1f} ({seeds(len(values))})"
+            for name, values in cost
+        ]
+        texts.append(
+            "[On the published network](F-tuning.md), fine-tuned, the accuracy "
+            "minus that of cross-entropy is, in points: "
+            f"{'; '.join(shown)}."
+        )
+    texts.append(
+        "Both tables decided the defaults, "
+        f"{in_code('DCA', 'weight')} and "
+        f"{in_code('SoftBinnedECE', 'temperature', 'weight')}."
+    )
+    others = [name for name in tuning.GRIDS if name not in chosen]
+    texts.append(f"With a grid, but not tuned so far: {listed(others)}.")
+    return paragraph(" ".join(filter(None, texts)))
+
+
+def what_was_chosen(rows, chosen):
+    """The settings of each tuned method, and its test errors."""
+    texts = []
+    for method, choice in chosen.items():
+        settings = ", ".join(
+            f"{step['setting']} {step['chosen']:g}" for step in choice["steps"]
+        )
+        tuned = rows["S-tuning"]
+        found = [
+            r for (name, _), r in tuned.items() if name == choice["variant"]
+        ]
+        base = (choice["variant"], table.BASELINE)
+        gains = differences(tuned, *base, "accuracy", others=rows["S"])
+        text = f"{method} with {settings}"
+        if len(gains):
+            text += (
+                f", whose test ECE is {percent(mean(found, 'ece'))} and whose "
+                f"accuracy is {over_seeds(gains, 'that of cross-entropy')}"
+            )
+        texts.append(text)
+    return f"[What was chosen](S-tuning.md): {'; '.join(texts)}."
+
+
+def of_papers_weight(chosen):
+    """What the weight of DCA's paper costs beside the chosen one."""
+    steps = chosen.get("DCA", {"steps": []})["steps"]
+    found = {
+        each["value"]: each["accuracy"]
+        for step in steps
+        for each in step["tried"]
+        if step["setting"] == "weight"
+    }
+    if 10.0 not in found:
+        return ""
+    chosen_weight = steps[-1]["chosen"]
+    cost = found[10.0] - found[chosen_weight]
+    other = f"with weight {chosen_weight:g}"
+    return (
+        "With the paper's weight of 10 the accuracy of DCA on the validation "
+        f"images is {beside(100 * cost, 1, 'points', other)}."
+    )
+
+
+def tuned_on_published(rows):
+    """Differences in accuracy from cross-entropy of each variant in F."""
+    tuned = rows["F-tuning"]
+    for name in dict.fromkeys(method for method, _ in tuned):
+        base = (name, table.BASELINE)
+        found = differences(tuned, *base, "accuracy", others=rows["F"])
+        if len(found):
+            yield name, found
+
+
+def in_code(loss, *names):
+    """A loss with some of its defaults, as a call."""
+    known = inspect.signature(getattr(kc.losses, loss)).parameters
+    given = ", ".join(f"{name}={known[name].default:g}" for name in names)
+    return f"`{loss}({given})`"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

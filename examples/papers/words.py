@@ -1,0 +1,69 @@
+"""Numbers in words: how much, in how many, lower or higher."""
+
+import textwrap
+
+import numpy as np
+import table
+
+WIDTH = 86
+
+
+def amounts(values, digits):
+    """`a`, or `a to b`, of absolute values."""
+    sizes = np.abs(values)
+    low, high = (f"{each:.{digits}f}" for each in (min(sizes), max(sizes)))
+    return low if low == high else f"{low} to {high}"
+
+
+def changes(values, unit, digits):
+    """How many of several differences are lower and higher, and by how much."""
+    values = np.asarray(values)
+    parts = {"lower": values[values < 0], "higher": values[values >= 0]}
+    found = []
+    for word, part in parts.items():
+        of = f"in {len(part)} of {len(values)} "
+        if len(part) == len(values):
+            of = f"in all {len(part)} " if len(part) > 1 else ""
+        if len(part):
+            found.append(f"{word} {of}(by {amounts(part, digits)} {unit})")
+    return " and ".join(found)
+
+
+def beside(value, digits, unit, other):
+    """A difference: `2.4 points lower than that of DML`."""
+    size = f"{abs(value):.{digits}f}"
+    if not float(size):
+        return f"within {10**-digits:g} {unit} of {other}"
+    return f"{size} {unit} {'lower' if value < 0 else 'higher'} than {other}"
+
+
+def over_seeds(values, other):
+    """`beside` of the mean of fractions, in points, and what it is of."""
+    p = table.p_value(values)
+    note = seeds(len(values)) + (f", p {float(p):.1g}" if p != "-" else "")
+    return f"{beside(100 * values.mean(), 1, 'points', other)} ({note})"
+
+
+def percent(value):
+    return f"{100 * value:.1f} %"
+
+
+def seeds(number):
+    return f"{number} seed{'' if number == 1 else 's'}"
+
+
+def listed(words):
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def paragraph(text, mark=""):
+    """Lines of one width; with a mark, those of an entry of a list."""
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=mark,
+        subsequent_indent=" " * len(mark),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,244 @@
+"""The sentences of the page of results are those of the stored rows."""
+
+import numpy as np
+import pytest
+
+# What the sentences are made from.
+ROWS = (
+    *("S.jsonl", "F.jsonl", "F_shift.jsonl", "N9.jsonl", "N40.jsonl"),
+    *("S-tuning.jsonl", "S-tuning.json", "F-tuning.jsonl"),
+)
+
+
+@pytest.fixture(scope="module")
+def sentences(papers):
+    import sentences
+
+    return sentences
+
+
+@pytest.fixture(scope="module")
+def words(papers):
+    import words
+
+    return words
+
+
+@pytest.fixture(scope="module")
+def texts(sentences):
+    import run
+
+    return sentences.parts(run.RESULTS)
+
+
+def test_page_holds_the_sentences_of_the_stored_rows(sentences, texts):
+    page = sentences.PAGE.read_text()
+    assert sentences.with_sentences(page, texts) == page
+
+
+def test_only_what_stands_between_the_marks_changes(sentences):
+    marks = [sentences.BEGIN.format(name) for name in ("a", "b")]
+    page = "above\n"
+    page += "".join(f"{m}\nold\n\n{sentences.END}\nmore\n" for m in marks)
+    found = sentences.with_sentences(page, {"a": "new", "b": "newer"})
+    assert found == page.replace("old", "new", 1).replace("old", "newer")
+    with pytest.raises(ValueError, match="no place for the part 'c'"):
+        sentences.with_sentences(page, {"c": "new"})
+
+
+def test_no_rows_make_no_sentence(sentences, tmp_path):
+    assert set(sentences.parts(tmp_path).values()) == {sentences.NOTHING}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_file_is_read(sentences, texts, name, tmp_path):
+    import run
+
+    for each in ROWS:
+        if each != name:
+            (tmp_path / each).write_bytes((run.RESULTS / each).read_bytes())
+    assert sentences.parts(tmp_path) != texts
+
+
+def made(sentences, **changes):
+    """Rows of S, three seeds each; changes by key, for methods but CE."""
+    methods = ("CE", "DML", "Diff-DML", "inverse focal", *sentences.HELD_DOWN)
+    rows = {}
+    for place, method in enumerate(methods):
+        values = {"accuracy": 0.6, "ece": 0.2, "ece_floor": 0.01, "nll": 1.0}
+        if method != "CE":
+            values |= {
+                key: values[key] + change.get(method, 0.0)
+                for key, change in changes.items()
+            }
+        for seed in range(3):
+            small = 1e-4 * place * (seed - 1)
+            row = {key: value + small for key, value in values.items()}
+            row = {"method": method, "seed": seed, "test": row}
+            row["test_scaled"] = {"nll": values["nll"]}
+            rows[method, seed] = row
+    return {"S": rows, "F": {}}
+
+
+def test_words_follow_the_numbers(sentences):
+    held_down = sentences.HELD_DOWN
+    rows = made(
+        sentences,
+        accuracy={"Diff-DML": -0.02, "ACLS": -0.08},
+        ece={name: -0.1 for name in held_down} | {"LS": -0.05},
+        nll={"DML": -0.08, "inverse focal": 0.002},
+    )
+    text = flat(sentences.of_scratch(rows))
+    assert "accuracy is 2.0 points lower than that of DML (3 seeds, p" in text
+    assert "the ECE is lower in all 8 (by 5.0 to 10.0 points)" in text
+    assert "nats below that of cross-entropy: DML (0.080)." in text
+    assert "of accuracy are lost by ACLS (8.0)." in text
+    assert "its NLL is 0.002 nats higher than that of cross-entropy" in text
+    assert "12 are of 3 seeds" in text
+    rows = made(
+        sentences,
+        accuracy={"Diff-DML": 0.03},
+        ece={name: 0.1 for name in held_down} | {"LS": -0.05},
+    )
+    text = flat(sentences.of_scratch(rows))
+    assert "accuracy is 3.0 points higher than that of DML (3 seeds, p" in text
+    assert (
+        "the ECE is lower in 1 of 8 (by 5.0 points) and higher in 7 of 8 (by "
+        "10.0 points)"
+    ) in text
+    assert "No method is better than cross-entropy by 0.04 nats" in text
+    assert "No method loses 3 points of accuracy" in text
+    assert "its NLL is within 0.001 nats of that of cross-entropy" in text
+
+
+def flat(text):
+    return " ".join(text.split())
+
+
+def test_sentences_without_rows_are_left_out(sentences):
+    rows = made(sentences)
+    kept = {key: row for key, row in rows["S"].items() if key[0] == "CE"}
+    text = sentences.of_scratch({"S": kept, "F": {}})
+    assert "Diff-DML" not in text and "Inverse" not in text
+    assert "Of 1 lines, 1 is of 3 seeds." in flat(text)
+
+
+def test_networks_below_cross_entropy_under_corruption_are_named(sentences):
+    errors = {"ece": 0.1, "ece_se": 0.01, "nll": 1.0, "ece_floor": 0.02}
+    parts = ("as trained", "after TS")
+    rows = {
+        (name, 0): {part: {"mean": errors} for part in parts}
+        for name in ("CE", "LS", "MbLS", "FL")
+    }
+    text = flat(sentences.of_corruption(rows))
+    assert "None lies below cross-entropy" in text
+    assert "have 10.0 %." in text
+    # Two standard errors of the difference are 2.8 points.
+    for ece, who in ((0.074, "None lies"), (0.07, "LS lies")):
+        rows["LS", 0]["after TS"] = {"mean": {**errors, "ece": ece}}
+        assert f"{who} below" in flat(sentences.of_corruption(rows))
+    rows["FL", 0]["after TS"] = {"mean": {**errors, "ece": 0.01}}
+    assert "LS and FL lie below" in flat(sentences.of_corruption(rows))
+
+
+@pytest.mark.parametrize("change, word", [(-0.02, "lower"), (0.02, "higher")])
+def test_sentence_of_wrong_labels_has_the_direction(sentences, change, word):
+    known = {"FL", "CE"}
+    rows = made(sentences, accuracy={"FL": change}, nll={"FL": change})["S"]
+    rows = {key: row for key, row in rows.items() if key[0] in known}
+    text = flat(sentences.of_noisy("N9", rows))
+    assert f"the accuracy is {word} (by 2.0 points)" in text
+    assert f"the NLL is {word} (by 0.020 nats)" in text
+    assert text.startswith("[N9](N9.md), 3 seeds each, FL beside")
+
+
+def test_differences_are_of_the_same_seeds(sentences):
+    def row(value):
+        return {"test": {"ece": value}}
+
+    rows = {("a", 0): row(0.5), ("a", 1): row(0.25), ("a", 2): row(9.0)}
+    rows |= {("b", 1): row(0.125), ("b", 0): row(1.0)}
+    found = sentences.differences(rows, "a", "b", "ece")
+    np.testing.assert_array_equal(found, [-0.5, 0.125])
+
+
+def test_changes_in_words(words):
+    assert words.changes([-1.0, -2.5], "points", 1) == (
+        "lower in all 2 (by 1.0 to 2.5 points)"
+    )
+    assert words.changes([0.5], "nats", 2) == "higher (by 0.50 nats)"
+    assert words.changes([0.5, -1.0, -1.0], "nats", 1) == (
+        "lower in 2 of 3 (by 1.0 nats) and higher in 1 of 3 (by 0.5 nats)"
+    )
+
+
+def test_one_difference_in_words(words):
+    assert words.beside(-0.26, 1, "points", "b") == "0.3 points lower than b"
+    assert words.beside(0.26, 1, "points", "b") == "0.3 points higher than b"
+    assert words.beside(-0.04, 1, "points", "b") == "within 0.1 points of b"
+    values = np.array([0.01, 0.02, 0.03])
+    # The mean is 0.02, its standard error 0.00577: t = 3.46, 2 degrees.
+    assert words.over_seeds(values, "b") == (
+        "2.0 points higher than b (3 seeds, p 0.07)"
+    )
+    assert words.over_seeds(values[:1], "b") == (
+        "1.0 points higher than b (1 seed)"
+    )
+    assert words.listed(["a"]) == "a"
+    assert words.listed(["a", "b", "c"]) == "a, b and c"
+
+
+def test_page_is_written(sentences, tmp_path):
+    import run
+
+    page = tmp_path / "README.md"
+    text = (run.RESULTS / "README.md").read_text()
+    begin = sentences.BEGIN.format("tuning")
+    before, _, rest = text.partition(begin)
+    old = f"{before}{begin}\nold words\n\n"
+    page.write_text(old + sentences.END + rest.partition(sentences.END)[2])
+    sentences.write(page, run.RESULTS)
+    assert page.read_text() == text
+
+
+@pytest.mark.parametrize("with_page", [True, False])
+def test_command_for_all_pages_writes_the_page(
+    sentences, tmp_path, monkeypatch, with_page
+):
+    import argparse
+
+    import all_pages
+    import run
+
+    monkeypatch.setattr(all_pages, "pages", lambda *_: [])
+    monkeypatch.setattr(all_pages.paper_pages, "write_all", lambda *_: [])
+    page = tmp_path / "README.md"
+    if with_page:
+        page.write_text(
+            sentences.PAGE.read_text().replace("3 seeds", "5 seeds")
+        )
+    options = argparse.Namespace(
+        into=tmp_path, figures=tmp_path, results=run.RESULTS
+    )
+    assert list(all_pages.write(options)) == [page] * with_page
+    assert page.exists() == with_page
+    if with_page:
+        assert page.read_text() == sentences.PAGE.read_text()
+
+
+def test_choices_are_those_of_the_file(sentences):
+    def tried(value, accuracy):
+        return {"value": value, "accuracy": accuracy, "ece": 0.1}
+
+    step = {"setting": "weight", "chosen": 3.0}
+    step["tried"] = [tried(3.0, 0.66), tried(10.0, 0.55), tried(0.3, 0.64)]
+    chosen = {"DCA": {"variant": "DCA: weight=3.0", "steps": [step]}}
+    none = {"S-tuning": {}, "F-tuning": {}, "S": {}, "F": {}}
+    text = flat(sentences.of_tuning(none, chosen))
+    assert text.startswith("[What was chosen](S-tuning.md): DCA with weight 3.")
+    assert "is 11.0 points lower than with weight 3." in text
+    assert "not tuned so far: LS" in text and " DCA," not in text
+    step["chosen"] = 0.3
+    text = flat(sentences.of_tuning(none, chosen))
+    assert "is 9.0 points lower than with weight 0.3." in text
+    assert sentences.of_tuning(none, {}) == sentences.NOTHING
