@@ -6,6 +6,7 @@ import pytest
 import keras_calib as kc
 from tests.helpers import example
 
+pytestmark = pytest.mark.one_backend
 CURVES = example("map_curves.py")
 # Bases, mixtures of fitted layers, layers of pixels and of several labels, and
 # decisions.

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.one_backend
 # What the sentences are made from.
 ROWS = (
     *("S.jsonl", "F.jsonl", "F_shift.jsonl", "N9.jsonl", "N40.jsonl"),
