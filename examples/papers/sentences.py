@@ -160,8 +160,8 @@ def of_scratch(rows):
     ]
     start = (
         "[The tables](S.md) and [what each paper says](verdicts.md). "
-        f"{readme.seeds_of(numbers, 'lines')} What one seed shows is to be "
-        "confirmed by more."
+        f"{readme.seeds_of(numbers, 'lines of the table')} What one seed "
+        "shows is to be confirmed by more."
     )
     parts = (
         held_down(rows["S"]),

@@ -121,7 +121,7 @@ def test_sentences_without_rows_are_left_out(sentences):
     kept = {key: row for key, row in rows["S"].items() if key[0] == "CE"}
     text = sentences.of_scratch({"S": kept, "F": {}})
     assert "Diff-DML" not in text and "Inverse" not in text
-    assert "Of 1 lines, 1 is of 3 seeds." in flat(text)
+    assert "Of 1 lines of the table, 1 is of 3 seeds." in flat(text)
 
 
 def test_networks_below_cross_entropy_under_corruption_are_named(sentences):
