@@ -417,22 +417,22 @@ def of_tuning(rows, chosen):
 
 def what_was_chosen(rows, chosen):
     """The settings of each tuned method, and its test errors."""
-    texts = []
+    texts, tuned = [], rows["S-tuning"]
+    found = dict(table.of_variants(tuned))
+    other = "that of cross-entropy"
     for method, choice in chosen.items():
-        settings = ", ".join(
-            f"{step['setting']} {step['chosen']:g}" for step in choice["steps"]
+        pair = choice["variant"], table.BASELINE
+        accuracy, nll = (
+            differences(tuned, *pair, *which, others=rows["S"])
+            for which in (("accuracy",), ("nll", SCALED))
         )
-        tuned = rows["S-tuning"]
-        found = [
-            r for (name, _), r in tuned.items() if name == choice["variant"]
-        ]
-        base = (choice["variant"], table.BASELINE)
-        gains = differences(tuned, *base, "accuracy", others=rows["S"])
-        text = f"{method} with {settings}"
-        if len(gains):
+        text = f"{method} with {table.settings_of(choice)}"
+        if len(accuracy):
             text += (
-                f", whose test ECE is {percent(mean(found, 'ece'))} and whose "
-                f"accuracy is {over_seeds(gains, 'that of cross-entropy')}"
+                f", whose test ECE is {percent(mean(found[pair[0]], 'ece'))}, "
+                f"whose accuracy is {over_seeds(accuracy, other)}, and whose "
+                "NLL after temperature scaling is "
+                f"{beside(nll.mean(), 3, 'nats', other)}"
             )
         texts.append(text)
     return f"[What was chosen](S-tuning.md): {'; '.join(texts)}."
