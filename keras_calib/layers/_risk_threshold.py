@@ -158,17 +158,19 @@ class RiskThreshold(DecisionLayer):
         n, delta = len(score), 1 - self.confidence
         order = np.argsort(-score, kind="stable")
         score, errors = score[order], np.cumsum(wrong[order])
-        first = max(
-            _least_samples(self.target_risk, delta),
-            math.ceil(LEAST_COVERAGE * n),
-        )
+        least = _least_samples(self.target_risk, delta)
+        first = max(least, math.ceil(LEAST_COVERAGE * n))
         threshold, passed, bounds = math.inf, (0, 0), [1.0]
         if first <= n:
             counts = np.linspace(first, n, NUM_CANDIDATES).round().astype(int)
             for count in dict.fromkeys(counts.tolist()):
                 limit = score[count] if count < n else -math.inf
                 accepted = int((score > limit).sum())
-                wrong = int(errors[accepted - 1]) if accepted else 0
+                # Equal scores can leave too few samples above the limit. That
+                # says nothing about the risk, and is no failure.
+                if accepted < least:
+                    continue
+                wrong = int(errors[accepted - 1])
                 bounds.append(_upper_bound(wrong, accepted, delta))
                 if not bounds[-1] <= self.target_risk:
                     break

@@ -259,6 +259,31 @@ def test_no_threshold_rejects_everything():
     assert layer.record["accepted"] == 0
 
 
+@pytest.mark.parametrize("largest", [5.0, 200.0])
+def test_many_equal_confidences_are_accepted_together(largest):
+    # 200 differences of logits are more than float32 can tell apart.
+    z = np.zeros((1000, 3), "float32")
+    z[:, 0] = 2.0
+    z[:400, 0] = largest
+    y = np.zeros(1000, int)
+    y[400::2] = 1
+    layer = layers.RiskThreshold(target_risk=0.05).adapt(z, y)
+    assert layer.record["accepted"] == 400
+    assert layer.record["errors"] == 0
+    # (1 - bound)^400 = 0.05
+    expected = 1 - 0.05 ** (1 / 400)
+    assert layer.record["risk_bound"] == pytest.approx(expected, rel=1e-9)
+    assert ((to_numpy(layer(z)) >= 0) == (np.arange(1000) < 400)).all()
+
+
+def test_few_equal_confidences_are_no_test():
+    layer = layers.RiskThreshold(target_risk=0.05)
+    score = np.zeros(30)
+    threshold, record = layer.find_threshold(score, np.zeros(30, bool))
+    assert threshold == np.inf
+    assert record["risk_bound"] == 1.0
+
+
 def test_the_bound_is_clopper_and_pearsons():
     from keras_calib.layers import _risk_threshold as module
 
