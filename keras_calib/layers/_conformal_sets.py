@@ -232,8 +232,11 @@ class ConformalSets(DecisionLayer):
         # Towards more coverage, by what float32 may round off: of a logarithm
         # near 0, and of a sum of probabilities that may be tiny.
         size = abs(value)
-        slack = 1e-6 * max(1.0, size) if self.method == "lac" else 1e-5 * size
-        return value - slack, rank
+        if self.method == "lac":
+            return value - 1e-6 * max(1.0, size), rank
+        if size < arrays.TINY:  # in float32 it can be 0
+            return -arrays.TINY, rank
+        return value - 1e-5 * size, rank
 
     def _at(self, logits, temperature):
         log_p = arrays.log_softmax(logits / temperature)
@@ -298,7 +301,11 @@ class ConformalSets(DecisionLayer):
         order = descending_order(log_p, xp)
         rank = ranks_of(order, xp)
         ascending = xp.flip(take(xp.exp(log_p), order, xp), -1)
-        below = xp.flip(xp.cumsum(ascending, axis=-1) - ascending, -1)
+        # Not the sum up to a class minus its own: next to a probability of 1
+        # the others would be lost.
+        others = ascending[..., :-1]
+        others = xp.concatenate([xp.zeros_like(log_p[..., :1]), others], -1)
+        below = xp.flip(xp.cumsum(others, axis=-1), -1)
         tail = take(below, rank, xp)
         if u is not None:
             tail = tail + u * xp.exp(log_p)

@@ -10,7 +10,7 @@ from keras import ops
 def descending_order(scores, xp=ops):
     """Index of each row's scores from the largest to the smallest.
 
-    Of equal scores the first class comes first, on tensors.
+    Of equal scores the first class comes first.
 
     Args:
         scores: `(..., num_classes)`.
@@ -22,7 +22,9 @@ def descending_order(scores, xp=ops):
     if xp is ops and _is_traced(onnx=True):
         # Torch has no stable sort for ONNX. TopK of ONNX is stable.
         return ops.top_k(scores, scores.shape[-1])[1]
-    return xp.argsort(-scores, axis=-1)
+    if xp is not ops:
+        return xp.argsort(-scores, axis=-1, kind="stable")
+    return ops.argsort(-scores, axis=-1)
 
 
 def ranks_of(order, xp=ops):

@@ -160,6 +160,39 @@ def test_coverage_of_randomized_sets_is_that_asked_for(method):
     assert sizes[True] < 0.9 * sizes[False]
 
 
+@pytest.mark.parametrize("method", ["aps", "raps"])
+@pytest.mark.parametrize("gap", [20.0, 40.0, 90.0, 200.0])
+def test_sets_of_sure_predictions_cover_what_was_asked_for(method, gap):
+    # Beside a probability of 1 those of the other classes are below what
+    # float32 has for a sum, and at 90 below what it has at all.
+    rng = np.random.default_rng(5)
+    z = rng.normal(size=(4000, 4)).astype("float32")
+    z[:, 0] += gap
+    y = np.where(rng.random(4000) < 0.95, 0, rng.integers(1, 4, 4000))
+    layer = layers.ConformalSets(method=method).adapt(z[:2000], y[:2000])
+    sets = to_numpy(layer(z[2000:]))
+    covered = sets[np.arange(2000), y[2000:]].mean()
+    assert covered > 0.88
+    if gap < 80:
+        assert covered < 0.92
+        size = layer.record["mean_size"]
+        assert sets.sum(axis=1).mean() == pytest.approx(size, rel=0.05)
+
+
+def test_equal_probabilities_are_in_the_order_of_their_classes():
+    p = np.tile([0.1, 0.1, 0.2], 20) / 8
+    own = layers.ConformalSets(method="aps")
+    scores = [
+        to_numpy(own._conformity(xp.log(p[None].astype("float32")), xp))
+        for xp in (np, keras.ops)
+    ]
+    np.testing.assert_allclose(*scores, rtol=1e-5)
+    # Twenty classes of 0.2, then those of 0.1 by their number.
+    tail = 1 - np.cumsum(np.sort(p)[::-1])
+    order = np.argsort(-p, kind="stable")
+    np.testing.assert_allclose(scores[0][0, order], tail, atol=1e-6)
+
+
 def test_scores_by_hand():
     log_p = np.log([[0.15, 0.5, 0.05, 0.3]])
     layer = layers.ConformalSets(method="aps", randomized=True)
