@@ -1,5 +1,6 @@
 """Predictions and labels in `.npz`, `.csv` and `.parquet` files."""
 
+import collections
 import contextlib
 import csv
 import dataclasses
@@ -149,11 +150,16 @@ def _names_in(archive):
     names = set(archive.namelist())
     for name, others in NAMES.items():
         present = [other for other in others if f"{other}.npy" in names]
-        if len(present) > 1:
-            raise ValueError(f"`{present[0]}` and `{present[1]}` are one")
-        if present:
+        if _one_of(present):
             found[name] = f"{present[0]}.npy"
     return found
+
+
+def _one_of(present):
+    """Whether a part is there; under two names nobody knows which to take."""
+    if len(present) > 1:
+        raise ValueError(f"`{present[0]}` and `{present[1]}` are one")
+    return bool(present)
 
 
 def _header(archive, member):
@@ -206,8 +212,9 @@ def _columns(path):
         return _of_parquet(path)
     with open(path, newline="", encoding="utf-8-sig") as file:
         rows = csv.reader(file)
-        header = next(rows, [])
+        header = [name.strip() for name in next(rows, [])]
         table = list(rows)
+    _check_names(header)
     for number, row in enumerate(table, start=2):
         if len(row) != len(header):
             raise ValueError(
@@ -217,9 +224,17 @@ def _columns(path):
     # By rows, of Python strings; columns are converted one after another.
     columns = zip(*table, strict=True) if table else [()] * len(header)
     return {
-        name.strip(): np.array(column)
+        name: np.array(column)
         for name, column in zip(header, columns, strict=True)
     }
+
+
+def _check_names(header):
+    """Refuse two columns of one name, of which one would be lost."""
+    counts = collections.Counter(name for name in header if name)
+    for name, count in counts.items():
+        if count > 1:
+            raise ValueError(f"two columns have the name `{name}`")
 
 
 def _of_parquet(path):
@@ -231,6 +246,7 @@ def _of_parquet(path):
         ) from None
     file = parquet.ParquetFile(path)
     _check_size(8 * file.metadata.num_rows * file.metadata.num_columns)
+    _check_names(file.schema_arrow.names)
     table = file.read()
     return {name: table[name].to_numpy() for name in table.column_names}
 
@@ -239,9 +255,9 @@ def _of_table(columns):
     """Arrays by name, and the names of the classes."""
     found, class_names = {}, None
     for name in ("labels", "sample_weight", "groups"):
-        for column in NAMES[name]:
-            if column in columns:
-                found[name] = columns[column]
+        present = [column for column in NAMES[name] if column in columns]
+        if _one_of(present):
+            found[name] = columns[present[0]]
     if "sample_weight" in found:
         found["sample_weight"] = _numbers("sample_weight", columns)
     for kind in SCORES:
@@ -251,6 +267,7 @@ def _of_table(columns):
             for name in columns
             if name == prefix or name.startswith(prefix + "_")
         }
+        _check_classes(classes)
         values = [_numbers(name, columns) for name in classes]
         if len(values) == 1:
             found[kind] = values[0]
@@ -260,6 +277,28 @@ def _of_table(columns):
     if "labels" in found:
         found["labels"] = _ids(found["labels"], class_names)
     return found, class_names
+
+
+def _check_classes(classes):
+    """Refuse columns of scores that are not one for each class.
+
+    Args:
+        classes: dict from names of columns to those of their classes.
+    """
+    names = list(classes.values())
+    if len(names) > 1 and "" in names:
+        column = list(classes)[names.index("")]
+        raise ValueError(f"`{column}`, beside others, is of no class")
+    seen = dict(zip(names, classes, strict=True))
+    for column, name in classes.items():
+        if seen[name] != column:
+            raise ValueError(f"`{column}` and `{seen[name]}` are one")
+    if len(names) == 1 and names[0] and not names[0].strip("0"):
+        [column] = classes
+        raise ValueError(
+            f"`{column}` alone is of class 0, and one column is the "
+            "probability (or logit) of class 1: name it so, or add the other"
+        )
 
 
 def _in_order(values, classes):

@@ -81,6 +81,14 @@ def test_parquet(folder, capsys):
     assert found["a"] == found["e"]
 
 
+def test_a_column_of_class_1_alone_is_that_of_one_unit(folder):
+    table("one.csv", head=["y", "logits_1"], rows=[(1, 0.7), (0, -2.0)])
+    found = read(pathlib.Path("one.csv"))
+    assert found.scores.tolist() == [[0.7], [-2.0]]
+    assert found.labels.tolist() == [1, 0]
+    assert found.from_logits
+
+
 def test_one_column_is_the_probability_of_the_positive_class(folder, capsys):
     rng = np.random.default_rng(1)
     p = rng.random(300)
@@ -377,6 +385,26 @@ BAD = {
     "a class is missing": (
         lambda: text("n.csv", "label,logit_0,logit_2\n0,1,2\n"),
         "without gaps",
+    ),
+    "a column twice": (
+        lambda: text("n.csv", "label,logit_a,logit_b, logit_a\n0,1,2,3\n"),
+        "two columns have the name `logit_a`",
+    ),
+    "two columns of labels": (
+        lambda: text("n.csv", "y,label,logit_0,logit_1\n0,1,2,3\n"),
+        "`label` and `y` are one",
+    ),
+    "a class twice": (
+        lambda: text("n.csv", "y,logit_a,logits_a,logits_b\n0,1,2,3\n"),
+        "`logits_a` and `logit_a` are one",
+    ),
+    "a column of no class": (
+        lambda: text("n.csv", "y,logits_a,logits_b,logit\n0,1,2,3\n"),
+        "`logit`, beside others, is of no class",
+    ),
+    "class 0 alone": (
+        lambda: text("n.csv", "y,probability_0\n0,0.9\n1,0.2\n"),
+        "`probability_0` alone is of class 0",
     ),
     "suffix": (lambda: text("n.pkl", "x"), "the suffix must be"),
     "broken model": (broken_model, "this model cannot be loaded"),
