@@ -85,11 +85,20 @@ def line(name, rows):
 
 def with_evidence(page, text):
     """The page with this table between its two marks."""
-    before, _, rest = page.partition(BEGIN)
+    return between(page, BEGIN, text, "README.md has no place for the table.")
+
+
+def between(page, begin, text, otherwise):
+    """The page with a text between the mark `begin` and the next `END`.
+
+    Raises:
+        ValueError: saying `otherwise`, if a mark is missing.
+    """
+    before, mark, rest = page.partition(begin)
     _, end, after = rest.partition(END)
-    if not end:
-        raise ValueError("README.md has no place for the table of evidence.")
-    return f"{before}{BEGIN}\n{text}\n\n{END}{after}"
+    if not mark or not end:
+        raise ValueError(otherwise)
+    return f"{before}{begin}\n{text}\n\n{END}{after}"
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ import keras_calib as kc
 
 PAGE = run.RESULTS / "README.md"
 BEGIN = "<!-- printed by: python examples/papers/sentences.py, {} -->\n"
-END = "<!-- end -->"
+END = readme.END
 # Losses that hold the confidence of single samples down.
 HELD_DOWN = (
     "LS",
@@ -94,12 +94,8 @@ def parts(results):
 def with_sentences(page, texts):
     """The page with each text between its two marks."""
     for name, text in texts.items():
-        begin = BEGIN.format(name)
-        before, mark, rest = page.partition(begin)
-        _, end, after = rest.partition(END)
-        if not mark or not end:
-            raise ValueError(f"The page has no place for the part {name!r}.")
-        page = f"{before}{begin}\n{text}\n\n{END}{after}"
+        otherwise = f"The page has no place for the part {name!r}."
+        page = readme.between(page, BEGIN.format(name), text, otherwise)
     return page
 
 
