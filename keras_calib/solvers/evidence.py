@@ -28,7 +28,7 @@ from keras_calib.solvers.regression_problems import DiagonalProblem
 # Prior widths, and the scales of the half-normal prior over them. No single
 # width is right for all networks and numbers of samples, and a choice by
 # evidence is often luck.
-WIDTHS = 0.025 * 2.0 ** np.arange(6)
+WIDTHS = 0.025 * 2.0 ** np.arange(7)
 SCALE_WIDTH = 0.5
 BIAS_WIDTH = 1.0
 # Prior probability of temperature scaling.
@@ -297,21 +297,56 @@ class _Deviations(DiagonalProblem):
         """
         ww, _, bb = np.maximum(self.class_hessians.mean(axis=1), TINY64)
         ratio = np.sqrt(bb / ww)
-        phi = self.dispersion(any(scale for scale, _ in paths))
         all_widths = [
             np.outer(WIDTHS, [ratio if bias else 1.0, 1.0]) * [scale, bias]
             for scale, bias in paths
         ]
+        scale, bias = most = np.any(paths, axis=0)
+        phi = self.dispersion(scale)
+        if phi > 1:
+            [freest] = [
+                widths[-1:]
+                for widths, path in zip(all_widths, paths, strict=True)
+                if (path == most).all()
+            ]
+            size = 1 + self.center.shape[1] * (int(scale) + int(bias))
+            phi = min(phi, self._dispersion_without_misfit(freest, size))
+        return self._fits(all_widths, phi), phi
+
+    def _dispersion_without_misfit(self, widths, size):
+        """The dispersion at a fit, by its degrees of freedom.
+
+            phi n / (n - p),    n = 1 / sum_i w_i^2
+
+        Where biases are far from 0, say, residuals of temperature scaling are
+        large for this reason, and not because single samples are erratic.
+
+        Args:
+            widths: those of the fit, `(1, 2)`.
+            size: its number of parameters `p`.
+
+        Returns:
+            Infinity if there are not more samples than parameters.
+        """
+        n = 1 / float((self.weights.astype(float) ** 2).sum())
+        if n <= size:
+            return np.inf
+        [found] = self._fits([widths], 1.0)
+        self.evaluate(found.parameters)
+        return self.dispersion(widths[0, 0] > 0) * n / (n - size)
+
+    def _fits(self, all_widths, phi):
+        """The fits of each path, each fit from the one before."""
         fits = self._dense_fits(all_widths, phi)
         if fits is not None:
-            return fits, phi
+            return fits
         fits = []
         for widths in all_widths:
             parameters = self.center
             for each in widths:
                 fits.append(self.fit(each, phi, parameters))
                 parameters = fits[-1].parameters
-        return fits, phi
+        return fits
 
     def _dense_fits(self, all_widths, phi):
         """The fits of few classes; `None` for many, or if one is not found."""

@@ -36,8 +36,9 @@ from keras_calib.solvers.regression_problems import DIGITS
 from keras_calib.solvers.regression_problems import ROWS
 from keras_calib.solvers.regression_problems import FullProblem
 
-# Scale of the half-normal prior over `t`.
+# Scale of the half-normal prior over `t`, and the widths that it allows.
 MATRIX_WIDTH = 0.25
+MATRIX_WIDTHS = WIDTHS[:6]
 # Prior probability of a matrix, and that of temperature scaling without one.
 MATRIX = 0.25
 PLAIN = 2 / 3
@@ -78,7 +79,7 @@ def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
     del x  # the problem has the same numbers
     fits = problem.fits_of_all_widths(diagonal)
     evidence = [fit.log_evidence for fit in fits]
-    log_prior = -0.5 * (WIDTHS / MATRIX_WIDTH) ** 2
+    log_prior = -0.5 * (MATRIX_WIDTHS / MATRIX_WIDTH) ** 2
     without = diagonal.log_evidence, 1 - MATRIX
     posterior, log_evidence = mix(evidence, log_prior, *without)
     found = [problem.of_x(fit.parameters) for fit in fits]
@@ -91,7 +92,7 @@ def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
         log_evidence=log_evidence,
         value=_mean_loss(problem.inputs, *data, parameters, smoothing),
         iterations=diagonal.iterations + sum(fit.iterations for fit in fits),
-        matrix_width=float(posterior[:-1] @ WIDTHS),
+        matrix_width=float(posterior[:-1] @ MATRIX_WIDTHS),
     )
 
 
@@ -215,9 +216,9 @@ class _MatrixDeviations(FullProblem):
         self.inverse = kronecker(self, self.ridge)
 
     def fits_of_all_widths(self, average):
-        """A `Fit` for each of `WIDTHS`; other widths are those of `average`."""
+        """A `Fit` for each width; the other widths are those of `average`."""
         fits, start = [], self.center
-        for width in WIDTHS:
+        for width in MATRIX_WIDTHS:
             self.penalize(width, average)
             fits.append(self.fit(width, start))
             start = fits[-1].parameters

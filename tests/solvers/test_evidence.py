@@ -248,6 +248,46 @@ def test_unequal_weights_hold_less_information(name):
     assert weighted.dispersion == pytest.approx(effect, rel=0.1)
 
 
+@pytest.mark.parametrize("few", [0, evidence.FEW])
+def test_what_the_map_can_mend_is_no_dispersion(few, monkeypatch):
+    monkeypatch.setattr(evidence, "FEW", few)
+    x, labels, _ = drawn(2000, 5, 7, change=lambda x: x * (1 - 0.9 * FIRST))
+    found, temperature = around(x, labels, PATHS["vector"])
+    problem = evidence._Deviations(x / temperature, labels, np.ones(2000), 0.0)
+    assert problem.dispersion(scale=True) > 1.1
+    assert found.dispersion < 1.02
+
+
+@pytest.mark.parametrize("few", [0, evidence.FEW])
+@pytest.mark.parametrize("name", PATHS)
+def test_dispersion_by_degrees_of_freedom(name, few, monkeypatch):
+    monkeypatch.setattr(evidence, "FEW", few)
+    x, labels, _ = drawn(90, 5, seed=9, change=lambda x: x * (1 - FIRST))
+    weights = np.where(np.arange(90) % 3, 0.5, 2.0)
+    found, temperature = around(x, labels, PATHS[name], weights)
+    problem = evidence._Deviations(x / temperature, labels, weights, 0.0)
+    scale, bias = np.any(PATHS[name], axis=0)
+    at_temperature = problem.dispersion(scale)
+    ww, _, bb = problem.class_hessians.mean(axis=1)
+    widths = 1.6 * np.array([np.sqrt(bb / ww) if bias else 1.0, 1.0])
+    fit = problem.fit(widths * [scale, bias], 1.0, problem.center)
+    problem.evaluate(fit.parameters)
+    m = weights.sum() ** 2 / (weights**2).sum()
+    p = 1 + 5 * (int(scale) + int(bias))
+    corrected = problem.dispersion(scale) * m / (m - p)
+    expected = min(at_temperature, corrected)
+    assert expected > 1.05
+    assert found.dispersion == pytest.approx(expected, rel=1e-4)
+
+
+def test_fits_of_too_few_samples_say_nothing_of_dispersion():
+    x, labels, _ = drawn(20, 10, seed=9)
+    weights = np.where(np.arange(20) % 4, 0.5, 2.5)
+    problem = evidence._Deviations(x, labels, weights, 0.0)
+    _, phi = problem.fits_of_all_widths((BOTH,))
+    assert phi == problem.dispersion(scale=True) > 1
+
+
 def test_a_class_without_samples_is_held_by_the_prior():
     x, labels, _ = drawn(300, 6, seed=5)
     keep = labels != 2
