@@ -203,9 +203,10 @@ def read_predictions(
         weights = relative_weights(weights)
     elif weights is not None and (weights == 1).all():
         weights = None
-    unit, units = rows.unit, rows.units
-    if len(rows.lead) == 1:  # rows that do not count are no units
-        unit, units = None, len(rows.labels)
+    # Rows, images and texts that do not count are no units.
+    unit, units = None, len(rows.labels)
+    if len(rows.lead) > 1:
+        unit, units = numbered(rows.unit)
     if clusters is not None:
         unit, units = numbered(rows.ids(clusters, "`clusters`"))
     return Predictions(
@@ -338,7 +339,9 @@ class _Read:
 
     def ids(self, values, name):
         """Ids that broadcast from the left, of the rows that count."""
-        return _per_row(values, self.lead, name)[self.keep]
+        found = _per_row(values, self.lead, name)[self.keep]
+        rules.check_group_ids(found, name)
+        return found
 
 
 def _read(labels, predictions, sample_weight, axis, ignore_class, mask):

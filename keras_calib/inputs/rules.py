@@ -9,6 +9,7 @@ once they are read, one per row; `weight` is one number, or that of a bin.
 """
 
 import dataclasses
+import numbers
 
 import numpy as np
 
@@ -246,6 +247,28 @@ def check_numbers(labels):
             "Labels must be numbers: class ids, or one-hot rows. Received: "
             f"labels of dtype {labels.dtype}. Number the classes from 0."
         )
+
+
+def check_group_ids(ids, name):
+    """Raise for ids of groups, `(n,)`, that are missing or of two types."""
+    missing = False
+    if ids.dtype.kind == "O":
+        missing = len({_type_of(value) for value in ids}) > 1
+    if ids.dtype.kind in "OfcmM" and not missing:
+        missing = any(value is None or value != value for value in ids)
+    if missing:
+        raise ValueError(
+            f"{name} must have an id for each sample that counts, all numbers "
+            "or all strings. Received: ids of several types, or None or NaN "
+            "among them. Give samples without an id an id of their own, or "
+            "leave them out."
+        )
+
+
+def _type_of(value):
+    kinds = str, numbers.Number
+    own = type(value)
+    return next((kind for kind in kinds if issubclass(own, kind)), own)
 
 
 def check_ids(ids, num_classes):
