@@ -357,10 +357,12 @@ def check_logits(given):
     if not (np.isfinite(low) and np.isfinite(high)):
         wrong = wrong_logits(given, np)
         if wrong.any():
+            rule = ", or minus infinity for a class that is ruled out"
+            if given.shape[-1] == 1:
+                rule = " for one sigmoid unit"
             raise ValueError(
-                "Logits must be finite, or minus infinity for a class that is "
-                f"ruled out. Received: NaN or infinity in {wrong.sum()} of "
-                f"{len(wrong)} rows, first in row {wrong.argmax()}. Look for "
+                f"Logits must be finite{rule}. Received: NaN or infinity in "
+                f"{wrong.sum()} of {len(wrong)} rows, first in row {wrong.argmax()}. Look for "
                 "overflow in the network, or leave these samples out."
             )
     if given.shape[-1] > 1 and len(given) > 1 and low >= 0 and high <= 1.001:
