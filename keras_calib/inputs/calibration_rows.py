@@ -107,9 +107,9 @@ def group_of_rows(unit, units, groups=None):
         )
     # Samples that do not count may have any id, or none.
     used = np.arange(units) if unit is None else np.unique(unit)
-    rules.check_group_ids(groups[used], "`groups`")
+    known = rules.checked_group_ids(groups[used], "`groups`")
     ids = np.zeros(units, "int64")
-    ids[used] = np.unique(groups[used], return_inverse=True)[1].reshape(-1)
+    ids[used] = np.unique(known, return_inverse=True)[1].reshape(-1)
     return ids if unit is None else ids[unit]
 
 

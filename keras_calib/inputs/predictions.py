@@ -203,9 +203,8 @@ def read_predictions(
         weights = relative_weights(weights)
     elif weights is not None and (weights == 1).all():
         weights = None
-    # Rows, images and texts that do not count are no units.
     unit, units = None, len(rows.labels)
-    if len(rows.lead) > 1:
+    if len(rows.lead) > 1:  # images that do not count are no units
         unit, units = numbered(rows.unit)
     if clusters is not None:
         unit, units = numbered(rows.ids(clusters, "`clusters`"))
@@ -339,9 +338,8 @@ class _Read:
 
     def ids(self, values, name):
         """Ids that broadcast from the left, of the rows that count."""
-        found = _per_row(values, self.lead, name)[self.keep]
-        rules.check_group_ids(found, name)
-        return found
+        values = _per_row(values, self.lead, name)[self.keep]
+        return rules.checked_group_ids(values, name)
 
 
 def _read(labels, predictions, sample_weight, axis, ignore_class, mask):

@@ -249,8 +249,8 @@ def check_numbers(labels):
         )
 
 
-def check_group_ids(ids, name):
-    """Raise for ids of groups, `(n,)`, that are missing or of two types."""
+def checked_group_ids(ids, name):
+    """Ids of groups, `(n,)`; raise if some are missing or of two types."""
     missing = False
     if ids.dtype.kind == "O":
         missing = len({_type_of(value) for value in ids}) > 1
@@ -263,6 +263,7 @@ def check_group_ids(ids, name):
             "among them. Give samples without an id an id of their own, or "
             "leave them out."
         )
+    return ids
 
 
 def _type_of(value):
@@ -362,8 +363,9 @@ def check_logits(given):
                 rule = " for one sigmoid unit"
             raise ValueError(
                 f"Logits must be finite{rule}. Received: NaN or infinity in "
-                f"{wrong.sum()} of {len(wrong)} rows, first in row {wrong.argmax()}. Look for "
-                "overflow in the network, or leave these samples out."
+                f"{wrong.sum()} of {len(wrong)} rows, first in row "
+                f"{wrong.argmax()}. Look for overflow in the network, or leave "
+                "these samples out."
             )
     if given.shape[-1] > 1 and len(given) > 1 and low >= 0 and high <= 1.001:
         possible, soft = rows_of_probabilities(given, np)
