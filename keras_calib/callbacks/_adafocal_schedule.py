@@ -12,6 +12,7 @@ from keras_calib.inputs.arguments import are_numbers
 from keras_calib.keras_private import metrics_of_compile
 from keras_calib.losses._ada_focal import AdaFocalLoss
 from keras_calib.losses._ada_focal import AdaFocalTable
+from keras_calib.ops.binning import interval_index
 
 
 def interpolated_edges(confidence, num_bins, weights=None):
@@ -35,7 +36,7 @@ def bin_gaps(confidence, correct, edges, weights=None):
     The gap of an empty bin is 0. The smallest confidence is in the first bin;
     the authors' code ignores it.
     """
-    index = np.searchsorted(edges[1:-1], confidence, side="left")
+    index = interval_index(confidence, edges[1:-1])
     weights = np.ones(len(confidence)) if weights is None else weights
     number = len(edges) - 1
     total = np.bincount(index, weights, number)

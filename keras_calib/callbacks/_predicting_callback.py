@@ -198,6 +198,8 @@ class PredictingCallback(keras.callbacks.Callback):
                 if not len(keras.tree.flatten(x)[0]):
                     continue
                 scores, mask = outputs_and_mask(self.model, x)
+                if weights is not None:
+                    weights = the_one(weights, "set of weights")
                 yield scores, the_one(labels, "set of labels"), weights, mask
 
     def _check_first_batch(self):

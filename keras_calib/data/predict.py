@@ -57,7 +57,8 @@ def outputs_and_mask(network, x):
     this is `network.predict_on_batch(x)`.
 
     Args:
-        network: a built `keras.Model` with one output.
+        network: a built `keras.Model` with one output, which may be in a dict
+            or list.
         x: inputs of one batch, NumPy arrays or tensors of the backend.
 
     Returns:
@@ -72,6 +73,7 @@ def outputs_and_mask(network, x):
     runner = _with_mask(network) if may_mask(network) else network
     found = runner.predict_on_batch(x)
     outputs, mask = found if isinstance(found, _Masked) else (found, None)
+    outputs = _only_leaf(outputs)
     if isinstance(outputs, dict | list | tuple):
         raise ValueError(
             "This needs a model with one output, the class scores. "
@@ -82,6 +84,12 @@ def outputs_and_mask(network, x):
     length = len(outputs) // num_replicas(network)
     outputs = as_array(outputs)[:length]
     return outputs, _fitting(mask, outputs, length)
+
+
+def _only_leaf(outputs):
+    """The tensor in a dict or list of one; several as they are."""
+    leaves = keras.tree.flatten(outputs)
+    return leaves[0] if len(leaves) == 1 else outputs
 
 
 def _fitting(mask, outputs, length):
@@ -129,7 +137,7 @@ class _WithMask(keras.Model):
         self.built = True
 
     def call(self, inputs):
-        outputs = self.network(inputs, training=False)
+        outputs = _only_leaf(self.network(inputs, training=False))
         if isinstance(outputs, dict | list | tuple):
             return outputs
         mask = keras_mask(outputs)

@@ -139,18 +139,19 @@ def calibration_errors(
 
     Returns:
         dict: name to float. With `num_resamples`, each float is an `Estimate`
-        with attributes `low` and `high`. Without samples, all errors are 0
-        and `auroc` is 0.5. `binary_calibration_error`, the error of the
-        positive class, is computed for two classes only. With `floor=True`,
-        `<name>_floor` is the mean of the floor of `<name>`, and 95 % of it lies
-        between `<name>_floor_low` and `<name>_floor_high`. Where labels were
-        drawn, `<name>_floor_draws` is the number of sets; with fewer than 40,
-        both ends are NaN. With `groups`, the
-        key `groups` has a dict from each id to the errors of its rows, with
-        their number as `num_rows`; and `worst_group` a dict from each name to
-        the id where it is worst. Errors over bins are larger in small groups
-        also of calibrated models: with `floor=True` the group is taken whose
-        error is farthest above its floor.
+        with attributes `low` and `high`, which are NaN for one sample, image or
+        cluster, because that says nothing about others. Without samples, all
+        errors are 0 and `auroc` is 0.5. `binary_calibration_error`, the error
+        of the positive class, is computed for two classes only. With
+        `floor=True`, `<name>_floor` is the mean of the floor of `<name>`, and
+        95 % of it lies between `<name>_floor_low` and `<name>_floor_high`.
+        Where labels were drawn, `<name>_floor_draws` is the number of sets;
+        with fewer than 40, both ends are NaN. With `groups`, the key `groups`
+        has a dict from each id to the errors of its rows, with their number as
+        `num_rows`; and `worst_group` a dict from each name to the id where it
+        is worst. Errors over bins are larger in small groups also of calibrated
+        models: with `floor=True` the group is taken whose error is farthest
+        above its floor.
 
         With `refinement=True`, five folds (of whole images or texts) are
         recalibrated by the temperature that fits the others best. The keys are
@@ -263,8 +264,11 @@ def errors_of_predictions(
     errors = {}
     for name, ends in limits.items():
         errors[name] = float(found[name][0])
-        if resamples.number:
-            errors[name] = _estimate(found[name], *interval, ends)
+        if resamples.number == 0:
+            continue
+        errors[name] = _estimate(found[name], *interval, ends)
+        if data.units == 1:  # every resample is the sample
+            errors[name] = Estimate(errors[name], np.nan, np.nan)
     if floor:
         errors |= floor_of_index
         errors |= noise_floors(data, wanted, bins[0], seed)

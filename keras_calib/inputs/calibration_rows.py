@@ -94,7 +94,7 @@ def group_of_rows(unit, units, groups=None):
         `groups`, rows of one sample are a group.
 
     Raises:
-        ValueError: if `groups` has another shape.
+        ValueError: if `groups` has another shape, or ids are missing.
     """
     if groups is None:
         repeats = unit is not None and (unit[1:] == unit[:-1]).any()
@@ -105,7 +105,11 @@ def group_of_rows(unit, units, groups=None):
             "`groups` must have one id per sample (entry of the first axis), "
             f"shape ({units},). Received: shape {groups.shape}."
         )
-    ids = np.unique(groups, return_inverse=True)[1].astype("int64")
+    # Samples that do not count may have any id, or none.
+    used = np.arange(units) if unit is None else np.unique(unit)
+    known = rules.checked_group_ids(groups[used], "`groups`")
+    ids = np.zeros(units, "int64")
+    ids[used] = np.unique(known, return_inverse=True)[1].reshape(-1)
     return ids if unit is None else ids[unit]
 
 

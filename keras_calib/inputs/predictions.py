@@ -203,9 +203,9 @@ def read_predictions(
         weights = relative_weights(weights)
     elif weights is not None and (weights == 1).all():
         weights = None
-    unit, units = rows.unit, rows.units
-    if len(rows.lead) == 1:  # rows that do not count are no units
-        unit, units = None, len(rows.labels)
+    unit, units = None, len(rows.labels)
+    if len(rows.lead) > 1:  # images that do not count are no units
+        unit, units = numbered(rows.unit)
     if clusters is not None:
         unit, units = numbered(rows.ids(clusters, "`clusters`"))
     return Predictions(
@@ -338,7 +338,8 @@ class _Read:
 
     def ids(self, values, name):
         """Ids that broadcast from the left, of the rows that count."""
-        return _per_row(values, self.lead, name)[self.keep]
+        values = _per_row(values, self.lead, name)[self.keep]
+        return rules.checked_group_ids(values, name)
 
 
 def _read(labels, predictions, sample_weight, axis, ignore_class, mask):

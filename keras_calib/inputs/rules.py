@@ -9,6 +9,7 @@ once they are read, one per row; `weight` is one number, or that of a bin.
 """
 
 import dataclasses
+import numbers
 
 import numpy as np
 
@@ -248,6 +249,29 @@ def check_numbers(labels):
         )
 
 
+def checked_group_ids(ids, name):
+    """Ids of groups, `(n,)`; raise if some are missing or of two types."""
+    missing = False
+    if ids.dtype.kind == "O":
+        missing = len({_type_of(value) for value in ids}) > 1
+    if ids.dtype.kind in "OfcmM" and not missing:
+        missing = any(value is None or value != value for value in ids)
+    if missing:
+        raise ValueError(
+            f"{name} must have an id for each sample that counts, all numbers "
+            "or all strings. Received: ids of several types, or None or NaN "
+            "among them. Give samples without an id an id of their own, or "
+            "leave them out."
+        )
+    return ids
+
+
+def _type_of(value):
+    kinds = str, numbers.Number
+    own = type(value)
+    return next((kind for kind in kinds if issubclass(own, kind)), own)
+
+
 def check_ids(ids, num_classes):
     """Raise for class ids `(n,)` that are invalid."""
     if not len(ids) or (
@@ -334,11 +358,14 @@ def check_logits(given):
     if not (np.isfinite(low) and np.isfinite(high)):
         wrong = wrong_logits(given, np)
         if wrong.any():
+            rule = ", or minus infinity for a class that is ruled out"
+            if given.shape[-1] == 1:
+                rule = " for one sigmoid unit"
             raise ValueError(
-                "Logits must be finite, or minus infinity for a class that is "
-                f"ruled out. Received: NaN or infinity in {wrong.sum()} of "
-                f"{len(wrong)} rows, first in row {wrong.argmax()}. Look for "
-                "overflow in the network, or leave these samples out."
+                f"Logits must be finite{rule}. Received: NaN or infinity in "
+                f"{wrong.sum()} of {len(wrong)} rows, first in row "
+                f"{wrong.argmax()}. Look for overflow in the network, or leave "
+                "these samples out."
             )
     if given.shape[-1] > 1 and len(given) > 1 and low >= 0 and high <= 1.001:
         possible, soft = rows_of_probabilities(given, np)

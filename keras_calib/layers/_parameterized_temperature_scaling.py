@@ -199,6 +199,19 @@ class ParameterizedTemperatureScaling(DenseStack):
         largest = np.partition(z, z.shape[1] - size, axis=1)[:, -size:]
         return -np.sort(-largest, axis=1)
 
+    def check_inputs(self, inputs: Any) -> None:
+        super().check_inputs(inputs)
+        given = inputs.shape[-1]
+        if not self.built or given is None:
+            return
+        size = self.mean.shape[0]
+        if max(self._least, given) < size:
+            raise ValueError(
+                f"{type(self).__name__} was fitted to the {size} largest "
+                f"scores. Received: inputs of shape {tuple(inputs.shape)}. Fit "
+                "another layer to these."
+            )
+
     def temperatures(self, logits: ArrayLike) -> Tensor:
         """The temperature of every sample, without shrinkage.
 
@@ -207,8 +220,12 @@ class ParameterizedTemperatureScaling(DenseStack):
 
         Returns:
             `(..., 1)`, at least 0.001.
+
+        Raises:
+            ValueError: if there are fewer classes than scores of the network.
         """
         scores = ops.convert_to_tensor(logits, self.compute_dtype)
+        self.check_inputs(scores)
         if self.normalize_logits is not None:
             scores = log_softmax(scores)
         largest, _ = ops.top_k(scores, self.mean.shape[0], sorted=True)

@@ -23,6 +23,7 @@ from keras_calib.losses._base import ClassificationLoss
 from keras_calib.losses._focal import log_one_minus_p
 from keras_calib.losses._focal import log_one_minus_p_of_all
 from keras_calib.ops.binning import interior_edges
+from keras_calib.ops.binning import interval_index
 
 # A file names the loss and, as a metric, its table. Keras reads the loss
 # first. Its table waits here, under the number of the pair, and the metric,
@@ -45,7 +46,8 @@ def ada_focal_loss(
             the term of class `k`, with the gamma of the bin of `p_k`.
         logits: scores before softmax, shape `(..., num_classes)`.
         edges: the edges between the bins, increasing, `(num_bins - 1,)`. A
-            `p_y` on an edge belongs to the upper bin.
+            `p_y` on an edge belongs to the lower bin, as where the gap of a
+            bin is measured.
         gammas: one per bin, `(num_bins,)`.
 
     Returns:
@@ -93,8 +95,7 @@ def _ada_focal(rows, edges, gammas):
 
 def _gamma_of(p, edges, gammas):
     flat = ops.reshape(ops.stop_gradient(p), (-1,))
-    index = ops.searchsorted(edges, flat, side="right")
-    gamma = ops.take(gammas, ops.cast(index, "int32"), axis=0)
+    gamma = ops.take(gammas, interval_index(flat, edges), axis=0)
     return ops.reshape(ops.stop_gradient(gamma), ops.shape(p))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_calib._typing import Logs
 from keras_calib._typing import Tensor
 from keras_calib.data.sample_index import INPUTS
 from keras_calib.inputs.arguments import require_fraction
@@ -17,6 +18,7 @@ from keras_calib.models._two_parts import HELD_OUT
 from keras_calib.models._wrapped import WrappedModel
 from keras_calib.models._wrapped import arguments_of_fit
 from keras_calib.models._wrapped import with_argument
+from keras_calib.models._wrapped import with_callback
 from keras_calib.ops.replicas import num_replicas
 
 
@@ -46,7 +48,10 @@ class InterleavedTraining(WrappedModel):
         penalty_split: float between 0 and 1, the fraction of arrays that is
             held out. The paper does not report its fraction.
         seed: int, for the choice of held-out samples, which must be the same in
-            a resumed run, and for the orders of both parts.
+            a resumed run, and for the orders of both parts. Each epoch has an
+            order of its own, also over several calls of `fit`; a run resumed
+            with `initial_epoch` has the orders of one that was not
+            interrupted.
         name: as in Keras.
         **kwargs: as in Keras.
 
@@ -86,6 +91,8 @@ class InterleavedTraining(WrappedModel):
         require_fraction(penalty_split=penalty_split)
         self.penalty_split = penalty_split
         self.seed = seed
+        # Epochs that `fit` completed.
+        self.num_epochs = 0
 
     def compile(
         self,
@@ -215,6 +222,9 @@ class InterleavedTraining(WrappedModel):
                 shuffle=shuffle,
                 seed=self.seed,
             )
+            given["callbacks"] = with_callback(
+                _OrderOfEpoch(data), given.get("callbacks")
+            )
         elif split or sample_weight is not None:
             raise ValueError(
                 "`validation_split` and `sample_weight` are for arrays. "
@@ -242,6 +252,25 @@ class InterleavedTraining(WrappedModel):
                 f"type {type(penalty_data).__name__}."
             )
         return whole, two_parts.read_arrays("`penalty_data`", *penalty_data)
+
+
+class _OrderOfEpoch(keras.callbacks.Callback):
+    """Tell the data the number of the epoch, which its orders depend on.
+
+    Backends call `on_epoch_begin` of a `PyDataset` more or less often before
+    the first epoch, and each call of `fit` makes new data.
+    """
+
+    def __init__(self, data):
+        super().__init__()
+        self.data = data
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        self._number = max(epoch, self.model.num_epochs)
+        self.data.start(self._number)
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        self.model.num_epochs = self._number + 1
 
 
 def _flags_per_row(flags, rows):

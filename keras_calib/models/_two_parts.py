@@ -135,6 +135,12 @@ class _PyDatasets(keras.utils.PyDataset):
         size = int(keras.tree.flatten(batch)[0].shape[0])
         return _flagged(batch, np.full(size, part, "uint8"))
 
+    def start(self, epoch):
+        """Set the number of the next epoch, which the orders depend on."""
+        for part in self.parts:
+            if isinstance(part, IndexedArrays):
+                part.start(epoch)
+
     def on_epoch_begin(self):
         for part in self.parts:
             part.on_epoch_begin()

@@ -48,7 +48,7 @@ def interval_index(values: Tensor, edges: np.ndarray) -> Tensor:
 
     Args:
         values: a tensor or a NumPy array, any shape.
-        edges: NumPy array, the interior edges.
+        edges: the interior edges; a NumPy array where `values` are one.
     """
     if isinstance(values, np.ndarray):
         edges = edges.astype(values.dtype)

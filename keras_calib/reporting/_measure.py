@@ -105,6 +105,8 @@ def measure(name, data, *, num_resamples, class_names=None, seed=0, verbose=0):
 
 def _intervals(data, found, wanted, num_resamples, seed):
     """Both ends for each name, and in words how they were found."""
+    if data.units == 1:
+        return {}, "none for one sample, image or text"
     means = [n for n in wanted if n in MEANS]
     errors = [n for n in wanted if n in TOP_LABEL or n in BINARY]
     if len(data.labels) > LARGE:

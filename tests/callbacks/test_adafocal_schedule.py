@@ -351,3 +351,21 @@ def test_what_is_missing(digits):
         kc.callbacks.AdaFocalSchedule(validation, every=0)
     with pytest.raises(ValueError, match="Gammas move between"):
         kc.callbacks.AdaFocalSchedule(validation, gamma_min=-0.1)
+
+
+def test_the_loss_takes_the_gamma_of_the_bin_that_was_measured():
+    # Equal confidences: every edge is 1/4, and one bin has all samples.
+    x, y = np.ones((8, 2), "float32"), np.arange(8) % 4
+    zeros = keras.layers.Dense(4, kernel_initializer="zeros")
+    model = keras.Sequential([keras.Input((2,)), zeros])
+    loss = kc.losses.AdaFocalLoss(num_bins=3, from_logits=True)
+    model.compile(
+        keras.optimizers.SGD(0.0), loss, metrics=[*loss.component_metrics()]
+    )
+    schedule = kc.callbacks.AdaFocalSchedule((x, 0 * y + 3))
+    model.fit(x, y, callbacks=[schedule], verbose=0)
+    (gap,) = schedule.gaps[0][schedule.gaps[0] != 0]
+    assert gap == pytest.approx(0.25, abs=1e-6)
+    found = model.evaluate(x, y, verbose=0, return_dict=True)["loss"]
+    gamma = np.exp(0.25)
+    assert found == pytest.approx(0.75**gamma * np.log(4), rel=1e-5)

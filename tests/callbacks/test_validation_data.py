@@ -183,6 +183,26 @@ def test_several_outputs(form, own, data):
             )
 
 
+@pytest.mark.parametrize("own", [False, True], ids=["validation", "own"])
+@pytest.mark.parametrize("masks", [False, True])
+def test_a_dict_of_one_output(masks, own, data):
+    (x, y), (x_val, y_val) = data
+    inputs = keras.Input((64,))
+    kept = keras.layers.Masking()(inputs) if masks else inputs
+    outputs = keras.layers.Dense(10)(kept)
+    model = compiled(keras.Model(inputs, {"a": outputs}))
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y_val))
+    validation = x_val, {"a": y_val}, {"a": weight}
+    logs = model.fit(
+        x,
+        {"a": y},
+        validation_data=validation,
+        callbacks=[monitor(validation if own else None)],
+        verbose=0,
+    ).history
+    check(logs, y_val, model.predict(x_val, verbose=0)["a"], weight)
+
+
 def test_class_axis_of_every_callback(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(24, 4, 5)).astype("float32")

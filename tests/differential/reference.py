@@ -175,7 +175,7 @@ def inverse_focal(r, gamma=2.0):
 def ada_focal(r, edges, gammas):
     """`-(1 - sign(gamma) p)^|gamma| log p`, gamma of the bin of `p`."""
     p = np.exp(r.log_p)
-    gamma = np.asarray(gammas)[np.searchsorted(edges, p, side="right")]
+    gamma = np.asarray(gammas)[np.searchsorted(edges, p, side="left")]
     return -(r.t * (1 - np.sign(gamma) * p) ** np.abs(gamma) * r.log_p).sum(
         axis=1
     )

@@ -146,3 +146,74 @@ def test_groups_share_the_time_with_all_rows():
     assert calibration_errors._seconds_of_part(None, rows) is None
     alone = read_predictions([0, 1] * 3, p)
     assert calibration_errors._seconds_of_part(8.0, alone) == 8.0
+
+
+@pytest.mark.parametrize("form", ["row", "image", "cluster"])
+def test_one_unit_has_no_interval(form):
+    labels, p = random_predictions(1 if form == "row" else 30, 3)
+    options = {"metrics": NAMES, "num_resamples": 20, "verbose": 0}
+    if form == "image":
+        labels, p = labels[None], p[None]
+    if form == "cluster":
+        options["clusters"] = np.zeros(30, int)
+    found = errors(labels, p, **options)
+    for name in NAMES:
+        assert np.isfinite(found[name])
+        assert np.isnan([found[name].low, found[name].high]).all()
+
+
+def test_groups_of_one_cluster_have_no_intervals():
+    labels, p = random_predictions(90, 3)
+    sites = np.arange(90) // 30
+    options = {"metrics": NAMES, "num_resamples": 20, "verbose": 0}
+    found = errors(labels, p, groups=sites, clusters=sites, **options)
+    for name in NAMES:
+        assert found[name].low < found[name].high
+        assert np.isnan(found["groups"][1][name].low)
+
+
+def test_images_that_do_not_count_are_not_drawn():
+    labels, p = random_predictions(120, 3)
+    labels, p = labels.reshape(12, 10), p.reshape(12, 10, 3)
+    void = np.full((40, 10), 255), np.full((40, 10, 3), 1 / 3, p.dtype)
+    both = np.concatenate([void[0], labels]), np.concatenate([void[1], p])
+    options = {"metrics": NAMES, "num_resamples": 100, "verbose": 0}
+    found = errors(*both, ignore_class=255, **options)
+    alone = errors(labels, p, **options)
+    for name in NAMES:
+        assert found[name].low == pytest.approx(alone[name].low, abs=1e-12)
+        assert found[name].high == pytest.approx(alone[name].high, abs=1e-12)
+
+
+MISSING = {
+    "None": np.array(["a", None, "b", "a"], object),
+    "NaN": np.array([0.0, np.nan, 1.0, 0.0]),
+    "NaN among strings": np.array(["a", np.nan, "b", "a"], object),
+    "no time": np.array(["2026-01-01", "NaT", "2026-01-02", "NaT"], "M8[D]"),
+    "two types": np.array(["a", 3, "b", "a"], object),
+}
+
+
+@pytest.mark.parametrize("name", ["groups", "clusters"])
+@pytest.mark.parametrize("kind", MISSING)
+def test_missing_ids_are_refused_unless_they_do_not_count(kind, name):
+    labels, p = random_predictions(4, 3)
+    ids = MISSING[kind]
+    with pytest.raises(ValueError, match=f"`{name}` must have an id for each"):
+        errors(labels, p, **{name: ids})
+    weight = [1, 0, 1, 0 if kind == "no time" else 1]
+    found = errors(labels, p, weight, metrics=NAMES, **{name: ids})
+    assert np.isfinite(found[NAMES[0]])
+
+
+@pytest.mark.parametrize("kind", MISSING)
+def test_missing_groups_of_a_fit_are_refused_unless_they_do_not_count(kind):
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(80, 3)), rng.integers(0, 3, 80)
+    ids = np.repeat(MISSING[kind], 20)
+    layer = kc.layers.VectorScaling()
+    with pytest.raises(ValueError, match="`groups` must have an id for each"):
+        layer.adapt(logits, labels, groups=ids)
+    weight = np.repeat([1, 0, 1, 0 if kind == "no time" else 1], 20)
+    layer.adapt(logits, labels, weight, groups=ids)
+    assert layer.record["num_samples"] == weight.sum()

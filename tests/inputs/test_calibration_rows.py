@@ -23,3 +23,12 @@ def test_a_soft_label_is_a_row_for_each_class_that_it_holds():
             np.array(relative)[[0, 0, 1]] * [0.25, 0.75, 1.0],
         )
         assert found.num_samples == 2
+
+
+def test_minus_infinity_rules_out_a_class_of_several_not_of_a_sigmoid():
+    logits, labels = np.array([[0.3], [-np.inf]]), np.array([1, 0])
+    with pytest.raises(ValueError, match="finite for one sigmoid unit") as e:
+        checked_rows(logits, labels)
+    assert "minus infinity for" not in str(e.value)
+    pair = np.concatenate([np.zeros((2, 1)), logits], axis=1)
+    assert checked_rows(pair, labels).num_samples == 2

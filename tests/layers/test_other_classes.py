@@ -75,3 +75,16 @@ def test_maps_that_know_no_classes_take_any():
         scores = np.ones((5, columns), "float32")
         found = keras.ops.convert_to_numpy(layer(scores))
         np.testing.assert_allclose(found, scores / 2)
+
+
+def test_a_temperature_of_the_largest_scores_needs_as_many():
+    layer = kc.layers.ParameterizedTemperatureScaling(num_scores=4)
+    layer.adapt(*samples(6))
+    for columns in (4, 9):
+        assert layer(np.zeros((5, columns), "float32")).shape == (5, columns)
+    for function in (layer, layer.temperatures):
+        with pytest.raises(ValueError, match=r"4 largest scores.*\(5, 3\)"):
+            function(np.zeros((5, 3), "float32"))
+    layer = kc.layers.ParameterizedTemperatureScaling(num_scores=4)
+    layer.adapt(*samples(2))
+    assert layer(np.zeros((5, 1), "float32")).shape == (5, 1)

@@ -71,10 +71,10 @@ def test_gradient_of_the_inverse_side():
     np.testing.assert_allclose(gradient, expected, atol=1e-7)
 
 
-def test_an_edge_belongs_to_the_upper_bin():
+def test_an_edge_belongs_to_the_lower_bin():
     logits = np.zeros((1, 2), "float32")  # p_y is 1/2 exactly
     values = kc.losses.ada_focal_loss(
-        [0], logits, edges=[0.5], gammas=[0.0, 2.0]
+        [0], logits, edges=[0.5], gammas=[2.0, 0.0]
     )
     assert float(values[0]) == pytest.approx(0.25 * np.log(2), rel=1e-6)
 

@@ -266,3 +266,36 @@ def test_several_inputs():
     assert np.isfinite(logs["loss"]).all()
     batch = {INPUTS: x, HELD_OUT: np.ones(40, "uint8")}
     model.train_on_batch(batch, np.arange(40) % 3)
+
+
+def test_orders_depend_on_the_seed_and_the_epoch_alone(parts):
+    (x, y), _ = parts
+
+    def model_of(weights=None):
+        keras.utils.set_random_seed(3)
+        model = build(learning_rate=0.2, seed=1)
+        if weights is not None:
+            model.model.set_weights(weights)
+        return model
+
+    def fit(model, epochs, initial_epoch=0):
+        options = {"initial_epoch": initial_epoch, "epochs": epochs}
+        model.fit(x, y, batch_size=8, verbose=0, **options)
+        return model.model.get_weights()
+
+    once = fit(model_of(), 2)
+    model = model_of()
+    first = fit(model, 1)
+    again = model_of()
+    again.predict(x[:8], verbose=0)  # builds it
+    runs = {
+        "a second call of fit": fit(model, 1),
+        "a resumed run": fit(model_of(first), 2, initial_epoch=1),
+        "a built model": fit(again, 2),
+    }
+    for name, weights in runs.items():
+        for found, expected in zip(weights, once, strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-6, err_msg=name)
+    # The orders of both epochs differ.
+    repeated = fit(model_of(first), 1)
+    assert np.abs(repeated[0] - once[0]).max() > 1e-4
