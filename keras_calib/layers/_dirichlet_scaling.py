@@ -64,7 +64,7 @@ class DirichletScaling(MatrixScaling):
         **kwargs: Any,
     ) -> None:
         require_one_of(KINDS, regularization=regularization)
-        given = (strength, bias_strength) != (None, None)
+        given = strength is not None or bias_strength is not None
         if regularization == "auto" and given:
             raise ValueError(
                 'With `regularization="auto"` there is no strength to choose. '

@@ -47,7 +47,7 @@ def ada_focal_loss(
         logits: scores before softmax, shape `(..., num_classes)`.
         edges: the edges between the bins, increasing, `(num_bins - 1,)`. A
             `p_y` on an edge belongs to the lower bin, as where the gap of a
-            bin is measured.
+            bin is measured; in the authors' code to the upper one.
         gammas: one per bin, `(num_bins,)`.
 
     Returns:

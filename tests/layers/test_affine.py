@@ -515,6 +515,12 @@ def test_bad_arguments():
         kc.layers.DirichletScaling(regularization="odir", strength=-1)
     with pytest.raises(ValueError, match="no strength to choose"):
         kc.layers.DirichletScaling(strength=0.01)
+    with pytest.raises(ValueError, match="no strength to choose"):
+        kc.layers.DirichletScaling(strength=np.array([1.0, 2.0]))
+    with pytest.raises(ValueError, match="`bias_strength` must be"):
+        kc.layers.DirichletScaling(
+            regularization="l2", bias_strength=np.array([1.0, 2.0])
+        )
     logits, labels = generated(20)
     with pytest.raises(ValueError, match="VectorScaling cannot minimize"):
         kc.layers.VectorScaling().adapt(logits, labels, objective="ece")
