@@ -113,7 +113,7 @@ class _Path:
     def _end(self, objective, step, hessian):
         """The fit, with the last step and the objective after it.
 
-        The log evidence is that of `solvers.evidence.with_evidence`.
+        The log evidence is that of `solvers.laplace.with_evidence`.
         """
         plain_value, curvature = self.plain
         ridge = self.ridges[0]

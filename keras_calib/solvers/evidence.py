@@ -13,13 +13,15 @@ import dataclasses
 
 import numpy as np
 
-from keras_calib.inputs import arrays
 from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.blocks import row_blocks
-from keras_calib.solvers.blocks import sum_blocks
 from keras_calib.solvers.blocks import sum_groups
 from keras_calib.solvers.dense_evidence import fit_paths
+from keras_calib.solvers.dispersion import dispersion_of
+from keras_calib.solvers.laplace import Fit
+from keras_calib.solvers.laplace import mix
+from keras_calib.solvers.laplace import with_evidence
 from keras_calib.solvers.multinomial_regression import fit_objective
 from keras_calib.solvers.multinomial_regression import fit_regression
 from keras_calib.solvers.multinomial_regression import unit_of
@@ -64,23 +66,6 @@ class Average:
     value: float
     iterations: int
     matrix_width: float = 0.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Fit:
-    """One ridge fit.
-
-    Attributes:
-        parameters: slopes and biases, `(2, num_classes)`.
-        widths: `tv` and `tb`, 0 for what is not free; `t` of a matrix.
-        log_evidence: against temperature scaling.
-        iterations: Newton steps.
-    """
-
-    parameters: np.ndarray
-    widths: np.ndarray | float
-    log_evidence: float
-    iterations: int
 
 
 def average_by_evidence(
@@ -159,62 +144,6 @@ def minimize_around(x, labels, weights, objective, average):
     )
 
 
-def mix(log_evidence, log_prior, simpler, probability):
-    """Posterior probabilities of fits and of a simpler model.
-
-    Args:
-        log_evidence: of each fit, `(num_fits,)`.
-        log_prior: of each fit but for a constant, `(num_fits,)`.
-        simpler: log evidence of the simpler model.
-        probability: prior probability of the simpler model.
-
-    Returns:
-        posterior: `(num_fits + 1,)`; the last one is the simpler model's.
-        log_evidence: float, of all together.
-    """
-    log_prior = arrays.log_softmax(np.asarray(log_prior))
-    joint = np.append(
-        log_evidence + log_prior + np.log1p(-probability),
-        simpler + np.log(probability),
-    )
-    log_posterior = arrays.log_softmax(joint)
-    # By the most probable one: the probability of another can be 0.
-    best = joint.argmax()
-    return np.exp(log_posterior), float(joint[best] - log_posterior[best])
-
-
-def with_evidence(problem, found, widths, phi, determinants):
-    """What a regression found, with its evidence by Laplace's approximation.
-
-    With the summed loss f, the strengths L = phi / t^2 of the penalty, and the
-    Hessian H of f at the fit:
-
-        log E = (f(0) - f(d)) / phi - sum d^2 / (2 t^2)
-            + (log det L - log det(H + L) + log H_aa(0)) / 2
-
-    Args:
-        problem: the regression, with its value and the curvature `H_aa` at
-            temperature scaling.
-        found: `Minimum`.
-        widths: see `Fit`.
-        phi: see `Average`.
-        determinants: `log det L - log det(H + L)`.
-
-    Returns:
-        `Fit`.
-    """
-    # The penalty of the mean loss is phi sum d^2 / (2 n t^2).
-    penalty = problem.penalty(found.parameters)
-    gain = problem.plain_value - (found.value - penalty)
-    log_evidence = problem.n * gain / phi - problem.n * penalty / phi
-    log_evidence += (determinants + np.log(problem.plain_curvature)) / 2
-    parameters = problem.settle(found.parameters)
-    if not np.isfinite(log_evidence):
-        # The logits are so large that the curvature is only rounding.
-        parameters, log_evidence = problem.center, -np.inf
-    return Fit(parameters, widths, float(log_evidence), found.iterations)
-
-
 def _strengths(widths, phi):
     """`phi / t^2`; 0 for what is not free, with the width 0."""
     used = widths > 0
@@ -249,31 +178,12 @@ class _Deviations(DiagonalProblem):
     def dispersion(self, scale):
         """Squared residuals over their variance, at the last point, >= 1.
 
-            phi = sum_i w_i^2 sum_k ((q_ik - y_ik) x_ik)^2
-                / sum_i w_i sum_k q_ik (1 - q_ik) x_ik^2
-
-        Unequal weights make it larger: they hold less information.
-
         Args:
-            scale: whether slopes are free; the formula has no x for biases.
+            scale: whether slopes are free.
         """
         weights = self.n * self.weights.astype(float)
-
-        def part(rows):
-            x, q, w = self.x[rows], self.q[rows], weights[rows]
-            variance, squares = q * (1 - q), q * q
-            own = np.arange(len(q)), self.labels[rows]
-            squares[own] = (1 - q[own]) ** 2
-            if scale:
-                # In this order: 0 times the square of a huge number is not 0.
-                variance = variance * x * x
-                squares = squares * x * x
-            return np.array(
-                [w @ variance.sum(axis=1), w**2 @ squares.sum(axis=1)]
-            )
-
-        expected, observed = sum_blocks(part, self.slices)
-        return max(1.0, float(observed) / max(float(expected), TINY64))
+        x = self.x if scale else None
+        return dispersion_of(self.q, self.labels, weights, x, self.slices)
 
     def penalize(self, widths, phi):
         """Set the penalty; a deviation with the width 0 is not free.

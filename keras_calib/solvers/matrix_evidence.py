@@ -25,8 +25,8 @@ from keras_calib.solvers.blocks import sum_groups
 from keras_calib.solvers.evidence import TOLERANCE
 from keras_calib.solvers.evidence import WIDTHS
 from keras_calib.solvers.evidence import average_by_evidence
-from keras_calib.solvers.evidence import mix
-from keras_calib.solvers.evidence import with_evidence
+from keras_calib.solvers.laplace import mix
+from keras_calib.solvers.laplace import with_evidence
 from keras_calib.solvers.multinomial_regression import fit_objective
 from keras_calib.solvers.multinomial_regression import fit_regression
 from keras_calib.solvers.multinomial_regression import unit_of

@@ -11,6 +11,7 @@ from keras_calib.inputs.arrays import log_softmax
 from keras_calib.solvers import dense_evidence
 from keras_calib.solvers import evidence
 from keras_calib.solvers.evidence import average_by_evidence
+from keras_calib.solvers.laplace import with_evidence
 from keras_calib.solvers.multinomial_regression import fit_regression
 from keras_calib.solvers.temperature import fit_temperature
 
@@ -203,7 +204,7 @@ def test_a_fit_whose_curvature_is_rounding_is_left_out(determinants):
     found = types.SimpleNamespace(
         parameters=np.ones(3), value=0.9, iterations=4
     )
-    fit = evidence.with_evidence(problem, found, None, 1.0, determinants)
+    fit = with_evidence(problem, found, None, 1.0, determinants)
     if determinants == 0.5:
         assert fit.log_evidence == pytest.approx(10 * 0.1 + 0.25)
         np.testing.assert_array_equal(fit.parameters, 1.0)
