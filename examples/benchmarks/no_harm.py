@@ -16,8 +16,9 @@ for n >= 50; above that of the model as it came by more than 0.004, or 0.015; a
 Brier score above that of temperature scaling by more than 0.001 for n >= 200.
 Then, over all files, n and draws that all contestants have: the part of duels
 that each wins, its mean rank, and its processor seconds. With `--peers`, maps
-of probmetrics take part (`pip install keras-calib[peers]`); with `--chosen`,
-what `kc.calibrate` returns by default and with `method="auto"`.
+of probmetrics take part (`pip install keras-calib[peers]`), and vector and
+matrix scaling are compared with its structured ones; with `--chosen`, what
+`kc.calibrate` returns by default and with `method="auto"`.
 
 Data comes from the folder `$KERAS_CALIB_DATA`. The constants of the maps were
 set on the `development` files; `test` data was opened after that. Two odds of
@@ -71,6 +72,12 @@ PEERS = {
     "probmetrics TS": ("TemperatureScalingCalibrator", {}),
     "probmetrics SVS": ("SVSCalibrator", {}),
     "probmetrics SMS": ("SMSCalibrator", {"print_init_info": False}),
+}
+
+# Maps of one kind.
+BESIDE = {
+    "VectorScaling": "probmetrics SVS",
+    "MatrixScaling": "probmetrics SMS",
 }
 
 
@@ -344,6 +351,7 @@ def show(arguments):
     for (file, name, n), count in refused.items():
         print(f"- refused {count} times: {name} on {file}, n = {n}")
     print_ranks(rows)
+    print_peers(rows)
     print_regrets(rows)
     if arguments.figure:
         draw_tables(tables, arguments.figure)
@@ -381,6 +389,24 @@ def print_ranks(rows):
             f"| {name} | {nll:.0%} | {nll_rank:.1f} | {brier:.0%} "
             f"| {brier_rank:.1f} | {np.median(seconds):.3f} |"
         )
+
+
+def print_peers(rows):
+    """Ridge fits beside the structured maps of probmetrics, over all files."""
+    for name, peer in BESIDE.items():
+        by_size = collections.defaultdict(list)
+        for (_, each, n), (mean, _) in cells(rows, "nll", peer).items():
+            if each == name:
+                by_size[n].append(mean)
+        if not by_size:
+            continue
+        print(f"\nNLL of {name} minus that of {peer}, over files\n")
+        print("| samples | files | mean | best | worst |")
+        print("|---|---|---|---|---|")
+        for n, found in sorted(by_size.items()):
+            figures = np.mean(found), np.min(found), np.max(found)
+            texts = (f"{figure:+.4f}" for figure in figures)
+            print(f"| {n} | {len(found)} |", " | ".join(texts), "|")
 
 
 def print_regrets(rows):

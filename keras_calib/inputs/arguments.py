@@ -130,7 +130,7 @@ def require_flags(**received: Any) -> None:
 def require_integer(least: int, **received: Any) -> None:
     """Raise unless every value is an integer that is at least so large."""
     for name, value in received.items():
-        valid = is_integer(value) and value >= least
+        valid = is_integer(value) and least <= value < MOST
         problem = f"`{name}` must be at least {least}, an integer."
         require(valid, problem, **{name: value})
 

@@ -14,6 +14,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import MOST
 from keras_calib.inputs.arguments import is_integer
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_number
@@ -143,7 +144,7 @@ class AdaFocalTable(keras.metrics.Metric):
     ) -> None:
         super().__init__(name=name, dtype=dtype)
         require(
-            is_integer(num_bins) and num_bins >= 2,
+            is_integer(num_bins) and 2 <= num_bins < MOST,
             "`num_bins` must be at least 2.",
             "With one bin use `FocalLoss`.",
             num_bins=num_bins,

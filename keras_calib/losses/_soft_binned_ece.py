@@ -11,6 +11,7 @@ from keras_calib.inputs.arguments import are_numbers
 from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import is_one_of
 from keras_calib.inputs.arguments import require
+from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import sum_or_one
@@ -113,12 +114,7 @@ def _soft_binned_ece(
 
 
 def _check(num_bins, temperature, norm, form, bin_range):
-    require(
-        is_number(num_bins) and num_bins >= 1 and num_bins % 1 == 0,
-        "`num_bins` must be a whole number of at least 1.",
-        "The paper uses 15.",
-        num_bins=num_bins,
-    )
+    require_at_least(1, num_bins=num_bins)
     require(
         is_number(temperature) and temperature > 0,
         "`temperature` must be positive.",

@@ -47,3 +47,15 @@ def test_harm_is_named(script, monkeypatch, tmp_path, capsys):
         shown = capsys.readouterr().out
         outside = int(re.search(r"Outside the limits: (\d+)", shown)[1])
         assert outside == 0 if not options else outside > 0
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("data", ["development", "tables", "test"])
+def test_pages_are_what_the_stored_rows_print(
+    data, script, monkeypatch, capsys
+):
+    results = FOLDER.parent / "results" / f"no_harm_{data}.jsonl"
+    call(script, monkeypatch, "show", results, "--draws", "20")
+    shown = capsys.readouterr().out.strip()
+    assert "Outside the limits: 0\n" in shown
+    assert shown in results.with_suffix(".md").read_text()

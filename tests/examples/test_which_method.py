@@ -1,7 +1,14 @@
-"""What the page of decisions says of losses holds in the stored rows."""
+"""What the page of decisions says holds in the stored rows."""
+
+import pathlib
+import re
 
 import numpy as np
 import pytest
+
+from tests.helpers import example
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
 pytestmark = pytest.mark.one_backend
 
@@ -64,3 +71,24 @@ def test_weights_as_printed_cost_accuracy(papers, method):
         for name in ("CE", method)
     }
     assert accuracy[method] < accuracy["CE"] - 0.05
+
+
+def test_what_the_page_says_of_maps(capsys):
+    script = example("benchmarks/no_harm.py")
+    results = EXAMPLES / "results" / "no_harm_development.jsonl"
+    rows = script.stored_rows.read(results)
+    found = script.cells(rows, "nll", "TemperatureScaling")
+    gains = [
+        -mean
+        for (file, name, n), (mean, _) in found.items()
+        if name == "MatrixScaling" and n == 5000 and file.endswith("100")
+    ]
+    page = (EXAMPLES / "docs" / "which_method.md").read_text()
+    low, high = min(gains), max(gains)
+    assert f"lowers the NLL by {low:.2f} to {high:.2f} nats" in page
+    rows = script.stored_rows.read(EXAMPLES / "results" / "no_harm_test.jsonl")
+    script.print_regrets([row for row in rows if row["draw"] < 20])
+    shown = capsys.readouterr().out
+    one, mixture = re.findall(r"cells: (\S+) on average", shown)
+    assert f"a single map is {float(one):.4f} nats behind" in page
+    assert abs(float(mixture)) < 5e-4

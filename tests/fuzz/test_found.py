@@ -200,6 +200,18 @@ FOUND = {
         ),
         "`fuse=True` changes the last layer",
     ),
+    "cells beyond any memory": (
+        lambda: kc.metrics.OverconfidenceError(num_bins=1e30),
+        "`num_bins` must be at least 1, a whole number",
+    ),
+    "soft bins beyond any memory": (
+        lambda: kc.losses.SoftBinnedECE(num_bins=10**30),
+        "`num_bins` must be at least 1, a whole number",
+    ),
+    "gammas beyond any memory": (
+        lambda: kc.losses.AdaFocalLoss(num_bins=10**30),
+        "`num_bins` must be at least 2",
+    ),
     "logits without images": (
         lambda: kc.layers.LocalTemperatureScaling().adapt(Z, Y),
         "Logits come with their images",
