@@ -1,5 +1,7 @@
 """What holds for the package as a whole: its names, its docs, its manners."""
 
+import ast
+import builtins
 import doctest
 import importlib
 import inspect
@@ -43,6 +45,34 @@ def test_examples_of_docstrings_run(module):
         sys.modules[module], optionflags=doctest.ELLIPSIS
     )
     assert not failed
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_examples_import_what_they_use(name):
+    # `testmod` lends them the names of their module, a reader does not.
+    for found in doctest.DocTestFinder().find(PUBLIC[name], name, globs={}):
+        code = "".join(
+            example.source
+            for example in found.examples
+            if doctest.SKIP not in example.options
+        )
+        missing = names_without_origin(code)
+        assert not missing, (found.name, missing)
+
+
+def names_without_origin(code):
+    """Names that code reads, and neither imports nor binds."""
+    read, bound = set(), set(dir(builtins))
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Name):
+            (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+        elif isinstance(node, ast.alias):
+            bound.add((node.asname or node.name).split(".")[0])
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+    return read - bound
 
 
 def test_import_is_silent_and_light():

@@ -42,7 +42,11 @@ default_role = "py:obj"
 autodoc_typehints = "none"
 autodoc_default_options = {"members": True, "show-inheritance": True}
 autodoc_member_order = "bysource"
-napoleon_custom_sections = ["Example", "Reference", "Call arguments"]
+napoleon_custom_sections = [
+    "Example",
+    "Reference",
+    ("Call arguments", "params_style"),
+]
 # Members that a class has from Keras are described there, and those that are
 # for new losses and layers in the code.
 LEFT_OUT = {

@@ -9,6 +9,7 @@ import numpy as np
 from keras_calib._typing import ArrayLike
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.arrays import class_probabilities
+from keras_calib.keras_graph.endings import check_one_output
 from keras_calib.keras_graph.endings import gives_logits
 
 
@@ -87,17 +88,20 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
         Args:
             model: a built `keras.Model` with one output, `(batch, num_classes)`
                 or `(batch, 1)`. It is used, not copied.
-            classes: labels in the order of the units; class ids by default.
+            classes: labels in the order of the units; class ids by default. A
+                subclassed model needs them, because it does not show how many
+                units it has.
             from_logits: whether it gives logits; `None` if its graph shows it.
 
         Returns:
             A fitted `SKLearnClassifier`.
 
         Raises:
-            ValueError: if there are not as many classes as units.
+            ValueError: if there are not as many classes as units, if `classes`
+                is needed, or if the model has several outputs.
         """
         self = cls(model, from_logits=from_logits)
-        units = max(2, model.output_shape[-1])
+        units = num_classes(model, classes)
         labels = np.arange(units) if classes is None else np.asarray(classes)
         if labels.shape != (units,):
             raise ValueError(
@@ -184,9 +188,24 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
         return validate_data(self, X, *y, reset=bool(y), allow_nd=True)
 
 
+def num_classes(model, classes):
+    """Number of classes of a model; of one without a graph, of `classes`."""
+    shape = getattr(model, "output_shape", None)
+    if shape is None and classes is not None:
+        return len(np.atleast_1d(classes))
+    if shape is None:
+        raise ValueError(
+            "`classes` is needed, because the model does not show how many "
+            "units it has: it is subclassed, or not built. Received: model "
+            f"{model.name!r}, classes=None. Pass `classes=range(num_classes)`."
+        )
+    check_one_output(model)
+    return max(2, shape[-1])
+
+
 def takes_ids(model):
     """Whether a compiled model is trained with class ids."""
-    if model.output_shape[-1] == 1:
+    if getattr(model, "output_shape", (None,))[-1] == 1:
         return True
     name = model.loss if isinstance(model.loss, str) else ""
     sparse = keras.losses.SparseCategoricalCrossentropy

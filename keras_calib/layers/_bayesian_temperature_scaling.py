@@ -38,8 +38,17 @@ class BayesianTemperatureScaling(TemperedCalibration):
     Args:
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
+    Call arguments:
+        logits: `(..., num_classes)`, or `(..., 1)` before one sigmoid.
+
+    Returns:
+        Calibrated logits, of the shape of `logits`.
+
+    Raises:
+        ValueError: in `adapt`, for invalid input; the layer is then unchanged.
+
     Example:
-        >>> import numpy as np, keras_calib as kc
+        >>> import numpy as np, keras, keras_calib as kc
         >>> logits = 6 * np.eye(3)[[0, 1, 2, 0, 1, 2, 0, 1]]
         >>> labels = [0, 1, 2, 0, 1, 2, 0, 0]
         >>> layer = kc.layers.BayesianTemperatureScaling()

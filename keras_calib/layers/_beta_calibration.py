@@ -27,12 +27,18 @@ class BetaCalibration(BinaryMap):
             samples leave near temperature scaling; `None` for the paper's map.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
+    Call arguments:
+        logits: of two classes, `(..., 2)`, or before one sigmoid, `(..., 1)`.
+
+    Returns:
+        Calibrated logits, of the shape of `logits`.
+
     Raises:
         ValueError: for another `parameters`, or logits of more than two
             classes.
 
     Example:
-        >>> import numpy as np, keras_calib as kc
+        >>> import numpy as np, keras, keras_calib as kc
         >>> logit = np.array([[2.0], [2.0], [2.0], [2.0], [-2.0], [-2.0]])
         >>> layer = kc.layers.BetaCalibration(
         ...     parameters="am", shrinkage=None

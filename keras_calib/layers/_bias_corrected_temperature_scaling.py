@@ -26,6 +26,16 @@ class BiasCorrectedTemperatureScaling(AffineCalibration):
             samples gets no bias.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
+    Call arguments:
+        logits: `(..., num_classes)`, or `(..., 1)` before one sigmoid.
+
+    Returns:
+        Calibrated logits, of the shape of `logits`.
+
+    Raises:
+        ValueError: for another `regularization`. In `adapt`: for
+            invalid input; the layer is then unchanged.
+
     Example:
         >>> import numpy as np, keras_calib as kc
         >>> logits = np.array([[4.0, 0]] * 3 + [[0, 4.0]] * 3)

@@ -38,6 +38,21 @@ class ClassLossScaling:
 
     Warns:
         UserWarning: in `adapt`, if the fitted B is above 1.5.
+
+    Example:
+        >>> import numpy as np, keras_calib as kc
+        >>> rng = np.random.default_rng(0)
+        >>> logits = 3 * rng.normal(size=(500, 3))
+        >>> labels = (logits / 2 + rng.gumbel(size=(500, 3))).argmax(axis=1)
+        >>> scaling = kc.layers.ClassLossScaling(reduction="sum")
+        >>> layer = kc.layers.TemperatureScaling()
+        >>> layer = layer.adapt(logits, labels, class_loss_scaling=scaling)
+        >>> len(layer.record["class_weights"])
+        3
+
+    Reference:
+        Jung et al., "Scaling of Class-wise Training Losses for Post-hoc
+        Calibration", ICML 2023, equations 3 to 8.
     """
 
     normalization: str = "normal"

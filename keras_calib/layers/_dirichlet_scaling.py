@@ -35,6 +35,12 @@ class DirichletScaling(MatrixScaling):
         bias_strength: float >= 0; `strength` by default. For `"odir"`.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
+    Call arguments:
+        logits: `(..., num_classes)`, or `(..., 1)` before one sigmoid.
+
+    Returns:
+        Calibrated logits, of the shape of `logits`.
+
     Raises:
         ValueError: if an argument is out of range, or a strength is passed with
             `regularization="auto"`.

@@ -57,12 +57,18 @@ class HistogramBinning(TemperedCalibration):
         shrinkage: `"auto"`, or `None` for the papers' map; see above.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
+    Call arguments:
+        logits: `(..., num_classes)`, or `(..., 1)` before one sigmoid.
+
+    Returns:
+        Calibrated logits, of the shape of `logits`.
+
     Raises:
         ValueError: if `num_bins` is below 1, or `equal_mass` is true with
             `shrinkage="auto"`.
 
     Example:
-        >>> import numpy as np, keras_calib as kc
+        >>> import numpy as np, keras, keras_calib as kc
         >>> logits = np.log([[0.9, 0.1]] * 4 + [[0.4, 0.6]] * 2)
         >>> layer = kc.layers.HistogramBinning(shrinkage=None)
         >>> layer = layer.adapt(logits, [0, 0, 0, 1, 1, 0])

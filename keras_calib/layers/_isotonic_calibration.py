@@ -42,11 +42,17 @@ class IsotonicCalibration(ShrunkCalibration):
             samples leave near temperature scaling; `None` for the paper's map.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
+    Call arguments:
+        logits: `(..., num_classes)`, or `(..., 1)` before one sigmoid.
+
+    Returns:
+        Calibrated logits, of the shape of `logits`.
+
     Raises:
         ValueError: if `per_class` is not a bool, or `num_levels` below 2.
 
     Example:
-        >>> import numpy as np, keras_calib as kc
+        >>> import numpy as np, keras, keras_calib as kc
         >>> logits = np.log([[0.9, 0.1]] * 4 + [[0.4, 0.6]] * 2)
         >>> layer = kc.layers.IsotonicCalibration(
         ...     per_class=True, shrinkage=None

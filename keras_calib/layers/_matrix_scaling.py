@@ -44,6 +44,16 @@ class MatrixScaling(AffineCalibration):
             `"mean"` can it be fused (`fuse=True`).
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
+    Call arguments:
+        logits: `(..., num_classes)`, or `(..., 1)` before one sigmoid.
+
+    Returns:
+        Calibrated logits, of the shape of `logits`.
+
+    Raises:
+        ValueError: for another `regularization` or `normalize_logits`. In
+            `adapt`: for invalid input; the layer is then unchanged.
+
     Example:
         >>> import numpy as np, keras_calib as kc
         >>> rng = np.random.default_rng(0)

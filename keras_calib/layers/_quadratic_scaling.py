@@ -28,6 +28,12 @@ class QuadraticScaling(BinaryMap):
             alone.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
+    Call arguments:
+        logits: of two classes, `(..., 2)`, or before one sigmoid, `(..., 1)`.
+
+    Returns:
+        Calibrated logits, of the shape of `logits`.
+
     Raises:
         ValueError: for logits of more than two classes.
 

@@ -44,11 +44,17 @@ class SplineCalibration(ShrunkCalibration):
             samples leave near temperature scaling; `None` for the paper's map.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
+    Call arguments:
+        logits: `(..., num_classes)`, or `(..., 1)` before one sigmoid.
+
+    Returns:
+        Calibrated logits, of the shape of `logits`.
+
     Raises:
         ValueError: if `num_knots` is below 3 or `num_points` below 4.
 
     Example:
-        >>> import numpy as np, keras_calib as kc
+        >>> import numpy as np, keras, keras_calib as kc
         >>> rng = np.random.default_rng(0)
         >>> confidence = rng.uniform(0.5, 1.0, 4000)
         >>> labels = (rng.uniform(size=4000) > confidence**2).astype(int)

@@ -62,6 +62,12 @@ class TemperatureScaling(CalibrationLayer):
             identity.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
+    Call arguments:
+        logits: `(..., num_classes)`, or `(..., 1)` before one sigmoid.
+
+    Returns:
+        Calibrated logits, of the shape of `logits`.
+
     Raises:
         ValueError: if `temperature` is not positive.
 

@@ -36,6 +36,16 @@ class VectorScaling(AffineCalibration):
             `"mean"` can it be fused (`fuse=True`).
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
+    Call arguments:
+        logits: `(..., num_classes)`, or `(..., 1)` before one sigmoid.
+
+    Returns:
+        Calibrated logits, of the shape of `logits`.
+
+    Raises:
+        ValueError: for another `regularization` or `normalize_logits`. In
+            `adapt`: for invalid input; the layer is then unchanged.
+
     Example:
         >>> import numpy as np, keras_calib as kc
         >>> logits = np.array([[2.0, 0], [2.0, 0], [2.0, 0], [0, 2.0]] * 5)

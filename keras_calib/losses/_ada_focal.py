@@ -246,6 +246,12 @@ class AdaFocalLoss(ClassificationLoss):
     Attributes:
         table: the `AdaFocalTable` with edges and gammas.
 
+    Call arguments:
+        y_true: class ids, `(...)` or `(..., 1)`, or one-hot rows, `(...,
+            num_classes)`.
+        y_pred: probabilities, or logits if `from_logits`, `(...,
+            num_classes)`; `(..., 1)` for one sigmoid unit.
+
     Raises:
         ValueError: if `num_bins` is below 2.
 

@@ -301,7 +301,8 @@ class PenalizedLoss(ClassificationLoss):
         inner = loss.get_config()
         if inner.get("from_logits", self.from_logits) != self.from_logits:
             raise ValueError(
-                "`primary` and penalty see the same predictions. Received: "
+                "`from_logits` must be the same for `primary` and the penalty, "
+                "which get the same predictions. Received: "
                 f"from_logits={inner['from_logits']} in `primary`, "
                 f"from_logits={self.from_logits} in {type(self).__name__}. "
                 "Give both the same value."

@@ -54,6 +54,15 @@ class BrierLoss(ClassificationLoss):
         **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
             `dtype`, as in Keras.
 
+    Call arguments:
+        y_true: class ids, `(...)` or `(..., 1)`, or one-hot rows, `(...,
+            num_classes)`.
+        y_pred: probabilities, or logits if `from_logits`, `(...,
+            num_classes)`; `(..., 1)` for one sigmoid unit.
+
+    Raises:
+        ValueError: when called, if shapes, labels or predictions do not fit.
+
     Example:
         >>> import keras, keras_calib as kc
         >>> model = keras.Sequential([keras.layers.Dense(10)])
@@ -145,6 +154,11 @@ class SquaredLogitLoss(ClassificationLoss):
         label_value: float > 0, `M` of the paper: where it should be.
         **kwargs: `from_logits`, which must be `True` here, `axis`,
             `ignore_class`, `reduction`, `name`, `dtype`, as in Keras.
+
+    Call arguments:
+        y_true: class ids, `(...)` or `(..., 1)`, or one-hot rows, `(...,
+            num_classes)`.
+        y_pred: outputs without an activation, `(..., num_classes)`.
 
     Raises:
         ValueError: if an argument is not positive; when called, if the logits

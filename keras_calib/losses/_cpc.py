@@ -109,6 +109,12 @@ class CPC(PenalizedLoss):
         **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
             `dtype`, as in Keras.
 
+    Call arguments:
+        y_true: class ids, `(...)` or `(..., 1)`, or one-hot rows, `(...,
+            num_classes)`.
+        y_pred: probabilities, or logits if `from_logits`, `(...,
+            num_classes)`; `(..., 1)` for one sigmoid unit.
+
     Raises:
         ValueError: if one of the first two weights is negative.
 

@@ -183,6 +183,12 @@ class CRL(PenalizedLoss):
         **kwargs: `from_logits`, `axis`, `ignore_class`, `reduction`, `name`,
             `dtype`, as in Keras.
 
+    Call arguments:
+        y_true: class ids, `(batch,)` or `(batch, 1)`, or one-hot rows, `(batch,
+            num_classes)`.
+        y_pred: probabilities, or logits if `from_logits`, `(batch,
+            num_classes)`; `(batch, 1)` for one sigmoid unit.
+
     Raises:
         ValueError: if an argument is unknown; when called, if no
             `SampleHistoryModel` is around it, or rows are not samples.

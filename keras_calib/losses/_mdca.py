@@ -65,6 +65,16 @@ class MDCA(PenalizedLoss):
         **kwargs: `across_replicas`, see `PenalizedLoss`; `from_logits`,
             `axis`, `ignore_class`, `reduction`, `name`, `dtype`, as in Keras.
 
+    Call arguments:
+        y_true: class ids, `(...)` or `(..., 1)`, or one-hot rows, `(...,
+            num_classes)`.
+        y_pred: probabilities, or logits if `from_logits`, `(...,
+            num_classes)`; `(..., 1)` for one sigmoid unit.
+
+    Raises:
+        ValueError: if `weight` is no number; when called, if shapes, labels or
+            predictions do not fit.
+
     Example:
         >>> import keras, keras_calib as kc
         >>> focal = kc.losses.FocalLoss(gamma=1.0, from_logits=True)

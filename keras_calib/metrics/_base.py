@@ -35,6 +35,13 @@ class CalibrationMetric(keras.metrics.Metric):
         ignore_class: rows with this label are ignored.
         name: name in the logs; defaults to the class name in snake case.
         dtype: as in Keras; the sums are float32.
+
+    Call arguments:
+        y_true: class ids, `(...)` or `(..., 1)`, or one-hot rows, `(...,
+            num_classes)`.
+        y_pred: probabilities, or logits if `from_logits`, `(...,
+            num_classes)`; `(..., 1)` for one sigmoid unit.
+        sample_weight: `None`, or weights that broadcast from the left.
     """
 
     settings: tuple[str, ...] = ()

@@ -45,7 +45,7 @@ def test_losses_that_hold_confidence_down(beside, method):
     "method",
     [
         *("DML", "CutMix", "ensemble of 3"),
-        *("SB-ECE", "DCA", "MDCA", "MMCE", "AvUC-GS"),
+        *("SB-ECE", "DCA", "MDCA", "MMCE", "AvUC-GS", "S-AvUC"),
     ],
 )
 def test_what_is_better_than_cross_entropy(beside, method):

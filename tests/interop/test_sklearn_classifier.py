@@ -214,3 +214,36 @@ def test_what_is_not_known_or_not_compiled_is_said():
     found = kc.SKLearnClassifier.of_trained(model)
     with pytest.raises(ValueError, match="from_logits"):
         found.predict_proba(x)
+
+
+class Subclassed(keras.Model):
+    """A model without a graph, which does not show how many units it has."""
+
+    def __init__(self):
+        super().__init__()
+        self.scores = keras.layers.Dense(3)
+
+    def call(self, x):
+        return self.scores(x)
+
+
+def test_a_subclassed_network_needs_its_classes():
+    x, y = data(3)
+    model = Subclassed()
+    model(x[:1])
+    calibrated = kc.calibrate(model, x, y, verbose=0)
+    with pytest.raises(ValueError, match="`classes` is needed"):
+        kc.SKLearnClassifier.of_trained(calibrated)
+    found = kc.SKLearnClassifier.of_trained(calibrated, classes=[0, 1, 2])
+    np.testing.assert_allclose(
+        found.predict_proba(x), calibrated.predict(x, verbose=0), rtol=1e-6
+    )
+
+
+def test_several_outputs_are_refused():
+    inputs = keras.Input((6,))
+    units = [keras.layers.Dense(units)(inputs) for units in (3, 2)]
+    for outputs in (units, {"a": units[0], "b": units[1]}, {"a": units[0]}):
+        model = keras.Model(inputs, outputs)
+        with pytest.raises(ValueError, match="one output"):
+            kc.SKLearnClassifier.of_trained(model)
