@@ -205,8 +205,10 @@ def num_classes(model, classes):
 
 def takes_ids(model):
     """Whether a compiled model is trained with class ids."""
-    if getattr(model, "output_shape", (None,))[-1] == 1:
-        return True
+    if getattr(model, "output_shape", None) is not None:
+        check_one_output(model)
+        if model.output_shape[-1] == 1:
+            return True
     name = model.loss if isinstance(model.loss, str) else ""
     sparse = keras.losses.SparseCategoricalCrossentropy
     return isinstance(model.loss, sparse) or name.startswith("sparse")

@@ -247,3 +247,6 @@ def test_several_outputs_are_refused():
         model = keras.Model(inputs, outputs)
         with pytest.raises(ValueError, match="one output"):
             kc.SKLearnClassifier.of_trained(model)
+        model.compile(loss="sparse_categorical_crossentropy")
+        with pytest.raises(ValueError, match="one output"):
+            kc.SKLearnClassifier(model).fit(*data(3))
