@@ -41,6 +41,8 @@ from stored_rows import append
 HISTORY = "measure validation samples every N epochs, too: a pass over them"
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE.parent / "results"
+# By how much the accuracy of stored logits, float16, differs from their row's.
+SAME_LOGITS = 2e-4
 
 
 def main(arguments=None):
@@ -406,7 +408,10 @@ def run_row(arguments, method, seed):
 
 
 def measure_again(arguments):
-    """Measure the stored logits of all rows with today's code."""
+    """Measure the stored logits of all rows with today's code.
+
+    Logits of another training of a row, whose accuracy differs, are left out.
+    """
     import work
 
     path = arguments.results / f"{arguments.table}.jsonl"
@@ -415,11 +420,20 @@ def measure_again(arguments):
         if arguments.only and method not in arguments.only:
             continue
         found = stored_logits(arguments, method, seed)
-        if found:
-            protocol = protocols.PROTOCOLS[arguments.table]
-            row.update(work.results(found, protocol, method))
-        else:
+        if not found:
             print(f"{method}, seed {seed}: no logits in {arguments.work}")
+            continue
+        protocol = protocols.PROTOCOLS[arguments.table]
+        results = work.results(found, protocol, method)
+        there = results["test"]["accuracy"]
+        here = row["test"].get("accuracy", there)
+        if abs(there - here) > SAME_LOGITS:
+            print(
+                f"{method}, seed {seed}: {found} is of another training, with "
+                f"an accuracy of {there:.4f} instead of {here:.4f}; not used"
+            )
+            continue
+        row.update(results)
     lines = [json.dumps(row) + "\n" for row in rows.values()]
     part = path.with_suffix(".part")
     part.write_text("".join(lines))

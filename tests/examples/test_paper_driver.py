@@ -103,6 +103,18 @@ def test_measure_reads_stored_logits_again(call, capsys):
     assert "LS, seed 0: no logits in " in capsys.readouterr().out
 
 
+def test_logits_of_another_training_are_not_measured(call, capsys):
+    call("miniature", "--only", "CE")
+    path = call.folder / "miniature.jsonl"
+    row = json.loads(path.read_text())
+    row["test"]["accuracy"] += 0.01
+    path.write_text(json.dumps(row) + "\n")
+    capsys.readouterr()
+    call("miniature", "--measure")
+    assert "is of another training" in capsys.readouterr().out
+    assert json.loads(path.read_text()) == row
+
+
 def test_history_is_measured_when_asked_for(call, capsys):
     call("miniature", "--only", "CE")
     plain = call.rows()["CE", 0]
