@@ -79,12 +79,16 @@ def parts(results):
     """The text of each part of the page, by its name."""
     rows = {
         name: run.read_rows(results / f"{name}.jsonl")
-        for name in ("S", "F", "F_shift", "N9", "N40", "S-tuning", "F-tuning")
+        for name in (
+            *("S", "S10k", "F", "F_shift", "N9", "N40"),
+            *("S-tuning", "F-tuning"),
+        )
     }
     path = results / "S-tuning.json"
     chosen = json.loads(path.read_text()) if path.exists() else {}
     return {
         "S": of_scratch(rows),
+        "S10k": of_two_sizes(rows["S"], rows["S10k"]),
         "F under corruption": of_corruption(rows["F_shift"]),
         "wrong labels": of_wrong_labels(rows),
         "tuning": of_tuning(rows, chosen),
@@ -268,6 +272,45 @@ def hardly_changed(rows):
         if len(each)
     ]
     return f"As trained, the ECE is {listed(shown)}." if shown else ""
+
+
+def of_two_sizes(rows, larger):
+    """The differences from cross-entropy with 5,000 and 10,000 images."""
+    names = [name for name, _ in table.of_method("S10k", larger)]
+    errors = ("accuracy", "test"), ("ece", "test"), ("nll", SCALED)
+    columns = [
+        from_baseline(each, names, *error)
+        for error in errors
+        for each in (rows, larger)
+    ]
+    names = [name for name in names[1:] if all(name in c for c in columns)]
+    if not names:
+        return NOTHING
+    header = ["method - CE"]
+    header += ["accuracy, points", "with 10,000", "ECE, points", "with 10,000"]
+    header += ["NLL after TS", "with 10,000"]
+    lines = []
+    for name in names:
+        values = [column[name] for column in columns]
+        points = [f"{100 * value:+.2f}" for value in values[:4]]
+        lines.append([name, *points, *(f"{v:+.3f}" for v in values[4:])])
+    otherwise = [
+        f"the {what} of {name}"
+        for what, a, b in zip(
+            ("accuracy", "ECE", "NLL after temperature scaling"),
+            columns[::2],
+            columns[1::2],
+            strict=True,
+        )
+        for name in names
+        if (a[name] > 0) != (b[name] > 0)
+    ]
+    but = f", but for {listed(otherwise)}" if otherwise else ""
+    text = (
+        f"Beside cross-entropy, all errors of these {len(names)} methods go the "
+        f"same way at both sizes{but}. [The table](S10k.md)."
+    )
+    return f"{table.markdown(header, lines)}\n\n{paragraph(text)}"
 
 
 def interleaved(rows):

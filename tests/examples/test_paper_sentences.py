@@ -6,7 +6,8 @@ import pytest
 pytestmark = pytest.mark.one_backend
 # What the sentences are made from.
 ROWS = (
-    *("S.jsonl", "F.jsonl", "F_shift.jsonl", "N9.jsonl", "N40.jsonl"),
+    *("S.jsonl", "S10k.jsonl", "F.jsonl", "F_shift.jsonl"),
+    *("N9.jsonl", "N40.jsonl"),
     *("S-tuning.jsonl", "S-tuning.json", "F-tuning.jsonl"),
 )
 
@@ -110,6 +111,26 @@ def test_words_follow_the_numbers(sentences):
     assert "No method is better than cross-entropy by 0.04 nats" in text
     assert "No method loses 3 points of accuracy" in text
     assert "its NLL is within 0.001 nats of that of cross-entropy" in text
+
+
+def test_two_sizes_are_compared_by_sign(sentences):
+    small = made(
+        sentences, accuracy={"LS": 0.01, "DML": 0.02}, nll={"DML": 0.1}
+    )["S"]
+    large = made(
+        sentences, accuracy={"LS": -0.03, "DML": 0.01}, nll={"DML": -0.2}
+    )["S"]
+    kept = ("CE", "LS", "DML")
+    large = {key: row for key, row in large.items() if key[0] in kept}
+    text = sentences.of_two_sizes(small, large)
+    assert "| LS | +1.00 | -3.00 |" in text
+    assert "| DML | +2.00 | +1.00 |" in text
+    assert "| +0.100 | -0.200 |" in text
+    assert "FL" not in text
+    assert (
+        "all errors of these 2 methods go the same way at both sizes, but for "
+        "the accuracy of LS and the NLL after temperature scaling of DML."
+    ) in flat(text)
 
 
 def flat(text):
