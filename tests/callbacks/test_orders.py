@@ -95,9 +95,7 @@ def test_epochs_go_on_over_calls_of_fit(form, data):
     model = network(wrap=form == "pruning")
     callback = FORMS[form](data, seed=3)
     for epochs in (1, 2, 1):
-        model.fit(
-            callback.data, epochs=epochs, callbacks=[callback], verbose=0
-        )
+        model.fit(callback.data, epochs=epochs, callbacks=[callback], verbose=0)
     found = weights_of(getattr(model, "model", model))
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
