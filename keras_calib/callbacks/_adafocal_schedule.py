@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_calib._typing import Logs
 from keras_calib.callbacks._predicting_callback import PredictingCallback
+from keras_calib.data.epoch_numbers import EpochNumbers
 from keras_calib.inputs.arguments import are_numbers
 from keras_calib.keras_private import metrics_of_compile
 from keras_calib.losses._ada_focal import AdaFocalLoss
@@ -78,7 +79,8 @@ class AdaFocalSchedule(PredictingCallback):
         gamma_min: float, the smallest gamma.
         gamma_max: float, the largest gamma.
         switch: float, `S_th` of the paper.
-        every: int, period of the updates in epochs.
+        every: int, period of the updates in epochs, which are counted over
+            all calls of `fit` with one model.
         batch_size: for arrays; defaults to 32.
 
     Attributes:
@@ -137,6 +139,7 @@ class AdaFocalSchedule(PredictingCallback):
         self.gamma_min = gamma_min
         self.gamma_max = gamma_max
         self.switch = switch
+        self._epochs = EpochNumbers()
         self.gammas: list[np.ndarray] = []
         self.gaps: list[np.ndarray] = []
         self.edges = None
@@ -173,6 +176,7 @@ class AdaFocalSchedule(PredictingCallback):
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         super().on_epoch_begin(epoch, logs)
+        self._epochs.begin(epoch, self.model)
         table = self._loss.table
         restored, table.restored = table.restored, False
         if epoch == 0:
@@ -195,8 +199,9 @@ class AdaFocalSchedule(PredictingCallback):
         )
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        if (epoch + 1) % self.every == 0:
-            self._update(epoch + 1)
+        completed = self._epochs.end()
+        if completed % self.every == 0:
+            self._update(completed)
 
     def _update(self, num_epochs):
         table = self._loss.table

@@ -8,6 +8,7 @@ import numpy as np
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Logs
 from keras_calib.callbacks._correctness_history import check_history
+from keras_calib.data.epoch_numbers import EpochNumbers
 from keras_calib.data.indexed_arrays import IndexedArrays
 from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require
@@ -62,7 +63,8 @@ class DataPruning(keras.callbacks.Callback):
         y: labels, class ids or one-hot.
         sample_weight: weights, or `None`.
         fraction: float in `(0, 1)`, fraction of the kept samples to drop.
-        every: int, period of the prunings in epochs.
+        every: int, period of the prunings in epochs, which are counted over
+            all calls of `fit` with one model.
         smoothing: float in `(0, 1]`, `kappa` in the paper.
         min_per_class: int, number of samples of a class that are always kept.
         **kwargs: `batch_size` (defaults to 32), `shuffle` (`True`; used
@@ -136,6 +138,7 @@ class DataPruning(keras.callbacks.Callback):
         self.min_per_class = min_per_class
         self.dropped = np.array([], int)
         self._seen = None
+        self._epochs = EpochNumbers()
 
     def on_train_begin(self, logs: Logs = None) -> None:
         check_history(self)
@@ -146,20 +149,14 @@ class DataPruning(keras.callbacks.Callback):
                 f"{self.data.num_samples} samples to prune. Pass "
                 "`num_samples=len(x)` to `SampleHistoryModel`."
             )
-        steps = self.params.get("steps")
-        if steps not in (None, self.data.num_batches):
-            raise ValueError(
-                "An epoch has all samples that are kept: leave out "
-                "`steps_per_epoch`, and let `fit` take `pruning.data`. "
-                f"Received: {steps} steps, {self.data.num_batches} batches."
-            )
+        self.data.check_steps(self)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         # Read from the model, which may just have been restored.
         history = self.model.sample_history()
         self.data.kept = history["kept"] > 0
         self._seen = history["seen"]
-        self.data.start(epoch)
+        self.data.start(self._epochs.begin(epoch, self.model))
         gone = np.flatnonzero(~self.data.kept)
         known = self.dropped[np.isin(self.dropped, gone)]
         self.dropped = np.append(np.setdiff1d(gone, known), known)
@@ -177,7 +174,7 @@ class DataPruning(keras.callbacks.Callback):
             history["average_confidence"],
         )
         self.model.average_confidence.assign(average)
-        if (epoch + 1) % self.every == 0:
+        if self._epochs.end() % self.every == 0:
             kept = self.data.kept.copy()
             drop = least_confident(
                 average,

@@ -7,6 +7,7 @@ import numpy as np
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Logs
 from keras_calib.callbacks._predicting_callback import PredictingCallback
+from keras_calib.data.epoch_numbers import EpochNumbers
 from keras_calib.data.indexed_arrays import IndexedArrays
 from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import require_at_least
@@ -88,7 +89,9 @@ class EmpiricalTargets(PredictingCallback):
     class among samples of similar probability. The other epochs train on the
     labels. Start from a network whose training was stopped early. `fit` takes
     the data from the callback, with labels as one-hot rows, so compile with a
-    loss for those: `kc.losses` or `CategoricalCrossentropy`.
+    loss for those: `kc.losses` or `CategoricalCrossentropy`. Pass weights of
+    classes as `sample_weight`: for `class_weight`, Keras takes the class with
+    the largest target.
 
     Args:
         x: training arrays, or a list or dict of them.
@@ -97,7 +100,8 @@ class EmpiricalTargets(PredictingCallback):
             frequencies; a sample of weight 0 is ignored and keeps its label.
         num_classes: int.
         num_bins: int, number of groups of similar probability.
-        cycle: int >= 1, length of a cycle in epochs.
+        cycle: int >= 1, length of a cycle in epochs, which are counted over
+            all calls of `fit` with one model.
         from_logits: whether the model returns logits.
         **kwargs: `batch_size` (defaults to 32), `shuffle` (`True`; used
             instead of the argument of `fit`) and `seed` (`None`; a resumed
@@ -110,7 +114,7 @@ class EmpiricalTargets(PredictingCallback):
     Raises:
         ValueError: if an argument is out of range; in `fit`, if the model does
             not return `num_classes` values per sample, or trains on other
-            data.
+            data or with `steps_per_epoch`.
 
     Example:
         >>> import keras, numpy as np, keras_calib as kc
@@ -153,14 +157,20 @@ class EmpiricalTargets(PredictingCallback):
         self.one_hot = np.eye(num_classes, dtype="float32")[labels]
         self.cycle = cycle
         self.targets: Any = None
+        self._epochs = EpochNumbers()
         self.data = IndexedArrays(
             x, self.one_hot, sample_weight, index=False, **kwargs
         )
 
+    def on_train_begin(self, logs: Logs = None) -> None:
+        super().on_train_begin(logs)
+        self.data.check_steps(self)
+
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         super().on_epoch_begin(epoch, logs)
-        self.data.start(epoch)
-        if epoch % self.cycle:
+        number = self._epochs.begin(epoch, self.model)
+        self.data.start(number)
+        if number % self.cycle:
             self.data.relabel(self.one_hot)
             return
         probabilities, weights = self._probabilities()
@@ -175,6 +185,7 @@ class EmpiricalTargets(PredictingCallback):
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         self.data.check_used(self)
+        self._epochs.end()
 
     def _probabilities(self):
         read = self.predictions()

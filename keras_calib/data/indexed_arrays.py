@@ -110,6 +110,24 @@ class IndexedArrays(keras.utils.PyDataset):
         """Train on other labels from now on, of the same shape and dtype."""
         self.arrays = (self.arrays[0], labels, *self.arrays[2:])
 
+    def check_steps(self, callback):
+        """Refuse `steps_per_epoch`.
+
+        Keras would read on in the next epoch, in another order, and has read
+        some of those batches in this one.
+
+        Raises:
+            ValueError: if an epoch of `fit` has another number of batches.
+        """
+        steps = callback.params.get("steps")
+        if steps not in (None, self.num_batches):
+            raise ValueError(
+                "An epoch has all samples that are not dropped: leave out "
+                "`steps_per_epoch`, and let `fit` take the `data` of "
+                f"{type(callback).__name__}. Received: {steps} steps, "
+                f"{self.num_batches} batches."
+            )
+
     def check_used(self, callback):
         """Refuse an epoch that was trained on other data.
 

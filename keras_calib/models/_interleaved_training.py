@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_calib._typing import Logs
 from keras_calib._typing import Tensor
+from keras_calib.data.epoch_numbers import EpochNumbers
 from keras_calib.data.sample_index import INPUTS
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.losses._base import PenalizedLoss
@@ -91,8 +92,7 @@ class InterleavedTraining(WrappedModel):
         require_fraction(penalty_split=penalty_split)
         self.penalty_split = penalty_split
         self.seed = seed
-        # Epochs that `fit` completed.
-        self.num_epochs = 0
+        self._epochs = EpochNumbers()
 
     def compile(
         self,
@@ -223,7 +223,7 @@ class InterleavedTraining(WrappedModel):
                 seed=self.seed,
             )
             given["callbacks"] = with_callback(
-                _OrderOfEpoch(data), given.get("callbacks")
+                _OrderOfEpoch(data, self._epochs), given.get("callbacks")
             )
         elif split or sample_weight is not None:
             raise ValueError(
@@ -261,16 +261,16 @@ class _OrderOfEpoch(keras.callbacks.Callback):
     the first epoch, and each call of `fit` makes new data.
     """
 
-    def __init__(self, data):
+    def __init__(self, data, epochs):
         super().__init__()
         self.data = data
+        self.epochs = epochs
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        self._number = max(epoch, self.model.num_epochs)
-        self.data.start(self._number)
+        self.data.start(self.epochs.begin(epoch))
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        self.model.num_epochs = self._number + 1
+        self.epochs.end()
 
 
 def _flags_per_row(flags, rows):

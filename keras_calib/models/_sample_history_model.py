@@ -266,6 +266,10 @@ class SampleHistoryModel(WrappedModel):
         # `IndexedArrays` shuffles the samples. Its epochs may become shorter
         # than the first one, of which Keras warns.
         arguments["shuffle"] = False
+        if x.num_samples == self.num_samples:
+            # Those of this model: Keras counts the batches before it calls
+            # the callback, which another model may have trained with.
+            x.kept = ops.convert_to_numpy(self.kept) > 0
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Your input ran out of data")
             return super().fit(**arguments)

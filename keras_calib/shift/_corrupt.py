@@ -157,7 +157,8 @@ def corrupt(
     found = corrupt_from(images, kind, severity, seed, 0, value_range)
     if isinstance(given, np.ndarray):
         value = concrete_value(found)
-        return found if value is None else value
+        # JAX has float32 for float64.
+        return found if value is None else value.astype(given.dtype)
     return found
 
 
@@ -186,7 +187,8 @@ def as_levels(images, value_range):
     scale = 255 / (high - low)
 
     def back(levels):
-        return ops.cast(levels / scale + low, dtype)
+        # Rounding may go beyond white, of 255.00002 as of a sum.
+        return ops.clip(ops.cast(levels / scale + low, dtype), low, high)
 
     return (images - low) * scale, back
 
@@ -270,8 +272,10 @@ def check_values(images, value_range):
         return
     least, most = float(images.min()), float(images.max())
     low, high = value_range
+    # As these images hold them: float32 has 0.30000001 for 0.3.
+    black, white = map(float, np.asarray(value_range, images.dtype))
     require(
-        low <= least and most <= high,
+        black <= least and most <= white,
         "Values of `images` are outside of `value_range`.",
         "Corrupt images before they are normalized, and pass the levels of "
         "black and white as `value_range`.",

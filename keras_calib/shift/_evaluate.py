@@ -243,7 +243,7 @@ class _Batches:
                             start,
                             self.value_range,
                         )
-                    )
+                    ).astype(images.dtype)
                 yield number, rows, found, self.y[rows]
 
 

@@ -261,6 +261,15 @@ def test_every_other_epoch(digits):
     assert len(schedule.gammas) == 2
 
 
+def test_epochs_are_counted_over_calls_of_fit(digits):
+    (x, y), validation, _ = digits
+    model, _ = compiled_network()
+    schedule = kc.callbacks.AdaFocalSchedule(validation, every=2)
+    for updates in (0, 1, 1, 2):
+        model.fit(x[:64], y[:64], callbacks=[schedule], verbose=0)
+        assert len(schedule.gammas) == updates
+
+
 def test_epochs_without_validation_keep_the_gammas(digits):
     (x, y), validation, _ = digits
     model, _ = compiled_network()

@@ -88,6 +88,29 @@ def test_without_shuffling_batches_come_in_order(form, data):
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_epochs_go_on_over_calls_of_fit(form, data):
+    """Orders, prunings and targets, all of which have a period of two."""
+    expected = trained(form, data, 1, epochs=4, seed=3)
+    model = network(wrap=form == "pruning")
+    callback = FORMS[form](data, seed=3)
+    for epochs in (1, 2, 1):
+        model.fit(callback.data, epochs=epochs, callbacks=[callback], verbose=0)
+    found = weights_of(getattr(model, "model", model))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_another_model_begins_anew(form, data):
+    callback = FORMS[form](data, seed=3)
+    found = []
+    for _ in range(2):
+        model = network(wrap=form == "pruning")
+        model.fit(callback.data, epochs=4, callbacks=[callback], verbose=0)
+        found.append(weights_of(getattr(model, "model", model)))
+    np.testing.assert_allclose(found[1], found[0], atol=1e-6)
+
+
 def test_an_epoch_has_every_sample_once(data):
     model = network(wrap=True)
     pruning = with_pruning(data, seed=0)
@@ -166,11 +189,12 @@ def test_other_data_than_the_callbacks_are_refused(form, data):
         model.fit(x, y, **arguments)
 
 
-def test_part_of_an_epoch_is_refused(data):
-    pruning = with_pruning(data)
+@pytest.mark.parametrize("form", FORMS)
+def test_part_of_an_epoch_is_refused(form, data):
+    callback = FORMS[form](data)
     with pytest.raises(ValueError, match="leave out `steps_per_epoch`"):
-        network(wrap=True).fit(
-            pruning.data, steps_per_epoch=3, callbacks=[pruning], verbose=0
+        network(wrap=form == "pruning").fit(
+            callback.data, steps_per_epoch=3, callbacks=[callback], verbose=0
         )
 
 

@@ -86,6 +86,22 @@ def test_a_range_around_zero():
     assert (away > -1e-3).all() and (away < 1 + 1e-3).all()
 
 
+def test_float64_stays_float64():
+    images = np.full((1, 16, 16, 3), 100.0)
+    assert kc.shift.corrupt(images, "fog", 1).dtype == "float64"
+
+
+def test_what_comes_out_can_go_in_again():
+    """Rounding went beyond white."""
+    images = np.random.default_rng(0).integers(0, 256, (5, 20, 33, 3))
+    for white in (255, 0.3):
+        taken = (images * (white / 255)).astype("float32")
+        arguments = {"severity": 1, "value_range": (0, white)}
+        found = kc.shift.corrupt(taken, "brightness", **arguments)
+        assert found.max() == np.float32(white)
+        kc.shift.corrupt(found, "contrast", **arguments)
+
+
 @pytest.mark.parametrize("shape", [(16, 16), (40, 24), (33, 50)])
 def test_other_sizes(shape):
     rng = np.random.default_rng(0)

@@ -134,6 +134,25 @@ def test_batches_do_not_change_the_result():
             assert row["nll"] == pytest.approx(other["nll"], rel=1e-5)
 
 
+def test_every_cell_has_the_dtype_of_the_images():
+    dtypes = set()
+
+    def preprocess(images):
+        dtypes.add(images.dtype.name)
+        return images
+
+    x, y = data()
+    kc.shift.evaluate(
+        network(),
+        x[:4].astype("float64"),
+        y[:4],
+        preprocess=preprocess,
+        verbose=0,
+        **CHOSEN,
+    )
+    assert dtypes == {"float64"}
+
+
 def test_lists_are_images_too():
     x, y = data()
     small = {"corruptions": ["contrast"], "severities": [1], "verbose": 0}
