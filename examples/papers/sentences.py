@@ -307,8 +307,8 @@ def of_two_sizes(rows, larger):
     ]
     but = f", but for {listed(otherwise)}" if otherwise else ""
     text = (
-        f"Beside cross-entropy, all errors of these {len(names)} methods go the "
-        f"same way at both sizes{but}. [The table](S10k.md)."
+        f"Beside cross-entropy, all errors of these {len(names)} methods go "
+        f"the same way at both sizes{but}. [The table](S10k.md)."
     )
     return f"{table.markdown(header, lines)}\n\n{paragraph(text)}"
 
