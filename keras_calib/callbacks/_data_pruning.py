@@ -26,7 +26,8 @@ def least_confident(average, kept, labels, fraction, min_per_class):
     """Numbers of the kept samples to drop, those with the lowest averages."""
     candidates = np.flatnonzero(kept)
     left = dict(zip(*np.unique(labels[kept], return_counts=True), strict=True))
-    number = int(fraction * len(candidates))
+    # 0.29 of 100 is 28.999999999999996 in floating point.
+    number = int(fraction * len(candidates) + 1e-9)
     dropped = []
     for i in candidates[np.argsort(average[candidates], kind="stable")]:
         if len(dropped) == number:

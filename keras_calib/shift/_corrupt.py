@@ -226,8 +226,9 @@ def check_images(images, kind, value_range):
     shape = tuple(images.shape) if hasattr(images, "shape") else None
     require(
         shape is not None and len(shape) == 4,
-        "`images` must have the shape `(n, height, width, channels)`.",
-        "Add an axis to a single image: `image[None]`.",
+        "`images` must be one array of shape `(n, height, width, channels)`.",
+        "Add an axis to a single image, `image[None]`; a dataset is read with "
+        "`np.concatenate([x for x, _ in dataset])`.",
         shape=shape,
     )
     require(

@@ -67,6 +67,16 @@ class Samples(keras.callbacks.Callback):
         self.before = seen
 
 
+def test_a_whole_number_of_samples_is_not_rounded_down():
+    average, labels = np.linspace(0, 1, 100), np.zeros(100, int)
+    kept = np.ones(100, bool)
+    for percent in range(1, 100):
+        drop = data_pruning.least_confident(
+            average, kept, labels, percent / 100, 0
+        )
+        assert len(drop) == percent
+
+
 def test_epochs_get_shorter_and_lose_the_least_confident(data):
     model = build()
     pruning = kc.callbacks.DataPruning(
