@@ -265,9 +265,12 @@ def test_no_six_lines_stand_twice():
 
 def test_every_slow_test_exists():
     tests = pathlib.Path(__file__).parent
+    bodies = {}
     for name in (tests / "slow.txt").read_text().splitlines():
         file, *inside = name.split("::")
-        body = ast.parse((tests.parent / file).read_text()).body
+        if file not in bodies:
+            bodies[file] = ast.parse((tests.parent / file).read_text()).body
+        body = bodies[file]
         for part in inside:
             found = [x for x in body if getattr(x, "name", None) == part]
             assert found, f"{name}: run tests/find_slow.py again"
