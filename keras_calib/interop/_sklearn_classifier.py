@@ -188,27 +188,33 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
         return validate_data(self, X, *y, reset=bool(y), allow_nd=True)
 
 
+def units_of(model):
+    """Units of the one output; `None` where a model does not show them."""
+    shape = getattr(model, "output_shape", None)
+    if shape is None:
+        return None
+    check_one_output(model)
+    return shape[-1]
+
+
 def num_classes(model, classes):
     """Number of classes of a model; of one without a graph, of `classes`."""
-    shape = getattr(model, "output_shape", None)
-    if shape is None and classes is not None:
+    units = units_of(model)
+    if units is not None:
+        return max(2, units)
+    if classes is not None:
         return len(np.atleast_1d(classes))
-    if shape is None:
-        raise ValueError(
-            "`classes` is needed, because the model does not show how many "
-            "units it has: it is subclassed, or not built. Received: model "
-            f"{model.name!r}, classes=None. Pass `classes=range(num_classes)`."
-        )
-    check_one_output(model)
-    return max(2, shape[-1])
+    raise ValueError(
+        "`classes` is needed, because the model does not show how many units "
+        "it has: it is subclassed, or not built. Received: model "
+        f"{model.name!r}, classes=None. Pass `classes=range(num_classes)`."
+    )
 
 
 def takes_ids(model):
     """Whether a compiled model is trained with class ids."""
-    if getattr(model, "output_shape", None) is not None:
-        check_one_output(model)
-        if model.output_shape[-1] == 1:
-            return True
+    if units_of(model) == 1:
+        return True
     name = model.loss if isinstance(model.loss, str) else ""
     sparse = keras.losses.SparseCategoricalCrossentropy
     return isinstance(model.loss, sparse) or name.startswith("sparse")

@@ -207,38 +207,35 @@ class _Deviations(DiagonalProblem):
         """
         ww, _, bb = np.maximum(self.class_hessians.mean(axis=1), TINY64)
         ratio = np.sqrt(bb / ww)
-        all_widths = [
-            np.outer(WIDTHS, [ratio if bias else 1.0, 1.0]) * [scale, bias]
-            for scale, bias in paths
-        ]
-        scale, bias = most = np.any(paths, axis=0)
-        phi = self.dispersion(scale)
-        if phi > 1:
-            [freest] = [
-                widths[-1:]
-                for widths, path in zip(all_widths, paths, strict=True)
-                if (path == most).all()
-            ]
-            size = 1 + self.center.shape[1] * (int(scale) + int(bias))
-            phi = min(phi, self._dispersion_without_misfit(freest, size))
-        return self._fits(all_widths, phi), phi
 
-    def _dispersion_without_misfit(self, widths, size):
+        def grid(widths, path):
+            _, bias = path
+            return np.outer(widths, [ratio if bias else 1.0, 1.0]) * path
+
+        freest = np.any(paths, axis=0)
+        phi = self.dispersion(freest[0])
+        if phi > 1:
+            widest = grid(WIDTHS[-1:], freest)
+            phi = min(phi, self._dispersion_without_misfit(widest))
+        return self._fits([grid(WIDTHS, path) for path in paths], phi), phi
+
+    def _dispersion_without_misfit(self, widths):
         """The dispersion at a fit, by its degrees of freedom.
 
             phi n / (n - p),    n = 1 / sum_i w_i^2
 
-        Where biases are far from 0, say, residuals of temperature scaling are
-        large for this reason, and not because single samples are erratic.
+        with its `p` parameters. Where biases are far from 0, say, residuals of
+        temperature scaling are large for this reason, and not because single
+        samples are erratic.
 
         Args:
             widths: those of the fit, `(1, 2)`.
-            size: its number of parameters `p`.
 
         Returns:
             Infinity if there are not more samples than parameters.
         """
         n = 1 / float((self.weights.astype(float) ** 2).sum())
+        size = 1 + self.center.shape[1] * np.count_nonzero(widths)
         if n <= size:
             return np.inf
         [found] = self._fits([widths], 1.0)

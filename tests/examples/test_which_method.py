@@ -17,20 +17,21 @@ pytestmark = pytest.mark.one_backend
 def beside(papers):
     """Differences from cross-entropy with the same seeds, means of a method."""
     import run
+    import sentences
     import table
 
-    def means(protocol, method, key, part):
+    def mean(protocol, method, key, part):
         rows = run.read_rows(run.RESULTS / f"{protocol}.jsonl")
-        found = dict(table.of_method(protocol, rows))
-        baseline = {row["seed"]: row for row in found["CE"]}
-        tuned = table.of_tuned(run.RESULTS, protocol)
-        chosen = tuned[method][1] if method in tuned else found[method]
-        differences = [
-            row[part][key] - baseline[row["seed"]][part][key] for row in chosen
-        ]
-        return np.mean(differences)
+        tuned = table.of_tuned(run.RESULTS, protocol).get(method)
+        chosen = rows
+        if tuned:
+            chosen = {(method, row["seed"]): row for row in tuned[1]}
+        pair = method, table.BASELINE
+        found = sentences.differences(chosen, *pair, key, part, others=rows)
+        assert len(found)
+        return found.mean()
 
-    return means
+    return mean
 
 
 @pytest.mark.parametrize("method", ["LS", "MbLS", "ACLS", "FL"])
@@ -51,6 +52,18 @@ def test_losses_that_hold_confidence_down(beside, method):
 def test_what_is_better_than_cross_entropy(beside, method):
     assert beside("S", method, "nll", "test_scaled") < -0.04
     assert beside("S", method, "accuracy", "test") > 0.01
+
+
+def test_what_the_docstring_says_of_label_warmup(beside):
+    none, warm = "Diff-DML", "Diff-DML, labels 20 %"
+    accuracy = {
+        name: beside("S", name, "accuracy", "test")
+        for name in (none, warm, "DML")
+    }
+    gap = accuracy["DML"] - accuracy[none]
+    assert accuracy[warm] - accuracy[none] > gap / 2 > 0
+    ece = beside("S", warm, "ece", "test") - beside("S", none, "ece", "test")
+    assert abs(ece) < 0.01
 
 
 @pytest.mark.parametrize("method", ["SB-ECE", "MDCA", "MMCE"])
