@@ -20,6 +20,7 @@ from keras_calib.layers._loss_objective import resolve_objective
 from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
 from keras_calib.layers._objectives import Objective
 from keras_calib.layers._recorded import RecordedLayer
+from keras_calib.layers._recorded import plain_values
 from keras_calib.solvers.blocks import TENSOR_BLOCK
 from keras_calib.solvers.blocks import one_blas_thread
 from keras_calib.solvers.blocks import row_blocks
@@ -220,7 +221,7 @@ class CalibrationLayer(RecordedLayer):
             "objective": objective.title,
             "objective_arguments": objective.arguments(),
             "class_loss_scaling": scaling and scaling.normalization,
-            **record,
+            **plain_values(record),
         }
         return self
 

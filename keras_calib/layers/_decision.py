@@ -12,6 +12,7 @@ from keras_calib.inputs import arrays
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.calibration_rows import read_rows
 from keras_calib.layers._recorded import RecordedLayer
+from keras_calib.layers._recorded import plain_values
 
 # Fraction of the rows on which a setting is chosen, where one is.
 TUNING = 0.2
@@ -77,7 +78,7 @@ class DecisionLayer(RecordedLayer):
             self.build((None, rows.logits.shape[1]))
         for name, value in weights.items():
             getattr(self, name).assign(value)
-        self.record = {"num_samples": rows.num_samples, **record}
+        self.record = {"num_samples": rows.num_samples, **plain_values(record)}
         return self
 
     def solve(self, logits: np.ndarray, labels: np.ndarray) -> tuple:

@@ -7,6 +7,16 @@ import numpy as np
 from keras import ops
 
 
+def plain_values(value):
+    """A record's value with Python's numbers and lists instead of NumPy's."""
+    if isinstance(value, dict):
+        return {key: plain_values(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_values(each) for each in value]
+    is_numpy = isinstance(value, (np.ndarray, np.generic))
+    return value.tolist() if is_numpy else value
+
+
 class LayerOfScores(keras.layers.Layer):
     """A layer that is called with one tensor of scores, and refuses others."""
 

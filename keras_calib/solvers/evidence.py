@@ -235,7 +235,7 @@ class _Deviations(DiagonalProblem):
             Infinity if there are not more samples than parameters.
         """
         n = 1 / float((self.weights.astype(float) ** 2).sum())
-        size = 1 + self.center.shape[1] * np.count_nonzero(widths)
+        size = 1 + self.center.shape[1] * int(np.count_nonzero(widths))
         if n <= size:
             return np.inf
         [found] = self._fits([widths], 1.0)

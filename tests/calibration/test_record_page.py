@@ -225,3 +225,16 @@ def test_values_are_plain(written):
     for name, record in written:
         assert json.loads(json.dumps(record)) == record, name
         assert "np." not in repr(record), name
+
+
+def test_numbers_of_numpy_become_plain():
+    class Own(kc.layers.TemperatureScaling):
+        def solve(self, *data):
+            found, record = super().solve(*data)
+            own = {"one": np.float64(0.5), "many": [(np.int64(2), np.eye(2))]}
+            return found, {**record, "own": own}
+
+    found = Own().adapt(Z, Y).record["own"]
+    expected = {"one": 0.5, "many": [[2, [[1.0, 0.0], [0.0, 1.0]]]]}
+    assert found == expected
+    assert "np." not in repr(found)
