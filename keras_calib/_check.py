@@ -22,6 +22,7 @@ from keras_calib.data.batches import for_model
 from keras_calib.data.predict import may_mask
 from keras_calib.data.predict import outputs_and_mask
 from keras_calib.inputs import rules
+from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arrays import as_array
 from keras_calib.keras_graph.endings import ending
 from keras_calib.keras_graph.endings import has_graph
@@ -228,6 +229,11 @@ def _weights(sample_weight, mask, layout):
     if sample_weight is not None:
         try:
             shape = rules.shape_per_row(sample_weight.shape, layout.lead)
+            require(
+                sample_weight.dtype.kind in "biuf",
+                "Sample weights must be numbers.",
+                dtype=str(sample_weight.dtype),
+            )
             weights = sample_weight.astype("float64").reshape(shape)
             rules.check_weights(weights.reshape(-1))
             rows = rows * weights

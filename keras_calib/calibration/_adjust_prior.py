@@ -18,6 +18,7 @@ from keras_calib.calibration._preprocessed import taken_apart
 from keras_calib.calibration._preprocessed import with_preprocessor
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.data.predict import states_kept
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arrays import as_floats
 from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.calibrated_model import CalibratedModel
@@ -127,6 +128,7 @@ def adjust_prior(
         "Maximum Likelihood with Bias-Corrected Calibration is Hard-To-Beat at
         Label Shift Adaptation", ICML 2020.
     """
+    require_flags(none=True, from_logits=from_logits)
     given = model
     model, preprocessor = taken_apart(model)
     checks.check_model(model)

@@ -14,6 +14,7 @@ from keras_calib.calibration._choose import mixture_of
 from keras_calib.calibration._fit import Options
 from keras_calib.calibration._fit import fit
 from keras_calib.calibration._local import calibrate_locally
+from keras_calib.calibration._methods import is_auto
 from keras_calib.calibration._methods import is_local
 from keras_calib.calibration._multi_label import calibrate_labels
 from keras_calib.calibration._one_output import one_output
@@ -25,6 +26,7 @@ from keras_calib.calibration._record import PrintedRecord
 from keras_calib.calibration._stream import calibrate_in_stream
 from keras_calib.data.batches import Source
 from keras_calib.data.collect import collect
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.keras_private import flatten_layers
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._multi_label_scaling import MultiLabelScaling
@@ -217,6 +219,16 @@ def calibrate(
     Reference:
         Guo et al., "On Calibration of Modern Neural Networks", ICML 2017.
     """
+    require_flags(
+        fuse=fuse,
+        multi_label=multi_label,
+        stream=stream,
+        guard=guard,
+        mixture=mixture,
+    )
+    require_flags(
+        none=True, from_logits=from_logits, preserve_accuracy=preserve_accuracy
+    )
     model, preprocessor = taken_apart(model)
     checks.check_arguments(model, method, objective, fuse, output)
     checks.check_choice(method, mixture, fuse, preserve_accuracy, max_seconds)
@@ -324,7 +336,7 @@ def _whole_record(record, logits_source, samples):
 
 def _fit(method, mixture, network, rows, options):
     """Fit a map, after choosing one if the method is "auto"; see `fit`."""
-    if method != "auto":
+    if not is_auto(method):
         return fit(method, network, rows, options)
     options = dataclasses.replace(options, unguarded="auto")
     choice = choose(rows, options, mixture=mixture)

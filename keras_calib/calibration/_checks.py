@@ -10,9 +10,11 @@ import numpy as np
 
 from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._methods import is_affine
+from keras_calib.calibration._methods import is_auto
 from keras_calib.calibration._methods import samples_needed
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.inputs import rules
+from keras_calib.inputs.arguments import is_one_of
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.keras_graph import endings
@@ -90,8 +92,8 @@ def check_arguments(model, method, objective, fuse, output):
     """Refuse arguments that cannot work, alone or together."""
     check_model(model)
     require_one_of(("probabilities", "logits"), output=output)
-    if method == "auto":
-        if objective != "nll":
+    if is_auto(method):
+        if not is_one_of(objective, ("nll",)):
             raise ValueError(
                 '`method="auto"` chooses by cross-validated NLL. Received: '
                 f"objective={objective!r}. Name a method for another objective."
@@ -111,7 +113,7 @@ def check_arguments(model, method, objective, fuse, output):
 
 def check_choice(method, mixture, fuse, preserve_accuracy, max_seconds):
     """Refuse arguments that contradict what a method can do."""
-    if mixture and method != "auto":
+    if mixture and not is_auto(method):
         raise ValueError(
             '`mixture=True` needs `method="auto"`, which chooses what is '
             f"mixed. Received: method={method!r}."
@@ -123,7 +125,7 @@ def check_choice(method, mixture, fuse, preserve_accuracy, max_seconds):
         )
     if max_seconds is not None:
         require_at_least(0, max_seconds=max_seconds)
-    if preserve_accuracy and method != "auto":
+    if preserve_accuracy and not is_auto(method):
         layer = as_map(method)
         if not layer.preserves_accuracy:
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from keras_calib import layers
 from keras_calib.calibration._no_calibration import NoCalibration
+from keras_calib.inputs.arguments import is_one_of
 from keras_calib.layers._base import CalibrationLayer
 
 METHODS = {
@@ -42,7 +43,13 @@ AFFINE = {
 
 def is_local(method):
     """Whether a method is fitted to images and logits."""
-    return method == LOCAL or isinstance(method, layers.LocalTemperatureScaling)
+    local = layers.LocalTemperatureScaling
+    return is_one_of(method, (LOCAL,)) or isinstance(method, local)
+
+
+def is_auto(method):
+    """Whether the method is to choose among others."""
+    return isinstance(method, str) and method == "auto"
 
 
 def as_map(method, name=None, *, affine=False):
@@ -58,16 +65,17 @@ def as_map(method, name=None, *, affine=False):
     """
     if isinstance(method, CalibrationLayer):
         return method
-    if method == "no_calibration":
-        return NoCalibration(name=name or method)
-    if method == LOCAL:
-        return layers.LocalTemperatureScaling(name=name or LOCAL)
-    if not isinstance(method, str) or method not in METHODS:
+    known = (*METHODS, LOCAL, "no_calibration")
+    if not is_one_of(method, known):
         names = ", ".join(f'"{name}"' for name in (*METHODS, LOCAL))
         raise ValueError(
             f'`method` must be "auto", a layer of `kc.layers`, or one of '
             f"{names}. Received: method={method!r}."
         )
+    if method == "no_calibration":
+        return NoCalibration(name=name or method)
+    if method == LOCAL:
+        return layers.LocalTemperatureScaling(name=name or LOCAL)
     arguments = dict(ARGUMENTS.get(method, {}))
     if affine:
         arguments |= AFFINE.get(method, {})

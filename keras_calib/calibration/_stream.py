@@ -7,6 +7,7 @@ from keras_calib.calibration import _network
 from keras_calib.calibration._block_errors import before_and_after_in_blocks
 from keras_calib.calibration._fit import restore
 from keras_calib.calibration._methods import as_map
+from keras_calib.calibration._methods import is_auto
 from keras_calib.calibration._record import CalibrationRecord
 from keras_calib.data.collect import fingerprint_of
 from keras_calib.data.collect import outputs_by_batch
@@ -34,7 +35,7 @@ def calibrate_in_stream(model, source, method, options, settings):
             data changes from pass to pass. Nothing is changed then.
     """
     source.refuse_iterators()
-    layer = None if method == "auto" else as_map(method)
+    layer = None if is_auto(method) else as_map(method)
     _check_arguments(layer, method, options)
 
     def fit(network):

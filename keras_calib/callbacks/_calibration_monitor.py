@@ -8,6 +8,7 @@ from keras_calib._typing import Logs
 from keras_calib.callbacks._predicting_callback import PredictingCallback
 from keras_calib.evaluation.calibration_errors import calibration_errors
 from keras_calib.evaluation.calibration_errors import check_names
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.predictions import read_predictions
 
 DEFAULT = (
@@ -109,6 +110,7 @@ class CalibrationMonitor(PredictingCallback):
             metrics = DEFAULT if metrics is None else tuple(metrics)
             check_names(metrics)
         self.metrics = metrics
+        require_flags(refinement=refinement)
         self.refinement = refinement
         self._measured = False
 

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_calib._typing import Logs
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.models._sample_history_model import SampleHistoryModel
 
 
@@ -51,6 +52,7 @@ class CorrectnessHistory(keras.callbacks.Callback):
 
     def __init__(self, *, save_every_epoch: bool = False) -> None:
         super().__init__()
+        require_flags(save_every_epoch=save_every_epoch)
         self.save_every_epoch = save_every_epoch
         self.correctness: Any = None
         self.seen: Any = None

@@ -19,6 +19,7 @@ from keras_calib.data.predict import outputs_and_mask
 from keras_calib.data.predict import states_kept
 from keras_calib.evaluation.refinement import best_temperature
 from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.predictions import read_predictions
 
@@ -57,6 +58,7 @@ class PredictingCallback(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         require_at_least(1, every=every, num_bins=num_bins)
+        require_flags(from_logits=from_logits)
         if batch_size is not None:
             require_integer(1, batch_size=batch_size)
         if validation_data is not None:

@@ -11,6 +11,7 @@ from keras_calib._whole_file import whole_file
 from keras_calib.callbacks._event_files import ImageWriter
 from keras_calib.callbacks._event_files import find_writer
 from keras_calib.callbacks._predicting_callback import PredictingCallback
+from keras_calib.inputs.arguments import require_flags
 
 EPOCH = re.compile(r"\{epoch(:[^{}]*)?\}")
 
@@ -75,6 +76,7 @@ class ReliabilityDiagram(PredictingCallback):
             batch_size=batch_size,
             axis=axis,
         )
+        require_flags(none=True, tensorboard=tensorboard)
         _require("matplotlib", "keras-calib[plots]")
         path = pathlib.Path(path_or_log_dir)
         is_file = path.suffix == ".png"

@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_calib.data.batches import is_loader
 from keras_calib.data.batches import is_tf_data
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.keras_private import dataset_inputs
 
 INPUTS = "inputs"
@@ -58,6 +59,7 @@ def add_sample_index(data: Any, *, batched: bool | None = None) -> Any:
         >>> x["inputs"].shape, x["sample_index"].tolist()
         ((3, 8), [0, 1, 2])
     """
+    require_flags(none=True, batched=batched)
     if isinstance(data, keras.utils.PyDataset):
         return _IndexedPyDataset(data)
     if is_tf_data(data):

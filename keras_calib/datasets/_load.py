@@ -15,6 +15,7 @@ from keras_calib.datasets._packs import read_part
 from keras_calib.datasets._prepared import prepared
 from keras_calib.datasets._tiny_imagenet import tiny_imagenet
 from keras_calib.inputs.arguments import generator
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arguments import require_one_of
 
@@ -77,6 +78,7 @@ def load(
     """
     require_one_of(NAMES, name=name)
     require_fraction(zero=True, validation=validation)
+    require_flags(download=download)
     if name == "camvid":
         train, held, test = camvid(data_dir)
         return train, held, test

@@ -5,6 +5,7 @@ import numpy as np
 from keras_calib._typing import ArrayLike
 from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arguments import is_number
+from keras_calib.inputs.arrays import as_array
 
 
 def long_tailed(
@@ -42,12 +43,12 @@ def long_tailed(
         Jung et al., "Scaling of Class-wise Training Losses for Post-hoc
         Calibration", ICML 2023, equation 16.
     """
-    x, y = np.asarray(x), np.asarray(y)
+    x, y = as_array(x), as_array(y)
     if not (is_number(ratio) and ratio >= 1):
         raise ValueError(
             f"`ratio` must be at least 1. Received: ratio={ratio}."
         )
-    if y.ndim != 1 or y.dtype.kind not in "iu" or len(x) != len(y):
+    if y.ndim != 1 or y.dtype.kind not in "iu" or x.shape[:1] != y.shape:
         raise ValueError(
             "Labels must be class ids, one per sample. Received: x of shape "
             f"{x.shape}, y of shape {y.shape} and dtype {y.dtype}."

@@ -22,6 +22,7 @@ from keras_calib.evaluation.refinement import RANGES
 from keras_calib.evaluation.refinement import refinement_statistics
 from keras_calib.evaluation.replicates import Resamples
 from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arguments import require_positive
@@ -198,6 +199,7 @@ def calibration_errors(
     """
     check_bins_and_threshold(num_bins, threshold)
     check_names(metrics)
+    require_flags(floor=floor, refinement=refinement)
     _check_intervals(num_resamples, confidence_level, interval, max_seconds)
     data = read_predictions(
         labels,

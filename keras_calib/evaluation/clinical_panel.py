@@ -18,6 +18,7 @@ from keras_calib.evaluation.logistic_recalibration import two_sided
 from keras_calib.evaluation.named_errors import INDICES
 from keras_calib.evaluation.named_errors import RECALIBRATION
 from keras_calib.inputs.arguments import are_numbers
+from keras_calib.inputs.arguments import is_integer
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_fraction
@@ -230,7 +231,8 @@ def _check(thresholds, smoother, num_draws):
 
 def _check_data(data, positive_class):
     require(
-        positive_class in range(data.num_classes),
+        is_integer(positive_class)
+        and positive_class in range(data.num_classes),
         f"`positive_class` must be one of the {data.num_classes} classes.",
         positive_class=positive_class,
     )

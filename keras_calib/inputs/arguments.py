@@ -120,11 +120,13 @@ def generator(seed: Any, *more: int) -> np.random.Generator:
         ) from error
 
 
-def require_flags(**received: Any) -> None:
-    """Raise unless every value is true or false."""
+def require_flags(*, none: bool = False, **received: Any) -> None:
+    """Raise unless every value is true or false, or `None` with `none`."""
+    choice = "True, False or None" if none else "True or False"
     for name, value in received.items():
         valid = is_number(value) and value in (False, True)
-        require(valid, f"`{name}` must be True or False.", **{name: value})
+        valid = valid or (none and value is None)
+        require(valid, f"`{name}` must be {choice}.", **{name: value})
 
 
 def require_integer(least: int, **received: Any) -> None:

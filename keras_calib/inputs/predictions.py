@@ -14,6 +14,7 @@ from keras_calib._typing import ArrayLike
 from keras_calib.inputs import arrays
 from keras_calib.inputs import large
 from keras_calib.inputs import rules
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import as_floats
@@ -186,6 +187,7 @@ def read_predictions(
     Raises:
         ValueError: for bad input, with what to do.
     """
+    require_flags(from_logits=from_logits)
     rows = _read(labels, predictions, sample_weight, axis, ignore_class, mask)
     scores, weights = rows.scores, rows.weights
     logits, targets = None, rows.targets

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from keras_calib._typing import ArrayLike
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.arrays import class_probabilities
 from keras_calib.keras_graph.endings import check_one_output
@@ -100,6 +101,7 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
             ValueError: if there are not as many classes as units, if `classes`
                 is needed, or if the model has several outputs.
         """
+        require_flags(none=True, from_logits=from_logits)
         self = cls(model, from_logits=from_logits)
         units = num_classes(model, classes)
         labels = np.arange(units) if classes is None else np.asarray(classes)
@@ -131,6 +133,8 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
         Returns:
             The fitted estimator.
         """
+        require_flags(warm_start=self.warm_start)
+        require_flags(none=True, from_logits=self.from_logits)
         X, y = self._checked(X, y)
         one_hot = self._process_target(y, reset=True)
         if not (self.warm_start and hasattr(self, "model_")):

@@ -10,6 +10,7 @@ import warnings
 
 import numpy as np
 
+from keras_calib.inputs.arguments import require_one_of
 from keras_calib.solvers.class_weights import ROUNDS
 from keras_calib.solvers.class_weights import SPANS
 from keras_calib.solvers.class_weights import ClassLosses
@@ -59,16 +60,8 @@ class ClassLossScaling:
     reduction: str = "mean"
 
     def __post_init__(self) -> None:
-        if self.normalization not in NORMALIZATIONS:
-            raise ValueError(
-                f"`class_loss_scaling` must be one of {NORMALIZATIONS} or "
-                f"None. Received: {self.normalization!r}."
-            )
-        if self.reduction not in ("mean", "sum"):
-            raise ValueError(
-                '`reduction` must be "mean" or "sum". '
-                f"Received: reduction={self.reduction!r}."
-            )
+        require_one_of(NORMALIZATIONS, normalization=self.normalization)
+        require_one_of(("mean", "sum"), reduction=self.reduction)
 
 
 def resolve_scaling(scaling, layer, objective):
@@ -81,6 +74,7 @@ def resolve_scaling(scaling, layer, objective):
     if scaling is None:
         return None
     if not isinstance(scaling, ClassLossScaling):
+        require_one_of((*NORMALIZATIONS, None), class_loss_scaling=scaling)
         scaling = ClassLossScaling(normalization=scaling)
     if layer.fitted_by != "likelihood":
         raise ValueError(

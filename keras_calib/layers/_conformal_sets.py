@@ -14,6 +14,7 @@ from keras_calib.inputs import arrays
 from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.layers._decision import TUNING
@@ -138,6 +139,7 @@ class ConformalSets(DecisionLayer):
         super().__init__(**kwargs)
         require_one_of(METHODS, method=method)
         require_fraction(coverage=coverage)
+        require_flags(randomized=randomized, allow_empty=allow_empty)
         valid = (
             temperature == "fit"
             if isinstance(temperature, str)

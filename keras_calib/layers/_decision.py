@@ -11,6 +11,7 @@ from keras_calib._typing import Tensor
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.calibration_rows import read_rows
+from keras_calib.inputs.tensors import at_least_float32
 from keras_calib.layers._recorded import RecordedLayer
 from keras_calib.layers._recorded import plain_values
 
@@ -96,7 +97,9 @@ class DecisionLayer(RecordedLayer):
 
 
 def classes(logits: Tensor) -> Tensor:
-    """Logits of two classes or more."""
+    """Logits of two classes or more, as floats."""
+    # Keras does not cast what are no floats.
+    logits = at_least_float32(logits)
     if logits.shape[-1] > 1:
         return logits
     return ops.concatenate([ops.zeros_like(logits), logits], axis=-1)

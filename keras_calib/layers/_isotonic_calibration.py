@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arrays import TINY
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
@@ -81,11 +82,7 @@ class IsotonicCalibration(ShrunkCalibration):
         **kwargs: Any,
     ) -> None:
         super().__init__(shrinkage=shrinkage, **kwargs)
-        if not isinstance(per_class, bool):
-            raise ValueError(
-                "`per_class` must be True or False. "
-                f"Received: per_class={per_class!r}."
-            )
+        require_flags(per_class=per_class)
         require_at_least(2, num_levels=num_levels)
         self.per_class = per_class
         self.num_levels = num_levels

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.tensors import at_least_float32
 from keras_calib.layers._recorded import LayerOfScores
@@ -36,6 +37,7 @@ class LogProbabilities(LayerOfScores):
     def __init__(self, *, multi_label: bool = False, **kwargs: Any) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
+        require_flags(multi_label=multi_label)
         self.multi_label = multi_label
         self.supports_masking = True
 

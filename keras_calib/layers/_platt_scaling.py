@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.layers._binary_map import BinaryMap
 
 
@@ -65,6 +66,7 @@ class PlattScaling(BinaryMap):
         **kwargs: Any,
     ) -> None:
         super().__init__(shrinkage=shrinkage, **kwargs)
+        require_flags(smooth_targets=smooth_targets)
         self.smooth_targets = smooth_targets
 
     def as_affine(self, num_classes: int) -> tuple | None:

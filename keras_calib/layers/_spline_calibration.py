@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import TINY
 from keras_calib.layers._logit_ops import keep_prediction
@@ -88,6 +89,7 @@ class SplineCalibration(ShrunkCalibration):
         # Fewer are no natural cubic spline.
         require_at_least(3, num_knots=num_knots)
         require_at_least(4, num_points=num_points)
+        require_flags(monotone=monotone)
         self.num_knots = num_knots
         self.num_points = num_points
         self.monotone = monotone

@@ -91,7 +91,7 @@ def acls(
         Network Calibration", ICCV 2023, eqs. 10 to 13; Tables 5 and 6 for the
         ablations.
     """
-    _check(margin, reference, negatives, adaptive, conditional)
+    _check(margin, reference, negatives, adaptive, conditional, stop_gradient)
     require_number(
         positive_weight=positive_weight, negative_weight=negative_weight
     )
@@ -152,7 +152,7 @@ def _acls(
     return positive_weight * positive + negative_weight * negative
 
 
-def _check(margin, reference, negatives, adaptive, conditional):
+def _check(margin, reference, negatives, adaptive, conditional, stop_gradient):
     check_margin(margin)
     require(
         is_one_of(reference, ("min", "zero")),
@@ -167,6 +167,7 @@ def _check(margin, reference, negatives, adaptive, conditional):
         negatives=negatives,
     )
     require_flags(adaptive=adaptive, conditional=conditional)
+    require_flags(none=True, stop_gradient=stop_gradient)
     require(
         adaptive or conditional,
         "`adaptive=False, conditional=False` is neither of the two ideas of "
@@ -234,7 +235,9 @@ class ACLS(PenalizedLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
-        _check(margin, reference, negatives, adaptive, conditional)
+        _check(
+            margin, reference, negatives, adaptive, conditional, stop_gradient
+        )
         require_number(
             positive_weight=positive_weight, negative_weight=negative_weight
         )

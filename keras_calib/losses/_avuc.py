@@ -9,6 +9,7 @@ from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._base import PenalizedLoss
@@ -62,7 +63,7 @@ def avuc(
         Uncertainty Optimization", NeurIPS 2020, arXiv:2012.07923, eqs. 2 to 4;
         AvUC-GS: Karandikar et al., NeurIPS 2021, Appendix F.
     """
-    _check(threshold)
+    _check(threshold, stop_gradient)
     rows = as_rows(labels, logits, sample_weight)
     return _avuc(rows, threshold, stop_gradient)
 
@@ -106,7 +107,8 @@ def avu_loss(importance, correct, uncertain, certain, h) -> Tensor:
     return ops.log1p(ops.sum(importance * (au + ic)) / desired)
 
 
-def _check(threshold):
+def _check(threshold, stop_gradient):
+    require_flags(stop_gradient=stop_gradient)
     require(
         is_number(threshold) and threshold >= 0,
         "`threshold` is an entropy in nats and cannot be negative.",
@@ -161,7 +163,7 @@ class AvUC(PenalizedLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
-        _check(threshold)
+        _check(threshold, stop_gradient)
         self.keep(threshold=threshold, stop_gradient=stop_gradient)
 
     def penalty(self, rows: Rows) -> Tensor:

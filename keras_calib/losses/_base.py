@@ -8,6 +8,7 @@ from keras import ops
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import is_one_of
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_kind
 from keras_calib.inputs.arguments import require_number
 from keras_calib.inputs.arguments import require_one_of
@@ -70,6 +71,7 @@ class ClassificationLoss(keras.losses.Loss):
         dtype: Any = None,
     ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
+        require_flags(from_logits=from_logits)
         self.from_logits = from_logits
         self.axis = axis
         self.ignore_class = ignore_class
@@ -203,6 +205,7 @@ class PenalizedLoss(ClassificationLoss):
         super().__init__(**kwargs)
         self.primary = self._check_primary(primary)
         require_number(weight=weight)
+        require_flags(across_replicas=across_replicas)
         self.weight = weight
         self.across_replicas = across_replicas
         if across_replicas and self.reduction in (None, "none"):

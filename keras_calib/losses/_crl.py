@@ -16,6 +16,7 @@ from keras import ops
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib.inputs import rules
+from keras_calib.inputs.arguments import is_one_of
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
@@ -87,13 +88,13 @@ def crl(
 
 def _check(confidence="softmax", normalization="min_max"):
     require(
-        confidence in CONFIDENCES,
+        is_one_of(confidence, CONFIDENCES),
         f"`confidence` must be one of {CONFIDENCES}.",
         'The default is "softmax".',
         confidence=confidence,
     )
     require(
-        normalization in NORMALIZATIONS,
+        is_one_of(normalization, NORMALIZATIONS),
         f"`normalization` must be one of {NORMALIZATIONS}.",
         'The default is "min_max".',
         normalization=normalization,

@@ -9,6 +9,7 @@ from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import pick
@@ -54,6 +55,7 @@ def margin_label_smoothing(
         weight 0.1 belongs to a mean.
     """
     check_margin(margin)
+    require_flags(stop_gradient_max=stop_gradient_max)
     rows = as_rows(labels, logits)
     return rows.restore(
         _margin_label_smoothing(rows, margin, stop_gradient_max)
@@ -123,6 +125,7 @@ class MarginLabelSmoothing(PenalizedLoss):
     ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
         check_margin(margin)
+        require_flags(stop_gradient_max=stop_gradient_max)
         self.keep(margin=margin, stop_gradient_max=stop_gradient_max)
 
     def penalty(self, rows: Rows) -> Tensor:

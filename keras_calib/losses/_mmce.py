@@ -71,7 +71,7 @@ def mmce(
         Kumar, Sarawagi and Jain, "Trainable Calibration Measures for Neural
         Networks from Kernel Mean Embeddings", ICML 2018, eqs. 6 and 10.
     """
-    _check(weighted, kernel_width, double_normalized)
+    _check(weighted, kernel_width, squared, double_normalized)
     rows = as_rows(labels, logits, sample_weight)
     return _mmce(rows, weighted, kernel_width, squared, double_normalized)
 
@@ -162,14 +162,16 @@ def _sorted_form(s, c, width):
     return form(s, c)
 
 
-def _check(weighted, kernel_width, double_normalized):
+def _check(weighted, kernel_width, squared, double_normalized):
     require(
         is_number(kernel_width) and kernel_width >= 0.01,
         "`kernel_width` is a distance between confidences, at least 0.01.",
         "The authors use 0.4.",
         kernel_width=kernel_width,
     )
-    require_flags(weighted=weighted, double_normalized=double_normalized)
+    require_flags(
+        weighted=weighted, squared=squared, double_normalized=double_normalized
+    )
     require(
         weighted or not double_normalized,
         "`double_normalized` belongs to the weighted form.",
@@ -226,7 +228,7 @@ class MMCE(PenalizedLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
-        _check(weighted, kernel_width, double_normalized)
+        _check(weighted, kernel_width, squared, double_normalized)
         self.keep(
             weighted=weighted,
             kernel_width=kernel_width,

@@ -12,6 +12,7 @@ from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import is_one_of
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import sum_or_one
@@ -79,7 +80,7 @@ def soft_binned_ece(
         Karandikar et al., "Soft Calibration Objectives for Neural Networks",
         NeurIPS 2021, arXiv:2108.00106, eqs. 11 and 12.
     """
-    _check(num_bins, temperature, norm, form, bin_range)
+    _check(num_bins, temperature, norm, form, bin_range, squared)
     rows = as_rows(labels, logits, sample_weight)
     return _soft_binned_ece(
         rows,
@@ -113,7 +114,8 @@ def _soft_binned_ece(
     return error if squared else root(error, norm)
 
 
-def _check(num_bins, temperature, norm, form, bin_range):
+def _check(num_bins, temperature, norm, form, bin_range, squared):
+    require_flags(squared=squared)
     require_at_least(1, num_bins=num_bins)
     require(
         is_number(temperature) and temperature > 0,
@@ -199,7 +201,7 @@ class SoftBinnedECE(PenalizedLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(primary=primary, weight=weight, **kwargs)
-        _check(num_bins, temperature, norm, form, bin_range)
+        _check(num_bins, temperature, norm, form, bin_range, squared)
         self.keep(
             num_bins=num_bins,
             temperature=temperature,

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.rows import mask_of
@@ -59,6 +60,7 @@ class CalibrationMetric(keras.metrics.Metric):
     ) -> None:
         name = name or WORDS.sub("_", type(self).__name__).lower()
         super().__init__(name=name, dtype=dtype)
+        require_flags(from_logits=from_logits)
         self.from_logits = from_logits
         self.axis = axis
         self.ignore_class = ignore_class

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import is_one_of
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
@@ -58,8 +59,9 @@ class BinnedMetric(CalibrationMetric):
     ) -> None:
         super().__init__(**kwargs)
         check_bins(num_bins, binning)
-        norm = INFINITY if norm == "inf" else norm
-        if norm not in self.norms:
+        if isinstance(norm, str) and norm == "inf":
+            norm = INFINITY
+        if not (is_number(norm) and norm in self.norms):
             shown = ", ".join(
                 'float("inf")' if n == INFINITY else str(n) for n in self.norms
             )

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_calib._typing import Logs
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.models._mutual_learning import MutualLearning
 from keras_calib.models._mutual_optimizer import at_fixed_rate
@@ -126,6 +127,10 @@ class DiffDML(MutualLearning):
         **kwargs: Any,
     ) -> None:
         require_one_of(("primary", "all"), peers=peers)
+        require_flags(
+            differentiated_training=differentiated_training,
+            diversity_preserving=diversity_preserving,
+        )
         _check_warmup(label_warmup)
         super().__init__(primary, auxiliaries, **kwargs)
         self.peers = peers

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.keras_graph.composite import CompositeModel
 from keras_calib.keras_private import flatten_layers
 from keras_calib.models._averages import MeanProbabilities
@@ -88,6 +89,8 @@ class MonteCarloDropout(CompositeModel):
         from_logits: bool | None = None,
         **kwargs: Any,
     ) -> None:
+        require_flags(multi_label=multi_label)
+        require_flags(none=True, from_logits=from_logits)
         kinds = check_networks({"the model": model}, multi_label)
         require_at_least(1, num_masks=num_masks)
         if model.built:

@@ -9,6 +9,7 @@ from keras import ops
 from keras_calib import keras_private
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import is_number
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import from_the_left
 from keras_calib.keras_graph.composite import CompositeModel
@@ -107,6 +108,7 @@ class MutualLearning(CompositeModel):
                 "Mutual learning: at least one auxiliary, and `weight` >= 0. "
                 f"Received: {len(auxiliaries)} auxiliaries, weight={weight!r}."
             )
+        require_flags(none=True, from_logits=from_logits)
         kinds = _networks.check_networks(networks)
         super().__init__(primary, **kwargs)
         self.weight = weight

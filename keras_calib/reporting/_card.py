@@ -143,6 +143,9 @@ def model_card(
         https://huggingface.co/docs/hub/model-cards.
     """
     record = calibration_record(calibrated)
+    for key, value in {"name": name, "task": task, "dataset": dataset}.items():
+        if value is not None:
+            require_kind(str, "a string or None", **{key: value})
     measured, others = None, []
     if report is not None:
         require_kind(Report, "what `kc.report` returned", report=report)

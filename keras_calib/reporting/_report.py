@@ -11,6 +11,7 @@ from keras_calib._documents import to_json
 from keras_calib._typing import ArrayLike
 from keras_calib._whole_file import whole_file
 from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.reporting._measure import Measured
 from keras_calib.reporting._measure import measure
 from keras_calib.reporting._read import read_all
@@ -161,6 +162,7 @@ def report(
         Reliability Diagrams", Weather and Forecasting, 2007, Section 3.
     """
     require_at_least(2, num_resamples=num_resamples)
+    require_flags(none=True, from_logits=from_logits)
     predictions = read_all(
         predictions_or_models,
         x,

@@ -18,6 +18,7 @@ from keras_calib.data.batches import for_model
 from keras_calib.data.predict import outputs_and_mask
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.predictions import read_predictions
@@ -114,6 +115,7 @@ def evaluate(
     require_at_least(1, num_bins=num_bins, batch_size=batch_size)
     require_at_least(2, num_resamples=num_resamples)
     require_integer(0, seed=seed)
+    require_flags(none=True, from_logits=from_logits)
     images: Any = x
     if not (hasattr(x, "shape") and hasattr(x, "dtype")):
         images = as_array(x)

@@ -217,6 +217,26 @@ FOUND = {
         "Logits come with their images",
     ),
 }
+FOUND |= {
+    "labels of different lengths": (
+        lambda: kc.datasets.long_tailed(Z, [1, [2, 3]]),
+        "An array, or a list that is one, is needed",
+    ),
+    "samples that are a number": (
+        lambda: kc.datasets.long_tailed(1.5, Y),
+        "Labels must be class ids, one per sample",
+    ),
+    "several norms": (
+        lambda: kc.metrics.AdaptiveCalibrationError(norm=np.array([1.0, 2.0])),
+        "`norm` must be one of",
+    ),
+    "a class that is true": (
+        lambda: kc.metrics.clinical_panel(
+            Y, np.full((2, 2), 0.5), positive_class=True
+        ),
+        "`positive_class` must be one of",
+    ),
+}
 DRAWN = {
     "axes of another kind": (
         lambda: kc.plots.net_benefit(Y, np.full((2, 2), 0.5), axes=3),
@@ -285,6 +305,35 @@ def test_layers_take_one_tensor(layer, given):
 def test_local_temperatures_take_two_tensors(given):
     with pytest.raises(ValueError, match="takes two tensors"):
         kc.layers.LocalTemperatureScaling()(given)
+
+
+@pytest.mark.parametrize("layer", ["ConformalSets", "MetaCal", "RiskThreshold"])
+def test_decisions_about_what_are_no_floats(layer):
+    z = np.array([[3, 0, -1], [0, 1, 0], [1, 1, 0]] * 20)
+    fitted = getattr(kc.layers, layer)().adapt(
+        z.astype("float32"), [0, 1, 0] * 20
+    )
+    for given in (z, z > 0):
+        found = keras.tree.flatten(fitted(given))
+        expected = keras.tree.flatten(fitted(given.astype("float32")))
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(to_numpy(one), to_numpy(other))
+
+
+@pytest.mark.parametrize("argument", ["name", "task", "dataset"])
+def test_a_card_of_numbers(argument):
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(30, 3)).astype("float32")
+    calibrated = kc.calibrate(model(), z, rng.integers(0, 3, 30), verbose=0)
+    with pytest.raises(ValueError, match=f"`{argument}` must be a string"):
+        kc.model_card(calibrated, **{argument: 3})
+
+
+def test_weights_of_a_batch_that_are_no_numbers():
+    network = identity()
+    network.compile("sgd", kc.losses.MDCA(from_logits=True))
+    findings = kc.check(network, Z, Y, np.array([{}, {}]))
+    assert any("must be numbers" in each for each in findings)
 
 
 def test_log_odds_of_labels():
