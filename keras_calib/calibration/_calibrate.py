@@ -219,16 +219,10 @@ def calibrate(
     Reference:
         Guo et al., "On Calibration of Modern Neural Networks", ICML 2017.
     """
-    require_flags(
-        fuse=fuse,
-        multi_label=multi_label,
-        stream=stream,
-        guard=guard,
-        mixture=mixture,
-    )
-    require_flags(
-        none=True, from_logits=from_logits, preserve_accuracy=preserve_accuracy
-    )
+    require_flags(fuse=fuse, multi_label=multi_label, stream=stream)
+    require_flags(guard=guard, mixture=mixture)
+    require_flags(none=True, from_logits=from_logits)
+    require_flags(none=True, preserve_accuracy=preserve_accuracy)
     model, preprocessor = taken_apart(model)
     checks.check_arguments(model, method, objective, fuse, output)
     checks.check_choice(method, mixture, fuse, preserve_accuracy, max_seconds)

@@ -52,7 +52,8 @@ def read_model(path: pathlib.Path) -> keras.Model:
         return keras.saving.load_model(path)
     # Custom objects raise whatever they like.
     except Exception as error:
-        first = str(error).strip().split("\n")[0]
+        # Of a broken file it may hold whole parts.
+        first = str(error).strip().split("\n")[0][:300]
         raise ValueError(
             f"{path}: this model cannot be loaded: "
             f"{type(error).__name__}: {first}"

@@ -233,16 +233,14 @@ def as_samples(
 ):
     """Read calibration data, a batch of it or all.
 
-    Scores are not checked, and weights stay as they are. The result may be
-    empty.
+    Scores and weights are as they came, unchecked; the result may be empty.
 
     Returns:
         logits: float32 or float64, `(n, num_classes)`; one column for one
             sigmoid unit.
         labels: int32, `(n,)`; soft labels as they came, `(n, num_classes)`.
         weights: `None` or float64, `(n,)`.
-        unit: the index on the first axis that each row came from, `(n,)`, or
-            `None` where that is its own.
+        unit: `None`, or the index of each row on the first axis, `(n,)`.
         units: how many indices there are.
 
     Raises:

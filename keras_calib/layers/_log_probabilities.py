@@ -24,6 +24,9 @@ class LogProbabilities(LayerOfScores):
             log-odds.
         **kwargs: `name`, `dtype`, as in Keras.
 
+    Raises:
+        ValueError: if `multi_label` is not true or false.
+
     Example:
         >>> import numpy as np, keras_calib as kc
         >>> layer = kc.layers.LogProbabilities()

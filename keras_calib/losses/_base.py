@@ -58,6 +58,9 @@ class ClassificationLoss(keras.losses.Loss):
             statistic of a batch, where there is one, is added once per row.
         name: name of the loss, also the scope of its operations.
         dtype: dtype of the result; the arithmetic is float32 at least.
+
+    Raises:
+        ValueError: if `from_logits` is not true or false.
     """
 
     def __init__(
@@ -296,11 +299,8 @@ class PenalizedLoss(ClassificationLoss):
         if is_one_of(primary, (None, "cross_entropy")):
             return primary
         loss = keras.losses.get(primary)
-        if not isinstance(loss, keras.losses.Loss):
-            raise ValueError(
-                '`primary` must be "cross_entropy", a `keras.losses.Loss` or '
-                f"None. Received: primary={primary}."
-            )
+        wanted = '"cross_entropy", a `keras.losses.Loss` or None'
+        require_kind(keras.losses.Loss, wanted, primary=loss)
         inner = loss.get_config()
         if inner.get("from_logits", self.from_logits) != self.from_logits:
             raise ValueError(
@@ -332,11 +332,10 @@ class PenalizedLoss(ClassificationLoss):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        config = dict(config)
-        if isinstance(config.get("primary"), dict):
-            config["primary"] = keras.saving.deserialize_keras_object(
-                config["primary"]
-            )
+        primary = config.get("primary")
+        if isinstance(primary, dict):
+            primary = keras.saving.deserialize_keras_object(primary)
+            config = {**config, "primary": primary}
         return cls(**config)
 
 

@@ -43,6 +43,9 @@ class CalibrationMetric(keras.metrics.Metric):
         y_pred: probabilities, or logits if `from_logits`, `(...,
             num_classes)`; `(..., 1)` for one sigmoid unit.
         sample_weight: `None`, or weights that broadcast from the left.
+
+    Raises:
+        ValueError: if `from_logits` is not true or false.
     """
 
     settings: tuple[str, ...] = ()

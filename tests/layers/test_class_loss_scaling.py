@@ -162,7 +162,7 @@ def test_other_objectives(objective):
 
 def test_refused():
     logits, labels = generated(20)
-    with pytest.raises(ValueError, match="Received: 'z_score'"):
+    with pytest.raises(ValueError, match="class_loss_scaling='z_score'"):
         adapt(logits, labels, "z_score")
     with pytest.raises(ValueError, match="one loss per sample"):
         adapt(logits, labels, objective="ece")
