@@ -25,7 +25,7 @@ import numpy as np
 import keras_calib as kc
 
 FOLDER = pathlib.Path(__file__).parent / "figures"
-CLASSES = 3
+CLASSES, COLUMNS = 3, 4
 # The temperature that each predicted class needs.
 TEMPERATURES = np.array([1.2, 2.0, 4.0])
 COLORS = "#0072B2", "#E69F00", "#CC79A7"
@@ -139,8 +139,14 @@ def before_and_after(layer, logits):
 def draw(num_samples, num_points):
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(4, 4, figsize=(10, 11), layout="constrained")
-    for panel, name in zip(axes.flat, PANELS, strict=True):
+    rows = -(-len(PANELS) // COLUMNS)
+    figure, axes = pyplot.subplots(
+        rows, COLUMNS, figsize=(10, 2.75 * rows), layout="constrained"
+    )
+    panels = list(axes.flat)
+    for panel in panels[len(PANELS) :]:
+        panel.axis("off")
+    for panel, name in zip(panels, PANELS, strict=False):
         layer, num_classes = fitted(name, num_samples)
         logits = made_logits(num_points, num_classes, seed=2)
         found = before_and_after(layer, logits)
@@ -153,7 +159,9 @@ def draw(num_samples, num_points):
         panel.tick_params(labelsize=8)
     for row in axes:
         row[0].set_ylabel("calibrated probability")
-    for panel, name in zip(axes[2:].flat, list(PANELS)[8:], strict=True):
+    # Also where only a blank panel is below.
+    lowest = zip(panels, PANELS, strict=False)
+    for panel, name in list(lowest)[-2 * COLUMNS :]:
         of_two = name in TWO_CLASSES
         panel.set_xlabel("probability of class 2" if of_two else "confidence")
     figure.legend(

@@ -21,6 +21,7 @@ from keras_calib.evaluation.named_errors import statistic_range
 from keras_calib.evaluation.refinement import RANGES
 from keras_calib.evaluation.refinement import refinement_statistics
 from keras_calib.evaluation.replicates import Resamples
+from keras_calib.inputs.arguments import is_one_of
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_fraction
@@ -305,11 +306,11 @@ def check_names(metrics):
         raise ValueError(
             f"`metrics` must be a list of names. Received: metrics={metrics!r}."
         )
-    unknown = set(metrics or ()) - set(NAMES)
+    names = [] if metrics is None else list(metrics)
+    unknown = [each for each in names if not is_one_of(each, NAMES)]
     if unknown:
         raise ValueError(
-            f"`metrics` must be names out of {NAMES}. "
-            f"Received: {sorted(unknown)}."
+            f"`metrics` must be names out of {NAMES}. Received: {unknown}."
         )
 
 

@@ -84,7 +84,8 @@ def require_at_least(least: float, **received: Any) -> None:
         valid = is_number(value) and value >= least
         if least >= 1:  # it is counted
             problem = f"`{name}` must be at least {least}, a whole number."
-            valid = valid and value < MOST and value % 1 == 0
+            is_flag = isinstance(value, bool | np.bool_)
+            valid = valid and not is_flag and value < MOST and value % 1 == 0
         require(valid, problem, **{name: value})
 
 

@@ -226,6 +226,14 @@ FOUND |= {
         lambda: kc.datasets.long_tailed(1.5, Y),
         "Labels must be class ids, one per sample",
     ),
+    "a name in a list": (
+        lambda: kc.metrics.calibration_errors(Y, Z, metrics=[["accuracy"]]),
+        "`metrics` must be names out of",
+    ),
+    "a count that is true": (
+        lambda: kc.layers.ExpectedCalibrationErrorObjective(num_bins=True),
+        "`num_bins` must be at least 1, a whole number",
+    ),
     "several norms": (
         lambda: kc.metrics.AdaptiveCalibrationError(norm=np.array([1.0, 2.0])),
         "`norm` must be one of",
