@@ -42,16 +42,13 @@ def main():
     history = model.fit(
         *train,
         validation_data=calibration,
-        epochs=12,
+        epochs=15,
         batch_size=50,
         verbose=0,
         callbacks=[
             kc.callbacks.CalibrationMonitor(),
             keras.callbacks.EarlyStopping(
-                "val_negative_log_likelihood",
-                mode="min",
-                patience=5,
-                restore_best_weights=True,
+                "val_accuracy", patience=6, restore_best_weights=True
             ),
         ],
     ).history

@@ -57,14 +57,14 @@ def vertical(part):
 
 def main():
     keras.utils.set_random_seed(0)
-    loss = kc.losses.LabelSmoothing(smoothing=0.05, from_logits=True)
+    loss = kc.losses.MarginLabelSmoothing(margin=10.0, from_logits=True)
     body = trained_body(loss)
     train, calibration, test = map(vertical, made.images(1200))
     model = with_head(body)
-    for trainable, rate in ((False, 0.01), (True, 0.001)):
+    for trainable, rate in ((False, 0.01), (True, 0.002)):
         body.trainable = trainable
         model.compile(keras.optimizers.Adam(rate), loss, metrics=["accuracy"])
-        model.fit(*train, epochs=8, batch_size=50, verbose=0)
+        model.fit(*train, epochs=12, batch_size=50, verbose=0)
     calibrated = kc.calibrate(model, *calibration, verbose=0)
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "calibrated.keras"
