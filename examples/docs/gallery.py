@@ -2,10 +2,10 @@
 
 The scripts stay as they are. Their copies get what sphinx-gallery reads: a
 title with a line below it, which is the first line of the docstring, the place
-of the picture, and a note where a script does not run without its folder. No script runs while the pages are built: together they
-take an hour of training, on backends and data that a builder need not have.
-The tests run them, and `examples/stories/run.py --figures` draws the pictures
-again.
+of the picture, and a note where a script does not run without its folder. No
+script runs while the pages are built: together they take an hour of training,
+on backends and data that a builder need not have. The tests run them, and
+`examples/stories/run.py --figures` draws the pictures again.
 """
 
 import pathlib
@@ -70,13 +70,13 @@ TITLE = """Stories
 Whole scripts, from data to a calibrated model. They make their data, or take
 what scikit-learn ships; the few that need files say which. Every picture is
 drawn by its script. Most scripts import a module of their folder, and their
-pages say so: take the folder ``examples`` of the repository, not the file alone.
+pages say so: take the folder ``examples`` of the repository, not one file.
 """
 NOTE = """
 .. note::
 
-    This script imports {modules} of the folder ``examples``. Run it in a copy of
-    that folder: the file that is downloaded here does not run alone.
+    This script imports {modules} of the folder ``examples``. Run it in a copy
+    of that folder: the file that is downloaded here does not run alone.
 """
 IMPORTED = re.compile(r"^(?:import|from) (\w+)", flags=re.M)
 DOCSTRING = re.compile(r'\A"""(.*?)"""\n', flags=re.S)
