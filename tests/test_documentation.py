@@ -134,6 +134,21 @@ def test_the_code_of_the_page_runs(page, digits, tmp_path, monkeypatch):
         exec(compile(shortened(code), str(page), "exec"), names)
 
 
+def test_table_beside_other_libraries_counts_our_losses():
+    text = (ROOT / "README.md").read_text()
+    told = re.search(r"^\| calibration losses \| (\d+) \|", text, flags=re.M)
+    public = [getattr(kc.losses, name) for name in kc.losses.__all__]
+    bases = (kc.losses.ClassificationLoss, kc.losses.PenalizedLoss)
+    losses = [
+        found
+        for found in public
+        if isinstance(found, type)
+        and issubclass(found, keras.losses.Loss)
+        and found not in bases
+    ]
+    assert int(told[1]) == len(losses)
+
+
 def copy_of(model):
     copy = keras.models.clone_model(model)
     copy.set_weights(model.get_weights())

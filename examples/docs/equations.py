@@ -29,6 +29,7 @@ PLACES = {
     "metrics": "## Intervals, floor and test",
     "layers": "## What the evidence says",
     "models": "## What it costs",
+    "callbacks": "## Killed, and started again",
 }
 
 

@@ -1,11 +1,11 @@
 """The scripts of `examples` as pages of sphinx-gallery, each with its picture.
 
 The scripts stay as they are. Their copies get what sphinx-gallery reads: a
-title with a line below it, which is the first line of the docstring, and the
-place of the picture. No script runs while the pages are built: together they
-take an hour of training, on backends and data that a builder need not have.
-The tests run them, and `examples/stories/run.py --figures` draws the pictures
-again.
+title with a line below it, which is the first line of the docstring, the place
+of the picture, and a note where a script does not run without its folder. No
+script runs while the pages are built: together they take an hour of training,
+on backends and data that a builder need not have. The tests run them, and
+`examples/stories/run.py --figures` draws the pictures again.
 """
 
 import pathlib
@@ -69,9 +69,16 @@ TITLE = """Stories
 
 Whole scripts, from data to a calibrated model. They make their data, or take
 what scikit-learn ships; the few that need files say which. Every picture is
-drawn by its script. Scripts of a folder share a module: take the folder
-``examples`` of the repository, not the file alone.
+drawn by its script. Most scripts import a module of their folder, and their
+pages say so: take the folder ``examples`` of the repository, not one file.
 """
+NOTE = """
+.. note::
+
+    This script imports {modules} of the folder ``examples``. Run it in a copy
+    of that folder: the file that is downloaded here does not run alone.
+"""
+IMPORTED = re.compile(r"^(?:import|from) (\w+)", flags=re.M)
 DOCSTRING = re.compile(r'\A"""(.*?)"""\n', flags=re.S)
 # An indented block after a line of text is a command.
 COMMAND = re.compile(r"\n\n(?=    \S)")
@@ -107,13 +114,22 @@ def places():
             yield f"{script}.py", f"{PAGES}/{folder}/{stem}"
 
 
+def modules(text):
+    """The modules of `examples` that a script imports."""
+    ours = {path.stem for path in EXAMPLES.rglob("*.py")}
+    return sorted(ours & set(IMPORTED.findall(text)))
+
+
 def page(text, image):
     """The text of a script as sphinx-gallery reads it."""
     title, _, rest = DOCSTRING.match(text)[1].partition("\n")
     title = title.rstrip(".")
     rest = COMMAND.sub("\n\n::\n\n", f"\n{rest.rstrip()}")
     figure = f".. image:: /{image}\n    :alt: What the script draws"
-    header = f"{title}\n{'=' * len(title)}\n\n{figure}{rest}\n"
+    note = ""
+    if shared := modules(text):
+        note = NOTE.format(modules=" and ".join(f"``{m}``" for m in shared))
+    header = f"{title}\n{'=' * len(title)}\n\n{figure}{rest}\n{note}"
     # The first line: it would be text of the page at the end.
     return (
         f'"""\n{header}"""\n'

@@ -69,6 +69,7 @@ PAGES = {
     "examples/results/mutation.md": "mutation",
     "examples/results/stories.md": "stories",
     "examples/results/can_i_believe_this_ece.md": "can_i_believe_this_ece",
+    "README.md": "readme",
     "CHANGELOG.md": "changelog",
 }
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
@@ -81,6 +82,10 @@ def write(folder):
     (target / "figures").mkdir(parents=True)
     for source, name in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
+        if ADDRESS and source == "README.md":
+            # `.ci/links` wrote the address before its links.
+            address = rf"{re.escape(ADDRESS.rstrip('/'))}/(blob|raw)/main/"
+            text = re.sub(address, "", text)
         text = with_links(text, pathlib.PurePosixPath(source).parent, target)
         text = equations.with_equations(text, name)
         (target / f"{name}.md").write_text(text, encoding="utf-8")
@@ -131,7 +136,8 @@ def with_links_of_site(text):
         to = places.get(path.as_posix())
         if to:
             return f"{image}[{words}]({to}{mark}{anchor})"
-        if path.is_relative_to("examples/docs"):
+        # A notebook is copied into the site, to be downloaded.
+        if path.is_relative_to("examples/docs") or path.suffix == ".ipynb":
             return match[0]
         return elsewhere(words, path)
 

@@ -3,8 +3,8 @@
     python examples/stories/run.py > examples/results/stories.md
 
 With `--only STORY ...` the rows of these alone, without the heading.
-`--figures` writes their pictures into `examples/figures`, too, on the first
-backend of each.
+`--figures` writes their pictures into `examples/figures`, too: those of JAX,
+and of a story that does not run on JAX those of its backend.
 """
 
 import argparse
@@ -106,10 +106,12 @@ def main(arguments=None):
         print(HEADING)
     for story in given.only or STORIES:
         file = FIGURES / f"story_{story}.png"
-        options = ["--figure", file] if given.figures else []
-        for backend in STORIES[story]:
+        backends = STORIES[story]
+        drawing = "jax" if "jax" in backends else backends[0]
+        for backend in backends:
+            draws = given.figures and backend == drawing
+            options = ["--figure", file] if draws else []
             print(row(story, backend, *options), flush=True)
-            options = []
 
 
 if __name__ == "__main__":
