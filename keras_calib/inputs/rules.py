@@ -252,16 +252,20 @@ def check_numbers(labels):
 def checked_group_ids(ids, name):
     """Ids of groups, `(n,)`; raise if some are missing or of two types."""
     missing = False
-    if ids.dtype.kind == "O":
+    if ids.dtype.kind == "O" and len(ids):
         missing = len({_type_of(value) for value in ids}) > 1
+        try:
+            _ = ids[0] < ids[0]
+        except TypeError:  # what has no order, such as a dictionary
+            missing = True
     if ids.dtype.kind in "OfcmM" and not missing:
         missing = any(value is None or value != value for value in ids)
     if missing:
         raise ValueError(
             f"{name} must have an id for each sample that counts, all numbers "
-            "or all strings. Received: ids of several types, or None or NaN "
-            "among them. Give samples without an id an id of their own, or "
-            "leave them out."
+            "or all strings. Received: ids of several types or without an "
+            "order, or None or NaN among them. Give samples without an id an "
+            "id of their own, or leave them out."
         )
     return ids
 

@@ -90,14 +90,17 @@ class MultilabelCalibrationError(PerClassMetric):
         mask = mask_of(y_true, y_pred)
         labels = ops.convert_to_tensor(y_true)
         units = ops.convert_to_tensor(y_pred)
-        if len(units.shape) < 2 or labels.shape[1:] != units.shape[1:]:
+        equal = labels.shape[1:] == units.shape[1:]
+        if len(units.shape) < 2 or not equal or units.shape[-1] == 0:
             raise ValueError(
                 "Labels and predictions must have the same shape, `(..., "
-                f"num_labels)`. Received: {tuple(labels.shape)} and "
-                f"{tuple(units.shape)}."
+                "num_labels)`, of at least one label. Received: "
+                f"{tuple(labels.shape)} and {tuple(units.shape)}."
             )
         rules.check_axis(self.axis, units.shape)
         if self.axis not in (-1, len(units.shape) - 1):
+            if len(getattr(sample_weight, "shape", ())) == len(units.shape):
+                sample_weight = ops.moveaxis(sample_weight, self.axis, -1)
             labels = ops.moveaxis(labels, self.axis, -1)
             units = ops.moveaxis(units, self.axis, -1)
         self.create_for(units.shape[-1])

@@ -226,6 +226,18 @@ FOUND |= {
         lambda: kc.datasets.long_tailed(1.5, Y),
         "Labels must be class ids, one per sample",
     ),
+    "ids without an order": (
+        lambda: kc.metrics.calibration_errors(
+            Y, np.full((2, 2), 0.5), groups=[{"a": 1}, {"a": 2}]
+        ),
+        "`groups` must have an id for each sample that counts",
+    ),
+    "no label": (
+        lambda: kc.metrics.MultilabelCalibrationError().update_state(
+            np.zeros((1, 0)), np.zeros((1, 0))
+        ),
+        "of at least one label",
+    ),
     "a name in a list": (
         lambda: kc.metrics.calibration_errors(Y, Z, metrics=[["accuracy"]]),
         "`metrics` must be names out of",
