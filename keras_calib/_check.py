@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._check_compiled import BINARY_LOSSES
 from keras_calib._check_compiled import ROWS
 from keras_calib._check_compiled import SPARSE
 from keras_calib._check_compiled import about_one
@@ -161,7 +162,16 @@ def _is_multi_label(model, objects, y, outputs):
         refuse_several_sigmoids(model)
     except ValueError:
         return True
-    return any(named)
+    return any(named) or _of_several_labels(model, objects, y)
+
+
+def _of_several_labels(model, objects, y):
+    """Whether a binary loss gets logits, and rows of several labels or none."""
+    binary = any(is_any(each, BINARY_LOSSES) for _, each in objects)
+    if not binary or ending(model)[0] == "softmax":
+        return False
+    rows = y.reshape(-1, y.shape[-1])
+    return np.isin(rows, (0, 1)).all() and (rows.sum(axis=1) != 1).any()
 
 
 def _kind(model, outputs, multi_label=False):

@@ -115,6 +115,11 @@ FITS = {
         X,
         SEVERAL,
     ),
+    "multi-label logits, by the loss": lambda: (
+        network(None, 3, keras.losses.BinaryCrossentropy(True)),
+        X,
+        SEVERAL,
+    ),
     "names of metrics": lambda: (
         network(
             "softmax",

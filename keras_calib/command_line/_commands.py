@@ -106,6 +106,7 @@ def report(options) -> str:
             raise ValueError(
                 f"{each.path}: its labels are not those of {first.path}."
             )
+        _check_same_rows(each, first)
     if models:
         for each in models.values():
             check_logits_known(each, options.from_logits)
@@ -113,8 +114,12 @@ def report(options) -> str:
         x = inputs_of(next(iter(models.values())), first)
     else:
         names = names_of([each.path for each in data])
-        given = dict(zip(names, map(_probabilities, data), strict=True))
-        x, from_logits = None, False
+        x, from_logits = None, all(each.from_logits for each in data)
+        scores = [
+            each.scores if from_logits else _probabilities(each)
+            for each in data
+        ]
+        given = dict(zip(names, scores, strict=True))
     made = make_report(
         given,
         x,
@@ -220,6 +225,18 @@ def _model_of_scores(data):
     inputs = keras.Input(data.scores.shape[1:], name="scores")
     outputs = keras.layers.Identity(name="scores_as_they_are")(inputs)
     return keras.Model(inputs, outputs), data.scores
+
+
+def _check_same_rows(data, first):
+    """Refuse a file whose weights or groups are others than the first one's."""
+    for what in ("sample_weight", "groups"):
+        own, others = getattr(data, what), getattr(first, what)
+        if own is None and others is None:
+            continue
+        if own is None or others is None or not np.array_equal(own, others):
+            raise ValueError(
+                f"{data.path}: its {what} are not those of {first.path}."
+            )
 
 
 def _probabilities(data):

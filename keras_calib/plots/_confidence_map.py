@@ -73,6 +73,8 @@ def confidence_map(
     shape = tuple(np.delete(full_shape, axis))
     counts = np.ones(shape, bool)
     ids = as_array(labels)
+    if ids.shape == full_shape:
+        ids = ids.argmax(axis)
     if ignore_class is not None and ids.size == counts.size:
         counts = ids.reshape(shape) != ignore_class
     confidence, correct = data.top_label

@@ -143,7 +143,10 @@ def _points(logs, key, every):
     total = max(sizes)
     if len(values) == total:
         return np.arange(1, total + 1), values
-    epochs = np.unique(np.append(np.arange(every, total + 1, every), total))
+    epochs = np.arange(every, total + 1, every)
+    if len(epochs) != len(values):
+        # The last epoch, too, if its number was known.
+        epochs = np.unique(np.append(epochs, total))
     require(
         len(epochs) == len(values),
         f"`{key}` has {len(values)} values for {total} epochs.",

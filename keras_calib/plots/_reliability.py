@@ -113,6 +113,11 @@ def reliability_diagram(
         ignore_class=ignore_class,
     )
     _style.require_class(class_id, read)
+    return draw_models(read, kind, band, num_bins, class_id, title, axes)
+
+
+def draw_models(read, kind, band, num_bins, class_id, title, axes):
+    """`reliability_diagram` of a dict from names to `Predictions`."""
     new = axes is None
     joint = ", " if new else "\n"
     models = [

@@ -9,11 +9,11 @@ from typing import Any
 
 import keras
 
-from keras_calib._typing import ArrayLike
 from keras_calib._whole_file import whole_file
 from keras_calib.calibration import calibration_record
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_kind
+from keras_calib.inputs.predictions import Predictions
 from keras_calib.reporting._card_text import body
 from keras_calib.reporting._card_text import metadata
 from keras_calib.reporting._render import require_packages
@@ -34,13 +34,13 @@ class ModelCard:
         metadata: dict, what stands above the text as YAML, where the Hugging
             Face Hub reads it.
         text: Markdown.
-        diagrams: dict from the name of a model to the arguments of its
-            reliability diagram; empty without a report.
+        diagrams: dict from the name of a model to the `Predictions` that its
+            reliability diagram is drawn from; empty without a report.
     """
 
     metadata: dict[str, Any]
     text: str
-    diagrams: dict[str, tuple[ArrayLike, ...]] = dataclasses.field(repr=False)
+    diagrams: dict[str, Predictions] = dataclasses.field(repr=False)
 
     def save(
         self, folder: str | os.PathLike, *, overwrite: bool = False

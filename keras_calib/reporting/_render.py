@@ -172,7 +172,7 @@ def to_html(report, *, page=True):
             "panel_notes": (each.clinical_panel or {}).get("notes", []),
             # Written by matplotlib, which escapes its texts.
             "svg": jinja2.utils.markupsafe.Markup(
-                _diagram(*report.diagrams[each.name])
+                _diagram(report.diagrams[each.name])
             ),
         }
         for each in report.models
@@ -200,10 +200,10 @@ def to_html(report, *, page=True):
     )
 
 
-def _diagram(labels, probabilities, weights):
-    """The reliability diagram as an SVG element."""
+def _diagram(data):
+    """The reliability diagram of `Predictions` as an SVG element."""
     file = io.StringIO()
-    write_diagrams(file, {None: (labels, probabilities, weights)}, "svg")
+    write_diagrams(file, {None: data}, "svg")
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :]
     # Scaled to the width of the page.
@@ -217,8 +217,7 @@ def write_diagrams(file, diagrams, kind):
 
     Args:
         file: open, of text for `"svg"`, of bytes for `"png"`.
-        diagrams: dict from the title, or `None`, to labels, probabilities and
-            weights.
+        diagrams: dict from the title, or `None`, to `Predictions`.
         kind: `"svg"` or `"png"`.
     """
     import matplotlib
@@ -226,7 +225,7 @@ def write_diagrams(file, diagrams, kind):
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    from keras_calib.plots import reliability_diagram
+    from keras_calib.plots._reliability import draw_models
 
     canvas = FigureCanvasSVG if kind == "svg" else FigureCanvasAgg
     # The same report is the same file; figures have no date.
@@ -239,10 +238,8 @@ def write_diagrams(file, diagrams, kind):
             2, len(diagrams), sharex=True, height_ratios=(3, 1), squeeze=False
         )
         for title, column in zip(diagrams, axes.T, strict=True):
-            labels, probabilities, weights = diagrams[title]
-            reliability_diagram(
-                labels, probabilities, weights, title=title, axes=column
-            )
+            read = {None: diagrams[title]}
+            draw_models(read, "bars", "simultaneous", 15, None, title, column)
         figure.savefig(file, format=kind, metadata=metadata)
 
 

@@ -12,6 +12,7 @@ from keras_calib._typing import ArrayLike
 from keras_calib._whole_file import whole_file
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_flags
+from keras_calib.inputs.predictions import Predictions
 from keras_calib.reporting._measure import Measured
 from keras_calib.reporting._measure import measure
 from keras_calib.reporting._read import read_all
@@ -30,14 +31,14 @@ class Report:
         models: list of `Measured`.
         verdicts: dict from the name of a model to sentences.
         comparison: sentences about the models together.
-        diagrams: dict from the name of a model to the arguments of its
-            reliability diagram.
+        diagrams: dict from the name of a model to the `Predictions` that its
+            reliability diagram is drawn from.
     """
 
     models: list[Measured]
     verdicts: dict[str, list[str]]
     comparison: list[str]
-    diagrams: dict[str, tuple] = dataclasses.field(repr=False)
+    diagrams: dict[str, Predictions] = dataclasses.field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers and sentences as JSON values; NaN becomes `None`."""
@@ -192,10 +193,7 @@ def report(
         models=models,
         verdicts={each.name: verdict(each) for each in models},
         comparison=comparison(models, list(predictions.values())),
-        diagrams={
-            name: (data.labels, data.probabilities, data.weights)
-            for name, data in predictions.items()
-        },
+        diagrams=predictions,
     )
 
 

@@ -50,8 +50,11 @@ def comparison(measured, predictions):
     for i, other in enumerate(measured):
         if i == best:
             continue
-        mean, width = _paired(losses[i] - losses[best], predictions[best])
         name = measured[best].name
+        if not np.isfinite(means[i]):
+            sentences.append(_of_infinite(name, means[best], other.name))
+            continue
+        mean, width = _paired(losses[i] - losses[best], predictions[best])
         if mean - width > 0:
             sentence = (
                 f"{name} predicts better than {other.name}: its NLL is lower "
@@ -67,6 +70,19 @@ def comparison(measured, predictions):
             )
         sentences.append(sentence)
     return sentences
+
+
+def _of_infinite(best, value, other):
+    """Of two models, one or both of which rule out what then came."""
+    if np.isfinite(value):
+        return (
+            f"{best} predicts better than {other}, whose NLL is infinite: it "
+            "gives a label the probability 0."
+        )
+    return (
+        f"The NLL cannot tell {best} from {other}: it is infinite for both, "
+        "which give a label the probability 0."
+    )
 
 
 def _paired(difference, data):

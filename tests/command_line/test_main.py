@@ -136,6 +136,31 @@ def test_report_compares_logits_with_probabilities(folder, capsys):
     assert out.splitlines()[-1] == "Written: r.json"
 
 
+def test_report_of_logits_keeps_them(folder, capsys):
+    labels, p = sample()
+    # As probabilities they would be 0 of some labels, in float32.
+    z = 60 * np.log(p).astype("float32")
+    np.savez("z.npz", logits=z, labels=labels)
+    run(capsys, "report", "z.npz", "-o", "z.json")
+    [found] = json.loads(pathlib.Path("z.json").read_text())["models"]
+    errors = kc.metrics.calibration_errors(labels, z, from_logits=True)
+    key = "negative_log_likelihood"
+    assert found["metrics"][key]["value"] == pytest.approx(errors[key])
+    assert found["temperature"]["value"] > 60
+
+
+@pytest.mark.parametrize("what", ["sample_weight", "groups"])
+def test_report_of_other_rows_is_refused(folder, capsys, what):
+    labels, p = sample()
+    arrays = {"probabilities": p, "labels": labels}
+    np.savez("one.npz", **arrays)
+    np.savez("two.npz", **arrays, **{what: np.arange(len(p)) % 3 + 1})
+    for files in (["one.npz", "two.npz"], ["two.npz", "one.npz"]):
+        status, _, error = run(capsys, "report", *files, "-o", "r.json")
+        assert status == 2
+        assert f"its {what} are not those of {files[0]}" in error
+
+
 @pytest.mark.parametrize("name", ["a.npz", "b.npz"])
 def test_a_map_of_predictions_is_a_model_of_scores(folder, capsys, name):
     status, _, err = run(capsys, "calibrate", name, "-o", "map.keras")

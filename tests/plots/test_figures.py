@@ -193,6 +193,11 @@ def test_history_of_every_other_epoch():
     }
     (line,) = kc.plots.calibration_history(logs, every=2).axes[0].lines
     np.testing.assert_allclose(line.get_xdata(), [2, 4, 5])
+    # Another callback ended the training at an epoch that is not measured.
+    logs["val_smooth_calibration_error"].pop()
+    (line,) = kc.plots.calibration_history(logs, every=2).axes[0].lines
+    np.testing.assert_allclose(line.get_xdata(), [2, 4])
+    logs["val_smooth_calibration_error"].append(0.1)
     with pytest.raises(ValueError, match="3 values for 5 epochs"):
         kc.plots.calibration_history(logs)
     for keys in (["other"], []):
@@ -204,6 +209,10 @@ def test_maps_of_an_image():
     # One void pixel; the last is wrong with a confidence of 0.9.
     labels = np.array([[0, 1], [255, 0]])
     p = np.array([[[0.7, 0.3], [0.2, 0.8]], [[0.5, 0.5], [0.1, 0.9]]])
+    several = np.array([[0, 1], [1, 0]])
+    rows = np.eye(2)[several]
+    void = kc.plots.confidence_map(rows, p, ignore_class=1).axes[0].images[0]
+    assert void.get_array().mask.tolist() == [[0, 1], [1, 0]]
     for scores, axis in ((p, -1), (np.moveaxis(p, -1, 0), 0)):
         figure = kc.plots.confidence_map(
             labels,

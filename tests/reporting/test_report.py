@@ -131,6 +131,37 @@ def test_models_are_compared_by_pairs():
         assert f"as large, {more:,.0f} more samples would tell" in text
 
 
+def test_models_that_rule_a_label_out():
+    labels, good = sample()
+    sure = good.copy()
+    sure[0] = np.eye(4)[labels[0] - 1]
+    given = {"sure": sure, "good": good, "as sure": sure}
+    report = kc.report(given, y=labels, num_resamples=20, verbose=0)
+    assert report.comparison == [
+        f"good predicts better than {other}, whose NLL is infinite: it gives a "
+        "label the probability 0."
+        for other in ("sure", "as sure")
+    ]
+    given.pop("good")
+    [sentence] = kc.report(
+        given, y=labels, num_resamples=20, verbose=0
+    ).comparison
+    assert "it is infinite for both" in sentence
+
+
+def test_diagrams_resample_whole_images():
+    rng = np.random.default_rng(0)
+    z = np.repeat(2 * rng.normal(size=(40, 1, 3)), 50, axis=1)
+    p = np.exp(z) / np.exp(z).sum(axis=-1, keepdims=True)
+    drawn = (p[:, 0].cumsum(axis=1) > rng.random((40, 1))).argmax(axis=1)
+    labels = np.repeat(drawn[:, None], 50, axis=1)
+    report = kc.report(p, y=labels, num_resamples=20, verbose=0)
+    direct = kc.plots.reliability_diagram(labels, p)
+    legend = direct.axes[0].get_legend().get_title().get_text()
+    ends = re.search(r"\[(.*?)\]", legend)[0]
+    assert ends in report._repr_html_()
+
+
 def test_so_many_more_samples_tell_in_four_of_five_cases():
     rng = np.random.default_rng(0)
     n, mean, deviation, draws = 200, 0.03, 0.5, 4000
