@@ -12,6 +12,8 @@ from keras import ops
 
 MEAN = (125.3, 123.0, 113.9)
 DEVIATION = (63.0, 62.1, 66.7)
+# Seconds of training that a run loses at most if it is killed, and an epoch.
+CHECKPOINT_SECONDS = float(os.environ.get("CHECKPOINT_SECONDS", 60))
 
 
 class Batches(keras.utils.PyDataset):
@@ -219,16 +221,25 @@ class Resumable(keras.callbacks.Callback):
         batches: the `Batches` that this run trains on; without them it is
             only watched, and a run that is stopped begins again.
         deadline: `time.time()` after which no epoch may begin, or `None`.
+        interval: seconds between checkpoints; 0 for one after each epoch.
     """
 
-    def __init__(self, path, batches, deadline=None):
+    def __init__(
+        self, path, batches, deadline=None, interval=CHECKPOINT_SECONDS
+    ):
         super().__init__()
         self.path, self.batches, self.deadline = path, batches, deadline
+        self.interval = interval
         self.seconds, self.saved, self.stopped = [], time.time(), False
         self.history, self.log = [], sibling(path, "history.json")
         # States of the generators of dropout and the like, which Keras does
         # not save with the weights, after the last two epochs.
         self.states, self.state_file = {}, sibling(path, "generators.json")
+        self.of_torch = []
+
+    def on_train_begin(self, logs=None):
+        # Not earlier: to build the model, `fit` draws, too.
+        restore_torch(self.of_torch)
 
     def on_epoch_begin(self, epoch, logs=None):
         self.begin = time.time()
@@ -258,10 +269,11 @@ class Resumable(keras.callbacks.Callback):
         typical = min(self.seconds[1:], default=0)  # the first one compiles
         late = self.deadline is not None and now + 2 * typical > self.deadline
         self.stopped = late and not last
-        if self.stopped or last or now - self.saved > 60:
+        if self.stopped or last or now - self.saved >= self.interval:
             # First the states: those of the checkpoint before it stay, too.
             previous = list(self.states.items())[-1:]
             now_states = [to_list(each) for each in generators(self.model)]
+            now_states += states_of_torch()
             self.states = {**dict(previous), str(epoch + 1): now_states}
             replace_text(self.state_file, json.dumps(self.states))
             save_weights(self.model, self.path)
@@ -283,9 +295,10 @@ class Resumable(keras.callbacks.Callback):
             kept = json.loads(self.state_file.read_text()).get(str(epochs))
             if kept is not None:
                 self.states = {str(epochs): kept}
-                pairs = zip(generators(model), kept, strict=True)
-                for variable, state in pairs:
+                own = generators(model)
+                for variable, state in zip(own, kept, strict=False):
                     variable.assign(np.array(state, "uint32"))
+                self.of_torch = kept[len(own) :]
         return epochs
 
     def remove(self):
@@ -310,6 +323,29 @@ def replace_text(path, text):
 def generators(model):
     """The states of all random generators of a model's layers."""
     return [v for v in model.variables if v.name == "seed_generator_state"]
+
+
+def states_of_torch():
+    """Of PyTorch's generators, which dropout draws from there, CPU first."""
+    if keras.backend.backend() != "torch":
+        return []
+    import torch
+
+    states = [torch.get_rng_state(), *torch.cuda.get_rng_state_all()]
+    return [state.tolist() for state in states]
+
+
+def restore_torch(states):
+    """Set what `states_of_torch` returned; older checkpoints have nothing."""
+    if not states:
+        return
+    import torch
+
+    cpu, *devices = [torch.tensor(state, dtype=torch.uint8) for state in states]
+    torch.set_rng_state(cpu)
+    # A checkpoint may be of a machine with other devices.
+    if len(devices) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(devices)
 
 
 def to_list(variable):

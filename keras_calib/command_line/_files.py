@@ -239,16 +239,33 @@ def _check_names(header):
 
 def _of_parquet(path):
     try:
+        import pyarrow
         from pyarrow import parquet
     except ImportError:
         raise ValueError(
             "`.parquet` needs pyarrow, `pip install pyarrow`"
         ) from None
     file = parquet.ParquetFile(path)
-    _check_size(8 * file.metadata.num_rows * file.metadata.num_columns)
+    rows = file.metadata.num_rows
+    _check_size(8 * rows * file.metadata.num_columns)
     _check_names(file.schema_arrow.names)
-    table = file.read()
-    return {name: table[name].to_numpy() for name in table.column_names}
+    # In batches: memory for what the header announces may be asked for at once.
+    table = pyarrow.Table.from_batches(file.iter_batches(), file.schema_arrow)
+    if table.num_rows != rows:
+        raise ValueError(
+            f"the header announces {rows:,} rows, and there are "
+            f"{table.num_rows:,}"
+        )
+    return {name: _values(table[name]) for name in table.column_names}
+
+
+def _values(column):
+    """A column; `to_numpy` takes the last category for one that is missing."""
+    import pyarrow
+
+    if pyarrow.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return column.to_numpy()
 
 
 def _of_table(columns):

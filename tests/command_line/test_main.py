@@ -81,6 +81,17 @@ def test_parquet(folder, capsys):
     assert found["a"] == found["e"]
 
 
+def test_a_missing_category_is_not_another_one(folder, capsys):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    classes = pyarrow.array(["0", "1", None]).dictionary_encode()
+    columns = {"label": classes, "logit_0": [1.0] * 3, "logit_1": [2.0] * 3}
+    parquet.write_table(pyarrow.table(columns), "e.parquet")
+    status, _, err = run(capsys, "evaluate", "e.parquet")
+    assert status == 2 and "a label of nan in row 2" in err
+
+
 def test_a_column_of_class_1_alone_is_that_of_one_unit(folder):
     table("one.csv", head=["y", "logits_1"], rows=[(1, 0.7), (0, -2.0)])
     found = read(pathlib.Path("one.csv"))

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from tests.examples.conftest import papers  # noqa: F401
 from tests.helpers import run_python
 
 ROOT = pathlib.Path(__file__).parents[2]
+ROWS = "miniature.jsonl"
 ROW = {"method": "CE", "seed": 0, "test": [0.5] * 100}
 
 
@@ -60,33 +62,34 @@ def test_a_full_disk_leaves_the_rows(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    "KERAS_CALIB_DATA" not in os.environ,
-    reason="KERAS_CALIB_DATA names no folder with CIFAR-10",
-)
-def test_a_killed_run_goes_on(tmp_path):
-    def command(place):
-        script = ROOT / "examples" / "papers" / "run.py"
-        given = ["miniature", "--row", "ACLS", "0", "--work", tmp_path / "work"]
-        return [script, *given, "--results", tmp_path / place]
-
-    run_python(list(map(str, command("whole"))))
-    killed = [sys.executable, *map(str, command("killed"))]
-    with subprocess.Popen(
-        killed, stdout=subprocess.PIPE, text=True, env=environment()
-    ) as process:
-        for line in process.stdout:
-            if line.startswith("epoch 1 "):
-                process.send_signal(signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL
-    assert not (tmp_path / "killed").exists()
-    run_python(list(map(str, command("killed"))))
-    rows = [
-        json.loads((tmp_path / place / "miniature.jsonl").read_text())
-        for place in ("whole", "killed")
-    ]
-    assert rows[1]["test"] == pytest.approx(rows[0]["test"], abs=2e-4)
+def test_a_killed_run_goes_on_at_its_checkpoint(tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert run_evidence(whole) == (0, [1, 2, 3, 4])
+    assert run_evidence(killed, "--kill-in", "3") == (-signal.SIGKILL, [1, 2])
+    assert not (killed / ROWS).exists()
+    assert run_evidence(killed) == (0, [3, 4])
+    rows = [json.loads((place / ROWS).read_text()) for place in (whole, killed)]
+    for part in ("test", "history"):
+        assert set(rows[1][part]) == set(rows[0][part])
+        for key, expected in rows[0][part].items():
+            assert rows[1][part][key] == pytest.approx(expected, abs=2e-4), key
+    logits = [logits_of(place)["test_logits"] for place in (whole, killed)]
+    np.testing.assert_allclose(*logits, atol=2e-3)  # they are float16
+    assert np.ptp(logits[0]) > 0.1
 
 
-def environment():
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
+def run_evidence(place, *options):
+    """The exit status of a run in a fresh process, and the epochs it had."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.faults.evidence", place, *options],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CHECKPOINT_SECONDS": "0"},
+    )
+    lines = [line.split() for line in done.stdout.splitlines()]
+    return done.returncode, [int(n) for word, n, *_ in lines if word == "epoch"]
+
+
+def logits_of(place):
+    with np.load(place / "miniature" / "MC_dropout-0.npz") as file:
+        return dict(file)

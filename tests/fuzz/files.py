@@ -48,6 +48,25 @@ def parquet():
     return file.getvalue()
 
 
+def parquet_of(rows):
+    """A table of 8 rows whose header announces others, in all its places."""
+    content = parquet()
+    (length,) = struct.unpack("<I", content[-8:-4])
+    body, footer = content[: -8 - length], content[-8 - length : -8]
+    assert footer.count(integer(N)) == 6  # in all, of the group, 4 columns
+    footer = footer.replace(integer(N), integer(rows))
+    return body + footer + struct.pack("<I", len(footer)) + content[-4:]
+
+
+def integer(value):
+    """A number in the header of a table: a field, zigzag, base 128."""
+    value, digits = 2 * value, []
+    while value > 127:
+        digits.append(value % 128 + 128)
+        value //= 128
+    return bytes([0x16, *digits, value])
+
+
 def model(folder):
     inputs = keras.Input((3,))
     network = keras.Model(inputs, keras.layers.Dense(3, "softmax")(inputs))
@@ -251,5 +270,26 @@ def models(content, folder):
         "pickled weights": archive(
             {**members, "model.weights.h5": pickle.dumps(Harm())}
         ),
+        "weights of 10^10 numbers": archive(
+            {**members, "model.weights.h5": announced(members)}
+        ),
         "a pickle": pickle.dumps(Harm()),
     }
+
+
+def announced(members):
+    """Weights of which the first has a shape that is announced alone."""
+    import h5py
+
+    file = io.BytesIO(members["model.weights.h5"])
+    with h5py.File(file, "r+") as store:
+        found = []
+        store.visititems(
+            lambda name, each: (
+                found.append(name) if isinstance(each, h5py.Dataset) else None
+            )
+        )
+        for name in found:
+            del store[name]
+            store.create_dataset(name, (10**5, 10**5), "f4", chunks=True)
+    return file.getvalue()
