@@ -66,6 +66,7 @@ PAGES = {
     "examples/results/fit_costs.md": "fit_costs",
     "examples/results/large.md": "large",
     "examples/results/compatibility.md": "compatibility",
+    "examples/results/keras_io.md": "keras_io",
     "examples/results/mutation.md": "mutation",
     "examples/results/stories.md": "stories",
     "examples/results/can_i_believe_this_ece.md": "can_i_believe_this_ece",
