@@ -8,10 +8,8 @@
 Two accelerators are used where there are two, else two virtual CPU devices (two
 processes on PyTorch). A small network is trained with a loss whose penalty is a
 statistic of the whole batch, a streaming metric and a monitor, then calibrated:
-once on one device, once on two. Prints the numbers of both side by side;
-`--figure FILE` draws how far they are apart. Diff-DML on two devices is in
-`tests/test_strategy.py`, `test_jax_distribution.py` and
-`test_torch_distribution.py`.
+once on one device, once on two; and two such networks by Diff-DML. Prints the
+numbers of both side by side; `--figure FILE` draws how far they are apart.
 """
 
 import argparse
@@ -154,13 +152,7 @@ def found_on(engine):
     # Calibration and test data are whole in each process, the others in parts.
     part = slice(engine.rank, None, engine.processes)
     with engine.scope():
-        model = keras.Sequential(
-            [
-                keras.Input((FEATURES,)),
-                keras.layers.Dense(32, "relu", name="hidden"),
-                keras.layers.Dense(CLASSES, name="scores"),
-            ]
-        )
+        model = network()
         model.compile(
             keras.optimizers.SGD(0.2),
             kc.losses.MDCA(across_replicas=True, **LOGITS),
@@ -200,7 +192,61 @@ def found_on(engine):
         ),
         "test ECE, calibrated": after["expected_calibration_error"],
         "test NLL, calibrated": after["negative_log_likelihood"],
+        **mutual_on(engine),
     }
+
+
+def mutual_on(engine):
+    """Train two networks by Diff-DML.
+
+    Returns:
+        dict of floats, by what they are.
+    """
+    import keras
+
+    import keras_calib as kc
+
+    keras.utils.set_random_seed(0)
+    part = slice(engine.rank, None, engine.processes)
+    x, y = data(0)
+    with engine.scope():
+        pair = kc.models.DiffDML(network(), network(), label_warmup=8)
+        pair.compile(
+            keras.optimizers.SGD(0.2),
+            keras.losses.SparseCategoricalCrossentropy(**LOGITS),
+        )
+        engine.connect(pair)
+        pair.fit(
+            x[part],
+            y[part],
+            batch_size=BATCH // engine.processes,
+            epochs=EPOCHS,
+            shuffle=False,
+            verbose=0,
+        )
+        x, y = data(2)
+        networks = {"first": pair.primary, "second": pair.auxiliaries[0]}
+        return {
+            f"test NLL, Diff-DML, {name}": float(
+                kc.metrics.calibration_errors(
+                    y, each.predict(x, verbose=0), verbose=0, **LOGITS
+                )["negative_log_likelihood"]
+            )
+            for name, each in networks.items()
+        }
+
+
+def network():
+    """A small classifier without a softmax."""
+    import keras
+
+    return keras.Sequential(
+        [
+            keras.Input((FEATURES,)),
+            keras.layers.Dense(32, "relu", name="hidden"),
+            keras.layers.Dense(CLASSES, name="scores"),
+        ]
+    )
 
 
 def found_in_processes():
@@ -256,9 +302,9 @@ def main(arguments=None):
     else:
         split = given.engine == "model_parallel"
         two = found_on(Distributed(split_weights=split))
-    print(f"{given.engine:25} {'one device':>12} {'two':>12}")
+    print(f"{given.engine:31} {'one device':>12} {'two':>12}")
     for name, value in one.items():
-        print(f"{name:25} {value:12.7f} {two[name]:12.7f}")
+        print(f"{name:31} {value:12.7f} {two[name]:12.7f}")
     if given.figure:
         draw(one, two, given)
 

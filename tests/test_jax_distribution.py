@@ -12,6 +12,8 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 import keras
 import numpy as np
 import keras_calib as kc
+from tests.walks import every_loss
+from tests.walks import every_metric
 
 DEVICES = ["cpu:0", "cpu:1"]
 rng = np.random.default_rng(0)
@@ -125,29 +127,32 @@ def found():
 
 # Also those that are one statistic of the batch: it is the whole batch's.
 LOSSES = """
-LEFT_OUT = {"ClassificationLoss", "PenalizedLoss", "CRL"}
-
 def found():
     weights = {}
-    for name in sorted(set(dir(kc.losses)) - LEFT_OUT):
-        kind = getattr(kc.losses, name)
-        if not (isinstance(kind, type) and issubclass(kind, keras.Loss)):
-            continue
+    for name, loss in every_loss():
         keras.utils.set_random_seed(0)
         model = network()
-        model.compile(keras.optimizers.SGD(0.1), kind(from_logits=True))
+        model.compile(keras.optimizers.SGD(0.1), loss)
         model.fit(x, y, batch_size=16, epochs=1, shuffle=False, verbose=0)
         weights[name] = model.get_weights()[2]
-    assert len(weights) > 15
     return weights
+"""
+
+METRICS = """
+def found():
+    model = network()
+    metrics = [metric for _, metric in every_metric(num_classes=4)]
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(loss=loss, metrics=metrics)
+    return model.evaluate(3 * x, y, 16, verbose=0, return_dict=True)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "script",
-    [SHARDED, MONITORED, MUTUAL, HISTORY, LOSSES],
-    ids=["sharded", "monitored", "mutual", "history", "losses"],
+    [SHARDED, MONITORED, MUTUAL, HISTORY, LOSSES, METRICS],
+    ids=["sharded", "monitored", "mutual", "history", "losses", "metrics"],
 )
 @pytest.mark.backends("jax", reason="its devices")
 def test_two_devices_are_as_good_as_one(script):

@@ -14,6 +14,8 @@ tf.config.set_logical_device_configuration(cpu, [one, one])
 import keras
 import numpy as np
 import keras_calib as kc
+from tests.walks import every_loss
+from tests.walks import every_metric
 
 rng = np.random.default_rng(0)
 x = rng.normal(size=(64, 8)).astype("float32")
@@ -93,19 +95,18 @@ def found(strategy):
     return history
 """
 
-# Losses that are one statistic of the batch.
+# Also those that are one statistic of the batch.
 LOSSES = """
 def found(strategy):
     weights = {}
-    for name in ("MDCA", "DCA", "MMCE", "AvUC", "SoftAvUC", "SoftBinnedECE"):
+    with strategy.scope():
+        losses = list(every_loss(across_replicas=True))
+    for name, loss in losses:
         keras.utils.set_random_seed(0)
-        kind = getattr(kc.losses, name)
         with strategy.scope():
             model = network()
-            loss = kind(from_logits=True, across_replicas=True)
             model.compile(
-                keras.optimizers.SGD(0.1), loss,
-                metrics=loss.component_metrics(),
+                keras.optimizers.SGD(0.1), loss, metrics=components(loss)
             )
         history = model.fit(
             x, y, batch_size=16, epochs=1, shuffle=False, verbose=0
@@ -113,14 +114,35 @@ def found(strategy):
         weights[name] = model.get_weights()[0]
         weights |= {f"{name} {key}": value for key, value in history.items()}
     return weights
+
+def components(loss):
+    found = getattr(loss, "component_metrics", list)
+    return found()
+"""
+
+METRICS = """
+def found(strategy):
+    with strategy.scope():
+        keras.utils.set_random_seed(0)
+        model = network()
+        metrics = [metric for _, metric in every_metric(num_classes=3)]
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(loss=loss, metrics=metrics)
+    return model.evaluate(3 * x, y, 16, verbose=0, return_dict=True)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "tolerance"),
-    [(MONITORED, 1e-5), (MUTUAL, 1e-5), (HISTORY, 1e-7), (LOSSES, 1e-5)],
-    ids=["monitored", "mutual", "history", "losses"],
+    [
+        (MONITORED, 1e-5),
+        (MUTUAL, 1e-5),
+        (HISTORY, 1e-7),
+        (LOSSES, 1e-5),
+        (METRICS, 1e-5),
+    ],
+    ids=["monitored", "mutual", "history", "losses", "metrics"],
 )
 @pytest.mark.backends("tensorflow", reason="its strategy")
 def test_two_replicas_are_as_good_as_one(script, tolerance):

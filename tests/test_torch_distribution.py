@@ -16,6 +16,8 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 import keras_calib as kc
+from tests.walks import every_loss
+from tests.walks import every_metric
 
 rng = np.random.default_rng(0)
 x = rng.normal(size=(64, 8)).astype("float32")
@@ -67,8 +69,6 @@ print("equal", len(one))
 
 # Also those that are one statistic of the batch.
 LOSSES = """
-LEFT_OUT = {"ClassificationLoss", "PenalizedLoss", "CRL"}
-
 def weights_after_training(loss, parallel):
     keras.utils.set_random_seed(0)
     model = network()
@@ -86,41 +86,22 @@ def weights_after_training(loss, parallel):
     return model.get_weights()[2]
 
 def losses(parallel):
-    weights = {}
-    for name in sorted(set(dir(kc.losses)) - LEFT_OUT):
-        kind = getattr(kc.losses, name)
-        if not (isinstance(kind, type) and issubclass(kind, keras.Loss)):
-            continue
-        arguments = {"from_logits": True}
-        if issubclass(kind, kc.losses.PenalizedLoss):
-            arguments["across_replicas"] = True
-        weights[name] = weights_after_training(kind(**arguments), parallel)
-    assert len(weights) > 15
-    return weights
+    return {
+        name: weights_after_training(loss, parallel)
+        for name, loss in every_loss(across_replicas=True)
+    }
 """
 
 METRICS = """
-OTHERS = {
-    "CalibrationMetric", "BinaryCalibrationError", "MultilabelCalibrationError",
-}
-ARGUMENTS = {"ClasswiseCalibrationError": {"num_classes": 4}}
-
 def metrics(parallel):
     values = {}
     rows = own(np.arange(64), parallel)
-    for name in dir(kc.metrics):
-        kind = getattr(kc.metrics, name)
-        if not (isinstance(kind, type) and issubclass(kind, keras.Metric)):
-            continue
-        if name in OTHERS:
-            continue
-        metric = kind(from_logits=True, **ARGUMENTS.get(name, {}))
+    for name, metric in every_metric(num_classes=4):
         metric.update_state(y[rows], 3 * x[rows, :4])
         if parallel:
             for variable in metric.variables:
                 distributed.all_reduce(variable.value)
         values[name] = metric.result()
-    assert len(values) > 12
     return {name: value.detach() for name, value in values.items()}
 """
 

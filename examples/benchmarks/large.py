@@ -8,8 +8,9 @@ Anonymous memory (`RssAnon` of Linux) is what the process cannot give back: the
 pages of files are not in it, those of temporary files neither. The largest
 value during each is shown, with that before.
 
-    KERAS_BACKEND=torch nice python examples/benchmarks/large.py
-    python examples/benchmarks/large.py --rows 200000 --parts fit metrics
+    OMP_NUM_THREADS=1 KERAS_BACKEND=torch python examples/benchmarks/large.py
+    OMP_NUM_THREADS=1 python examples/benchmarks/large.py --rows 200000 \
+        --parts fit metrics
 
 Prints Markdown, a table for each number of rows; needs about six times the size
 of the logits on the disk (12 GB for 5 million rows).

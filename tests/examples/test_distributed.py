@@ -34,7 +34,11 @@ def test_two_devices_give_the_numbers_of_one(engine):
     assert found.returncode == 0, found.stderr
     title, *rows = found.stdout.splitlines()
     assert title.split() == [engine, "one", "device", "two"]
-    assert len(rows) == 7
+    assert len(rows) == 9
+    assert [row.split("  ")[0] for row in rows[-2:]] == [
+        "test NLL, Diff-DML, first",
+        "test NLL, Diff-DML, second",
+    ]
     for row in rows:
         one, two = map(float, row.split()[-2:])
         assert two == pytest.approx(one, rel=1e-5, abs=1e-6), row
