@@ -22,7 +22,8 @@ P = np.exp(Z) / np.exp(Z).sum(axis=1, keepdims=True)
 BAD = [np.array([1.0, 2.0]), "no", 2]
 # The bases' arguments, which their classes pass on.
 PASSED_ON = {"losses": "ClassificationLoss", "metrics": "CalibrationMetric"}
-MODEL = {
+# What is called with more than labels and predictions.
+CALLS = {
     "adjust_prior": lambda f, **bad: f(small_network(), X, **bad),
     "calibrate": lambda f, **bad: f(small_network(), X, Y, **bad),
     "report": lambda f, **bad: f(P, Y, **bad),
@@ -55,8 +56,8 @@ MODEL = {
 
 def call(name, found, **bad):
     room = name.partition(".")[0]
-    if name in MODEL:
-        return MODEL[name](found, **bad)
+    if name in CALLS:
+        return CALLS[name](found, **bad)
     if room == "callbacks":
         return found(validation_data=(X, Y), **bad)
     if inspect.isclass(found):
@@ -108,5 +109,5 @@ def test_refused_by_its_name(name, argument, bad, monkeypatch, tmp_path):
 @pytest.mark.parametrize("bad", BAD[:2], ids=["array", "word"])
 @pytest.mark.parametrize(("name", "argument"), WORDS)
 def test_unknown_words_are_refused_by_name(name, argument, bad):
-    with pytest.raises(ValueError, match=f"{argument}"):
+    with pytest.raises(ValueError, match=argument):
         call(name, CALLABLES[name], **{argument: bad})

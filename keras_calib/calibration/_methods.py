@@ -49,7 +49,7 @@ def is_local(method):
 
 def is_auto(method):
     """Whether the method is to choose among others."""
-    return isinstance(method, str) and method == "auto"
+    return is_one_of(method, ("auto",))
 
 
 def as_map(method, name=None, *, affine=False):

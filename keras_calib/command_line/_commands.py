@@ -102,10 +102,6 @@ def report(options) -> str:
     models, data = read_models_or_predictions(options.files)
     first = data[0]
     for each in data[1:]:
-        if not np.array_equal(each.labels, first.labels):
-            raise ValueError(
-                f"{each.path}: its labels are not those of {first.path}."
-            )
         _check_same_rows(each, first)
     if models:
         for each in models.values():
@@ -228,12 +224,9 @@ def _model_of_scores(data):
 
 
 def _check_same_rows(data, first):
-    """Refuse a file whose weights or groups are others than the first one's."""
-    for what in ("sample_weight", "groups"):
-        own, others = getattr(data, what), getattr(first, what)
-        if own is None and others is None:
-            continue
-        if own is None or others is None or not np.array_equal(own, others):
+    """Refuse a file with other labels, weights or groups than the first one."""
+    for what in ("labels", "sample_weight", "groups"):
+        if not np.array_equal(getattr(data, what), getattr(first, what)):
             raise ValueError(
                 f"{data.path}: its {what} are not those of {first.path}."
             )

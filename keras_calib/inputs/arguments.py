@@ -38,8 +38,10 @@ def require_one_of(allowed: Collection, **received: object) -> None:
         require(known, f"`{name}` must be {choice}.", **{name: value})
 
 
-def require_kind(kind: type, what: str, /, **received: object) -> None:
-    """Raise unless every value is an instance of a class."""
+def require_kind(
+    kind: type | tuple[type, ...], what: str, /, **received: object
+) -> None:
+    """Raise unless every value is an instance of a class, or one of several."""
     for name, value in received.items():
         valid = isinstance(value, kind)
         require(valid, f"`{name}` must be {what}.", **{name: value})

@@ -233,14 +233,14 @@ def as_samples(
 ):
     """Read calibration data, a batch of it or all.
 
-    Scores and weights are as they came, unchecked; the result may be empty.
+    Scores are not checked, weights are as they came, and no row may be left.
 
     Returns:
         logits: float32 or float64, `(n, num_classes)`; one column for one
             sigmoid unit.
         labels: int32, `(n,)`; soft labels as they came, `(n, num_classes)`.
         weights: `None` or float64, `(n,)`.
-        unit: `None`, or the index of each row on the first axis, `(n,)`.
+        unit: index of each row on the first axis, `(n,)`; `None` for its own.
         units: how many indices there are.
 
     Raises:

@@ -6,7 +6,6 @@ from typing import Any
 import keras
 
 from keras_calib._typing import Tensor
-from keras_calib.inputs.arguments import require_flags
 from keras_calib.keras_graph.composite import CompositeModel
 from keras_calib.models._averages import MeanProbabilities
 from keras_calib.models._networks import ask_from_logits
@@ -76,12 +75,11 @@ class DeepEnsemble(CompositeModel):
                 "An ensemble needs a list of members. Received: "
                 f"members={members or 'none'}."
             )
-        require_flags(multi_label=multi_label)
-        require_flags(none=True, from_logits=from_logits)
         members = list(members)
         kinds = check_networks(
             {f"member {i}": member for i, member in enumerate(members)},
             multi_label,
+            from_logits,
         )
         super().__init__(members[0], **kwargs)
         self.multi_label = multi_label

@@ -8,7 +8,6 @@ from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import require_at_least
-from keras_calib.inputs.arguments import require_flags
 from keras_calib.keras_graph.composite import CompositeModel
 from keras_calib.keras_private import flatten_layers
 from keras_calib.models._averages import MeanProbabilities
@@ -89,9 +88,7 @@ class MonteCarloDropout(CompositeModel):
         from_logits: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        require_flags(multi_label=multi_label)
-        require_flags(none=True, from_logits=from_logits)
-        kinds = check_networks({"the model": model}, multi_label)
+        kinds = check_networks({"the model": model}, multi_label, from_logits)
         require_at_least(1, num_masks=num_masks)
         if model.built:
             _check_dropout(model)

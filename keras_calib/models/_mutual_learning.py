@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_calib import keras_private
 from keras_calib._typing import Tensor
-from keras_calib.inputs import arguments
+from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import from_the_left
 from keras_calib.keras_graph.composite import CompositeModel
@@ -41,15 +41,16 @@ class MutualLearning(CompositeModel):
     same batch, each runs once, and all are updated together.
 
     `predict`, `evaluate`, `export`, validation and metrics run the primary
-    only, and `pair.primary` is the network to keep. The logs of `fit` also have
-    `supervised_loss` (of the primary), `peer_divergence` (the mean KL from its
-    peers), and over the auxiliaries `auxiliary_loss`, a sum, and
-    `auxiliary_accuracy`, a mean, from the predictions of the training step.
-    `loss` is the objective of the primary.
+    only, and `pair.primary` is the network to keep. The logs of `fit` also
+    contain `supervised_loss` (of the primary), `peer_divergence` (the mean KL
+    from its peers), `auxiliary_loss` (the sum over auxiliaries) and
+    `auxiliary_accuracy` (the mean over auxiliaries, from the predictions of the
+    training step). `loss` is the objective of the primary.
 
-    Sample weights and masks act in every term, aligned from the left: those of
-    shape `(batch,)` weight whole sequences and images. `axis` and `reduction`
-    are the loss's. Its `ignore_class` counts in the divergence, without label.
+    Sample weights and masks act in every term, aligned from the left:
+    `(batch,)` weights whole sequences and images. `axis` and `reduction` are
+    those of the loss. Rows with the label `ignore_class` of the loss count in
+    the divergence, which needs no label.
 
     Args:
         primary: a `keras.Model`, a classifier with one output of shape
@@ -101,13 +102,12 @@ class MutualLearning(CompositeModel):
         if not isinstance(auxiliaries, list | tuple):
             auxiliaries = [auxiliaries]
         networks = _networks.named([primary, *auxiliaries])
-        if not auxiliaries or not (arguments.is_number(weight) and weight >= 0):
+        if not auxiliaries or not (is_number(weight) and weight >= 0):
             raise ValueError(
                 "Mutual learning: at least one auxiliary, and `weight` >= 0. "
                 f"Received: {len(auxiliaries)} auxiliaries, weight={weight!r}."
             )
-        arguments.require_flags(none=True, from_logits=from_logits)
-        kinds = _networks.check_networks(networks)
+        kinds = _networks.check_networks(networks, from_logits=from_logits)
         super().__init__(primary, **kwargs)
         self.weight = weight
         self.from_logits = from_logits

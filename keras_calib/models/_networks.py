@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_calib.inputs import rules
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.tensors import at_least_float32
 from keras_calib.keras_graph.endings import check_one_output
@@ -12,12 +13,13 @@ from keras_calib.keras_graph.endings import output_kind
 from keras_calib.keras_private import carried_logits
 
 
-def check_networks(networks, multi_label=False):
+def check_networks(networks, multi_label=False, from_logits=None):
     """Check that networks fit together, and find out what they return.
 
     Args:
         networks: dict of name (for messages) to `keras.Model`.
         multi_label: whether each unit is a separate label with a sigmoid.
+        from_logits: what the user says that they return, or `None`.
 
     Returns:
         dict of name to what its outputs are: `"logits"`, `"softmax"`,
@@ -28,8 +30,11 @@ def check_networks(networks, multi_label=False):
         ValueError: for anything but a network with one output; if two networks
             share trainable weights, differ in the number of classes, or one
             returns logits and another probabilities; for several sigmoid units
-            without `multi_label`, and for a softmax over one unit.
+            without `multi_label`, and for a softmax over one unit; for a flag
+            that is neither true nor false.
     """
+    require_flags(multi_label=multi_label)
+    require_flags(none=True, from_logits=from_logits)
     for name, network in networks.items():
         _check_one_output(name, network)
     check_distinct(networks)

@@ -143,9 +143,10 @@ def model_card(
         https://huggingface.co/docs/hub/model-cards.
     """
     record = calibration_record(calibrated)
-    for key, value in {"name": name, "task": task, "dataset": dataset}.items():
-        if value is not None:
-            require_kind(str, "a string or None", **{key: value})
+    text = (str, type(None))
+    require_kind(
+        text, "a string or None", name=name, task=task, dataset=dataset
+    )
     measured, others = None, []
     if report is not None:
         require_kind(Report, "what `kc.report` returned", report=report)
