@@ -141,10 +141,22 @@ class _StandIn:
 def _collecting_function(model):
     """A test function that also returns the outputs of its batch."""
     step, own = model.test_step, model.test_function
-    compute_metrics = model.compute_metrics
+    compute_loss, compute_metrics = model.compute_loss, model.compute_metrics
+    passed, intact = None, None
+
+    def keeping(x=None, y=None, y_pred=None, sample_weight=None, **options):
+        # On PyTorch, Keras' losses multiply weights by the mask in place.
+        nonlocal passed, intact
+        passed = sample_weight
+        intact = keras.tree.map_structure(
+            lambda w: None if w is None else keras.ops.copy(w), sample_weight
+        )
+        return compute_loss(x, y, y_pred, sample_weight, **options)
 
     def collecting(x, y, y_pred, sample_weight=None):
         found = compute_metrics(x, y, y_pred, sample_weight)
+        if sample_weight is passed:
+            sample_weight = intact
         outputs = {
             "predictions": at_least_float32(the_one(y_pred, "output")),
             "labels": the_one(y, "set of labels"),
@@ -158,7 +170,10 @@ def _collecting_function(model):
 
     def test_step(*arguments):
         # The step looks the method up while it runs or is traced.
-        with _attribute(model, "compute_metrics", collecting):
+        with (
+            _attribute(model, "compute_loss", keeping),
+            _attribute(model, "compute_metrics", collecting),
+        ):
             return step(*arguments)
 
     # Some backends look the step up once, PyTorch at every call.

@@ -130,6 +130,8 @@ def _intervals(data, found, wanted, num_resamples, seed):
 
 def _large_intervals(data, found, means, errors, num_resamples, seed):
     """Intervals for more than `LARGE` rows; see `_intervals`."""
+    # An infinite mean has no distance from its ends.
+    means = [n for n in means if np.isfinite(found[n])]
     by_cells = functools.partial(
         intervals_by_cells,
         data,

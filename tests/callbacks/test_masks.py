@@ -106,6 +106,37 @@ def test_padding_does_not_count(own, weights, tmp_path, monkeypatch):
     np.testing.assert_allclose(schedule.gaps[0], gaps, atol=1e-5)
 
 
+def test_weights_are_those_before_the_loss():
+    # On PyTorch, Keras' losses multiply them by the mask, rescaled, in place.
+    network = tagger()
+    x, y = tokens(network)
+    network.compile(
+        keras.optimizers.SGD(0.0),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, x.shape)
+    weight = weight.astype("float32")
+    logs = network.fit(
+        x,
+        y,
+        batch_size=8,
+        validation_data=(x, y, weight.copy()),
+        callbacks=[
+            kc.callbacks.CalibrationMonitor(from_logits=True, metrics="all")
+        ],
+        verbose=0,
+    ).history
+    keep = x > 0
+    expected = kc.metrics.calibration_errors(
+        y[keep],
+        network.predict(x, verbose=0)[keep],
+        weight[keep],
+        from_logits=True,
+    )
+    for name, value in expected.items():
+        assert logs[f"val_{name}"][0] == pytest.approx(value, abs=1e-5), name
+
+
 @pytest.mark.backends("tensorflow", "jax", reason="torch: one batch a step")
 def test_steps_of_several_batches_lose_no_mask():
     network = tagger()

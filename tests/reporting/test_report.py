@@ -443,6 +443,19 @@ def test_many_weighted_rows_have_intervals_of_means_alone(monkeypatch):
     assert row["high"] - row["value"] == pytest.approx(1.96 * error, rel=1e-3)
 
 
+def test_an_infinite_mean_of_many_rows_has_no_interval(monkeypatch):
+    monkeypatch.setattr(_measure, "LARGE", 4_999)
+    labels, p = sample(5_000)
+    p[0] = np.eye(4)[labels[0] - 1]
+    for images in (labels, labels.reshape(50, 100)):
+        (found,) = kc.report(
+            p.reshape(*images.shape, 4), y=images, num_resamples=20, verbose=0
+        ).models
+        row = found.metrics["negative_log_likelihood"]
+        assert row["value"] == np.inf and row["low"] is row["high"] is None
+        assert np.isfinite(found.metrics["brier_score"]["low"])
+
+
 @pytest.mark.slow
 def test_many_rows_are_resampled_in_cells():
     labels, p = sample(12_000, 1.5)
