@@ -1,5 +1,6 @@
 """What each command of `keras-calib` does; each returns what is printed."""
 
+import dataclasses
 import json
 import pathlib
 import warnings
@@ -101,8 +102,7 @@ def report(options) -> str:
     output = _output(options, REPORTS)
     models, data = read_models_or_predictions(options.files)
     first = data[0]
-    for each in data[1:]:
-        _check_same_rows(each, first)
+    data = [first, *(_of_same_rows(each, first) for each in data[1:])]
     if models:
         for each in models.values():
             check_logits_known(each, options.from_logits)
@@ -182,6 +182,12 @@ def shift(options) -> str:
         raise ValueError("Models and a file with their images are wanted.")
     if data[0].x is None:
         raise ValueError(f"{data[0].path}: it has no images `x`.")
+    for what in ("sample_weight", "groups"):
+        if getattr(data[0], what) is not None:
+            raise ValueError(
+                f"{data[0].path}: corrupted images all count alike. Leave out "
+                f"its {what}."
+            )
     for each in models.values():
         check_logits_known(each, options.from_logits)
     if output is not None and output.suffix in FIGURES:
@@ -223,13 +229,37 @@ def _model_of_scores(data):
     return keras.Model(inputs, outputs), data.scores
 
 
-def _check_same_rows(data, first):
-    """Refuse a file with other labels, weights or groups than the first one."""
+def _of_same_rows(data, first):
+    """A file of the rows of the first one, its classes in the same order.
+
+    Raises:
+        ValueError: for other classes, labels, weights or groups.
+    """
+    if data.class_names and first.class_names:
+        data = _in_order_of(first.class_names, data)
     for what in ("labels", "sample_weight", "groups"):
         if not np.array_equal(getattr(data, what), getattr(first, what)):
             raise ValueError(
                 f"{data.path}: its {what} are not those of {first.path}."
             )
+    return data
+
+
+def _in_order_of(class_names, data):
+    """A table with its columns of scores in the order of these classes."""
+    own = data.class_names
+    if sorted(own) != sorted(class_names):
+        raise ValueError(
+            f"{data.path}: its classes, {own}, are not those of the first "
+            f"file, {class_names}."
+        )
+    order = [own.index(name) for name in class_names]
+    labels = data.labels.copy()
+    for place, class_id in enumerate(order):
+        labels[data.labels == class_id] = place
+    return dataclasses.replace(
+        data, scores=np.take(data.scores, order, axis=1), labels=labels
+    )
 
 
 def _probabilities(data):

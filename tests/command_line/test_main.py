@@ -92,6 +92,37 @@ def test_a_missing_category_is_not_another_one(folder, capsys):
     assert status == 2 and "a label of nan in row 2" in err
 
 
+@pytest.mark.parametrize("labels", ["names", "numbers"])
+def test_tables_may_have_their_classes_in_another_order(folder, capsys, labels):
+    y, p = sample()
+    y[0] = 255
+    for name, order in (("c.csv", [0, 1, 2]), ("d.csv", [2, 0, 1])):
+        head = [*(f"probability_{NAMES[k]}" for k in order), "label"]
+        own = [NAMES[k] for k in order]
+        table(
+            name,
+            head=head,
+            rows=[
+                (
+                    *row[order],
+                    (own.index(NAMES[k]) if labels == "numbers" else NAMES[k])
+                    if k < 3
+                    else k,
+                )
+                for k, row in list(zip(y, p, strict=True))[labels == "names" :]
+            ],
+        )
+    status, _, err = run(
+        capsys, "report", "c.csv", "d.csv", "-o", "r.json", "--ignore-class=255"
+    )
+    assert (status, err) == (0, "")
+    found = json.loads(pathlib.Path("r.json").read_text())["models"]
+    one, other = found.values() if isinstance(found, dict) else found
+    for each in one, other:
+        each.pop("name", None)
+    assert one == other
+
+
 def test_a_column_of_class_1_alone_is_that_of_one_unit(folder):
     table("one.csv", head=["y", "logits_1"], rows=[(1, 0.7), (0, -2.0)])
     found = read(pathlib.Path("one.csv"))
@@ -336,6 +367,15 @@ def other_labels():
     return ["report", "a.npz", "c.npz", "-o", "r.md"]
 
 
+def other_classes():
+    labels, p = sample()
+    for name, classes in (("c.csv", "abc"), ("d.csv", "abd")):
+        head = ["label", *(f"probability_{k}" for k in classes)]
+        rows = zip(labels, *p.T, strict=True)
+        table(name, head=head, rows=rows)
+    return ["report", "c.csv", "d.csv", "-o", "r.md"]
+
+
 def broken_model():
     pathlib.Path("broken.keras").write_text("no model")
     return ["evaluate", "broken.keras", "a.npz"]
@@ -445,6 +485,7 @@ BAD = {
     "suffix": (lambda: text("n.pkl", "x"), "the suffix must be"),
     "broken model": (broken_model, "this model cannot be loaded"),
     "other labels": (other_labels, "its labels are not those"),
+    "other classes": (other_classes, "its classes, ['a', 'b', 'd'], are not"),
     "output": (lambda: ["report", "a.npz", "-o", "r.pdf"], "the suffix"),
     "no folder": (
         lambda: ["report", "a.npz", "-o", "no/r.md"],

@@ -85,12 +85,19 @@ def another_range():
     return ["shift", "first.keras", "images.npz", "--value-range", "0", "1"]
 
 
+def weighted():
+    _, x, y = image_models()
+    np.savez("images.npz", x=x, labels=y, sample_weight=np.ones(len(y)))
+    return ["shift", "first.keras", "images.npz"]
+
+
 BAD = {
     "no model": (
         lambda: ["shift", "a.npz"],
         "Models and a file with their images",
     ),
     "no images": (without_images, "it has no images `x`"),
+    "weights": (weighted, "Leave out its sample_weight"),
     "another range": (another_range, "value_range"),
     "output": (
         lambda: ["shift", "a.npz", "-o", "shift.gif"],
