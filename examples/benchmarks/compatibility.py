@@ -5,6 +5,9 @@ Small members of `keras.applications`, KerasCV and KerasHub with random weights
 if `KERAS_CALIB_DATA` names a folder with their weights. For each:
 
 - fit: two steps with `MDCA` and a streaming ECE, both finite;
+- losses, metrics: each of this library, on what the network gives, is finite
+  (without CRL, which needs a history of samples; without those of two classes
+  or several labels; `SquaredLogitLoss` where there are logits);
 - calibrate: `kc.calibrate`, whose predictions are probabilities;
 - file: the calibrated model, saved and loaded, predicts the same to 1e-6;
 - Diff-DML: two steps of `kc.models.DiffDML` with a second such network.
@@ -60,6 +63,16 @@ SMALL_TRANSFORMER = {
     "hidden_dim": 16,
     "intermediate_dim": 16,
     "max_sequence_length": LENGTH,
+}
+
+
+# Bases, and what needs the history of its samples.
+NO_LOSSES = {"ClassificationLoss", "PenalizedLoss", "CRL"}
+# A base, and those of two classes or of several labels.
+NO_METRICS = {
+    "CalibrationMetric",
+    "BinaryCalibrationError",
+    "MultilabelCalibrationError",
 }
 
 
@@ -234,6 +247,51 @@ def fit(body, model, x, y):
             raise ValueError(f"{name} is {history[name][0]}.")
 
 
+def classes_of(module, base, left_out):
+    """The public classes of a package that derive from a base, by name."""
+    for name in module.__all__:
+        kind = getattr(module, name)
+        if isinstance(kind, type) and issubclass(kind, base):
+            if name not in left_out:
+                yield name, kind
+
+
+def check_finite(found):
+    """Raise, with the names of what is not."""
+    wrong = [name for name, value in found.items() if not np.isfinite(value)]
+    if wrong:
+        raise ValueError(f"not finite: {', '.join(wrong)}")
+
+
+def losses(body, scores, y):
+    """Every loss of what the network gives."""
+    found = {}
+    for name, kind in classes_of(kc.losses, keras.Loss, NO_LOSSES):
+        more = {}
+        if not body.from_logits:
+            # Probabilities do not tell where a logit of zero was.
+            if name == "SquaredLogitLoss":
+                continue
+            if name == "ACLS":
+                more["reference"] = "min"
+        loss = kind(from_logits=body.from_logits, **more)
+        found[name] = float(loss(y, scores))
+    check_finite(found)
+
+
+def metrics(body, scores, y):
+    """Every metric of what the network gives."""
+    found = {}
+    for name, kind in classes_of(kc.metrics, keras.Metric, NO_METRICS):
+        more = {}
+        if name == "ClasswiseCalibrationError":
+            more["num_classes"] = body.classes
+        metric = kind(from_logits=body.from_logits, **more)
+        metric.update_state(y, scores)
+        found[name] = np.mean(keras.ops.convert_to_numpy(metric.result()))
+    check_finite(found)
+
+
 def calibrate(body, model, x, y):
     """The calibrated model, whose predictions are probabilities."""
     calibrated = kc.calibrate(
@@ -292,9 +350,11 @@ def row(name):
     if body is not None:
         model, message = outcome(body.make)
     if model is None:
-        return [f"not built, {message}", *["-"] * 3]
+        return [f"not built, {message}", *["-"] * 5]
     x, y = body.data()
     found = [outcome(fit, body, model, x, y)[1]]
+    scores = model.predict(x, verbose=0)
+    found += [outcome(part, body, scores, y)[1] for part in (losses, metrics)]
     calibrated, message = outcome(calibrate, body, model, x, y)
     found += [message, "-"]
     if calibrated is not None:
@@ -310,7 +370,8 @@ def main(arguments=None):
     print(
         f"## {keras.backend.backend()}\n\n{platform.machine()}, Keras "
         f"{keras.__version__}, {datetime.date.today()}.\n\n"
-        "| network | fit | calibrate | file | Diff-DML |\n|---|---|---|---|---|"
+        "| network | fit | losses | metrics | calibrate | file | Diff-DML |\n"
+        "|---|---|---|---|---|---|---|"
     )
     for name in given.bodies or BODIES:
         if name.endswith("published") and "KERAS_CALIB_DATA" not in os.environ:

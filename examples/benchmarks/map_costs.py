@@ -1,0 +1,129 @@
+"""Processor seconds to fit each calibration map, the paper's and ours.
+
+5,000 x 100 float32 logits that are off by a temperature, 5,000 x 2 for maps of
+two classes, 5,000 x 100 sigmoid units for those of several labels; one thread;
+the median of three fits after a first one. "paper's" is without shrinkage and
+without a penalty, for the matrix with the structured one and for Dirichlet with
+ODIR; "default" is what a layer does if nothing is said. The last rows are
+`kc.calibrate` with `method="auto"`, once.
+
+    OMP_NUM_THREADS=1 python examples/benchmarks/map_costs.py
+"""
+
+import datetime
+import os
+import platform
+import statistics
+import time
+import warnings
+
+os.environ.setdefault("KERAS_BACKEND", "torch")
+
+import keras
+import numpy as np
+import threadpoolctl
+
+import keras_calib as kc
+
+ROWS, CLASSES, REPEATS = 5_000, 100, 3
+PLAIN = {"regularization": None}
+UNSHRUNK = {"shrinkage": None}
+# Layer: what makes it the paper's map, or `None` where that is the default.
+MAPS = {
+    "TemperatureScaling": None,
+    "BayesianTemperatureScaling": None,
+    "BiasCorrectedTemperatureScaling": PLAIN,
+    "ClassTemperatureScaling": PLAIN,
+    "VectorScaling": PLAIN,
+    "MatrixScaling": {"regularization": "structured"},
+    "DirichletScaling": {"regularization": "odir"},
+    "EnsembleTemperatureScaling": None,
+    "ParameterizedTemperatureScaling": UNSHRUNK,
+    "IntraOrderPreserving": UNSHRUNK,
+    "SplineCalibration": UNSHRUNK,
+    "IsotonicCalibration": UNSHRUNK,
+    "HistogramBinning": UNSHRUNK,
+}
+BINARY = {
+    "BetaCalibration": UNSHRUNK,
+    "PlattScaling": UNSHRUNK,
+    "QuadraticScaling": UNSHRUNK,
+}
+
+
+def classes(number):
+    """Logits at half of whose size labels are drawn."""
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(ROWS, number)).astype("float32")
+    noise = rng.gumbel(size=logits.shape)
+    return logits, (logits / 2 + noise).argmax(axis=1)
+
+
+def labels_of_units():
+    """The same, each unit a label of its own."""
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(ROWS, CLASSES)).astype("float32")
+    chance = 1 / (1 + np.exp(-logits / 2))
+    return logits, (rng.random(logits.shape) < chance).astype("int32")
+
+
+def seconds(fit, repeats=REPEATS):
+    """Median of processor seconds, after a first fit that does not count."""
+    found = []
+    for _ in range(1 + repeats):
+        start = time.process_time()
+        fit()
+        found.append(time.process_time() - start)
+    return statistics.median(found[1:])
+
+
+def row(name, paper, data):
+    """A line of the table."""
+    layer = getattr(kc.layers, name)
+    default = seconds(lambda: layer().adapt(*data))
+    papers = default
+    if paper is not None:
+        papers = seconds(lambda: layer(**paper).adapt(*data))
+    return f"| `{name}` | {papers:.3f} | {default:.3f} |"
+
+
+def calibrated(mixture):
+    """Seconds of `kc.calibrate(method="auto")`, once."""
+    logits, labels = classes(CLASSES)
+    inputs = keras.Input((CLASSES,))
+    outputs = keras.layers.Softmax()(keras.layers.Identity()(inputs))
+    start = time.process_time()
+    kc.calibrate(
+        keras.Model(inputs, outputs),
+        logits,
+        labels,
+        method="auto",
+        mixture=mixture,
+        preserve_accuracy=False,
+        verbose=0,
+    )
+    return time.process_time() - start
+
+
+def main():
+    warnings.simplefilter("ignore")
+    print(
+        f"{platform.machine()}, one thread, {keras.backend.backend()}, Keras "
+        f"{keras.__version__}, {datetime.date.today()}.\n\n"
+        "| map | paper's, s | default, s |\n|---|---|---|"
+    )
+    with threadpoolctl.threadpool_limits(1):
+        for maps, data in ((MAPS, classes(CLASSES)), (BINARY, classes(2))):
+            for name, paper in maps.items():
+                print(row(name, paper, data), flush=True)
+        print(row("MultiLabelScaling", UNSHRUNK, labels_of_units()), flush=True)
+        for mixture in (False, True):
+            option = ", mixture=True" if mixture else ""
+            print(
+                f'| `method="auto"{option}` | - | {calibrated(mixture):.1f} |',
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""The script that prints the seconds in the table of layers."""
+
+import pathlib
+import re
+
+import pytest
+
+from tests.helpers import example
+
+README = pathlib.Path(__file__).parents[2] / "keras_calib/layers/README.md"
+
+
+@pytest.fixture
+def costs():
+    return example("benchmarks/map_costs.py")
+
+
+@pytest.mark.slow
+@pytest.mark.backends("torch")
+def test_every_row_is_printed(costs, capsys, monkeypatch):
+    for name, value in {"ROWS": 120, "CLASSES": 3, "REPEATS": 1}.items():
+        monkeypatch.setattr(costs, name, value)
+    costs.main()
+    rows = re.findall(
+        r"^\| `(.*)` \| (\S+) \| \d+\.\d+ \|$",
+        capsys.readouterr().out,
+        flags=re.MULTILINE,
+    )
+    names = [name for name, _ in rows]
+    assert names[-2:] == ['method="auto"', 'method="auto", mixture=True']
+    assert names[:-2] == [*costs.MAPS, *costs.BINARY, "MultiLabelScaling"]
+    assert all(float(papers) >= 0 for _, papers in rows[:-2])
+
+
+@pytest.mark.one_backend
+def test_every_row_has_its_seconds_in_the_table(costs):
+    text = README.read_text()
+    for name in (*costs.MAPS, *costs.BINARY, "MultiLabelScaling"):
+        row = rf"^\| `{name}` \|.*\| \d+\.\d+, \d+\.\d+ \|$"
+        assert len(re.findall(row, text, flags=re.MULTILINE)) == 1, name
