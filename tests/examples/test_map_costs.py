@@ -34,7 +34,7 @@ def test_every_row_is_printed(costs, capsys, monkeypatch):
 
 @pytest.mark.one_backend
 def test_every_row_has_its_seconds_in_the_table(costs):
-    text = README.read_text()
+    table = README.read_text().split("\n## ")[0]
     for name in (*costs.MAPS, *costs.BINARY, "MultiLabelScaling"):
         row = rf"^\| `{name}` \|.*\| \d+\.\d+, \d+\.\d+ \|$"
-        assert len(re.findall(row, text, flags=re.MULTILINE)) == 1, name
+        assert len(re.findall(row, table, flags=re.MULTILINE)) == 1, name
