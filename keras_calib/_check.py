@@ -1,5 +1,6 @@
 """`kc.check`: does a model fit its loss, its metrics and its labels?"""
 
+import contextlib
 from typing import Any
 
 import keras
@@ -29,9 +30,12 @@ from keras_calib.keras_graph.endings import ending
 from keras_calib.keras_graph.endings import has_graph
 from keras_calib.keras_graph.endings import output_kind
 from keras_calib.keras_graph.endings import refuse_several_sigmoids
+from keras_calib.losses._batch_history import BatchHistory
+from keras_calib.losses._batch_history import batch_history
 from keras_calib.metrics._multilabel_calibration_error import (
     MultilabelCalibrationError,
 )
+from keras_calib.models import SampleHistoryModel
 
 
 def check(
@@ -145,7 +149,8 @@ def _findings(model, losses, metrics, x, y, sample_weight):
             yield finding
     if not found:
         losses = [one for one in losses if one[0] not in said]
-        yield from _about_values(losses, outputs, y, weights, axis)
+        with _history_of(model):
+            yield from _about_values(losses, outputs, y, weights, axis)
 
 
 def _is_multi_label(model, objects, y, outputs):
@@ -342,6 +347,13 @@ def _about_values(losses, outputs, y, weights, axis):
             continue
         if not np.isfinite(value.astype("float64")).all():
             yield f"{title} is NaN or infinite on the batch."
+
+
+def _history_of(model):
+    """Where CRL finds a history, an empty one, if the model keeps one."""
+    if isinstance(model, SampleHistoryModel):
+        return batch_history(BatchHistory())
+    return contextlib.nullcontext()
 
 
 def _value(loss, y, scores, weights):

@@ -7,6 +7,7 @@ import keras
 from keras_calib.keras_private import metric_names_of_compile
 from keras_calib.keras_private import metrics_of_compile
 from keras_calib.losses._arguments import setting_of
+from keras_calib.losses._base import LossPart
 
 LOSSES = keras.losses
 SPARSE = (
@@ -44,10 +45,12 @@ def metrics_of(model):
         return
     named = [_by_name(name, model) for name in metric_names_of_compile(model)]
     for metric in metrics_of_compile(model) + named:
-        if setting(metric, "from_logits", None) is not None or isinstance(
+        # A part of a loss reads scores as the loss does.
+        reader = metric.loss if isinstance(metric, LossPart) else metric
+        if setting(reader, "from_logits", None) is not None or isinstance(
             metric, keras.metrics.BinaryAccuracy
         ):
-            yield f"the metric {metric.name!r}", metric
+            yield f"the metric {metric.name!r}", reader
 
 
 def _by_name(name, model):

@@ -10,6 +10,7 @@ import types
 import weakref
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_calib.inputs.arguments import require_kind
@@ -63,8 +64,9 @@ def pass_mask_on(labels, predictions, mask):
     Keras' JAX trainer differentiates the loss of a step and hands its metrics
     a copy of the predictions, which has lost its mask; the labels are the same
     objects. Only a loss that is being differentiated or compiled passes its
-    mask on, and the memory ends with the labels. On other backends the
-    predictions keep their mask.
+    mask on, and the memory ends with the labels. Labels that are not compiled
+    may live on, so the predictions are remembered as well, and a metric of
+    others sees no mask. On other backends the predictions keep their mask.
 
     Args:
         labels: what the loss was called with.
@@ -75,15 +77,25 @@ def pass_mask_on(labels, predictions, mask):
         key = id(labels)
         if key not in _passed_on:
             weakref.finalize(labels, _passed_on.pop, key, None)
-        _passed_on[key] = mask
+        # Without the tape that differentiates them.
+        _passed_on[key] = mask, ops.stop_gradient(predictions)
 
 
-def mask_passed_on(labels):
-    """The mask that `pass_mask_on` remembered, or `None`."""
-    return _passed_on.get(id(labels))
+def mask_passed_on(labels, predictions):
+    """The mask that `pass_mask_on` remembered for both, or `None`."""
+    mask, known = _passed_on.get(id(labels), (None, None))
+    if known is None or known.shape != predictions.shape:
+        return None
+    if _is_traced_by_jax(labels) or known is predictions:
+        return mask
+    traced = _is_traced_by_jax(known), _is_traced_by_jax(predictions)
+    if any(traced):
+        return mask if all(traced) else None
+    same = np.array_equal(known, predictions, equal_nan=True)
+    return mask if same else None
 
 
-_passed_on: dict[int, object] = {}
+_passed_on: dict[int, tuple] = {}
 
 
 def _is_traced_by_jax(tensor):

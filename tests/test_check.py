@@ -472,6 +472,25 @@ def test_a_wrong_from_logits_is_the_only_finding(loss):
     assert finding.endswith("pass `from_logits=False`.")
 
 
+def test_crl_is_at_home_in_a_model_with_a_history():
+    model = kc.models.SampleHistoryModel(network("softmax"), num_samples=40)
+    model.compile("sgd", kc.losses.CRL())
+    assert kc.check(model, X, Y) == kc.check(model, kc.add_sample_index(X), Y)
+    assert kc.check(model, X, Y) == []
+    alone = network("softmax", loss=kc.losses.CRL())
+    (finding,) = kc.check(alone, X, Y)
+    assert "needs the history of each sample" in finding
+
+
+def test_parts_of_a_loss_are_looked_at():
+    parts = kc.losses.DCA(from_logits=True).component_metrics()
+    model = network("softmax", loss=Sparse(), metrics=parts)
+    assert [one.split(" has ")[0] for one in kc.check(model, X, Y)] == [
+        "the metric 'primary_loss'",
+        "the metric 'penalty'",
+    ]
+
+
 def test_datasets_and_generators_give_their_first_batch():
     model = network("softmax", loss=Sparse(True))
     taken = []

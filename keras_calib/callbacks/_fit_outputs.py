@@ -35,6 +35,7 @@ class FitOutputs:
         self._own = None
         self._batches = []
         self._started = False
+        self._passed_over = False
 
     def possible(self):
         """Whether one test step is one batch on one replica."""
@@ -46,6 +47,14 @@ class FitOutputs:
         put_back(self.model)
         self._batches = []
         self._started = True
+
+    def begin_epoch(self):
+        """Forget that a validation was passed over."""
+        self._passed_over = False
+
+    def pass_over(self):
+        """A validation starts whose outputs are not wanted so far."""
+        self._passed_over = True
 
     def arm(self):
         """Let the collecting function replace the test function once.
@@ -73,23 +82,24 @@ class FitOutputs:
                 outputs could not be collected from the test steps.
 
         Returns:
-            An iterator of tuples, or `None` without a validation.
+            An iterator of tuples, or `None` without a validation, or after
+            one that was passed over and whose data cannot be read again.
         """
         if not self._started:
-            return None
+            again = self._passed_over and self._can_be_read_again()
+            return predict(self._data()) if again else None
         self._started = False
         batches, self._batches = self._batches, []
         return iter(batches) if batches else predict(self._data())
 
     def _data(self):
         """`fit`'s validation data, which Keras keeps for the next epoch."""
-        iterator = validation_iterator(self.model)
-        # A generator cannot be read again.
-        if iterator is None or hasattr(iterator.data_adapter, "generator"):
+        if not self._can_be_read_again():
             raise ValueError(
                 "The outputs of `fit`'s validation are not available here: "
                 "pass `validation_data` to the callback, too."
             )
+        iterator = validation_iterator(self.model)
         batches = iterator.data_adapter.get_numpy_iterator()
         source = (
             keras.utils.unpack_x_y_sample_weight(tuple(batch))
@@ -98,6 +108,13 @@ class FitOutputs:
         if iterator.steps_per_epoch is not None:
             source = itertools.islice(source, iterator.steps_per_epoch)
         return source
+
+    def _can_be_read_again(self):
+        """Whether Keras keeps the data; of a generator it cannot."""
+        iterator = validation_iterator(self.model)
+        if iterator is None:
+            return False
+        return not hasattr(iterator.data_adapter, "generator")
 
 
 def put_back(model):

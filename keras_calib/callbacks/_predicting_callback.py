@@ -95,6 +95,8 @@ class PredictingCallback(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         self._epoch = epoch
+        if self._fit_outputs is not None:
+            self._fit_outputs.begin_epoch()
 
     def on_test_begin(self, logs: Logs = None) -> None:
         # `evaluate` outside of `fit` has no epoch.
@@ -102,6 +104,9 @@ class PredictingCallback(keras.callbacks.Callback):
             return
         if self.is_due(self._epoch):
             self._fit_outputs.start()
+        else:
+            # A callback may stop training after it: then it is due.
+            self._fit_outputs.pass_over()
 
     def on_test_batch_begin(self, batch: int, logs: Logs = None) -> None:
         if self._fit_outputs is not None:

@@ -219,6 +219,11 @@ def check_one_output(model: keras.Model, name: str | None = None) -> None:
     )
 
 
+def has_outputs(model: keras.Model) -> bool:
+    """Whether a model has a graph that ends somewhere."""
+    return bool(getattr(model, "outputs", None))
+
+
 def is_identity(operation):
     """Whether a layer returns its input in inference."""
     if type(operation) is layers.Activation:

@@ -14,10 +14,9 @@ from keras_calib.inputs.arguments import require_number
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.rows import mask_for_metrics
 from keras_calib.inputs.rows import mask_of
-from keras_calib.keras_private import keras_mask
 from keras_calib.keras_private import lower_is_better
-from keras_calib.keras_private import pass_mask_on
 from keras_calib.losses._reduction import MEAN_REDUCTIONS
 from keras_calib.losses._reduction import AlreadyReduced
 from keras_calib.losses._reduction import mean_reduction
@@ -134,9 +133,7 @@ class ClassificationLoss(keras.losses.Loss):
         y_pred: ArrayLike,
         sample_weight: ArrayLike | None = None,
     ) -> Tensor:
-        mask = keras_mask(y_pred)
-        if mask is not None:
-            pass_mask_on(y_true, y_pred, mask)
+        mask = mask_for_metrics(y_true, y_pred)
         with keras.name_scope(self.name):
             batch = self.batch(y_true, y_pred, sample_weight, mask)
             rows = self.rows(*batch)

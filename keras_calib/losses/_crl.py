@@ -280,6 +280,7 @@ class CRL(PenalizedLoss):
             raise ValueError(
                 "CRL needs the history of each sample. Train "
                 "`kc.models.SampleHistoryModel(model, num_samples=len(x))` on "
-                "`kc.add_sample_index(x)`."
+                "`kc.add_sample_index(x)`, and leave out the metrics of a loss "
+                "that has CRL inside: a metric sees no history."
             )
         return history

@@ -10,7 +10,9 @@ from keras_calib._typing import Logs
 from keras_calib._typing import Tensor
 from keras_calib.data.epoch_numbers import EpochNumbers
 from keras_calib.data.sample_index import INPUTS
+from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require_fraction
+from keras_calib.inputs.rows import mask_for_metrics
 from keras_calib.losses._base import PenalizedLoss
 from keras_calib.losses._reduction import mean_reduction
 from keras_calib.losses._reduction import reduce
@@ -42,7 +44,8 @@ class InterleavedTraining(WrappedModel):
 
     The logs contain `primary_loss`, the mean over the majority, and `penalty`,
     the mean over the held-out part before it is multiplied by its weight.
-    `loss` is the mean over all batches, which count by their length.
+    `loss` is the mean over all batches, which count by their length. A callback
+    that monitors a part needs `mode="min"`.
 
     Args:
         model: a `keras.Model`, a classifier.
@@ -123,7 +126,9 @@ class InterleavedTraining(WrappedModel):
                 "the batch of one replica. Received: a loss with "
                 "across_replicas=True. Leave it out."
             )
+        weight = _the_weight(kwargs.get("loss_weights"))
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
+        self._loss_weight = weight
 
     def unpack(self, inputs: Any) -> tuple[Any, Tensor | None]:
         if isinstance(inputs, dict) and set(inputs) == {INPUTS, HELD_OUT}:
@@ -138,7 +143,8 @@ class InterleavedTraining(WrappedModel):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Tensor:
-        rows = self.loss.rows(y, y_pred, sample_weight)
+        mask = mask_for_metrics(y, y_pred)
+        rows = self.loss.rows(y, y_pred, sample_weight, mask)
         if not training:
             self._parts_of(rows, rows)
             return super().compute_loss(x, y, y_pred, sample_weight, False)
@@ -153,19 +159,26 @@ class InterleavedTraining(WrappedModel):
         primary, penalty = self._parts_of(
             _only(rows, 1.0 - held_out), _only(rows, held_out)
         )
-        loss = primary + self.loss.weight * penalty
+        loss = self._loss_weight * (primary + self.loss.weight * penalty)
         # As Keras does: the losses of the replicas are added.
         return loss / num_replicas() + self.additional_losses()
 
     def _parts_of(self, majority, held_out):
         """The primary loss over some rows and the penalty over others."""
-        loss = self.loss
-        reduction = "sum" if loss.reduction == "sum" else mean_reduction(loss)
-        primary = reduce(majority, *loss.primary_terms(majority), reduction)
-        penalty = reduce(held_out, *loss.penalty_terms(held_out), reduction)
-        self.show("primary_loss", primary, ops.sum(majority.counts))
-        self.show("penalty", penalty, ops.sum(held_out.counts))
-        return primary, penalty
+        return (
+            self._part(
+                "primary_loss", majority, self.loss.primary_terms(majority)
+            ),
+            self._part("penalty", held_out, self.loss.penalty_terms(held_out)),
+        )
+
+    def _part(self, name, rows, terms):
+        """A part of the loss; what is shown of it is a mean."""
+        mean = value = reduce(rows, *terms, mean_reduction(self.loss))
+        if self.loss.reduction == "sum":
+            value = reduce(rows, *terms, "sum")
+        self.show(name, mean, ops.sum(rows.counts))
+        return value
 
     def fit(
         self, *args: Any, penalty_data: Any = None, **kwargs: Any
@@ -271,6 +284,19 @@ class _OrderOfEpoch(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         self.epochs.end()
+
+
+def _the_weight(loss_weights):
+    """The factor that Keras multiplies one loss by; 1 if none is given."""
+    weights = keras.tree.flatten(loss_weights)
+    if loss_weights is None:
+        return 1.0
+    if len(weights) != 1 or not is_number(weights[0]):
+        raise ValueError(
+            "There is one loss, and `loss_weights` is one number. Received: "
+            f"loss_weights={loss_weights}."
+        )
+    return float(weights[0])
 
 
 def _flags_per_row(flags, rows):

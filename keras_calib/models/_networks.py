@@ -9,6 +9,7 @@ from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.tensors import at_least_float32
 from keras_calib.keras_graph.endings import check_one_output
 from keras_calib.keras_graph.endings import final_activation
+from keras_calib.keras_graph.endings import has_outputs
 from keras_calib.keras_graph.endings import output_kind
 from keras_calib.keras_private import carried_logits
 
@@ -41,7 +42,7 @@ def check_networks(networks, multi_label=False, from_logits=None):
     shapes = {
         name: network.outputs[0].shape
         for name, network in networks.items()
-        if _has_outputs(network)
+        if has_outputs(network)
     }
     check_class_counts(shapes)
     kinds = {name: _kind(network) for name, network in networks.items()}
@@ -135,7 +136,7 @@ def _check_one_output(name, network):
             "Networks are `keras.Model` objects. "
             f"Received: {name} is of type {type(network).__name__}."
         )
-    if _has_outputs(network):
+    if has_outputs(network):
         check_one_output(network, name)
 
 
@@ -160,10 +161,6 @@ def _check_kind(name, kind, shape, multi_label):
             f"{name} with outputs of shape {tuple(shape)}. Give the unit a "
             "sigmoid, or the softmax two units."
         )
-
-
-def _has_outputs(network):
-    return bool(getattr(network, "outputs", None))
 
 
 def _listed(found):

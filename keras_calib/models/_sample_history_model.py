@@ -129,6 +129,39 @@ class SampleHistoryModel(WrappedModel):
     def shows_parts(self) -> bool:
         return isinstance(getattr(self, "loss", None), CRL)
 
+    def compile(
+        self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any
+    ) -> None:
+        """Compile as in Keras, with one loss.
+
+        Args:
+            optimizer: as in Keras.
+            loss: one loss, of Keras or of ours.
+            **kwargs: as in Keras.
+
+        Raises:
+            ValueError: if there is not exactly one loss, or neither the loss
+                nor the model shows whether outputs are logits.
+        """
+        losses = keras.tree.flatten(loss)
+        if loss is None or len(losses) != 1:
+            raise ValueError(
+                "A model with a history of its samples needs one loss. "
+                f"Received: loss={loss}."
+            )
+        [loss] = losses
+        from_logits = setting_of(loss, "from_logits")
+        if from_logits is None:
+            if self.output_kind is None:
+                raise ValueError(
+                    "Neither the loss nor the model shows whether it gives "
+                    f"logits or probabilities. Received: loss={loss}. Use a "
+                    "loss with `from_logits`."
+                )
+            from_logits = self.output_kind == "logits"
+        self._gives_logits = bool(from_logits)
+        super().compile(optimizer=optimizer, loss=loss, **kwargs)
+
     def compute_loss(
         self,
         x: Any = None,
@@ -225,7 +258,7 @@ class SampleHistoryModel(WrappedModel):
             y,
             y_pred,
             sample_weight,
-            from_logits=setting_of(self.loss, "from_logits", False),
+            from_logits=self._gives_logits,
             axis=setting_of(self.loss, "axis", -1),
             ignore_class=setting_of(self.loss, "ignore_class"),
         )

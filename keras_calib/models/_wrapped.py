@@ -8,6 +8,8 @@ import keras
 from keras_calib._typing import Tensor
 from keras_calib.data.sample_index import INPUTS
 from keras_calib.keras_graph.composite import CompositeModel
+from keras_calib.keras_graph.endings import check_one_output
+from keras_calib.keras_graph.endings import has_outputs
 from keras_calib.keras_graph.endings import output_kind
 from keras_calib.keras_private import additional_loss
 
@@ -21,6 +23,8 @@ class WrappedModel(CompositeModel):
 
     def __init__(self, model: keras.Model, **kwargs: Any) -> None:
         check_trains_by_its_loss(model)
+        if has_outputs(model):
+            check_one_output(model)
         super().__init__(model, **kwargs)
         self.model = model
         self._parts = {

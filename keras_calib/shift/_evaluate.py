@@ -287,9 +287,10 @@ def _run(subjects, batches, verbose):
 
 
 def _predictions(name, subject, images, labels):
-    inputs = (
-        images if subject.preprocess is None else subject.preprocess(images)
-    )
+    inputs = images
+    if subject.preprocess is not None:
+        # A copy: those of `keras.applications` change floats in place.
+        inputs = subject.preprocess(images.copy())
     scores, _ = outputs_and_mask(subject.model, for_model(inputs))
     require(
         scores.ndim == 2 and len(scores) == len(images),

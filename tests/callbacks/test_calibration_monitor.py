@@ -95,6 +95,60 @@ def test_every_other_epoch_and_the_last(digits):
     assert len(history.history["val_expected_calibration_error"]) == 3
 
 
+class StopAfter(keras.callbacks.Callback):
+    """Ends training after the third epoch."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_training = epoch == 2
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_an_epoch_that_becomes_the_last_counts(own, digits):
+    (x, y), validation, _ = digits
+    model = network()
+    monitor = kc.callbacks.CalibrationMonitor(
+        validation if own else None, from_logits=True, every=2
+    )
+    history = model.fit(
+        x,
+        y,
+        validation_data=validation,
+        epochs=5,
+        verbose=0,
+        callbacks=[StopAfter(), monitor],
+    ).history
+    found = history["val_brier_score"]
+    assert len(found) == 2
+    assert found[-1] == pytest.approx(
+        kc.metrics.calibration_errors(
+            validation[1],
+            model.predict(validation[0], verbose=0),
+            from_logits=True,
+        )["brier_score"],
+        abs=1e-6,
+    )
+
+
+def test_a_generator_is_not_read_again_for_the_last_epoch(digits):
+    (x, y), validation, _ = digits
+
+    def batches():
+        while True:
+            yield validation
+
+    monitor = kc.callbacks.CalibrationMonitor(from_logits=True, every=2)
+    history = network().fit(
+        x,
+        y,
+        validation_data=batches(),
+        validation_steps=1,
+        epochs=5,
+        verbose=0,
+        callbacks=[StopAfter(), monitor],
+    )
+    assert len(history.history["val_brier_score"]) == 1
+
+
 @pytest.mark.parametrize("from_logits", [True, False], ids=["logits", "p"])
 @pytest.mark.parametrize("weighted", [True, False], ids=["weights", "plain"])
 def test_the_validation_of_fit_is_used(from_logits, weighted, digits):

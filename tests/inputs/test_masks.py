@@ -127,3 +127,35 @@ def test_multi_label_masks_and_weights_are_aligned_from_the_left():
         metrics=["binary_calibration_error"],
     )["binary_calibration_error"]
     assert found == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("eager", [True, False])
+def test_a_mask_ends_with_its_predictions(eager):
+    """JAX: labels outlive the step, and the mask is of its predictions."""
+    model = tagger(activation="softmax")
+    y = keras.ops.convert_to_tensor(Y)
+    other = keras.ops.softmax(np.random.default_rng(1).normal(size=(4, 5, 3)))
+
+    def gap():
+        metric = kc.metrics.ConfidenceGap()
+        metric.update_state(y, other)
+        return float(metric.result())
+
+    before = gap()
+    model.compile(keras.optimizers.SGD(0.0), kc.losses.DCA(), run_eagerly=eager)
+    model.train_on_batch(X, y)
+    assert gap() == before
+
+
+def test_interleaved_training_hands_its_mask_to_metrics():
+    network = tagger(activation="softmax")
+    model = kc.models.InterleavedTraining(network, penalty_split=0.5)
+    model.compile(
+        keras.optimizers.SGD(0.0),
+        kc.losses.DCA(),
+        metrics=[kc.metrics.ConfidenceGap()],
+    )
+    logs = model.fit(X, Y, verbose=0, batch_size=2).history
+    p = network.predict(X, verbose=0)
+    gap = p.max(axis=-1) - (p.argmax(axis=-1) == Y)
+    assert logs["confidence_gap"] == pytest.approx([gap[REAL].mean()], abs=1e-6)

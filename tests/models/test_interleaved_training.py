@@ -299,3 +299,57 @@ def test_orders_depend_on_the_seed_and_the_epoch_alone(parts):
     # The orders of both epochs differ.
     repeated = fit(model_of(first), 1)
     assert np.abs(repeated[0] - once[0]).max() > 1e-4
+
+
+@pytest.mark.parametrize("given", [3.0, [3.0]])
+def test_loss_weights_multiply_the_loss(digits, given):
+    (x, y), _, _ = digits
+    x, y = x[:SIZE], y[:SIZE]
+    weights = []
+    for factor in (None, given):
+        keras.utils.set_random_seed(0)
+        model = build(learning_rate=0.03 if factor is None else 0.01)
+        model.compile(model.optimizer, model.loss, loss_weights=factor)
+        logs = model.fit(x, y, verbose=0, validation_data=(x, y)).history
+        weights.append((model.model.get_weights(), logs))
+    (plain, before), (weighted, after) = weights
+    for one, two in zip(plain, weighted, strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-5)
+    for name in ("loss", "val_loss"):
+        assert after[name] == pytest.approx(
+            [3 * value for value in before[name]], rel=1e-4
+        )
+    assert after["penalty"] == pytest.approx(before["penalty"], rel=1e-4)
+
+
+def test_loss_weights_are_one_number():
+    model = build()
+    for wrong in ([1.0, 2.0], "half"):
+        with pytest.raises(ValueError, match="`loss_weights` is one number"):
+            model.compile("sgd", model.loss, loss_weights=wrong)
+
+
+def test_parts_of_a_sum_are_shown_as_means(digits):
+    (x, y), _, _ = digits
+    x, y = x[:SIZE], y[:SIZE]
+    shown = []
+    for reduction in ("sum", "sum_over_batch_size"):
+        keras.utils.set_random_seed(0)
+        loss = MeanConfidence(from_logits=True, reduction=reduction)
+        logs = build(loss).fit(x, y, verbose=0).history
+        shown.append([logs[name][0] for name in ("primary_loss", "penalty")])
+    assert shown[0] == pytest.approx(shown[1], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        kc.models.InterleavedTraining,
+        lambda model: kc.models.SampleHistoryModel(model, num_samples=8),
+    ],
+)
+def test_a_dict_of_one_output_is_refused(make):
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, {"scores": keras.layers.Dense(3)(inputs)})
+    with pytest.raises(ValueError, match="A model needs one output"):
+        make(model)

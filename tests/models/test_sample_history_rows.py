@@ -75,3 +75,43 @@ def test_tokens_have_no_history():
     x = np.ones((SIZE, 4), "int32")
     with pytest.raises(ValueError, match="no meaning for pixels or tokens"):
         model.fit(kc.add_sample_index(x), np.zeros((SIZE, 4)), verbose=0)
+
+
+@pytest.mark.parametrize("form", ["plain", "list", "dict"])
+def test_a_loss_in_a_list_is_the_loss(data, form):
+    x, y = data
+    y = np.where(np.arange(SIZE) % 5, y, 255)
+    loss = kc.losses.CRL(from_logits=True, ignore_class=255)
+    given = {"plain": loss, "list": [loss], "dict": {"dense": loss}}[form]
+    model = build(given)
+    logs = model.fit(kc.add_sample_index(x), y, verbose=0).history
+    assert set(logs) == {"loss", "primary_loss", "penalty"}
+    p = to_numpy(keras.ops.softmax(model.predict(x, verbose=0)))
+    found = model.sample_history()
+    counts = y != 255
+    np.testing.assert_array_equal(found["seen"], counts)
+    np.testing.assert_allclose(
+        found["confidence"][counts], p.max(axis=-1)[counts], atol=1e-6
+    )
+
+
+def test_a_function_as_loss_leaves_logits_to_the_model(data):
+    x, y = data
+    cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model = build(lambda labels, scores: cross_entropy(labels, scores))
+    model.fit(kc.add_sample_index(x), y, verbose=0)
+    p = to_numpy(keras.ops.softmax(model.predict(x, verbose=0)))
+    np.testing.assert_allclose(
+        model.sample_history()["confidence"], p.max(axis=-1), atol=1e-6
+    )
+
+
+def test_losses_that_do_not_tell_enough():
+    loss = kc.losses.CRL(from_logits=True)
+    for given in (None, [loss, loss], []):
+        with pytest.raises(ValueError, match="needs one loss"):
+            build(given)
+    network = keras.Sequential([keras.layers.Dense(3)])
+    model = kc.models.SampleHistoryModel(network, num_samples=SIZE)
+    with pytest.raises(ValueError, match="Neither the loss nor the model"):
+        model.compile("sgd", lambda labels, scores: 0.0)

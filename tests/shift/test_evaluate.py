@@ -289,3 +289,18 @@ def test_a_subclassed_model_must_say_what_it_gives():
         Network(), *data(), from_logits=True, num_bins=10, **CHOSEN
     )
     assert found.means[0]["nll"] == pytest.approx(result().means[0]["nll"])
+
+
+def test_preprocessing_in_place_reaches_one_model_alone():
+    x, y = data()
+    found = kc.shift.evaluate(
+        {"first": network(), "second": network()},
+        x.astype("float32"),
+        y,
+        # In place for floats, as its kin in `keras.applications`.
+        preprocess=keras.applications.mobilenet.preprocess_input,
+        verbose=0,
+        **CHOSEN,
+    ).rows
+    for one, two in zip(found[:5], found[5:], strict=True):
+        assert {**one, "model": ""} == {**two, "model": ""}
