@@ -187,7 +187,8 @@ def _network_of(model, from_logits, data, num_classes):
         example = _network.as_example(model, data.first_inputs())
         network = _network.up_to_logits(model, from_logits, False, example)
         with states_kept(model):
-            return network, network.model(example).shape[-1]
+            scores = network.model(example, training=False)
+            return network, scores.shape[-1]
     checks.check_ending(model, from_logits)
     has_graph = endings.has_graph(model)
     if has_graph and isinstance(model.layers[-1], keras.layers.Activation):

@@ -146,7 +146,7 @@ def calibrate(
             own `PlattScaling` with `method="platt"` (or such a layer), and the
             guard judges it alone; labels without a positive or without a
             negative sample stay as they are, with a warning. `ignore_class=-1`
-            leaves out unknown labels, but not in the new model's `evaluate`.
+            leaves out unknown labels, also in the new model's `evaluate`.
             Other layers and objectives, and `stream`, are refused. See
             `MultiLabelScaling`.
         from_logits: whether `model` returns logits. By default the end of the

@@ -103,7 +103,7 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
             method, free_name(network, method), affine=options.affine
         )
     num_units = rows.logits.shape[-1]
-    warn_if_few(layer, len(rows.labels), max(2, num_units))
+    warn_if_few(layer, rows.num_samples, max(2, num_units))
     old = layer.get_weights() if layer.built else None, layer.record
     objective = resolve_objective(options.objective, layer)
     scaling = options.class_loss_scaling
@@ -141,7 +141,7 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
     if not rejected:
         warn_if_ece_rose(layer, found, noise)
         if options.preserve_accuracy is None:
-            warn_if_predictions_changed(layer, changed, len(rows.labels))
+            warn_if_predictions_changed(layer, changed, rows.num_samples)
     record = {
         "method": name,
         "objective": objective.title,
@@ -244,9 +244,11 @@ def before_and_after(layer, rows):
             confidence, correct, NUM_BINS, weights=weights
         )
         if moment == "after":
-            weighted = confidence, rows.full_weights
-            found["ece_noise"] = normal_floor(*weighted, NUM_BINS)
+            found["ece_noise"] = normal_floor(
+                confidence[rows.first_rows], rows.sample_weights, NUM_BINS
+            )
     # `correct` is now that of the network without the map.
     found["accuracy"] = float(np.average(correct, weights=weights))
-    found["num_changed"] = int((predicted[0] != predicted[1]).sum())
+    changed = (predicted[0] != predicted[1])[rows.first_rows]
+    found["num_changed"] = int(changed.sum())
     return found

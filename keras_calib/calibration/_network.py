@@ -63,7 +63,7 @@ def _has_fixed_batch(model):
 def _build_graph(model, example):
     """Call a Sequential model without an `Input`, which builds its graph."""
     if isinstance(model, keras.Sequential) and not endings.has_graph(model):
-        model(example)
+        model(example, training=False)
 
 
 def up_to_logits(model, from_logits, fuse, example, multi_label=False):
@@ -348,7 +348,7 @@ def calibrated_by(fit, model, data, method, settings):
         if settings.preprocessor is not None:
             calibrated = with_preprocessor(calibrated, settings.preprocessor)
         # Called once, so that it is built, and can be saved and exported.
-        calibrated(example)
+        calibrated(example, training=False)
     compile_for_evaluate(
         calibrated,
         output,

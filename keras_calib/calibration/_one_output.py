@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from keras_calib.inputs.arguments import is_number
 from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.head import free_name
 from keras_calib.keras_private import flatten_layers
@@ -27,7 +28,9 @@ class OneOutput:
         """The model with this output only; it shares all layers."""
         tensor = self.model.output[self.key]
         inputs = endings.inputs_of(self.model)
-        return keras.Model(inputs, tensor, name=self.model.name)
+        alone = keras.Model(inputs, tensor, name=self.model.name)
+        others = keras.tree.flatten(self._replaced(self.model.output, []))
+        return endings.with_other_outputs(alone, others)
 
     def with_others(self, calibrated):
         """The model with the output of a calibrated one in this place."""
@@ -46,12 +49,32 @@ class OneOutput:
         return self._replaced(empty, value)
 
     def part_of(self, values):
-        """Labels or weights of this output, from those of all or of it."""
-        if isinstance(values, dict) and self.key in values:
-            return values[self.key]
-        if isinstance(self.key, int) and isinstance(values, list | tuple):
-            if len(values) == len(self.model.outputs):
-                return values[self.key]
+        """Labels or weights of this output, from those of all or of it.
+
+        As in `fit`, a dict has the keys of the outputs, or the names of those
+        in a list; and a list has the order in which Keras flattens a dict.
+        """
+        outputs = self.model.output
+        if isinstance(values, dict):
+            names = [self.key]
+            if isinstance(self.key, int):
+                names = [self.model.output_names[self.key]]
+            for name in names:
+                if name in values:
+                    return values[name]
+            raise ValueError(
+                "Labels and weights are those of the output that is "
+                f"calibrated, or a dict with it. Received: keys {[*values]}, "
+                f"none of {names}."
+            )
+        elif isinstance(values, list | tuple):
+            places = [*range(len(outputs))]
+            if isinstance(outputs, dict):
+                places = keras.tree.flatten({key: key for key in outputs})
+            # Labels of few samples are a list of numbers.
+            numbers = all(is_number(value) for value in values)
+            if len(values) == len(places) and not numbers:
+                return values[places.index(self.key)]
         return values
 
     def _replaced(self, outputs, value):

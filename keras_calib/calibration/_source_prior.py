@@ -28,13 +28,18 @@ def source_prior(layer, rows):
     num_classes = max(2, rows.logits.shape[-1])
     weights = normalized_weights(rows.weights, len(rows.labels))
     mean, variance = np.zeros((2, num_classes))
+    # Rows of a soft label are one sample: its weight is that of all of them.
+    squares = np.zeros(len(rows.labels))
+    squares[rows.first_rows] = (
+        normalized_weights(rows.sample_weights, rows.num_samples) ** 2
+    )
     for part in row_blocks(*rows.logits.shape, TENSOR_BLOCK):
         logits = as_array(layer(rows.logits[part])).astype("float64")
         _, p = losses_and_probabilities(logits, rows.labels[part])
         mean += weights[part] @ p
-        variance += weights[part] ** 2 @ (p * (1 - p))
+        variance += squares[part] @ (p * (1 - p))
     frequency = np.bincount(rows.labels, weights, num_classes)
-    return prior_and_bias(mean, variance, frequency, len(rows.labels))
+    return prior_and_bias(mean, variance, frequency, rows.num_samples)
 
 
 def prior_and_bias(mean, variance, frequency, num_rows):

@@ -25,6 +25,8 @@ class CalibrationRows:
         group: `None`, or ids of groups that belong together, such as the
             pixels of an image, int64, `(n,)`. Folds and standard errors keep
             them together.
+        sample: the number of the sample of each row, ascending, `(n,)`; `None`
+            where each row is a sample.
     """
 
     logits: np.ndarray
@@ -32,6 +34,21 @@ class CalibrationRows:
     weights: np.ndarray | None
     num_samples: int
     group: np.ndarray | None = None
+    sample: np.ndarray | None = None
+
+    @property
+    def first_rows(self):
+        """An index of one row of each sample, whose logits are those of all."""
+        if self.sample is None:
+            return slice(None)
+        return np.unique(self.sample, return_index=True)[1]
+
+    @property
+    def sample_weights(self):
+        """The weights of the samples, `(num_samples,)`."""
+        if self.sample is None:
+            return self.full_weights
+        return np.bincount(self.sample, self.full_weights)
 
     @property
     def full_weights(self):
@@ -155,15 +172,15 @@ def rows_of(
             "with a weight above 0 and a label that counts. Pass data that the "
             "network never trained on."
         )
-    weights = relative_weights(weights)
+    weights, sample = relative_weights(weights), None
     if labels.ndim == 2:
-        index, labels, weights = _row_per_class(labels, weights)
-        logits = logits[index]
-        group = None if group is None else group[index]
+        sample, labels, weights = _row_per_class(labels, weights)
+        logits = logits[sample]
+        group = None if group is None else group[sample]
     logits = _within_range(logits)
     if logits.shape[1] > 1:
         _refuse_impossible(logits, labels)
-    return CalibrationRows(logits, labels, weights, num_samples, group)
+    return CalibrationRows(logits, labels, weights, num_samples, group, sample)
 
 
 def _row_per_class(targets, weights):

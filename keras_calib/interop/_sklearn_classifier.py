@@ -12,6 +12,7 @@ from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.arrays import class_probabilities
 from keras_calib.keras_graph.endings import check_one_output
 from keras_calib.keras_graph.endings import gives_logits
+from keras_calib.keras_graph.endings import refuse_several_sigmoids
 
 
 class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
@@ -99,7 +100,7 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
 
         Raises:
             ValueError: if there are not as many classes as units, if `classes`
-                is needed, or if the model has several outputs.
+                is needed, or if the model has several outputs or sigmoid units.
         """
         require_flags(none=True, from_logits=from_logits)
         self = cls(model, from_logits=from_logits)
@@ -132,6 +133,10 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
 
         Returns:
             The fitted estimator.
+
+        Raises:
+            ValueError: if the network has other units than `y` has classes, or
+                several sigmoid units.
         """
         require_flags(warm_start=self.warm_start)
         require_flags(none=True, from_logits=self.from_logits)
@@ -142,6 +147,7 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
                 check_compiled(self.model)
             model = self._get_model(X, one_hot)
             check_compiled(model)
+            self._check_units(model)
             self.model_ = model
         targets = one_hot
         if takes_ids(self.model_):
@@ -183,6 +189,19 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
         from_logits = gives_logits(self.model_, self.from_logits)
         return np.asarray(scores, "float64"), from_logits
 
+    def _check_units(self, model):
+        """Refuse a network of other classes than those of the labels."""
+        units, number = units_of(model), len(self.classes_)
+        if units is None:
+            return
+        refuse_several_sigmoids(model)
+        if max(2, units) != max(2, number):
+            raise ValueError(
+                "A network has one unit for each class, or one unit for two. "
+                f"Received: {model.name!r} with {units} units, and {number} "
+                "classes among the labels."
+            )
+
     def _checked(self, X, *y):
         """Arrays, of any rank; in a prediction of the width of the fit."""
         from sklearn.utils.validation import validate_data
@@ -205,6 +224,7 @@ def num_classes(model, classes):
     """Number of classes of a model; of one without a graph, of `classes`."""
     units = units_of(model)
     if units is not None:
+        refuse_several_sigmoids(model)
         return max(2, units)
     if classes is not None:
         return len(np.atleast_1d(classes))

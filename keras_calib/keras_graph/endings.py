@@ -44,6 +44,8 @@ ACTIVATIONS = {
     "Sigmoid": "sigmoid",
     "LogSoftmax": "linear",
 }
+# An attribute of a model that was taken out of one with several outputs.
+OTHERS = "_keras_calib_other_outputs"
 KINDS = {
     "softmax": "probabilities",
     "sigmoid": "probabilities",
@@ -155,12 +157,29 @@ def ending(model, tensor=None):
 def is_used_before(model, nested, arguments):
     """Whether layers of a nested model also compute its inputs.
 
-    A second nested model would then share them with the first, and Keras
-    cannot load a file of layers that two nested models share.
+    Or another output of the model that this one was taken out of. A second
+    nested model would then share them with the first, and Keras cannot load a
+    file of layers that two nested models share.
     """
-    before = keras.Model(inputs_of(model), arguments, name="before")
+    others = getattr(model, OTHERS, [])
+    ends = [*arguments, *others]
+    before = keras.Model(inputs_of(model), ends, name="elsewhere")
     inside = {id(layer) for layer in flatten_layers(nested) if layer.variables}
     return any(id(layer) in inside for layer in flatten_layers(before))
+
+
+def with_other_outputs(model, others):
+    """Remember, beside a model of one output, the others of the whole model.
+
+    Args:
+        model: a Functional model.
+        others: list of symbolic tensors of the model that it was taken out of.
+
+    Returns:
+        `model`.
+    """
+    setattr(model, OTHERS, others)
+    return model
 
 
 def inputs_of(model):

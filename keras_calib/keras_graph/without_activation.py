@@ -51,6 +51,9 @@ class WithoutActivation(keras.layers.Layer):
 
     def get_config(self):
         layer = keras.saving.serialize_keras_object(self.layer)
+        # Keras' own mark of an object that a file holds twice. Where `layer`
+        # comes later, Keras would set it in a dict that was copied by then.
+        layer["shared_object_id"] = id(self.layer)
         return {"name": self.name, "layer": layer}
 
     @classmethod

@@ -111,7 +111,8 @@ class InterleavedTraining(WrappedModel):
             **kwargs: as in Keras.
 
         Raises:
-            ValueError: if the loss lacks a primary or a penalty.
+            ValueError: if the loss lacks a primary or a penalty, or
+                `loss_weights` is not one number.
         """
         if not isinstance(loss, PenalizedLoss) or loss.primary is None:
             raise ValueError(

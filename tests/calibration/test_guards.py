@@ -148,3 +148,41 @@ def test_log_of_probabilities_is_said():
 def test_auto_chooses_by_likelihood_only():
     with pytest.raises(ValueError, match="cross-validated NLL"):
         kc.calibrate(network(), X, Y, method="auto", objective="ece")
+
+
+def test_soft_labels_are_counted_by_samples():
+    hard, soft = Y[:30], 0.9 * np.eye(3)[Y[:30]] + 0.1 / 3
+    messages, records = [], []
+    for labels in (hard, soft):
+        layer = kc.layers.MatrixScaling(regularization=None)
+        with pytest.warns(UserWarning) as found:
+            calibrated = kc.calibrate(
+                network(), X[:30], labels, method=layer, guard=False, verbose=0
+            )
+        messages.append([str(each.message) for each in found])
+        records.append(kc.calibration_record(calibrated))
+    for each in messages:
+        assert any("Received: 30 calibration samples" in one for one in each)
+    before = network().predict(X[:30], verbose=0).argmax(axis=1)
+    after = calibrated.predict(X[:30], verbose=0).argmax(axis=1)
+    changed = (before != after).sum()
+    assert changed
+    assert any(f"changes {changed} of 30 " in one for one in messages[1])
+
+
+def test_the_errors_of_soft_labels_are_those_of_samples():
+    soft = 0.8 * np.eye(3)[Y] + 0.2 / 3
+    weight = np.linspace(0.5, 1.5, len(Y))
+    for given in (None, weight):
+        calibrated = kc.calibrate(
+            network(), X, soft, given, guard=False, verbose=0
+        )
+        p = calibrated.predict(X, verbose=0).astype("float64")
+        share = np.ones(len(Y)) if given is None else given
+        share = share / share.sum()
+        away = np.abs(share @ (p - soft))
+        error = np.sqrt(share**2 @ (p * (1 - p)))
+        record = kc.calibration_record(calibrated)
+        assert record["class_bias"] == pytest.approx(
+            (away / error).max(), rel=1e-4
+        )

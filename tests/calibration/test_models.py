@@ -239,3 +239,29 @@ def test_a_layer_that_has_the_name_of_one_that_is_added():
     assert record["temperature"] == pytest.approx(EXPECTED, rel=1e-3)
     names = [layer.name for layer in calibrated.layers]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("built", [True, False])
+def test_a_network_with_augmentation_stays_as_it_is(built):
+    # Keras' augmentation layers ask for training if nothing is said.
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(48, 6, 6, 2)).astype("float32")
+    y = rng.integers(0, 3, 48)
+    body = [keras.Input((6, 6, 2))] if built else []
+    model = keras.Sequential(
+        [
+            *body,
+            keras.layers.RandomFlip(),
+            keras.layers.Conv2D(4, 3),
+            keras.layers.BatchNormalization(),
+            keras.layers.Flatten(),
+            keras.layers.Dense(3, "softmax"),
+        ]
+    )
+    if not built:
+        model.build((None, 6, 6, 2))
+    before = model.get_weights()
+    calibrated = kc.calibrate(model, x, y, guard=False, verbose=0)
+    kc.adjust_prior(calibrated, x, source_prior=[0.3, 0.3, 0.4], verbose=0)
+    for one, two in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, two)

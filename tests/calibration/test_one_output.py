@@ -136,3 +136,84 @@ def test_names_that_are_none():
         )
     with pytest.raises(ValueError, match="output_name"):
         kc.calibrate(two_outputs("dict"), X, Y)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_as_fit_takes_them_for_the_other_kind(kind):
+    model = two_outputs(kind)
+    # By name for a list, and for a dict in the order of its sorted keys.
+    y = [Y, OTHER] if kind == "dict" else {"kind": Y, "size": OTHER}
+    model.compile(loss=KINDS[kind](kc.losses.BrierLoss(), None))
+    losses = model.evaluate(X, y, verbose=0, return_dict=True)
+    away = outputs_of(kind, model)[0] - np.eye(3)[Y]
+    expected = (away**2).sum(axis=1).mean()
+    assert losses["loss"] == pytest.approx(expected, rel=1e-4)
+    expected = kc.calibrate(model, X, Y, output_name="kind", verbose=0)
+    for source in ((X, y), ([(X, y)],)):
+        found = kc.calibrate(model, *source, output_name="kind", verbose=0)
+        assert kc.calibration_record(found)["temperature"] == pytest.approx(
+            kc.calibration_record(expected)["temperature"], rel=1e-5
+        )
+
+
+def test_weights_of_another_output_alone_are_refused():
+    model = two_outputs("dict")
+    weights = {"size": np.ones(len(Y))}
+    with pytest.raises(ValueError, match=r"keys \['size'\], none of"):
+        kc.calibrate(model, X, Y, weights, output_name="kind", verbose=0)
+
+
+def chain():
+    """A layer whose output is used by another output, too."""
+    inputs = keras.Input((8,))
+    early = keras.layers.Dense(3, "softmax", name="early")(inputs)
+    both = keras.layers.Concatenate()([inputs, early])
+    late = keras.layers.Dense(3, "softmax", name="late")(both)
+    return keras.Model(inputs, {"kind": early, "size": late})
+
+
+def predicted_class():
+    inputs = keras.Input((8,))
+    p = keras.layers.Dense(3, "softmax")(inputs)
+    return keras.Model(
+        inputs, {"kind": p, "size": keras.ops.argmax(p, axis=-1)}
+    )
+
+
+def one_tensor_twice():
+    inputs = keras.Input((8,))
+    p = keras.layers.Dense(3, "softmax")(inputs)
+    return keras.Model(inputs, {"kind": p, "size": p})
+
+
+def towers(head):
+    """Two bodies and one head."""
+    inputs = keras.Input((8,))
+    first, second = (keras.layers.Dense(4)(inputs) for _ in range(2))
+    return keras.Model(inputs, {"kind": head(first), "size": head(second)})
+
+
+SHARED = {
+    "layer before another output": chain,
+    "predicted class": predicted_class,
+    "one tensor twice": one_tensor_twice,
+    "one head": lambda: towers(keras.layers.Dense(3, "softmax")),
+    "one nested head": lambda: towers(
+        keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, "softmax")])
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SHARED)
+@pytest.mark.filterwarnings("ignore:The temperature was set")
+def test_a_layer_of_several_outputs_is_saved_once(case, tmp_path):
+    model = SHARED[case]()
+    calibrated = kc.calibrate(
+        model, X, Y, output_name="kind", guard=False, verbose=0
+    )
+    calibrated.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    for name, expected in calibrated.predict(X, verbose=0).items():
+        found = again.predict(X, verbose=0)[name]
+        np.testing.assert_array_equal(found, expected)
+    assert len(again.weights) == len(calibrated.weights)

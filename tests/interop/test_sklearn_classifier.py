@@ -250,3 +250,23 @@ def test_several_outputs_are_refused():
         model.compile(loss="sparse_categorical_crossentropy")
         with pytest.raises(ValueError, match="one output"):
             kc.SKLearnClassifier(model).fit(*data(3))
+
+
+def test_units_that_are_not_the_classes_are_refused():
+    x, y = data(3)
+    inputs = keras.Input((6,))
+    for units, activation, words in (
+        (3, "sigmoid", "multi-label model"),
+        (5, "softmax", "5 units, and 3 classes"),
+        (1, "sigmoid", "1 units, and 3 classes"),
+    ):
+        outputs = keras.layers.Dense(units, activation)(inputs)
+        model = keras.Model(inputs, outputs)
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        estimator = kc.SKLearnClassifier(model, fit_kwargs=QUIET)
+        with pytest.raises(ValueError, match=words):
+            estimator.fit(x, y)
+        assert not hasattr(estimator, "model_")
+        if words.startswith("multi"):
+            with pytest.raises(ValueError, match=words):
+                kc.SKLearnClassifier.of_trained(model)
