@@ -7,10 +7,8 @@ when a new version of Keras changes the name.
 """
 
 import types
-import weakref
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_calib.inputs.arguments import require_kind
@@ -56,54 +54,6 @@ class _MaskReader(keras.layers.Layer):
     def call(self, inputs, mask=None):
         self.found.mask = mask
         return inputs
-
-
-def pass_mask_on(labels, predictions, mask):
-    """Remember a mask beside the labels of the same batch, for the metrics.
-
-    Keras' JAX trainer differentiates the loss of a step and hands its metrics
-    a copy of the predictions, which has lost its mask; the labels are the same
-    objects. Only a loss that is being differentiated or compiled passes its
-    mask on, and the memory ends with the labels. Labels that are not compiled
-    may live on, so the predictions are remembered as well, and a metric of
-    others sees no mask. On other backends the predictions keep their mask.
-
-    Args:
-        labels: what the loss was called with.
-        predictions: the same.
-        mask: what `keras_mask` found on the predictions, not `None`.
-    """
-    if _is_traced_by_jax(labels) or _is_traced_by_jax(predictions):
-        key = id(labels)
-        if key not in _passed_on:
-            weakref.finalize(labels, _passed_on.pop, key, None)
-        # Without the tape that differentiates them.
-        _passed_on[key] = mask, ops.stop_gradient(predictions)
-
-
-def mask_passed_on(labels, predictions):
-    """The mask that `pass_mask_on` remembered for both, or `None`."""
-    mask, known = _passed_on.get(id(labels), (None, None))
-    if known is None or known.shape != predictions.shape:
-        return None
-    if _is_traced_by_jax(labels) or known is predictions:
-        return mask
-    traced = _is_traced_by_jax(known), _is_traced_by_jax(predictions)
-    if any(traced):
-        return mask if all(traced) else None
-    same = np.array_equal(known, predictions, equal_nan=True)
-    return mask if same else None
-
-
-_passed_on: dict[int, tuple] = {}
-
-
-def _is_traced_by_jax(tensor):
-    if keras.backend.backend() != "jax":
-        return False
-    import jax
-
-    return isinstance(tensor, jax.core.Tracer)
 
 
 def carried_logits(tensor):

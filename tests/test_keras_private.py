@@ -122,47 +122,6 @@ def test_a_keras_without_the_private_function_of_masks(monkeypatch):
     np.testing.assert_array_equal(ops.convert_to_numpy(mask), TOKENS != 0)
 
 
-def test_a_mask_is_passed_on_while_its_labels_live(monkeypatch):
-    class Labels:
-        pass
-
-    labels, predictions = Labels(), ops.convert_to_tensor(X)
-    keras_private.pass_mask_on(labels, predictions, "outside of JAX's steps")
-    assert keras_private.mask_passed_on(labels, predictions) is None
-    monkeypatch.setattr(keras_private, "_is_traced_by_jax", lambda _: True)
-    # The later mask of the same labels counts.
-    for mask in ("first", "second"):
-        keras_private.pass_mask_on(labels, predictions, mask)
-        assert keras_private.mask_passed_on(labels, predictions) == mask
-        assert keras_private.mask_passed_on(labels, X[:1]) is None
-    key = id(labels)
-    del labels
-    assert key not in keras_private._passed_on
-
-
-def test_a_mask_of_other_predictions_is_not_passed_on(monkeypatch):
-    labels, traced = np.zeros(len(X)), {"predictions": True}
-    predictions = ops.convert_to_tensor(X)
-    monkeypatch.setattr(
-        keras_private,
-        "_is_traced_by_jax",
-        lambda tensor: tensor is not labels and traced["predictions"],
-    )
-    keras_private.pass_mask_on(labels, predictions, "mask")
-    # Inside of the code that is compiled, they are no numbers.
-    assert keras_private.mask_passed_on(labels, X + 1) == "mask"
-    # A step that is not compiled: numbers, of which the metric sees a copy.
-    traced["predictions"] = False
-    assert keras_private.mask_passed_on(labels, X.copy()) == "mask"
-    assert keras_private.mask_passed_on(labels, X + 1) is None
-    traced["predictions"] = True
-    monkeypatch.setattr(
-        keras_private, "_is_traced_by_jax", lambda tensor: tensor is other
-    )
-    other = X.copy()
-    assert keras_private.mask_passed_on(labels, other) is None
-
-
 def test_producers_that_tell_less(monkeypatch):
     model = network()
     tensor = model.outputs[0]

@@ -24,8 +24,6 @@ from keras_calib.inputs.tensors import row_max
 from keras_calib.inputs.tensors import sum_or_one
 from keras_calib.keras_private import carried_logits
 from keras_calib.keras_private import keras_mask
-from keras_calib.keras_private import mask_passed_on
-from keras_calib.keras_private import pass_mask_on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,28 +178,6 @@ class Rows:
     def restore(self, values):
         """One value per row, back in the caller's shape."""
         return ops.reshape(values, self.shape)
-
-
-def mask_of(y_true, y_pred):
-    """Keras' mask of the predictions that a metric sees, or `None`.
-
-    On JAX that is the one which a loss of this package saw in `fit`; there,
-    beside other losses, the metrics of `fit` see none, as those of Keras.
-    `evaluate` and validation are right with any loss.
-    """
-    mask = keras_mask(y_pred)
-    return mask_passed_on(y_true, y_pred) if mask is None else mask
-
-
-def mask_for_metrics(y_true, y_pred):
-    """Keras' mask of the predictions that a loss sees, or `None`.
-
-    The metrics of the same step will see it, too; see `mask_of`.
-    """
-    mask = keras_mask(y_pred)
-    if mask is not None:
-        pass_mask_on(y_true, y_pred, mask)
-    return mask
 
 
 def as_rows(

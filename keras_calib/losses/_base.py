@@ -12,10 +12,10 @@ from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_kind
 from keras_calib.inputs.arguments import require_number
 from keras_calib.inputs.arguments import require_one_of
+from keras_calib.inputs.masks import mask_for_metrics
+from keras_calib.inputs.masks import mask_of
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
-from keras_calib.inputs.rows import mask_for_metrics
-from keras_calib.inputs.rows import mask_of
 from keras_calib.keras_private import lower_is_better
 from keras_calib.losses._reduction import MEAN_REDUCTIONS
 from keras_calib.losses._reduction import AlreadyReduced

@@ -10,9 +10,9 @@ from keras import ops
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import require_flags
+from keras_calib.inputs.masks import mask_of
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
-from keras_calib.inputs.rows import mask_of
 from keras_calib.keras_private import lower_is_better
 from keras_calib.ops.confidence import top_label
 

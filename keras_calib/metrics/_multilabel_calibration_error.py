@@ -10,7 +10,7 @@ from keras_calib._typing import Tensor
 from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import is_one_of
 from keras_calib.inputs.arguments import require
-from keras_calib.inputs.rows import mask_of
+from keras_calib.inputs.masks import mask_of
 from keras_calib.metrics._per_class import PerClassMetric
 from keras_calib.ops.bin_errors import calibration_error
 

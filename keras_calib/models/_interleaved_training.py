@@ -12,7 +12,7 @@ from keras_calib.data.epoch_numbers import EpochNumbers
 from keras_calib.data.sample_index import INPUTS
 from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require_fraction
-from keras_calib.inputs.rows import mask_for_metrics
+from keras_calib.inputs.masks import mask_for_metrics
 from keras_calib.losses._base import PenalizedLoss
 from keras_calib.losses._reduction import mean_reduction
 from keras_calib.losses._reduction import reduce

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib.inputs import masks
 from tests.helpers import JIT_BUT_ON_TORCH
 from tests.losses.fixtures import ALL_LOSSES
 
@@ -159,3 +160,54 @@ def test_interleaved_training_hands_its_mask_to_metrics():
     p = network.predict(X, verbose=0)
     gap = p.max(axis=-1) - (p.argmax(axis=-1) == Y)
     assert logs["confidence_gap"] == pytest.approx([gap[REAL].mean()], abs=1e-6)
+
+
+SCORES = np.random.default_rng(1).normal(size=(4, 5, 3)).astype("float32")
+
+
+def test_a_mask_lives_as_long_as_its_labels(monkeypatch):
+    class Labels:
+        pass
+
+    labels, scores = Labels(), keras.ops.convert_to_tensor(SCORES)
+    found = []
+    monkeypatch.setattr(
+        masks, "keras_mask", lambda each: found[-1] if each is scores else None
+    )
+    found.append("outside of JAX's steps")
+    monkeypatch.setattr(masks, "_is_traced_by_jax", lambda _: False)
+    assert masks.mask_for_metrics(labels, scores) == found[-1]
+    copy = keras.ops.convert_to_tensor(SCORES)
+    assert masks.mask_of(labels, copy) is None
+    monkeypatch.setattr(masks, "_is_traced_by_jax", lambda _: True)
+    # The later mask of the same labels counts.
+    for mask in ("first", "second"):
+        found.append(mask)
+        masks.mask_for_metrics(labels, scores)
+        assert masks.mask_of(labels, copy) == mask
+        assert masks.mask_of(labels, SCORES[:1]) is None
+    key = id(labels)
+    del labels
+    assert key not in masks._remembered
+
+
+def test_a_mask_of_other_predictions_is_not_handed_on(monkeypatch):
+    labels, scores = np.zeros(4), keras.ops.convert_to_tensor(SCORES)
+    inside = True
+    monkeypatch.setattr(
+        masks, "keras_mask", lambda each: "mask" if each is scores else None
+    )
+    monkeypatch.setattr(
+        masks,
+        "_is_traced_by_jax",
+        lambda each: each is not labels and (inside or each is late),
+    )
+    late = SCORES.copy()
+    masks.mask_for_metrics(labels, scores)
+    # Inside of the code that is compiled, they are no numbers.
+    assert masks.mask_of(labels, SCORES + 1) == "mask"
+    # A step that is not compiled: numbers, of which the metric sees a copy.
+    inside = False
+    assert masks.mask_of(labels, SCORES.copy()) == "mask"
+    assert masks.mask_of(labels, SCORES + 1) is None
+    assert masks.mask_of(labels, late) is None
