@@ -56,18 +56,17 @@ class OneOutput:
         """
         outputs = self.model.output
         if isinstance(values, dict):
-            names = [self.key]
-            if isinstance(self.key, int):
-                names = [self.model.output_names[self.key]]
-            for name in names:
-                if name in values:
-                    return values[name]
-            raise ValueError(
-                "Labels and weights are those of the output that is "
-                f"calibrated, or a dict with it. Received: keys {[*values]}, "
-                f"none of {names}."
-            )
-        elif isinstance(values, list | tuple):
+            name = self.key
+            if not isinstance(outputs, dict):
+                name = self.model.output_names[name]
+            if name not in values:
+                raise ValueError(
+                    "Labels and weights are those of the output that is "
+                    "calibrated, or a dict with it. Received: the keys "
+                    f"{[*values]}, without {name!r}."
+                )
+            return values[name]
+        if isinstance(values, list | tuple):
             places = [*range(len(outputs))]
             if isinstance(outputs, dict):
                 places = keras.tree.flatten({key: key for key in outputs})

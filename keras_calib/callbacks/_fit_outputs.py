@@ -171,9 +171,12 @@ def _collecting_function(model):
         return compute_loss(x, y, y_pred, sample_weight, **options)
 
     def collecting(x, y, y_pred, sample_weight=None):
+        nonlocal passed, intact
         found = compute_metrics(x, y, y_pred, sample_weight)
         if sample_weight is passed:
             sample_weight = intact
+        # What was traced must not outlive its step.
+        passed = intact = None
         outputs = {
             "predictions": at_least_float32(the_one(y_pred, "output")),
             "labels": the_one(y, "set of labels"),

@@ -159,7 +159,7 @@ def test_labels_as_fit_takes_them_for_the_other_kind(kind):
 def test_weights_of_another_output_alone_are_refused():
     model = two_outputs("dict")
     weights = {"size": np.ones(len(Y))}
-    with pytest.raises(ValueError, match=r"keys \['size'\], none of"):
+    with pytest.raises(ValueError, match=r"keys \['size'\], without 'kind'"):
         kc.calibrate(model, X, Y, weights, output_name="kind", verbose=0)
 
 
