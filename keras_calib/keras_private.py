@@ -311,6 +311,20 @@ def dataset_inputs(dataset):
     return [] if inputs is None else list(inputs())
 
 
+def dataset_freedoms(dataset):
+    """Arguments by which a step of `tf.data` may reorder each epoch, a list.
+
+    `_deterministic` and `_rerandomize` have no public twins; without them the
+    list is empty.
+    """
+    found = []
+    if getattr(dataset, "_deterministic", None) == "false":
+        found.append("deterministic=False")
+    if getattr(dataset, "_rerandomize", None) is True:
+        found.append("rerandomize_each_iteration=True")
+    return found
+
+
 # What models of several networks need.
 
 

@@ -11,6 +11,7 @@ from keras_calib._typing import ArrayLike
 from keras_calib.calibration import _checks as checks
 from keras_calib.calibration import _network
 from keras_calib.calibration import _target_prior
+from keras_calib.calibration._calibrate import MAPS
 from keras_calib.calibration._calibrate import calibration_record
 from keras_calib.calibration._compile import compile_for_evaluate
 from keras_calib.calibration._preprocessed import preprocessed_batches
@@ -24,10 +25,24 @@ from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.calibrated_model import CalibratedModel
 from keras_calib.keras_graph.head import find_head
 from keras_calib.keras_graph.head import free_name
+from keras_calib.keras_private import flatten_layers
 from keras_calib.layers._log_probabilities import LogProbabilities
 from keras_calib.layers._prior_correction import PriorCorrection
 from keras_calib.layers._prior_correction import as_prior
+from keras_calib.models import DeepEnsemble
+from keras_calib.models import MonteCarloDropout
 
+MEANS = DeepEnsemble, MonteCarloDropout
+MERGES = (
+    keras.layers.Add,
+    keras.layers.Average,
+    keras.layers.Concatenate,
+    keras.layers.Dot,
+    keras.layers.Maximum,
+    keras.layers.Minimum,
+    keras.layers.Multiply,
+    keras.layers.Subtract,
+)
 # A larger bias of a class is not chance, in standard errors.
 LARGEST_BIAS = 4
 
@@ -243,23 +258,43 @@ def _compile(corrected, given, network, num_units):
     )
 
 
+def _ends_in_a_map(model):
+    """Whether a calibrated model is whole: nothing is made of its outputs."""
+    if getattr(model, "_calibration_record", None) is not None:
+        return True
+    layers = flatten_layers(model)
+    maps = [
+        i
+        for i, layer in enumerate(layers)
+        if isinstance(layer, (*MAPS, PriorCorrection)) and layer.record
+    ]
+    if not maps:
+        return False
+    last = maps[-1]
+    means = [each for each in layers[:last] if isinstance(each, MEANS)]
+    if any(layers[last] in flatten_layers(each) for each in means):
+        return False
+    return not any(
+        layer.weights or isinstance(layer, MERGES)
+        for layer in layers[last + 1 :]
+    )
+
+
 def _source(model, given):
     """The source prior of a model: the argument, or what its record has."""
     if given is not None:
         return _vector(given, "source_prior")
-    try:
-        record = calibration_record(model)
-    except ValueError:
-        record = {}
+    record = calibration_record(model) if _ends_in_a_map(model) else {}
     correction = record.get("prior_correction")
     if correction is not None:
         return np.array(correction["target_prior"])
     if "source_prior" not in record:
         raise ValueError(
             "The model carries no source prior. Received: model "
-            f"{model.name!r}, which `kc.calibrate` did not return, or which "
-            "was saved after `fuse=True`. Pass `source_prior=`, the mean "
-            "prediction of the model on its calibration data."
+            f"{model.name!r}, which `kc.calibrate` did not return, which has "
+            "more layers after the map, or which was saved after `fuse=True`. "
+            "Pass `source_prior=`, the mean prediction of the model on its "
+            "calibration data."
         )
     # Pixels of an image are no independent samples, and the errors are not
     # those of their number.

@@ -47,6 +47,18 @@ class PreprocessedModel(CompositeModel):
         self.model = model
         self.preprocessor = preprocessor
 
+    @property
+    def output_kind(self):
+        """What the model returns; `None` if unknown."""
+        return endings.output_kind(self.model)
+
+    def preprocess_samples(
+        self, x: Any, y: Any = None, sample_weight: Any = None
+    ) -> Any:
+        """What the model takes for raw inputs, as in KerasHub."""
+        found = preprocess(self.preprocessor)(x, y, sample_weight)
+        return keras.utils.pack_x_y_sample_weight(*found)
+
     def call(self, inputs: Any, training: bool = False) -> Tensor:
         return self.model(inputs, training=training)
 
@@ -101,6 +113,17 @@ class PreprocessedModel(CompositeModel):
     def predict_on_batch(self, x: Any) -> Any:
         """As `keras.Model.predict_on_batch`, of raw inputs."""
         return super().predict_on_batch(preprocess(self.preprocessor)(x)[0])
+
+    def test_on_batch(
+        self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
+    ) -> Any:
+        """As `keras.Model.test_on_batch`, of raw inputs."""
+        known = preprocess(self.preprocessor)(x, y, sample_weight)
+        return super().test_on_batch(*known, **kwargs)
+
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Not here; see `fit`."""
+        self.fit()
 
     def fit(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Not here.

@@ -70,7 +70,10 @@ def outputs_and_mask(network, x):
         ValueError: if the network has several outputs, or its mask does not
             fit its output.
     """
-    runner = _with_mask(network) if may_mask(network) else network
+    runner = network
+    if may_mask(network):
+        # Only its own `predict_on_batch` would preprocess raw inputs.
+        runner, x = _with_mask(network), _preprocessed(network, x)
     found = runner.predict_on_batch(x)
     outputs, mask = found if isinstance(found, _Masked) else (found, None)
     outputs = _only_leaf(outputs)
@@ -84,6 +87,16 @@ def outputs_and_mask(network, x):
     length = len(outputs) // num_replicas(network)
     outputs = as_array(outputs)[:length]
     return outputs, _fitting(mask, outputs, length)
+
+
+def _preprocessed(network, x):
+    """Inputs of a network that preprocesses them, as tasks of KerasHub do."""
+    if getattr(network, "preprocessor", None) is None:
+        return x
+    preprocess = getattr(network, "preprocess_samples", None)
+    if preprocess is None:
+        return x
+    return keras.utils.unpack_x_y_sample_weight(preprocess(x))[0]
 
 
 def _only_leaf(outputs):

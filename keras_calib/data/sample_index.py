@@ -12,6 +12,7 @@ import numpy as np
 from keras_calib.data.batches import is_loader
 from keras_calib.data.batches import is_tf_data
 from keras_calib.inputs.arguments import require_flags
+from keras_calib.keras_private import dataset_freedoms
 from keras_calib.keras_private import dataset_inputs
 
 INPUTS = "inputs"
@@ -117,10 +118,13 @@ def with_index(batch, index):
 def _index_tf_data(data, batched):
     import tensorflow as tf
 
-    reordered = sorted(_steps(data) & {"ShuffleDataset", "RepeatDataset"})
+    reordered = sorted(_reordering_steps(data))
+    if data.options().deterministic is False:
+        reordered.append("Options(deterministic=False)")
     if reordered:
         raise ValueError(
-            "Number the samples before they are shuffled or repeated: "
+            "Number the samples before they are shuffled, repeated or taken in "
+            "whichever order they come: "
             "`kc.add_sample_index(dataset).shuffle(...)`. Received: a "
             f"`tf.data` pipeline with {reordered} in it."
         )
@@ -157,12 +161,16 @@ def _joined(element):
     return element
 
 
-def _steps(data):
-    """Names of the steps of a `tf.data` pipeline, as far as it tells."""
-    names = {type(data).__name__.strip("_")}
-    for parent in dataset_inputs(data):
-        names |= _steps(parent)
-    return names
+def _reordering_steps(data):
+    """Steps of a `tf.data` pipeline that may change the order of an epoch.
+
+    As far as it tells: that of `interleave(deterministic=False)` does not.
+    """
+    name = type(data).__name__.strip("_")
+    found = set().union(*map(_reordering_steps, dataset_inputs(data)))
+    if name in ("ShuffleDataset", "RepeatDataset"):
+        found.add(name)
+    return found | {f"{name}({each})" for each in dataset_freedoms(data)}
 
 
 class _IndexedPyDataset(keras.utils.PyDataset):

@@ -17,6 +17,7 @@ from keras_calib.losses._arguments import setting_of
 from keras_calib.models import _mutual_optimizer
 from keras_calib.models import _networks
 from keras_calib.models._divergence import reduced_divergence
+from keras_calib.models._shared_layers import apart
 from keras_calib.models._shared_layers import share_again
 from keras_calib.models._shared_layers import shared_layers
 from keras_calib.ops.replicas import num_replicas
@@ -388,7 +389,10 @@ class MutualLearning(CompositeModel):
         return self.primary.export(*args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "shared": shared_layers(self.networks)}
+        config = super().get_config()
+        networks = apart([config["primary"], *config["auxiliaries"]])
+        config["primary"], *config["auxiliaries"] = networks
+        return {**config, "shared": shared_layers(self.networks)}
 
     @classmethod
     def _with_models(cls, config, custom_objects=None):

@@ -2,6 +2,9 @@
 
 import keras
 
+# Keras' number of an object that is in a file more than once.
+MARK = "shared_object_id"
+
 
 def shared_layers(networks):
     """Layers with variables that several networks contain, for the config.
@@ -29,9 +32,34 @@ def shared_layers(networks):
                     "Networks that are saved together can share layers of "
                     "Functional and Sequential models, not layers deeper "
                     f"inside. Received: the shared state {variable.path!r}. "
-                    "Save `pair.primary`, or share the outermost layer."
+                    "Save each network, or share the outermost layer."
                 )
     return found
+
+
+def apart(configs):
+    """Configs of networks that are read as if they shared nothing.
+
+    Keras marks what it has written before, and reads it once for all networks:
+    the third would get a layer that the second has called. `share_again` puts
+    the layers together instead.
+
+    Args:
+        configs: list of what Keras made of the networks, in one file.
+    """
+
+    def marked(value, i):
+        if isinstance(value, list | tuple):
+            return type(value)(marked(each, i) for each in value)
+        if not isinstance(value, dict):
+            return value
+        found = {key: marked(each, i) for key, each in value.items()}
+        if MARK in found:
+            # What a network itself uses twice keeps one mark.
+            found[MARK] = found[MARK] * len(configs) + i
+        return found
+
+    return [marked(config, i) for i, config in enumerate(configs)]
 
 
 def share_again(networks, shared):

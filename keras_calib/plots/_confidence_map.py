@@ -74,7 +74,9 @@ def confidence_map(
     counts = np.ones(shape, bool)
     ids = as_array(labels)
     if ids.shape == full_shape:
-        ids = ids.argmax(axis)
+        # One column is that of a sigmoid unit, and not one-hot.
+        one_unit = full_shape[axis] == 1
+        ids = np.squeeze(ids, axis) if one_unit else ids.argmax(axis)
     if ignore_class is not None and ids.size == counts.size:
         counts = ids.reshape(shape) != ignore_class
     confidence, correct = data.top_label

@@ -210,12 +210,17 @@ def _temperature(measured):
 
 
 def _class(measured):
-    """The predicted class that is farthest off, if that is no chance."""
-    row = measured.classes[0]
+    """The predicted class that is farthest off, of those by no chance."""
     count = len(measured.classes)
     # Of so many classes, the farthest is this far off by chance (Bonferroni).
-    limit = np.sqrt(2 * np.log(2 * count / 0.05)) * row["standard_error"]
-    if abs(row["gap"]) <= limit:
+    limit = np.sqrt(2 * np.log(2 * count / 0.05))
+    rows = (
+        row
+        for row in measured.classes
+        if abs(row["gap"]) > limit * row["standard_error"]
+    )
+    row = next(rows, None)
+    if row is None:
         return []
     return [
         f"Farthest off when it predicts class {row['name']} "
@@ -226,8 +231,11 @@ def _class(measured):
 def _group(measured):
     if not measured.groups:
         return []
-    row = measured.groups[0]
-    if row[ECE] <= row[f"{ECE}_floor_high"]:
+    rows = (
+        row for row in measured.groups if row[ECE] > row[f"{ECE}_floor_high"]
+    )
+    row = next(rows, None)
+    if row is None:
         return ["In no group can miscalibration be shown by its ECE."]
     return [
         f"Worst in group {row['group']} ({row['num_rows']:,} samples): ECE "

@@ -497,3 +497,38 @@ def test_line_that_is_printed(capsys):
 def test_a_line_of_two_classes_names_both():
     line = summary({"source_prior": [0.5, 0.5], "target_prior": [0.9, 0.1]})
     assert line == "prior: class 0 0.5 -> 0.9, class 1 0.5 -> 0.1"
+
+
+@pytest.mark.filterwarnings("ignore:The temperature was set")
+def test_a_source_prior_of_a_part_is_none():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 5)).astype("float32")
+    y = rng.integers(0, 3, 200)
+
+    def calibrated(i):
+        network = keras.Sequential(
+            [keras.Input((5,)), keras.layers.Dense(3, "softmax")],
+            name=f"network_{i}",
+        )
+        return kc.calibrate(network, x, y, guard=False, verbose=0)
+
+    one, two = calibrated(0), calibrated(1)
+    inputs = keras.Input((5,))
+    mean = keras.layers.Average()([one(inputs), two(inputs)])
+    whole = keras.Sequential([keras.Input((5,)), one])
+    adjusted = kc.adjust_prior(whole, prior=[0.2, 0.2, 0.6], verbose=0)
+    expected = kc.adjust_prior(one, prior=[0.2, 0.2, 0.6], verbose=0)
+    np.testing.assert_allclose(
+        adjusted.predict(x, verbose=0),
+        expected.predict(x, verbose=0),
+        atol=1e-6,
+    )
+    for model in (
+        kc.models.DeepEnsemble([one, two], from_logits=False),
+        keras.Model(inputs, mean),
+        keras.Sequential([one, keras.layers.Dense(3, "softmax")]),
+    ):
+        with pytest.raises(ValueError, match="more layers after the map"):
+            kc.adjust_prior(
+                model, x, prior=[0.2, 0.2, 0.6], from_logits=False, verbose=0
+            )

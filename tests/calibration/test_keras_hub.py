@@ -226,3 +226,61 @@ def test_what_does_not_fit_is_found_from_raw_inputs(capsys):
     calibrated.compile("sgd", Sparse(from_logits=True))
     assert len(kc.check(calibrated, raw, y)) == 1
     assert len(kc.check(calibrated, raw, y + 3)) > 1
+
+
+@keras.saving.register_keras_serializable("tests")
+class Doubled(keras.layers.Layer):
+    """A preprocessor, of inputs and of what comes with them."""
+
+    def call(self, x, y=None, sample_weight=None):
+        x = 2.0 * keras.ops.convert_to_tensor(x)
+        return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
+
+
+class Task(keras.Model):
+    """Like a task of KerasHub, with a network that makes a mask."""
+
+    def __init__(self):
+        inputs = keras.Input((5,))
+        x = keras.layers.Reshape((5, 1))(inputs)
+        x = keras.layers.LSTM(4)(keras.layers.Masking(0.0)(x))
+        super().__init__(inputs, keras.layers.Dense(3)(x))
+        self.preprocessor = Doubled()
+
+    def preprocess_samples(self, x, y=None, sample_weight=None):
+        return self.preprocessor(x, y=y, sample_weight=sample_weight)
+
+    def predict_on_batch(self, x):
+        return super().predict_on_batch(self.preprocess_samples(x))
+
+
+def test_raw_inputs_of_a_network_with_a_mask():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 5)).astype("float32")
+    y = rng.integers(0, 3, 60)
+    task = Task()
+    for weight in task.weights:
+        weight.assign(rng.normal(size=weight.shape))
+    plain = keras.Model(task.input, task.output)
+    calibrated = kc.calibrate(task, x, y, guard=False, verbose=0)
+    direct = kc.calibrate(plain, 2 * x, y, guard=False, verbose=0)
+    # The report reads what the model gives, as the inner one does.
+    one, two = (
+        kc.report(model, inputs, y, num_resamples=2, verbose=0).models[0]
+        for model, inputs in ((calibrated, x), (direct, 2 * x))
+    )
+    name = "negative_log_likelihood"
+    assert one.metrics[name]["value"] == pytest.approx(
+        two.metrics[name]["value"], rel=1e-5
+    )
+    raw = kc.report(task, x, y, from_logits=True, num_resamples=2, verbose=0)
+    expected = kc.report(plain, 2 * x, y, num_resamples=2, verbose=0)
+    for found, other in zip(raw.models, expected.models, strict=True):
+        assert found.metrics[name]["value"] == pytest.approx(
+            other.metrics[name]["value"], rel=1e-5
+        )
+    assert calibrated.test_on_batch(x, y) == pytest.approx(
+        direct.test_on_batch(2 * x, y), rel=1e-5
+    )
+    with pytest.raises(ValueError, match="is not trained"):
+        calibrated.train_on_batch(x, y)

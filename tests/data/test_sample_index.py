@@ -89,6 +89,28 @@ def test_tf_data_that_was_shuffled_has_lost_its_numbers():
             kc.add_sample_index(lost)
 
 
+def test_tf_data_in_whichever_order_it_comes_has_no_numbers():
+    tf = pytest.importorskip("tensorflow")
+    data = tf.data.Dataset.from_tensor_slices((X, Y))
+    options = tf.data.Options()
+    options.deterministic = False
+    cases = {
+        "ParallelMapDataset": data.map(
+            lambda x, y: (x, y), num_parallel_calls=2, deterministic=False
+        ),
+        "RandomDataset": tf.data.Dataset.sample_from_datasets(
+            [data, data], rerandomize_each_iteration=True
+        ),
+        "Options": data.with_options(options),
+    }
+    for name, lost in cases.items():
+        with pytest.raises(ValueError, match=rf"order they come.*{name}\("):
+            kc.add_sample_index(lost.batch(2))
+    kept = data.map(lambda x, y: (x, y), num_parallel_calls=2)
+    found = kc.add_sample_index(kept.batch(4)).as_numpy_iterator()
+    assert numbers_and_inputs(found) == EVERY_SAMPLE_ONCE
+
+
 class Batches(keras.utils.PyDataset):
     def __init__(self, size=4, **kwargs):
         super().__init__(**kwargs)

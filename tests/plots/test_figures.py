@@ -233,6 +233,12 @@ def test_maps_of_an_image():
             drawn["error"].filled(-1), [[0.3, 0.2], [-1, 0.9]]
         )
         assert drawn["labels"].mask.tolist() == [[0, 0], [1, 0]]
+    # A column of a sigmoid unit, with labels of either shape.
+    ids = np.array([[1, 255], [0, 1]])
+    for given in (ids, ids[..., None]):
+        figure = kc.plots.confidence_map(given, p[..., 1:], ignore_class=255)
+        drawn = figure.axes[0].images[0].get_array()
+        assert drawn.filled(-1).tolist() == [[1, -1], [0, 1]]
     figure = kc.plots.confidence_map(labels != 0, p[..., 1:])
     assert figure.axes[1].images[0].get_array()[0, 0] == pytest.approx(0.7)
     with pytest.raises(ValueError, match="must be of one image"):

@@ -636,3 +636,31 @@ def test_bad_sets_of_models():
     five = np.concatenate([p, np.zeros((len(p), 1))], axis=1)
     with pytest.raises(ValueError, match="same classes"):
         kc.report({"four": p, "five": five}, y=labels, num_resamples=20)
+
+
+def test_what_is_shown_by_many_is_not_hidden_by_few():
+    rng = np.random.default_rng(6)
+    few = rng.uniform(0.5, 1, 30)
+    right = rng.random(30) < few
+    # Calibrated, but few; and 80 % where 78 % are right, of very many.
+    p = np.concatenate([few, np.full(6000, 0.8)])
+    y = np.concatenate([right, np.repeat([1, 0], [4680, 1320])])
+    group = np.repeat(["few", "many"], [30, 6000])
+    report = kc.report(p, y=y, groups=group, num_resamples=2, verbose=0)
+    (found,) = report.models
+    first = found.groups[0]
+    assert first["group"] == "few"
+    assert first[ECE] < first[f"{ECE}_floor_high"]
+    assert report.verdicts["model"][-1].startswith("Worst in group many ")
+
+
+def test_a_class_of_few_does_not_hide_one_of_many():
+    p, wrong = np.full((6022, 2), 0.2), np.full(6022, False)
+    p[:22, 0] = p[22:, 1] = 0.8
+    # 2.7 standard errors of 22, and 8 of 6,000.
+    wrong[:9] = wrong[22 : 22 + 1450] = True
+    y = np.where(wrong, 1 - p.argmax(axis=1), p.argmax(axis=1))
+    report = kc.report(p, y=y, num_resamples=2, verbose=0)
+    assert report.models[0].classes[0]["num_predicted"] == 22
+    text = " ".join(report.verdicts["model"])
+    assert "when it predicts class 1 (6,000 times)" in text
