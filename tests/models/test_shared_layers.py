@@ -66,7 +66,9 @@ def test_a_file_of_networks_that_share_a_layer(kind, shared, number, tmp_path):
 
 
 def test_an_ensemble_from_its_config():
-    model = kc.models.DeepEnsemble(networks(layers.Dense(4, trainable=False), 3))
+    model = kc.models.DeepEnsemble(
+        networks(layers.Dense(4, trainable=False), 3)
+    )
     again = kc.models.DeepEnsemble.from_config(model.get_config())
     again.set_weights(model.get_weights())
     np.testing.assert_array_equal(

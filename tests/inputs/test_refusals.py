@@ -1,0 +1,91 @@
+"""Arguments of another kind, each refused by its name; numbers of any kind."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_calib as kc
+from keras_calib.data.batches import as_batches
+from keras_calib.inputs.arguments import are_numbers
+from keras_calib.inputs.arguments import is_number
+from tests.helpers import small_network
+
+LABELS = np.arange(12) % 3
+P = np.random.default_rng(0).dirichlet(np.ones(3), 12)
+
+
+def test_a_tensor_without_axes_is_a_number():
+    assert is_number(keras.ops.convert_to_tensor(1.5))
+    assert is_number(keras.Variable(1.5))
+    assert not is_number(keras.ops.convert_to_tensor([1.5]))
+    assert are_numbers(np.array([0.0, 1.0]))
+    assert not are_numbers(np.array([[0.0, 1.0]]))
+    assert not are_numbers(np.array(["0", "1"]))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda: kc.metrics.calibration_errors(LABELS, P, metrics=3),
+            "`metrics` must be a list of names",
+        ),
+        (
+            lambda: kc.metrics.calibration_errors(LABELS, P, ignore_class="x"),
+            "`ignore_class` is the label of rows",
+        ),
+        (
+            lambda: kc.report(P, y=LABELS, class_names=3),
+            "`class_names` must be a list of names",
+        ),
+        (
+            lambda: kc.calibrate(small_network(3, inputs=4), [(3.0, 1)]),
+            "Inputs must be arrays with an axis",
+        ),
+    ],
+)
+def test_what_is_no_such_argument_is_named(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_names_of_fewer_classes_than_are_drawn():
+    pytest.importorskip("matplotlib")
+    with pytest.raises(ValueError, match="the name of every class"):
+        kc.plots.classwise_reliability(LABELS, P, class_names=["a"])
+
+
+def test_a_report_of_one_sample_has_no_intervals():
+    report = kc.report(P[:1], y=LABELS[:1], num_resamples=2, verbose=0)
+    (found,) = report.models
+    assert found.intervals == "none for one sample, image or text"
+    assert all(row["low"] is None for row in found.metrics.values())
+
+
+def test_a_layer_may_be_called_by_name():
+    layer = kc.layers.TemperatureScaling().adapt(np.log(P), LABELS)
+    named = layer(logits=np.log(P).astype("float32"))
+    np.testing.assert_array_equal(
+        keras.ops.convert_to_numpy(named),
+        keras.ops.convert_to_numpy(layer(np.log(P).astype("float32"))),
+    )
+
+
+def test_weights_of_each_label_move_with_the_axis():
+    rng = np.random.default_rng(1)
+    labels, units = rng.integers(0, 2, (8, 3, 5)), rng.random((8, 3, 5))
+    weights = rng.random((8, 3, 5)).astype("float32")
+    found = []
+    for axis, parts in (
+        (1, (labels, units, weights)),
+        (-1, [np.moveaxis(each, 1, -1) for each in (labels, units, weights)]),
+    ):
+        metric = kc.metrics.MultilabelCalibrationError(axis=axis)
+        metric.update_state(*parts)
+        found.append(float(metric.result()))
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
+
+
+def test_first_inputs_of_no_axis():
+    with pytest.raises(ValueError, match="Inputs must be arrays"):
+        as_batches([(3.0, [1])]).first_inputs()
