@@ -102,3 +102,28 @@ def test_validation_arrays_without_a_sample_are_told():
     monitor = kc.callbacks.CalibrationMonitor((X[:0], Y[:0]), from_logits=True)
     with pytest.raises(ValueError, match="has no validation data"):
         model.fit(X, Y, callbacks=[monitor], verbose=0)
+
+
+@pytest.mark.backends("torch", reason="a step in the manner of PyTorch")
+def test_weights_of_a_step_of_ones_own_are_those_of_its_metrics():
+    weight = np.linspace(0.5, 2.0, len(Y)).astype("float32")
+
+    class Weighted(keras.Model):
+        """Measures with weights that the loss does not see."""
+
+        def test_step(self, data):
+            x, y = data
+            scores = self(x, training=False)
+            self._loss_tracker.update_state(self.compute_loss(x, y, scores))
+            return self.compute_metrics(x, y, scores, weight[: len(y)])
+
+    inputs = keras.Input((4,))
+    model = Weighted(inputs, keras.layers.Dense(3)(inputs))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.0), loss)
+    found = fit(model)["val_brier_score"]
+    scores = model.predict(VALIDATION[0], verbose=0)
+    expected = kc.metrics.calibration_errors(
+        VALIDATION[1], scores, weight, from_logits=True
+    )["brier_score"]
+    assert found == pytest.approx([expected], abs=1e-6)
