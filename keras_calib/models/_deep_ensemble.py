@@ -10,9 +10,8 @@ from keras_calib.keras_graph.composite import CompositeModel
 from keras_calib.models._averages import MeanProbabilities
 from keras_calib.models._networks import ask_from_logits
 from keras_calib.models._networks import check_networks
-from keras_calib.models._shared_layers import apart
-from keras_calib.models._shared_layers import share_again
-from keras_calib.models._shared_layers import shared_layers
+from keras_calib.models._shared_layers import from_config
+from keras_calib.models._shared_layers import to_config
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -105,14 +104,9 @@ class DeepEnsemble(CompositeModel):
         )
 
     def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        members = apart(config["members"])
-        shared = shared_layers(self.members)
-        return {**config, "members": members, "shared": shared}
+        return to_config(super().get_config(), self.parts, self.members)
 
     @classmethod
     def _with_models(cls, config, custom_objects=None):
         config = super()._with_models(config, custom_objects)
-        shared = config.pop("shared", [])
-        config["members"] = share_again(config["members"], shared)
-        return config
+        return from_config(config, cls.parts)

@@ -17,9 +17,8 @@ from keras_calib.losses._arguments import setting_of
 from keras_calib.models import _mutual_optimizer
 from keras_calib.models import _networks
 from keras_calib.models._divergence import reduced_divergence
-from keras_calib.models._shared_layers import apart
-from keras_calib.models._shared_layers import share_again
-from keras_calib.models._shared_layers import shared_layers
+from keras_calib.models._shared_layers import from_config
+from keras_calib.models._shared_layers import to_config
 from keras_calib.ops.replicas import num_replicas
 
 TRAINING_ONLY = (
@@ -389,16 +388,9 @@ class MutualLearning(CompositeModel):
         return self.primary.export(*args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        networks = apart([config["primary"], *config["auxiliaries"]])
-        config["primary"], *config["auxiliaries"] = networks
-        return {**config, "shared": shared_layers(self.networks)}
+        return to_config(super().get_config(), self.parts, self.networks)
 
     @classmethod
     def _with_models(cls, config, custom_objects=None):
         config = super()._with_models(config, custom_objects)
-        networks = [config["primary"], *config["auxiliaries"]]
-        config["primary"], *config["auxiliaries"] = share_again(
-            networks, config.pop("shared", [])
-        )
-        return config
+        return from_config(config, cls.parts)

@@ -6,6 +6,39 @@ import keras
 MARK = "shared_object_id"
 
 
+def to_config(config, parts, networks):
+    """The config of a model of several networks, which may share layers.
+
+    Args:
+        config: what Keras made of the model.
+        parts: names of its entries that are networks, or lists of them.
+        networks: the networks, in the order of these entries.
+    """
+    shared = shared_layers(networks)
+    return {**_with_networks(config, parts, apart), "shared": shared}
+
+
+def from_config(config, parts):
+    """A config with networks that share what they did; see `to_config`."""
+    shared = config.get("shared", [])
+    config = {key: value for key, value in config.items() if key != "shared"}
+    return _with_networks(
+        config, parts, lambda networks: share_again(networks, shared)
+    )
+
+
+def _with_networks(config, parts, function):
+    """A config with what a function makes of the list of its networks."""
+    entries = [config[part] for part in parts]
+    lists = [each if isinstance(each, list) else [each] for each in entries]
+    made = iter(function([network for each in lists for network in each]))
+    found = {}
+    for part, entry, each in zip(parts, entries, lists, strict=True):
+        networks = [next(made) for _ in each]
+        found[part] = networks if isinstance(entry, list) else networks[0]
+    return {**config, **found}
+
+
 def shared_layers(networks):
     """Layers with variables that several networks contain, for the config.
 
