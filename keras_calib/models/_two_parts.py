@@ -136,10 +136,9 @@ class _PyDatasets(keras.utils.PyDataset):
         return _flagged(batch, np.full(size, part, "uint8"))
 
     def start(self, epoch):
-        """Set the number of the next epoch, which the orders depend on."""
+        """Set the number of the next epoch; orders of arrays depend on it."""
         for part in self.parts:
-            if isinstance(part, IndexedArrays):
-                part.start(epoch)
+            part.start(epoch)
 
     def on_epoch_begin(self):
         for part in self.parts:
