@@ -7,6 +7,7 @@ import pytest
 
 import keras_calib as kc
 from keras_calib.evaluation import drawn_floor
+from keras_calib.evaluation.calibrated_draws import CalibratedDraws
 from keras_calib.evaluation.named_errors import CLASSWISE
 from keras_calib.evaluation.named_errors import FLOORS
 from keras_calib.evaluation.named_errors import NO_FLOOR
@@ -230,3 +231,15 @@ def test_draws_within_a_time_double_from_a_size_that_the_rows_give(
         found = drawn_floor._draw(data, [name], BINS, 0, 1e6, 50, 0)
         assert sizes == expected
         assert len(found[name]) == 50
+
+
+def test_intervals_of_the_classes_tile_the_unit_interval():
+    p = np.random.default_rng(0).dirichlet(np.ones(4), 9)
+    data = read_predictions(np.arange(9) % 4, p)
+    draws = CalibratedDraws(data, 2, 0, 1, 0)
+    sums = np.cumsum(np.c_[np.zeros(9), data.probabilities], axis=1)
+    # In their order, one twice as for several parts, and one out of order.
+    for k in (0, 1, 1, 2, 3, 1):
+        low, high = draws.ends(k)
+        np.testing.assert_allclose(low, sums[:, k], atol=1e-12)
+        np.testing.assert_allclose(high, sums[:, k + 1], atol=1e-12)
