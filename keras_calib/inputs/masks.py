@@ -6,6 +6,7 @@ objects. So a loss remembers the mask beside the labels. On other backends the
 predictions keep their mask.
 """
 
+import collections
 import weakref
 
 import keras
@@ -14,8 +15,10 @@ from keras import ops
 
 from keras_calib.keras_private import keras_mask
 
-# By the labels' id: a mask, and the predictions that it belongs to.
-_remembered: dict[int, tuple] = {}
+# Networks that may learn together from the same labels.
+MOST = 16
+# By the labels' id: masks, each with the predictions that it belongs to.
+_remembered: dict[int, collections.deque] = {}
 
 
 def mask_for_metrics(y_true, y_pred):
@@ -32,8 +35,9 @@ def mask_for_metrics(y_true, y_pred):
         key = id(y_true)
         if key not in _remembered:
             weakref.finalize(y_true, _remembered.pop, key, None)
+            _remembered[key] = collections.deque(maxlen=MOST)
         # Without the tape that differentiates them.
-        _remembered[key] = mask, ops.stop_gradient(y_pred)
+        _remembered[key].append((mask, ops.stop_gradient(y_pred)))
     return mask
 
 
@@ -45,15 +49,23 @@ def mask_of(y_true, y_pred):
     `evaluate` and validation are right with any loss.
     """
     own = keras_mask(y_pred)
-    mask, known = _remembered.get(id(y_true), (None, None))
-    if own is not None or known is None or known.shape != y_pred.shape:
+    if own is not None:
         return own
+    # The latest first.
+    for mask, known in reversed(_remembered.get(id(y_true), ())):
+        if known.shape == y_pred.shape and _are_the_same(known, y_pred, y_true):
+            return mask
+    return None
+
+
+def _are_the_same(known, y_pred, y_true):
+    """Whether remembered predictions are, or may be, those of a metric."""
     if _is_traced_by_jax(y_true):
-        return mask
+        return True
     traced = _is_traced_by_jax(known), _is_traced_by_jax(y_pred)
     if any(traced):
-        return mask if all(traced) else None
-    return mask if np.array_equal(known, y_pred, equal_nan=True) else None
+        return all(traced)
+    return np.array_equal(known, y_pred, equal_nan=True)
 
 
 def _is_traced_by_jax(tensor):

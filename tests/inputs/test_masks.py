@@ -211,3 +211,18 @@ def test_a_mask_of_other_predictions_is_not_handed_on(monkeypatch):
     assert masks.mask_of(labels, SCORES.copy()) == "mask"
     assert masks.mask_of(labels, SCORES + 1) is None
     assert masks.mask_of(labels, late) is None
+
+
+def test_networks_that_learn_together_have_masks_of_their_own(monkeypatch):
+    labels = np.zeros(4)
+    scores = [keras.ops.convert_to_tensor(SCORES + i) for i in range(3)]
+    found = {id(each): f"mask {i}" for i, each in enumerate(scores)}
+    monkeypatch.setattr(masks, "keras_mask", lambda each: found.get(id(each)))
+    monkeypatch.setattr(
+        masks, "_is_traced_by_jax", lambda each: id(each) in found
+    )
+    for each in scores:
+        masks.mask_for_metrics(labels, each)
+    monkeypatch.setattr(masks, "_is_traced_by_jax", lambda each: False)
+    for i in range(3):
+        assert masks.mask_of(labels, SCORES + np.float32(i)) == f"mask {i}"
