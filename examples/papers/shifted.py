@@ -171,7 +171,8 @@ class Once:
         self.network, self.batch, self.logits = network, None, None
 
     def __call__(self, batch):
-        if batch is not self.batch:
+        # Each model gets a copy.
+        if self.batch is None or not np.array_equal(batch, self.batch):
             self.logits = self.network.predict_on_batch(batch)
             self.batch = batch
         return self.logits
