@@ -30,8 +30,9 @@ def mask_for_metrics(y_true, y_pred):
     are remembered as well, and a metric of others sees no mask.
     """
     mask = keras_mask(y_pred)
-    traced = _is_traced_by_jax(y_true) or _is_traced_by_jax(y_pred)
-    if mask is not None and traced:
+    if mask is None:
+        return None
+    if _is_traced_by_jax(y_true) or _is_traced_by_jax(y_pred):
         key = id(y_true)
         if key not in _remembered:
             weakref.finalize(y_true, _remembered.pop, key, None)
