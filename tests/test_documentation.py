@@ -15,8 +15,10 @@ PAGES = sorted(
     path
     for path in [
         ROOT / "README.md",
-        *ROOT.glob("keras_calib/*/README.md"),
+        *ROOT.glob(".github/**/*.md"),
+        *ROOT.glob("keras_calib/**/*.md"),
         *ROOT.glob("examples/docs/*.md"),
+        *ROOT.glob("examples/results/*.md"),
     ]
     if "```python" in path.read_text()
 )
