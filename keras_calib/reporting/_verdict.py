@@ -1,5 +1,7 @@
 """A report in words: what the numbers say, and what they cannot tell."""
 
+import statistics
+
 import numpy as np
 
 from keras_calib.reporting._measure import QUANTILE
@@ -211,9 +213,7 @@ def _temperature(measured):
 
 def _class(measured):
     """The predicted class that is farthest off, of those by no chance."""
-    count = len(measured.classes)
-    # Of so many classes, the farthest is this far off by chance (Bonferroni).
-    limit = np.sqrt(2 * np.log(2 * count / 0.05))
+    limit = _farthest_by_chance(len(measured.classes))
     rows = (
         row
         for row in measured.classes
@@ -231,10 +231,14 @@ def _class(measured):
 def _group(measured):
     if not measured.groups:
         return []
-    rows = (
-        row for row in measured.groups if row[ECE] > row[f"{ECE}_floor_high"]
-    )
-    row = next(rows, None)
+    # What one group exceeds by chance, some of many groups exceed more often.
+    wider = _farthest_by_chance(len(measured.groups)) / QUANTILE
+
+    def above(row):
+        floor = row[f"{ECE}_floor"]
+        return row[ECE] > floor + wider * (row[f"{ECE}_floor_high"] - floor)
+
+    row = next(filter(above, measured.groups), None)
     if row is None:
         return ["In no group can miscalibration be shown by its ECE."]
     return [
@@ -243,6 +247,11 @@ def _group(measured):
         f"{_percent(row['mean_confidence'])}, accuracy "
         f"{_percent(row['accuracy'])}."
     ]
+
+
+def _farthest_by_chance(count):
+    """Standard errors that none of so many values exceeds in 95 % of cases."""
+    return statistics.NormalDist().inv_cdf(1 - 0.025 / max(count, 1))
 
 
 def _says(row):
