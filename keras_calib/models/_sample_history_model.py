@@ -27,6 +27,8 @@ from keras_calib.ops.confidence import top_label
 from keras_calib.ops.replicas import num_replicas
 
 LARGEST = 2**31 - 1
+# By `from_logits`.
+KINDS = {False: "probabilities", True: "logits"}
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -140,8 +142,9 @@ class SampleHistoryModel(WrappedModel):
             **kwargs: as in Keras.
 
         Raises:
-            ValueError: if there is not exactly one loss, or neither the loss
-                nor the model shows whether outputs are logits.
+            ValueError: if there is not exactly one loss, if neither the loss
+                nor the model shows whether outputs are logits, or if they
+                contradict each other.
         """
         losses = keras.tree.flatten(loss)
         if loss is None or len(losses) != 1:
@@ -160,6 +163,12 @@ class SampleHistoryModel(WrappedModel):
                 )
             from_logits = self.output_kind == "logits"
         self._gives_logits = bool(from_logits)
+        if self.output_kind not in (None, KINDS[self._gives_logits]):
+            raise ValueError(
+                "The loss must take what the model gives. Received: "
+                f"from_logits={self._gives_logits} in {loss}, and a model "
+                f"that gives {self.output_kind}."
+            )
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
     def compute_loss(

@@ -115,3 +115,17 @@ def test_losses_that_do_not_tell_enough():
     model = kc.models.SampleHistoryModel(network, num_samples=SIZE)
     with pytest.raises(ValueError, match="Neither the loss nor the model"):
         model.compile("sgd", lambda labels, scores: 0.0)
+
+
+@pytest.mark.parametrize("from_logits", [False, True])
+def test_a_loss_that_contradicts_the_model(from_logits):
+    end = "softmax" if from_logits else None
+    network = keras.Sequential(
+        [keras.Input((3,)), keras.layers.Dense(2, activation=end)]
+    )
+    model = kc.models.SampleHistoryModel(network, num_samples=4)
+    loss = kc.losses.CRL(from_logits=from_logits)
+    given = "probabilities" if from_logits else "logits"
+    with pytest.raises(ValueError, match=f"a model that gives {given}"):
+        model.compile("sgd", loss)
+    assert not model.compiled
