@@ -149,9 +149,12 @@ def pace(table, rows):
 
 
 def of_method(table, rows):
-    """Rows of each method in the order of the table, by seed."""
+    """Rows of each method in the order of the table, by seed.
+
+    The variants of what is tuned are in no list: they come as they are stored.
+    """
     found = dict(of_variants(rows))
-    for name in protocols.TABLES[table]:
+    for name in protocols.TABLES[table] or found:
         if name in found:
             yield name, found[name]
 

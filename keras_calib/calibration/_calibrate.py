@@ -78,13 +78,15 @@ def calibrate(
     them: if `model` is trained further, the new model changes, too, and has to
     be calibrated again. With `fuse=True` the last layer is a copy.
 
-    A layer fitted by likelihood is compared with temperature scaling on samples
-    that are left out of the fit, and temperature scaling with `model` itself by
-    its evidence (`guard`). The best of the three is returned; if it is not the
-    layer, a warning gives the figures. `model` must be ahead by 2 nats in total
-    (with `groups`, which are always left out, by 3), because networks that need
-    no calibration are rare. This is an estimate: it makes harm on new data rare
-    and small, and cannot exclude it.
+    A layer fitted by likelihood is compared with temperature scaling (`guard`):
+    on samples that are left out of the fit, or, if it is an average of ridge
+    fits (vector, matrix, Dirichlet, class and bias-corrected temperatures) and
+    there are no `groups`, by its evidence. Temperature scaling is compared with
+    `model` itself by its evidence. The best of the three is returned; if it is
+    not the layer, a warning gives the figures. `model` must be ahead by 2 nats
+    in total (with `groups`, which are always left out, by 3), because networks
+    that need no calibration are rare. This is an estimate: it makes harm on new
+    data rare and small, and cannot exclude it.
 
     If the fitted layer increases the error on the calibration data, it is
     rejected with a warning, and the new model predicts what `model` predicts.
@@ -130,10 +132,13 @@ def calibrate(
         class_loss_scaling: `None`, `"normal"`, `"min_max"` or `"centered"`;
             see `CalibrationLayer.adapt`.
         fuse: whether to put an affine layer (temperature, class temperature,
-            bias-corrected temperature, vector, matrix) into the weights of the
-            model's last layer. Inference then costs nothing more, and the file
-            needs Keras only. Such a file carries no record; the model's name
-            ends in the fingerprint of the calibration data.
+            bias-corrected temperature, vector, matrix, Platt) into the weights
+            of the model's last layer. Inference then costs nothing more, and
+            the file needs Keras only. `"class_temperature"`, `"vector"` and
+            `"matrix"` are fitted to logits minus their mean then, `"platt"`
+            without shrinkage, so that these are other maps than without
+            `fuse`: compare them on new data. Such a file carries no record; the
+            model's name ends in the fingerprint of the calibration data.
         output: `"probabilities"` or `"logits"`, what the new model returns.
         output_name: which of several outputs is calibrated: its key, where
             `model` returns a dict, else its name in `model.output_names`. The
@@ -200,11 +205,12 @@ def calibrate(
 
     Warns:
         UserWarning: if there are fewer than ten calibration samples per
-            parameter; if the accuracy on the calibration data is closer to
-            that on the training data than to that on the validation data, so
-            that the network seems to have been trained on them; if no final
-            softmax was found; if the layer was rejected; if the ECE on the
-            calibration data rose by more than chance.
+            parameter of a map that does not shrink by itself; if the accuracy
+            on the calibration data is closer to that on the training data than
+            to that on the validation data, so that the network seems to have
+            been trained on them; if no final softmax was found; if the layer
+            was rejected; if the ECE on the calibration data rose by more than
+            chance.
 
     Example:
         >>> import numpy as np, keras, keras_calib as kc

@@ -26,11 +26,11 @@ class CalibrationMonitor(PredictingCallback):
 
     By default these are `val_expected_calibration_error`,
     `val_smooth_calibration_error`, `val_brier_score` and
-    `val_negative_log_likelihood`. Errors are in [0, 1]; NLL and entropy are in
-    nats. History, CSVLogger, TensorBoard, EarlyStopping and ModelCheckpoint
-    read these keys if they come **after** this callback in the list.
-    EarlyStopping and ModelCheckpoint need `mode="min"` for a key that is not
-    the name of a compiled metric.
+    `val_negative_log_likelihood`. The calibration errors are in [0, 1], the
+    Brier score in [0, 2]; NLL and entropy are in nats. History, CSVLogger,
+    TensorBoard, EarlyStopping and ModelCheckpoint read these keys if they come
+    **after** this callback in the list. EarlyStopping and ModelCheckpoint need
+    `mode="min"` for a key that is not the name of a compiled metric.
 
     Errors with bins of equal mass, sweep, KS and smooth errors are computed
     from all confidences of the epoch; a streaming metric approximates them.

@@ -43,7 +43,7 @@ def load(
     - `"digits"`: float32 images `(n, 8, 8, 1)` in [0, 16], from scikit-learn;
       every fourth image is test data.
     - `"20newsgroups"`: texts, an array of strings `(n,)`, split by date, from
-      `20newsgroups.jsonl.xz`, scikit-learn's cache, or a download.
+      `20newsgroups.jsonl.xz` or a download.
     - `"camvid"`: uint8 images `(n, height, width, 3)` with uint8 labels
       `(n, height, width)`, of which 255 is void, from `camvid_small.npz` or the
       folder `CamVid` of the SegNet tutorial. Its own validation part is
@@ -59,14 +59,16 @@ def load(
             out, chosen by `seed`; 0 keeps the training data in file order and
             returns `None` for the validation data.
         seed: int.
-        download: whether Keras or scikit-learn may download what is not there.
+        download: whether Keras or scikit-learn may download what is not
+            there, and read their caches, which are pickles.
 
     Returns:
         `train, validation, test`, each `(x, y)`; `y` has int64 class ids
         `(n,)`, but for `"camvid"`.
 
     Raises:
-        ValueError: if `name` or `validation` is not valid.
+        ValueError: if `name` or `validation` is not valid, or the data is a
+            pickle and `download` is not set.
         FileNotFoundError: if the data is not there; the message says where it
             was looked for, and what to put there.
 

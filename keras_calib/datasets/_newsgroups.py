@@ -21,14 +21,21 @@ def newsgroups(data_dir, download):
     path = find(data_dir, FILE)
     if path is not None:
         return _of_lines(path)
-    if download or find(data_dir, CACHE) is not None:
-        return _of_scikit_learn(data_dir, download)
+    if download:
+        return _of_scikit_learn(data_dir)
+    cache = find(data_dir, CACHE)
+    if cache is not None:
+        # A pickle can run any code, so that none is read without a word.
+        raise ValueError(
+            f"{cache} is scikit-learn's cache, a pickle, which can run any "
+            "code when it is read. If it is your own, have scikit-learn read "
+            f"it with `download=True`; else put {FILE} beside it."
+        )
     raise not_found(
         "20newsgroups",
         data_dir,
         f"Put {FILE} there (a JSON object per line with `split`, `group` and "
-        "`text`), or scikit-learn's cache of `fetch_20newsgroups`, or allow a "
-        "download with `download=True`.",
+        "`text`), or allow a download with `download=True`.",
     )
 
 
@@ -45,7 +52,7 @@ def _of_lines(path):
     return parts
 
 
-def _of_scikit_learn(data_dir, download):
+def _of_scikit_learn(data_dir):
     from sklearn.datasets import fetch_20newsgroups
 
     cache = find(data_dir, CACHE)
@@ -55,7 +62,6 @@ def _of_scikit_learn(data_dir, download):
             data_home=data_dir if cache is None else cache.parent,
             subset=part,
             shuffle=False,
-            download_if_missing=download,
         )
         parts.append(_arrays(found.data, found.target))
     return parts

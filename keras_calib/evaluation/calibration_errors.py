@@ -127,8 +127,8 @@ def calibration_errors(
         interval: `"percentile"` or `"basic"`.
         floor: whether to add the noise floor of each calibration error: what a
             perfectly calibrated model with these confidences would show.
-        max_seconds: the floors of most errors over bins of the predicted
-            class have a formula; for the others up to 1,000 sets of labels are
+        max_seconds: the floors of the ECE, the maximum and the adaptive error
+            have a formula; for the others up to 1,000 sets of labels are
             drawn. `None` draws as many as take some seconds, by the size of the
             data. A number of seconds draws as many as it allows, so the result
             depends on the machine.
@@ -143,15 +143,16 @@ def calibration_errors(
         dict: name to float. With `num_resamples`, each float is an `Estimate`
         with attributes `low` and `high`, which are NaN for one sample, image or
         cluster, because that says nothing about others. Without samples, all
-        errors are 0 and `auroc` is 0.5. `binary_calibration_error`, the error
-        of the positive class, is computed for two classes only. With
-        `floor=True`, `<name>_floor` is the mean of the floor of `<name>`, and
-        95 % of it lies between `<name>_floor_low` and `<name>_floor_high`.
-        Where labels were drawn, `<name>_floor_draws` is the number of sets;
-        with fewer than 40, both ends are NaN. With `groups`, the key `groups`
-        has a dict from each id to the errors of its rows, with their number as
-        `num_rows`; and `worst_group` a dict from each name to the id where it
-        is worst. Errors over bins are larger in small groups also of calibrated
+        errors are 0, `auroc` is 0.5 and the clinical panel is NaN.
+        `binary_calibration_error`, the error of the positive class, is computed
+        for two classes only. With `floor=True`, `<name>_floor` is the mean of
+        the floor of `<name>`, and 95 % of it lies between `<name>_floor_low`
+        and `<name>_floor_high`. Where labels were drawn, `<name>_floor_draws`
+        is the number of sets; with fewer than 40, both ends are NaN. With
+        `groups`, the key `groups` has a dict from each id to the errors of its
+        rows, with their number as `num_rows`; and `worst_group` a dict from
+        each name to the id where it is worst. Errors over bins are larger in
+        small groups also of calibrated
         models: with `floor=True` the group is taken whose error is farthest
         above its floor.
 

@@ -119,7 +119,8 @@ def squared_kernel_calibration_error(
 
     Raises:
         ValueError: if the input is invalid, if weights differ, or if there are
-            fewer than two rows or all predictions are equal.
+            fewer than two rows; without `bandwidth`, also if all predictions
+            are equal.
 
     Example:
         >>> import numpy as np, keras_calib as kc

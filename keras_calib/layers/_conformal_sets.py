@@ -51,18 +51,17 @@ class ConformalSets(DecisionLayer):
         RAPS   that of APS, plus penalty max(r - free_ranks, 0)
 
     LAC gives the smallest sets; APS and RAPS adapt their size to how hard a
-    sample is. As they are here they include the class that crosses the
-    threshold, and cover more than they must. The papers' randomized scores
-    count a part of each class, with one u in [0, 1) for a sample,
+    sample is. The papers' randomized scores count a part of each class, with
+    one u in [0, 1) for a sample,
 
         APS    the sum of p over ranks 1 to r - 1, plus (1 - u) p_k
 
-    and give smaller sets with the coverage asked for. With `randomized=True`,
+    and give smaller sets with the same coverage. With `randomized=True`,
     u is a hash of the logits of the sample: it looks random, and the answer
     for a sample is always the same. The guarantee needs no more, because the
     score stays a fixed function of the sample.
 
-    LAC sets and randomized sets can be empty.
+    Sets of all kinds can be empty.
 
     Args:
         method: `"lac"`, `"aps"` or `"raps"`.

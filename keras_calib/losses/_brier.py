@@ -35,8 +35,9 @@ def brier_loss(labels: ArrayLike, logits: ArrayLike) -> Tensor:
         0.0782
 
     Reference:
-        Brier, 1950; as a training loss Mukhoti et al., NeurIPS 2020, and the
-        MSE of Karandikar et al., NeurIPS 2021.
+        Brier, 1950; as a training loss Mukhoti et al., NeurIPS 2020. Karandikar
+        et al., NeurIPS 2021, have an MSE that they do not define: this, or
+        `squared_logit_loss`.
     """
     rows = as_rows(labels, logits)
     return rows.restore(_brier(rows))

@@ -58,8 +58,8 @@ def reliability_diagram(
         kind: `"bars"`, `"corp"` or `"smooth"`.
         band: `"simultaneous"`, a band that holds 95 % of the time as a whole;
             `"pointwise"`, which holds at each place alone, so that with 15 bins
-            some accuracy of a calibrated model is beyond it about half of the
-            time; or `None`.
+            some accuracy of a calibrated model is beyond it about a third of
+            the time; or `None`.
         num_bins: int, number of bins of equal width; also of the ECE and the
             histogram.
         class_id: int, to draw the frequency of this class against its

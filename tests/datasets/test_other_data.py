@@ -1,9 +1,12 @@
 """Texts, street scenes, small photographs and long tails."""
 
+import codecs
 import io
 import json
 import lzma
 import os
+import pathlib
+import pickle
 import tarfile
 import zipfile
 
@@ -37,21 +40,34 @@ def test_newsgroups_are_split_by_date(tmp_path):
 def test_scikit_learn_keeps_newsgroups_in_its_cache(tmp_path, monkeypatch):
     from sklearn import datasets
 
-    def fetch(*, data_home, subset, shuffle, download_if_missing):
+    def fetch(*, data_home, subset, shuffle):
         assert (data_home, shuffle) == (tmp_path, False)
-        assert not download_if_missing
         texts = [f"{subset} {k}" for k in range(4)]
         return type("Found", (), {"data": texts, "target": [0, 1, 0, 1]})
 
     monkeypatch.setattr(datasets, "fetch_20newsgroups", fetch)
     (tmp_path / "20news-bydate_py3.pkz").write_bytes(b"")
     train, held, test = kc.datasets.load(
-        "20newsgroups", data_dir=tmp_path, validation=0.25
+        "20newsgroups", data_dir=tmp_path, validation=0.25, download=True
     )
     texts = sorted([*train[0], *held[0]])
     assert texts == [f"train {k}" for k in range(4)]
     assert len(held[1]) == 1
     assert test[0][3] == "test 3"
+
+
+def test_a_cache_that_is_a_pickle_is_not_read_unasked(tmp_path):
+    ran = tmp_path / "ran"
+
+    class Hostile:
+        def __reduce__(self):
+            return (pathlib.Path.touch, (ran,))
+
+    found = codecs.encode(pickle.dumps(Hostile()), "zlib_codec")
+    (tmp_path / "20news-bydate_py3.pkz").write_bytes(found)
+    with pytest.raises(ValueError, match="a pickle, which can run any code"):
+        kc.datasets.load("20newsgroups", data_dir=tmp_path)
+    assert not ran.exists()
 
 
 def camvid_arrays(rng):

@@ -194,3 +194,16 @@ def test_every_page_that_has_rows_is_written(pages, tmp_path, capsys):
     assert written == expected
     assert len(capsys.readouterr().out.split()) == len(expected)
     assert (tmp_path / "figures" / "F_shift_after_ts.png").exists()
+
+
+def test_a_table_of_what_was_tuned_shows_its_rows(pages, capsys):
+    import run
+    import table
+
+    stored = run.RESULTS / "F-tuning.jsonl"
+    rows = [json.loads(line) for line in stored.read_text().splitlines()]
+    table.main(["F-tuning"])
+    printed = capsys.readouterr().out.splitlines()
+    lines = [line for line in printed if line.startswith("| ")][2:]
+    shown = [line.split(" | ")[0].removeprefix("| ") for line in lines]
+    assert shown == [row["method"] for row in rows]
