@@ -27,9 +27,9 @@ def newsgroups(data_dir, download):
     if cache is not None:
         # A pickle can run any code, so that none is read without a word.
         raise ValueError(
-            f"{cache} is scikit-learn's cache, a pickle, which can run any "
-            "code when it is read. If it is your own, have scikit-learn read "
-            f"it with `download=True`; else put {FILE} beside it."
+            "scikit-learn's cache of 20 Newsgroups is a pickle, which can run "
+            f"any code when it is read. Received: {cache}. Use `download=True` "
+            f"to have it read if it is your own; else put {FILE} beside it."
         )
     raise not_found(
         "20newsgroups",
