@@ -200,7 +200,7 @@ def calibration_errors(
         lower bounds: arXiv:2602.24230, 2026.
     """
     check_bins_and_threshold(num_bins, threshold)
-    check_names(metrics)
+    names = check_names(metrics)
     require_flags(floor=floor, refinement=refinement)
     _check_intervals(num_resamples, confidence_level, interval, max_seconds)
     data = read_predictions(
@@ -213,7 +213,6 @@ def calibration_errors(
         groups=groups,
         clusters=clusters,
     )
-    names = METRICS if metrics is None else metrics
     wanted = defined_for(data.num_classes, names)
     errors_of = functools.partial(
         errors_of_predictions,
@@ -302,17 +301,18 @@ def check_bins_and_threshold(num_bins, threshold):
 
 
 def check_names(metrics):
-    """Raise `ValueError` unless all are keys of `calibration_errors`."""
+    """The names as a list; raise unless all are those of errors."""
     if metrics is not None and not isinstance(metrics, Iterable):
         raise ValueError(
             f"`metrics` must be a list of names. Received: metrics={metrics!r}."
         )
-    names = [] if metrics is None else list(metrics)
+    names = list(METRICS if metrics is None else metrics)
     unknown = [each for each in names if not is_one_of(each, NAMES)]
     if unknown:
         raise ValueError(
             f"`metrics` must be names out of {NAMES}. Received: {unknown}."
         )
+    return names
 
 
 def _check_intervals(num_resamples, level, interval, max_seconds):

@@ -129,11 +129,10 @@ def out_of_fold(data, folds, *, verbose=0):
 
 def _recalibrated(data, others):
     """Values of the rows of `data`, recalibrated by `others`."""
+    after = data
     # Without other rows there is nothing to recalibrate by.
-    temperature = 1.0
     if len(others.labels):
-        temperature = best_temperature(others).temperature
-    after = at_temperature(data, temperature)
+        after = at_temperature(data, best_temperature(others).temperature)
     confidence, correct = data.top_label
     confidence = confidence.astype("float64")
     rows = np.arange(len(confidence)), data.probabilities.argmax(axis=1)

@@ -16,6 +16,7 @@ from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_fraction
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.layers._decision import TUNING
 from keras_calib.layers._decision import DecisionLayer
@@ -149,7 +150,8 @@ class ConformalSets(DecisionLayer):
                 '`temperature` must be a number above 0, or "fit". '
                 f"Received: temperature={temperature!r}."
             )
-        require_at_least(0, penalty=penalty, free_ranks=free_ranks)
+        require_at_least(0, penalty=penalty)
+        require_integer(0, free_ranks=free_ranks, seed=seed)
         if randomized and method == "lac":
             raise ValueError(
                 "`randomized=True` needs scores that are sums over classes. "
@@ -176,7 +178,7 @@ class ConformalSets(DecisionLayer):
 
     def call(self, logits: Tensor) -> Tensor:
         z = classes(logits)
-        log_p = ops.log_softmax(z / self.used_temperature, axis=-1)
+        log_p = _log_softmax(z, self.used_temperature, ops)
         u = self._uniform(z, ops)
         sets = self._conformity(log_p, ops, u) >= self.threshold
         if self.allow_empty:
@@ -198,8 +200,8 @@ class ConformalSets(DecisionLayer):
                 'With `temperature="fit"` at least 2 samples are needed. '
                 f"Received: {len(labels)}."
             )
-        conformity = self._at(logits[used], temperature)
-        threshold, rank = self._threshold(conformity, labels[used])
+        conformity, terms = self._at(logits[used], temperature)
+        threshold, rank = self._threshold(conformity, labels[used], terms)
         n = int(used.sum())
         if rank > n:
             warnings.warn(
@@ -208,21 +210,29 @@ class ConformalSets(DecisionLayer):
                 f"{_least_samples(self.coverage)}.",
                 stacklevel=3,
             )
-        sizes = (conformity >= threshold).sum(axis=1)
-        if not self.allow_empty:
-            sizes = np.maximum(sizes, 1)
         return (
             {"threshold": threshold, "used_temperature": temperature},
             {
                 "num_samples_for_threshold": n,
                 "expected_coverage": min(rank / (n + 1), 1.0),
-                "mean_size": float(sizes.mean()),
+                "mean_size": float(self._sizes(conformity, threshold).mean()),
                 "temperature": float(temperature),
             },
         )
 
-    def _threshold(self, conformity, labels):
-        """The conformity that a class needs, and its rank."""
+    def _sizes(self, conformity, threshold):
+        """How many classes the set of each row has."""
+        sizes = (conformity >= threshold).sum(axis=1)
+        return sizes if self.allow_empty else np.maximum(sizes, 1)
+
+    def _threshold(self, conformity, labels, terms):
+        """The conformity that a class needs, and its rank.
+
+        Args:
+            conformity: of all classes, `(n, num_classes)`.
+            labels: class ids, `(n,)`.
+            terms: the larger of the numbers whose difference it is.
+        """
         n = len(labels)
         # Not in floating point, where 0.07 * 100 is above 7.
         rank = math.ceil((n + 1) * Fraction(str(self.coverage)))
@@ -231,17 +241,21 @@ class ConformalSets(DecisionLayer):
         own = np.sort(conformity[np.arange(n), labels])[::-1]
         value = float(own[rank - 1])
         # Towards more coverage, by what float32 may round off: of a logarithm
-        # near 0, and of a sum of probabilities that may be tiny.
-        size = abs(value)
+        # near 0, of a sum of probabilities that may be tiny, and of a
+        # difference, which can be far less than its terms.
         if self.method == "lac":
-            return value - 1e-6 * max(1.0, size), rank
+            return value - 1e-6 * max(1.0, abs(value)), rank
+        near = np.abs(conformity - value) <= 1e-5 * terms
+        size = max(abs(value), terms[near].max(initial=0.0))
         if size < arrays.TINY:  # in float32 it can be 0
             return -arrays.TINY, rank
         return value - 1e-5 * size, rank
 
     def _at(self, logits, temperature):
-        log_p = arrays.log_softmax(logits / temperature)
-        return self._conformity(log_p, np, self._uniform(logits, np))
+        """The conformity of all classes, and the larger of its terms."""
+        log_p = _log_softmax(logits, temperature, np)
+        tail, lost = self._terms(log_p, np, self._uniform(logits, np))
+        return tail - lost, np.maximum(np.abs(tail), lost)
 
     def _uniform(self, z, xp):
         """One number in [0, 1) for each row, `(..., 1)`, by its content.
@@ -279,14 +293,20 @@ class ConformalSets(DecisionLayer):
 
     def _smallest_sets(self, logits, labels):
         def size(temperature):
-            conformity = self._at(logits, temperature)
-            threshold, _ = self._threshold(conformity, labels)
-            return (conformity >= threshold).sum(), abs(np.log(temperature))
+            conformity, terms = self._at(logits, temperature)
+            threshold, _ = self._threshold(conformity, labels, terms)
+            total = self._sizes(conformity, threshold).sum()
+            return total, abs(np.log(temperature))
 
         return float(min(TEMPERATURES, key=size))
 
     def _conformity(self, log_p, xp, u=None):
-        """Minus the score but for a constant: large for likely classes.
+        """Minus the score but for a constant: large for likely classes."""
+        tail, lost = self._terms(log_p, xp, u)
+        return tail - lost
+
+    def _terms(self, log_p, xp, u):
+        """The conformity, as a number and what is taken off it.
 
             LAC     log p_k
             APS     the sum of p over less likely classes, plus u p_k if
@@ -298,7 +318,7 @@ class ConformalSets(DecisionLayer):
         this, and in float32 it comes to 1 for all unlikely classes.
         """
         if self.method == "lac":
-            return log_p
+            return log_p, 0.0
         order = descending_order(log_p, xp)
         rank = ranks_of(order, xp)
         ascending = xp.flip(take(xp.exp(log_p), order, xp), -1)
@@ -311,11 +331,20 @@ class ConformalSets(DecisionLayer):
         if u is not None:
             tail = tail + u * xp.exp(log_p)
         if self.method == "aps":
-            return tail
+            return tail, 0.0
         excess = xp.maximum(rank + 1 - self.free_ranks, 0)
         if xp is ops:
             excess = ops.cast(excess, tail.dtype)
-        return tail - self.penalty * excess
+        return tail, self.penalty * excess
+
+
+def _log_softmax(logits, temperature, xp):
+    """Of logits over a temperature; first without what they have in common.
+
+    Dividing would round it to other digits in each class.
+    """
+    z = (logits - xp.max(logits, axis=-1, keepdims=True)) / temperature
+    return arrays.log_softmax(z) if xp is np else ops.log_softmax(z, axis=-1)
 
 
 def _least_samples(coverage):

@@ -30,6 +30,9 @@ class DecisionLayer(RecordedLayer):
         **kwargs: `record`, `name`, as in `RecordedLayer`.
     """
 
+    # A threshold for some classes says nothing of others.
+    of_classes = True
+
     def adapt(
         self,
         logits: ArrayLike,
@@ -61,6 +64,7 @@ class DecisionLayer(RecordedLayer):
                 f"shape {scores.shape}. Pass one row per sample."
             )
         rows = read_rows(scores, labels, sample_weight)
+        self.check_inputs(rows.logits)
         if len(rows.labels) != rows.num_samples:
             raise ValueError(
                 "The guarantee is about labels that are right or wrong. "

@@ -128,8 +128,8 @@ class MetaCal(DecisionLayer):
         return z, accepted
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
-        batch, width = tuple(input_shape)
-        return (batch, max(2, width)), (batch,)
+        *batch, width = tuple(input_shape)
+        return (*batch, max(2, width)), tuple(batch)
 
     def compute_output_spec(self, logits: Tensor) -> tuple:
         scores, accepted = self.compute_output_shape(logits.shape)
@@ -179,33 +179,42 @@ class MetaCal(DecisionLayer):
                 stacklevel=4,
             )
             return math.inf
-        return _upwards(np.sort(entropies)[rank - 1])
+        limit = float(_logarithm(np.sort(entropies)[rank - 1]))
+        # Upwards, by what float32 may round off.
+        return math.exp(limit + 1e-6 * max(1.0, abs(limit)))
 
     def _of_accuracy(self, entropies, correct):
         """The largest entropy whose bound on the risk is low enough."""
         search = RiskThreshold(
             target_risk=1 - self.min_accuracy, confidence=self.confidence
         )
-        limit, _ = search.find_threshold(-entropies, ~correct)
+        limit, _ = search.find_threshold(-_logarithm(entropies), ~correct)
         if limit == math.inf:
             warnings.warn(
                 "No threshold keeps the accuracy of accepted samples above "
                 f"{self.min_accuracy}: every sample is rejected.",
                 stacklevel=4,
             )
+            return -math.inf
         # Rows at the limit itself are not accepted.
-        return -limit
+        return math.exp(-limit)
 
 
-def _upwards(entropy):
-    """Above an entropy by what float32 may round off."""
-    return float(entropy + 1e-6 * max(1.0, abs(entropy)))
+def _logarithm(entropies):
+    """Of an entropy: those of sure rows differ by orders of magnitude."""
+    return np.log(np.maximum(entropies, arrays.TINY))
 
 
 def _entropy(z, xp):
-    """Entropy of the softmax, in nats; a class that is ruled out adds 0."""
+    """Entropy of the softmax, in nats; a class that is ruled out adds 0.
+
+    Next to the likeliest class the others would be lost in a sum, so that they
+    are summed alone.
+    """
     z = z - xp.max(z, axis=-1, keepdims=True)
-    e = xp.exp(z)
+    places = xp.arange(0, z.shape[-1])
+    others = places != xp.argmax(z, axis=-1)[..., None]
+    e = xp.where(others, xp.exp(z), 0.0)
     total = xp.sum(e, axis=-1)
     z = xp.where(e > 0, z, 0.0)
-    return xp.log(total) - xp.sum(e * z, axis=-1) / total
+    return xp.log1p(total) - xp.sum(e * z, axis=-1) / (1 + total)

@@ -54,10 +54,13 @@ class RecordedLayer(LayerOfScores):
         settings: names of the arguments that `get_config` saves.
         of_classes: whether it has weights of each class, so that scores of
             other classes are refused.
+        by_element: whether each score becomes what it would be alone, so that
+            shapes do not matter.
     """
 
     settings: tuple[str, ...] = ()
     of_classes = False
+    by_element = False
     # One column is the score of a sigmoid, and stands for two classes.
     _least = 2
 
@@ -69,9 +72,18 @@ class RecordedLayer(LayerOfScores):
     def check_inputs(self, inputs: Any) -> None:
         super().check_inputs(inputs)
         given = inputs.shape[-1]
-        if not (self.of_classes and self.built) or given is None:
+        if not self.built or given is None:
             return
         built, least = self.get_build_config()["input_shape"][-1], self._least
+        if built == 1 and len(inputs.shape) == 1 and not self.by_element:
+            # They would be the scores of as many classes, of one sample.
+            raise ValueError(
+                f"{type(self).__name__} was fitted to scores of one sigmoid "
+                "unit and takes them as a column, `(n, 1)`. Received: inputs "
+                f"of shape {tuple(inputs.shape)}."
+            )
+        if not self.of_classes:
+            return
         if max(least, given) != max(least, built):
             raise ValueError(
                 f"{type(self).__name__} has weights for scores with {built} "

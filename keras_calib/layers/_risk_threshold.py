@@ -12,6 +12,7 @@ from keras_calib._typing import Tensor
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arguments import require_fraction
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.layers._decision import TUNING
 from keras_calib.layers._decision import DecisionLayer
@@ -98,6 +99,7 @@ class RiskThreshold(DecisionLayer):
         super().__init__(**kwargs)
         require_fraction(target_risk=target_risk, confidence=confidence)
         require_one_of(SCORES, score=score)
+        require_integer(0, seed=seed)
         self.target_risk = target_risk
         self.confidence = confidence
         self.score = score

@@ -87,6 +87,7 @@ class TemperatureScaling(CalibrationLayer):
 
     preserves_accuracy = True
     shift_invariant = True
+    by_element = True
     objectives = (
         "nll",
         "label_smoothing",

@@ -103,10 +103,10 @@ class MultilabelCalibrationError(PerClassMetric):
                 sample_weight = ops.moveaxis(sample_weight, self.axis, -1)
             labels = ops.moveaxis(labels, self.axis, -1)
             units = ops.moveaxis(units, self.axis, -1)
-        self.create_for(units.shape[-1])
         rows = self.rows(
             labels, units[..., None], sample_weight, axis=-1, mask=mask
         )
+        self.create_for(units.shape[-1])
         p = ops.where(rows.faulty, float("nan"), rows.probabilities[:, 1])
         hits = ops.cast(rows.labels, p.dtype)
         shape = (-1, self.classes)

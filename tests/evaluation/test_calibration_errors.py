@@ -270,3 +270,11 @@ def test_a_progress_bar_shows_only_when_asked_or_long(capsys):
     assert not capsys.readouterr().out
     errors(labels, p, num_resamples=10, verbose=1)
     assert "6/6" in capsys.readouterr().out
+
+
+def test_names_may_come_from_a_generator():
+    names = (name for name in ["accuracy", "brier_score"])
+    found = kc.metrics.calibration_errors(
+        [0, 1], [[0.9, 0.1], [0.2, 0.8]], metrics=names
+    )
+    assert set(found) == {"accuracy", "brier_score"}

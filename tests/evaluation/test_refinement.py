@@ -335,3 +335,15 @@ def test_probmetrics_agrees_on_the_l2_bound():
     rows = refinement.out_of_fold(data, folds)
     name = "calibration_error_l2_lower_bound"
     assert bound == pytest.approx(rows[name].mean(), abs=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_one_unit_has_no_others_to_recalibrate_by(dtype):
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet([1, 1, 1], size=(1, 20, 20)).astype(dtype)
+    found = kc.metrics.calibration_errors(
+        p.argmin(axis=-1), p, metrics=[], refinement=True
+    )
+    for name, value in found.items():
+        if "lower_bound" in name or name.endswith("calibration_loss"):
+            assert value == 0.0, name

@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib.inputs.arguments import generator
 from keras_calib.layers import _risk_threshold
+from keras_calib.layers._conformal_sets import TEMPERATURES
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
 from tests.layers.generated import hashed
@@ -151,7 +153,7 @@ def test_coverage_of_randomized_sets_is_that_asked_for(method):
         for randomized in (True, False):
             layer = layers.ConformalSets(method=method, randomized=randomized)
             weights, _ = layer.solve(z[:99], y[:99])
-            sets = layer._at(z[99:], 1.0) >= weights["threshold"]
+            sets = layer._at(z[99:], 1.0)[0] >= weights["threshold"]
             sizes[randomized] += sets.sum()
             if randomized:
                 covered.append(sets[np.arange(200), y[99:]].mean())
@@ -224,7 +226,7 @@ def test_coverage_is_what_was_asked_for(method):
         y = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
         layer = layers.ConformalSets(method=method)
         weights, _ = layer.solve(z[:99], y[:99])
-        sets = layer._at(z[99:], 1.0) >= weights["threshold"]
+        sets = layer._at(z[99:], 1.0)[0] >= weights["threshold"]
         covered.append(sets[np.arange(200), y[99:]].mean())
     # The variance is that of Beta(90, 10), and of 200 test samples.
     mean, error = np.mean(covered), np.sqrt((0.0009 + 0.00045) / 400)
@@ -237,7 +239,9 @@ def test_coverage_is_what_was_asked_for(method):
 def test_the_rank_is_not_rounded(coverage, rank):
     layer = layers.ConformalSets(coverage=coverage)
     conformity = np.arange(99.0)[:, None]
-    threshold, found = layer._threshold(conformity, np.zeros(99, int))
+    threshold, found = layer._threshold(
+        conformity, np.zeros(99, int), np.abs(conformity)
+    )
     assert found == rank
     assert threshold == pytest.approx(99 - rank, abs=1e-3)
 
@@ -492,3 +496,63 @@ def test_a_decision_has_the_shape_of_the_rows():
 def test_bad_arguments(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("row", [0, 1, 2])
+def test_equal_scores_whose_terms_cancel(row):
+    # Twice the tail is the penalty of the second class, up to rounding.
+    p = [
+        [0.91, 0.07, 0.01, 0.01],
+        [0.88, 0.08, 0.02, 0.02],
+        [0.8, 0.14, 0.03, 0.03],
+    ][row]
+    penalty = p[2]
+    logits = np.log(np.repeat([p], 400, axis=0))
+    labels = np.repeat([0, 1, 2], [200, 170, 30])
+    layer = kc.layers.ConformalSets(
+        method="raps", coverage=0.9, penalty=penalty, free_ranks=0
+    )
+    sets = to_numpy(layer.adapt(logits, labels)(logits))
+    assert sets[np.arange(400), labels].mean() >= 0.9
+    assert sets.sum(axis=1).mean() == layer.record["mean_size"]
+
+
+@pytest.mark.parametrize("method", ["lac", "aps", "raps"])
+def test_what_all_logits_have_in_common_is_not_rounded(method):
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        few = rng.normal(size=(4, 5)) + 100.0
+        rows = rng.integers(0, 4, 200)
+        labels = rng.integers(0, 5, 200)
+        layer = kc.layers.ConformalSets(
+            method=method, coverage=0.9, temperature=1.5
+        )
+        sets = to_numpy(layer.adapt(few[rows], labels)(few[rows]))
+        assert sets[np.arange(200), labels].mean() >= 0.9
+
+
+def test_the_temperature_of_the_smallest_sets_that_are_not_empty():
+    rng = np.random.default_rng(3)
+    logits = 3 * rng.normal(size=(3000, 6))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    settings = {"coverage": 0.6, "allow_empty": False}
+    fitted = kc.layers.ConformalSets(temperature="fit", **settings)
+    fitted.adapt(logits, labels)
+    order = generator(fitted.seed).permutation(3000)[:600]
+    tuning = logits[order], labels[order]
+
+    def size(temperature):
+        layer = kc.layers.ConformalSets(temperature=temperature, **settings)
+        return layer.adapt(*tuning).record["mean_size"]
+
+    chosen = size(fitted.record["temperature"])
+    assert chosen == min(map(size, TEMPERATURES.tolist()))
+
+
+def test_counts_are_whole_numbers():
+    for name in ("free_ranks", "seed"):
+        for value in (1.5, -1, None):
+            with pytest.raises(ValueError, match=name):
+                kc.layers.ConformalSets(**{name: value})
+    with pytest.raises(ValueError, match="seed"):
+        kc.layers.RiskThreshold(seed=-1)

@@ -190,3 +190,34 @@ def test_bad_input_changes_nothing():
             layer.adapt(*arguments)
         assert not layer.built
         assert layer.record is None
+
+
+def test_sure_rows_have_an_order_of_their_own():
+    rng = np.random.default_rng(0)
+    labels, margin = rng.integers(0, 4, 4000), rng.uniform(0, 45, 4000)
+    right = rng.random(4000) < np.where(margin > 22, 0.999, 0.6)
+    predicted = np.where(right, labels, (labels + 1) % 4)
+    logits = margin[:, None] * np.eye(4)[predicted]
+    layer = kc.layers.MetaCal(min_accuracy=0.95).adapt(logits, labels)
+    # The same samples in the same order, by another number.
+    search = kc.layers.RiskThreshold(target_risk=0.05).adapt(logits, labels)
+    accepted = to_numpy(layer(logits)[1])
+    assert accepted.sum() == layer.record["accepted"]
+    assert layer.record["accepted"] == search.record["accepted"] > 2000
+    assert right[accepted].mean() >= 0.95
+
+
+def test_a_share_of_sure_rows_is_rejected():
+    # Of 99 correct ones 5 may be rejected, those of the smallest margins.
+    logits = np.linspace(20, 60, 99)[:, None] * np.eye(3)[np.zeros(99, int)]
+    layer = kc.layers.MetaCal(max_miscoverage=0.05)
+    layer.adapt(logits, np.zeros(99, int))
+    accepted = to_numpy(layer(logits)[1])
+    assert accepted.sum() == layer.record["accepted"] == 95
+    assert not accepted[:4].any()
+
+
+def test_symbolic_inputs_of_any_rank():
+    scores, accepted = kc.layers.MetaCal()(keras.Input((10, 4)))
+    assert scores.shape == (None, 10, 4)
+    assert accepted.shape == (None, 10)

@@ -88,3 +88,43 @@ def test_a_temperature_of_the_largest_scores_needs_as_many():
     layer = kc.layers.ParameterizedTemperatureScaling(num_scores=4)
     layer.adapt(*samples(2))
     assert layer(np.zeros((5, 1), "float32")).shape == (5, 1)
+
+
+def test_one_score_a_row_is_a_column():
+    logits, labels = samples(2)
+    log_odds = logits[:, 1] - logits[:, 0]
+    refused = set()
+    for name, layer, _ in fitted_layers(log_odds[:, None], labels):
+        if layer.by_element:
+            continue
+        refused.add(name)
+        for rows in (log_odds, log_odds[:2]):
+            with pytest.raises(ValueError, match="column"):
+                layer(rows)
+    assert {"IsotonicCalibration", "SplineCalibration"} < refused
+    for layer in (
+        kc.layers.ConformalSets(),
+        kc.layers.RiskThreshold(target_risk=0.3),
+        kc.layers.MetaCal(),
+    ):
+        with pytest.raises(ValueError, match="column"):
+            layer.adapt(log_odds, labels)(log_odds)
+    layer = kc.layers.TemperatureScaling().adapt(log_odds, labels)
+    np.testing.assert_array_equal(
+        keras.ops.convert_to_numpy(layer(log_odds)),
+        keras.ops.convert_to_numpy(layer(log_odds[:, None]))[:, 0],
+    )
+
+
+def test_a_decision_about_some_classes_is_none_about_others():
+    for layer in (
+        kc.layers.ConformalSets(),
+        kc.layers.RiskThreshold(target_risk=0.6),
+        kc.layers.MetaCal(),
+    ):
+        refuses(layer.adapt(*samples(4)), 3)
+        before = layer.get_weights()
+        with pytest.raises(ValueError, match="has weights for scores with 4"):
+            layer.adapt(*samples(3))
+        for old, new in zip(before, layer.get_weights(), strict=True):
+            np.testing.assert_array_equal(old, new)

@@ -594,3 +594,11 @@ def test_debiased_error_does_not_depend_on_a_factor_of_the_weights(
         )
         signed = float(expected.signed())
         assert float(found.signed()) == pytest.approx(signed, rel=1e-4)
+
+
+def test_a_refused_batch_does_not_count_the_labels():
+    metric = kc.metrics.MultilabelCalibrationError()
+    with pytest.raises(ValueError, match="label is not one of"):
+        metric.update_state(np.full((5, 3), 7), np.full((5, 3), 0.5, "float32"))
+    metric.update_state(np.ones((5, 4), int), np.full((5, 4), 0.5, "float32"))
+    assert metric.classes == 4
