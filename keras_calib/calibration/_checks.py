@@ -200,9 +200,9 @@ def warn_if_few(layer, num_samples, num_classes):
     needed = samples_needed(layer, num_classes)
     if num_samples < needed:
         warnings.warn(
-            f"{type(layer).__name__} should have ten samples for each of its "
-            f"parameters, of which it has {needed // 10}. Received: "
-            f"{num_samples} calibration samples. Use more, or a smaller layer "
+            f"{type(layer).__name__} has {needed // 10} parameters, and should "
+            f"have ten samples for each: {needed}. Received: {num_samples} "
+            "calibration samples. Use more, or a smaller layer "
             'such as "temperature".',
             stacklevel=4,
         )

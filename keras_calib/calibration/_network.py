@@ -14,6 +14,7 @@ from keras_calib.calibration._record import summary
 from keras_calib.data.predict import stateful_layers
 from keras_calib.data.predict import states_kept
 from keras_calib.inputs import arrays
+from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.calibration_rows import rows_of
 from keras_calib.keras_graph import endings
@@ -156,6 +157,8 @@ def calibration_rows(network, samples, from_logits, fuse, *, warn=True):
     source = network.logits_source or checks.source_by_values(scores)
     if source == "logits":
         checks.refuse_probabilities(scores, from_logits)
+    elif source != LOG_OF_PROBABILITIES:
+        rules.check_finite(scores)
     if source == LOG_OF_PROBABILITIES:
         checks.check_probabilities(scores, fuse)
         if warn:

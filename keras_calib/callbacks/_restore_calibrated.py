@@ -109,7 +109,9 @@ class RestoreCalibrated(keras.callbacks.Callback):
     files vanish at the end, also after an exception. At most as many epochs are
     kept as there are accuracies within `max_accuracy_loss`. The state of the
     optimizer is not restored. A run that resumes after an interruption knows
-    the epochs since then only.
+    the epochs since then only. With `SwapEMAWeights` pass
+    `swap_on_epoch=True`, and put it before this callback: by default the
+    weights that were validated are gone when an epoch ends.
 
     The value that would be restored is logged as `restored_<monitor>`. In the
     `History` that `fit` returns, every epoch has the final value of this key,

@@ -92,6 +92,8 @@ def as_batches(
         require_integer(1, batch_size=batch_size)
     if steps is not None:
         require_integer(0, steps=steps)
+    if y is not None:
+        _refuse_other_labels(x)
     if y is not None or (not labeled and _are_arrays(x)):
         # A list of numbers would be taken for a structure of arrays.
         y, sample_weight = lists_as_arrays(y, sample_weight)
@@ -118,7 +120,7 @@ def _dataset_batches(data, steps):
     if steps is None and total == ENDLESS:
         raise ValueError(
             "The data is endless. Pass a finite part of it, such as "
-            "`dataset.take(n)`, or `steps=`."
+            "`dataset.take(n)`; or `steps=`, where it is an argument."
         )
     if isinstance(data, keras.utils.PyDataset):
         numbers = itertools.count() if total == ENDLESS else range(total)
@@ -152,8 +154,9 @@ class Source:
         if self.y is None and isinstance(self.x, Iterator):
             raise ValueError(
                 "The data is read several times, and a generator can be read "
-                f"once. Received: x of type {type(self.x).__name__}. Pass the "
-                "function that returns it, a dataset, or arrays."
+                f"once. Received: x of type {type(self.x).__name__}. Pass a "
+                "dataset or arrays, or, to `kc.calibrate`, the function that "
+                "returns it."
             )
 
     def open(self, *, call=False):
@@ -269,6 +272,16 @@ def _array_batches(x, y, sample_weight, batch_size):
     return source, len(starts)
 
 
+def _refuse_other_labels(data):
+    """Raise where labels are passed beside a dataset."""
+    pythons = isinstance(data, keras.utils.PyDataset | Iterator)
+    if pythons or is_tf_data(data) or is_loader(data):
+        raise ValueError(
+            "A dataset brings its own labels. Received: x of type "
+            f"{type(data).__name__}, and `y`. Leave out `y`."
+        )
+
+
 def _check_dataset(data, sample_weight, batch_size):
     if isinstance(data, np.ndarray) or keras.ops.is_tensor(data):
         raise ValueError(
@@ -305,6 +318,11 @@ def _unpack(batch, labeled):
             "The data has no labels: a dataset must give `(x, y)` or "
             f"`(x, y, sample_weight)`. Received: {len(batch)} element per "
             "batch."
+        )
+    if labeled and not all(map(_has_axis, keras.tree.flatten(y))):
+        raise ValueError(
+            "The labels of a batch must be an array with an axis of samples. "
+            f"Received: {y!r}."
         )
     return x, y if labeled else None, sample_weight
 

@@ -156,11 +156,15 @@ def inexact_images(
     Returns:
         int64 indices into the training data in file order.
 
+    Raises:
+        ValueError: for another name.
+
     Example:
         >>> import keras_calib as kc
         >>> inexact = kc.datasets.inexact_images(
         ...     "cifar10")  # doctest: +SKIP
     """
+    require_one_of(IMAGES, name=name)
     for folder in folders(data_dir):
         if has_packs(folder, name):
             return read_part(folder, name, "train")["inexact"]

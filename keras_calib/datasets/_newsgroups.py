@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import pathlib
 
 import numpy as np
 
@@ -63,7 +64,12 @@ def _of_scikit_learn(data_dir):
             subset=part,
             shuffle=False,
         )
-        parts.append(_arrays(found.data, found.target))
+        # Its own order differs from that of the lines of `FILE`, where a seed
+        # would choose other documents.
+        names = [pathlib.PurePath(name).name for name in found.filenames]
+        order = np.lexsort((names, found.target))
+        texts = [found.data[i] for i in order]
+        parts.append(_arrays(texts, np.asarray(found.target)[order]))
     return parts
 
 

@@ -9,6 +9,7 @@ from keras_calib.datasets._voc import voc
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_fraction
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_one_of
 
 # Name in TensorFlow Datasets, and its part that the papers test on.
@@ -86,9 +87,12 @@ def stream(
     require_one_of(PARTS, part=part)
     require_at_least(1, image_size=image_size, batch_size=batch_size)
     require_fraction(zero=True, validation=validation)
+    require_integer(0, seed=seed)
     require(
         part != "validation" or validation > 0,
         "With `validation=0` there is no validation part.",
+        part=part,
+        validation=validation,
     )
     settings = {"image_size": image_size, "batch_size": batch_size}
     if name == "voc2012":

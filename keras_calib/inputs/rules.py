@@ -352,29 +352,32 @@ def are_probabilities(given):
 def check_logits(given):
     """Raise for rows `(n, width)` that cannot be logits.
 
-    Rows that are non-negative and sum to one are probabilities. That is said
-    only of two rows or more, of which not all hold nothing but zeros and a
-    one, and never of one sigmoid unit: there values cannot tell.
+    Rows that are non-negative and sum to one are probabilities: two or more,
+    that are not all zeros and a one, and not of one unit, which cannot tell.
     """
-    if not given.size:
-        return
-    low, high = given.min(), given.max()
-    if not (np.isfinite(low) and np.isfinite(high)):
-        wrong = wrong_logits(given, np)
-        if wrong.any():
-            rule = ", or minus infinity for a class that is ruled out"
-            if given.shape[-1] == 1:
-                rule = " for one sigmoid unit"
-            raise ValueError(
-                f"Logits must be finite{rule}. Received: NaN or infinity in "
-                f"{wrong.sum()} of {len(wrong)} rows, first in row "
-                f"{wrong.argmax()}. Look for overflow in the network, or leave "
-                "these samples out."
-            )
+    low, high = check_finite(given)
     if given.shape[-1] > 1 and len(given) > 1 and low >= 0 and high <= 1.001:
         possible, soft = rows_of_probabilities(given, np)
         if possible.all() and soft.any():
             raise_for_probabilities(f"{len(given)} rows that do")
+
+
+def check_finite(given):
+    """The least and the largest logit; raise for NaN and infinity."""
+    low, high = (given.min(), given.max()) if given.size else (0.0, 0.0)
+    if np.isfinite(low) and np.isfinite(high):
+        return low, high
+    wrong = wrong_logits(given, np)
+    if wrong.any():
+        rule = ", or minus infinity for a class that is ruled out"
+        if given.shape[-1] == 1:
+            rule = " for one sigmoid unit"
+        raise ValueError(
+            f"Logits must be finite{rule}. Received: NaN or infinity in "
+            f"{wrong.sum()} of {len(wrong)} rows, first in row {wrong.argmax()}"
+            ". Look for overflow in the network, or leave these samples out."
+        )
+    return low, high
 
 
 def raise_for_probabilities(received):

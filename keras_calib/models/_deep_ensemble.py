@@ -12,6 +12,7 @@ from keras_calib.models._networks import ask_from_logits
 from keras_calib.models._networks import check_networks
 from keras_calib.models._shared_layers import from_config
 from keras_calib.models._shared_layers import to_config
+from keras_calib.models._wrapped import check_trains_by_its_loss
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -99,6 +100,9 @@ class DeepEnsemble(CompositeModel):
         return self._held("member", self.num_members)
 
     def call(self, inputs: Any, training: bool | None = None) -> Tensor:
+        if training:
+            for member in self.members:
+                check_trains_by_its_loss(member)
         return self._mean(
             [member(inputs, training=training) for member in self.members]
         )

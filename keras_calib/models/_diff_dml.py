@@ -157,7 +157,8 @@ class DiffDML(MutualLearning):
                     "out."
                 )
             return optimizer
-        if auxiliary is None and not is_mutual(optimizer):
+        known = optimizer is None or is_mutual(optimizer)
+        if auxiliary is None and not known:
             auxiliary = at_fixed_rate(optimizer, AUXILIARY_RATE)
         return super()._optimizer(optimizer, auxiliary)
 

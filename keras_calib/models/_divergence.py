@@ -67,7 +67,8 @@ def reduced_divergence(peer, own, sample_weight, masks, reduction):
         weights = counts * ops.cast(sample_weight, values.dtype)
     # Rows of weight 0 may be NaN.
     total = ops.sum(ops.where(weights == 0, 0.0, values * weights))
-    if reduction == "sum":
+    # Values that Keras does not reduce are added up where the loss is computed.
+    if reduction in ("sum", "none", None):
         return total
     if reduction == "mean_with_sample_weight":
         counts = weights

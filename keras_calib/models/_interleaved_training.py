@@ -12,6 +12,7 @@ from keras_calib.data.epoch_numbers import EpochNumbers
 from keras_calib.data.sample_index import INPUTS
 from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require_fraction
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.masks import mask_for_metrics
 from keras_calib.losses._base import PenalizedLoss
 from keras_calib.losses._reduction import mean_reduction
@@ -93,6 +94,7 @@ class InterleavedTraining(WrappedModel):
     ) -> None:
         super().__init__(model, name=name, **kwargs)
         require_fraction(penalty_split=penalty_split)
+        require_integer(0, seed=seed)
         self.penalty_split = penalty_split
         self.seed = seed
         self._epochs = EpochNumbers()

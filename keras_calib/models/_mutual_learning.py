@@ -19,6 +19,7 @@ from keras_calib.models import _networks
 from keras_calib.models._divergence import reduced_divergence
 from keras_calib.models._shared_layers import from_config
 from keras_calib.models._shared_layers import to_config
+from keras_calib.models._wrapped import check_trains_by_its_loss
 from keras_calib.ops.replicas import num_replicas
 
 TRAINING_ONLY = (
@@ -108,6 +109,8 @@ class MutualLearning(CompositeModel):
                 f"Received: {len(auxiliaries)} auxiliaries, weight={weight!r}."
             )
         kinds = _networks.check_networks(networks, from_logits=from_logits)
+        for network in networks.values():
+            check_trains_by_its_loss(network)
         super().__init__(primary, **kwargs)
         self.weight = weight
         self.from_logits = from_logits
@@ -181,8 +184,9 @@ class MutualLearning(CompositeModel):
                 f"Received: loss={loss}."
             )
         loss = keras.losses.get(loss)
-        # Layers may have been unfrozen since the networks were given.
+        # Layers may have been unfrozen, or have got weights of LoRA.
         _networks.check_distinct(_networks.named(self.networks))
+        self._mark()
         self._gives_logits = self._resolve_from_logits(loss)
         self._axis = setting_of(loss, "axis", -1)
         self._ignore_class = setting_of(loss, "ignore_class")

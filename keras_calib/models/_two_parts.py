@@ -65,17 +65,27 @@ def of_arrays(majority, held_out, **kwargs):
         held_out: a tuple of the same length.
         **kwargs: see `IndexedArrays`.
     """
-    if len(majority) != len(held_out):
-        raise ValueError(
-            "Both parts are `(x, y)`, or both `(x, y, sample_weight)`. "
-            f"Received: {len(majority)} and {len(held_out)} arrays."
-        )
+    _check_same_parts(len(majority), len(held_out))
     return _PyDatasets(
         *(
             IndexedArrays(*part, index=False, **kwargs)
             for part in (majority, held_out)
         )
     )
+
+
+def _check_same_parts(majority, held_out):
+    if majority != held_out:
+        raise ValueError(
+            "Both parts are `(x, y)`, or both `(x, y, sample_weight)`. "
+            f"Received: {majority} and {held_out} arrays."
+        )
+
+
+def _parts_of_batches(data):
+    """2 or 3, for batches of inputs, labels and perhaps weights."""
+    spec = data.element_spec if batches.is_tf_data(data) else data[0]
+    return len(spec)
 
 
 def of_datasets(majority, held_out):
@@ -104,6 +114,8 @@ def of_datasets(majority, held_out):
             "Each part must end, so that the other has its turn. "
             "Received: endless data. Leave out `repeat()`."
         )
+    if chain is not _chain_loaders:
+        _check_same_parts(*map(_parts_of_batches, both))
     return chain(majority, held_out)
 
 

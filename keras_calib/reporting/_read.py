@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from keras_calib.data.batches import Source
 from keras_calib.data.batches import as_batches
 from keras_calib.data.collect import run_by_batch
 from keras_calib.inputs.arrays import as_array
@@ -35,6 +36,9 @@ def read_all(given, x, y, settings):
         raise ValueError(
             f"A report compares one to {MOST} models. Received: {len(given)}."
         )
+    models = sum(isinstance(each, keras.Model) for each in given.values())
+    if models > 1:
+        Source(x, y).refuse_iterators()
     found = {}
     for name, each in given.items():
         if isinstance(each, keras.Model):

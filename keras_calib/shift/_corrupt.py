@@ -1,5 +1,6 @@
 """`corrupt`: the table of corruptions, and how images go in and come out."""
 
+import math
 import warnings
 
 import keras
@@ -206,7 +207,7 @@ def check_arguments(kind, severity, value_range):
     require(
         are_numbers(value_range)
         and len(value_range) == 2
-        and value_range[0] < value_range[1],
+        and -math.inf < value_range[0] < value_range[1] < math.inf,
         "`value_range` must be a level of black and a higher one of white.",
         value_range=value_range,
     )

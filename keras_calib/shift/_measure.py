@@ -1,5 +1,7 @@
 """Errors of all cells of a model, their means, and standard errors."""
 
+import math
+
 import numpy as np
 
 from keras_calib.evaluation.events import sort_events
@@ -44,7 +46,7 @@ def measure(name, predicted, cells, num_bins, num_resamples, seed):
                 "ece_floor": float(binned_floor(bins).mean),
                 "nll": float(values["nll"].mean(dtype="float64")),
                 "accuracy_se": error_of_mean(correct),
-                "ece_se": float(drawn[cell].std(ddof=1)),
+                "ece_se": error_of_draws(drawn[cell], len(correct)),
                 "nll_se": error_of_mean(values["nll"]),
             }
         )
@@ -90,8 +92,15 @@ def mean_row(rows, predicted, drawn, corrupted, corruption, severity):
     found["nll_se"] = error_of_mean(
         predicted.nll[chosen].mean(axis=0, dtype="float64")
     )
-    found["ece_se"] = float(drawn[chosen].mean(axis=0).std(ddof=1))
+    found["ece_se"] = error_of_draws(
+        drawn[chosen].mean(axis=0), predicted.correct.shape[1]
+    )
     return found
+
+
+def error_of_draws(values, num_images):
+    """Standard error by resamples of images; NaN for one image."""
+    return float(values.std(ddof=1)) if num_images > 1 else math.nan
 
 
 def error_of_mean(values):

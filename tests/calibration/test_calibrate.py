@@ -283,3 +283,50 @@ def test_labels_in_a_list():
     calibrated = kc.calibrate(model, X, Y.tolist(), verbose=0)
     record = kc.calibration_record(calibrated)
     assert record["temperature"] == pytest.approx(EXPECTED, rel=1e-4)
+
+
+@pytest.mark.parametrize("end", ["softmax", "sigmoid"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"stream": True},
+        {"fuse": True},
+        {"guard": False},
+        {"method": "matrix"},
+        {"method": "auto"},
+    ],
+    ids=str,
+)
+def test_one_input_that_is_not_a_number(end, arguments):
+    units = 3 if end == "softmax" else 1
+    model = keras.Sequential(
+        [keras.Input((8,)), keras.layers.Dense(units, activation=end)]
+    )
+    x, y = np.array(X), Y % (2 if end == "sigmoid" else 3)
+    x[7] = np.nan
+    message = "NaN or infinity in 1 of .*, first in row 7"
+    with pytest.raises(ValueError, match=message):
+        kc.calibrate(model, x, y, verbose=0, **arguments)
+
+
+def test_images_of_one_dtype_are_kept_together():
+    model = keras.Sequential(
+        [
+            keras.Input((4, 4, 1)),
+            keras.layers.Conv2D(3, 1, activation="softmax"),
+        ]
+    )
+    x = np.random.default_rng(0).random((8, 4, 4, 1)).astype("float32")
+    y = np.zeros((4, 4, 4), int)
+    batches = [(x[:4].astype("uint8"), y), (x[4:], y)]
+    with pytest.raises(ValueError, match=r"float32.*uint8"):
+        kc.calibrate(model, batches, method="local_temperature", verbose=0)
+
+
+def test_labels_beside_a_dataset():
+    model = built(functional(dense()))
+    with pytest.raises(ValueError, match="brings its own labels"):
+        kc.calibrate(model, iter([(X, Y)]), Y, verbose=0)
+    with pytest.raises(ValueError, match="array with an axis"):
+        kc.calibrate(model, [(X[:1], 1)], verbose=0)

@@ -42,7 +42,7 @@ def test_a_calibrated_model_may_be_calibrated_on_other_data(tmp_path):
 
 
 def test_few_samples_are_warned_of_with_the_rule():
-    with pytest.warns(UserWarning, match="12 numbers .* each: 120.*: 119 "):
+    with pytest.warns(UserWarning, match="12 parameters.* each: 120.*: 119 "):
         kc.calibrate(network(), X[:119], Y[:119], method=Affine(), verbose=0)
 
 

@@ -43,7 +43,9 @@ def test_scikit_learn_keeps_newsgroups_in_its_cache(tmp_path, monkeypatch):
     def fetch(*, data_home, subset, shuffle):
         assert (data_home, shuffle) == (tmp_path, False)
         texts = [f"{subset} {k}" for k in range(4)]
-        return type("Found", (), {"data": texts, "target": [0, 1, 0, 1]})
+        found = {"data": texts, "target": [1, 1, 0, 0]}
+        names = [f"group/{number}" for number in (40, 100, 7, 31)]
+        return type("Found", (), {**found, "filenames": names})
 
     monkeypatch.setattr(datasets, "fetch_20newsgroups", fetch)
     (tmp_path / "20news-bydate_py3.pkz").write_bytes(b"")
@@ -53,7 +55,9 @@ def test_scikit_learn_keeps_newsgroups_in_its_cache(tmp_path, monkeypatch):
     texts = sorted([*train[0], *held[0]])
     assert texts == [f"train {k}" for k in range(4)]
     assert len(held[1]) == 1
-    assert test[0][3] == "test 3"
+    # In the order of the groups, and in it of the names.
+    assert test[0].tolist() == ["test 3", "test 2", "test 1", "test 0"]
+    assert test[1].tolist() == [0, 0, 1, 1]
 
 
 def test_a_cache_that_is_a_pickle_is_not_read_unasked(tmp_path):

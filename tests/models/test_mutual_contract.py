@@ -685,3 +685,94 @@ class TestOtherInputs:
         logs = model.fit(x, y, validation_data=(x, y), verbose=0).history
         assert "peer_divergence" in logs and "auxiliary_accuracy" in logs
         assert {name for name in logs if "val" in name} == {"val_loss"}
+
+
+@pytest.mark.parametrize("form", [kc.models.DiffDML, kc.models.MutualLearning])
+def test_lora_after_the_pair_was_built(form, tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(64, 4)).astype("float32"), np.arange(64) % 3
+    networks = [
+        keras.Sequential(
+            [keras.Input((4,)), keras.layers.Dense(5), keras.layers.Dense(3)]
+        )
+        for _ in range(2)
+    ]
+    pair = form(*networks)
+    networks[1].layers[0].enable_lora(2)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    pair.compile(
+        keras.optimizers.SGD(0.1, momentum=0.9),
+        loss,
+        auxiliary_optimizer=keras.optimizers.SGD(0.0, momentum=0.9),
+    )
+    before = networks[1].predict(x, verbose=0)
+    pair.fit(x, y, epochs=2, verbose=0)
+    after = networks[1].predict(x, verbose=0)
+    np.testing.assert_array_equal(after, before)
+    pair.save(tmp_path / "pair.keras")
+    again = keras.saving.load_model(tmp_path / "pair.keras")
+    again.fit(x, y, epochs=1, verbose=0)
+    same = again.auxiliaries[0].predict(x, verbose=0)
+    np.testing.assert_allclose(same, before, rtol=1e-5, atol=1e-6)
+
+
+def small():
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+
+
+class OwnLoss(keras.Model):
+    """A model whose loss a pair would not compute."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(3)
+
+    def call(self, x):
+        return self.dense(x)
+
+    def compute_loss(self, *args, **kwargs):
+        return super().compute_loss(*args, **kwargs)
+
+
+def test_networks_that_train_in_a_way_of_their_own():
+    history = kc.models.SampleHistoryModel(small(), num_samples=8)
+    pair = kc.models.DiffDML(small(), small())
+    for network in (history, pair, OwnLoss()):
+        for pairs in (kc.models.DiffDML, kc.models.MutualLearning):
+            for networks in ((network, small()), (small(), network)):
+                with pytest.raises(ValueError, match="of its own that would"):
+                    pairs(*networks)
+    ensemble = kc.models.DeepEnsemble([pair, small()], from_logits=True)
+    x = np.zeros((8, 4), "float32")
+    assert ensemble.predict(x, verbose=0).shape == (8, 3)
+    ensemble.compile("sgd", "sparse_categorical_crossentropy")
+    with pytest.raises(ValueError, match="of its own that would"):
+        ensemble.fit(x, np.zeros(8, int), verbose=0)
+
+
+@pytest.mark.parametrize("reduction", ["none", None])
+def test_parts_of_an_unreduced_loss_are_both_sums(reduction):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(32, 4)).astype("float32"), np.arange(32) % 3
+    found = {}
+    networks = [small(), small()]
+    for name in ("sum", reduction):
+        pair = kc.models.MutualLearning(*networks)
+        loss = keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, reduction=name
+        )
+        pair.compile(keras.optimizers.SGD(0.0), loss)
+        history = pair.fit(x, y, batch_size=32, verbose=0).history
+        found[name] = [
+            history[key][0] for key in ("supervised_loss", "peer_divergence")
+        ]
+    np.testing.assert_allclose(found[reduction], found["sum"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("form", [kc.models.DiffDML, kc.models.MutualLearning])
+def test_without_an_optimizer_a_pair_is_evaluated(form):
+    pair = form(small(), small())
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    pair.compile(None, loss)
+    x = np.zeros((8, 4), "float32")
+    assert np.isfinite(pair.evaluate(x, np.zeros(8, int), verbose=0))

@@ -681,3 +681,11 @@ def test_a_class_of_few_does_not_hide_one_of_many():
     assert report.models[0].classes[0]["num_predicted"] == 400
     text = " ".join(report.verdicts["model"])
     assert "when it predicts class 1 (6,000 times)" in text
+
+
+def test_a_generator_is_for_one_model():
+    network = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    x, y = np.zeros((40, 4), "float32"), np.zeros(40, int)
+    with pytest.raises(ValueError, match="can be read once"):
+        kc.report({"a": network, "b": network}, iter([(x, y)]), verbose=0)
+    kc.report(network, iter([(x, y)]), num_resamples=2, verbose=0)

@@ -241,3 +241,11 @@ def test_no_image_is_no_error(kind):
         found = kc.shift.corrupt(given, kind, 1)
         assert found.shape == (0, 32, 32, 3) and type(found) is type(given)
         assert keras.backend.standardize_dtype(found.dtype) == "uint8"
+
+
+@pytest.mark.parametrize("levels", [(0, np.inf), (-np.inf, 1), (0, np.nan)])
+def test_levels_are_finite(levels):
+    with pytest.raises(ValueError, match="value_range"):
+        kc.shift.corrupt(
+            np.zeros((2, 32, 32, 3)), "contrast", 1, value_range=levels
+        )

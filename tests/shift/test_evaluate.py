@@ -304,3 +304,24 @@ def test_preprocessing_in_place_reaches_one_model_alone():
     ).rows
     for one, two in zip(found[:5], found[5:], strict=True):
         assert {**one, "model": ""} == {**two, "model": ""}
+
+
+def test_one_image_tells_no_error():
+    network = keras.Sequential(
+        [
+            keras.Input((32, 32, 3)),
+            keras.layers.Flatten(),
+            keras.layers.Dense(3, activation="softmax"),
+        ]
+    )
+    found = kc.shift.evaluate(
+        network,
+        np.full((1, 32, 32, 3), 7, "uint8"),
+        [1],
+        corruptions=["fog"],
+        severities=[1],
+        verbose=0,
+    )
+    for row in found.rows:
+        errors = [value for key, value in row.items() if key.endswith("_se")]
+        assert errors and all(map(np.isnan, errors))
