@@ -319,7 +319,7 @@ def _unpack(batch, labeled):
             f"`(x, y, sample_weight)`. Received: {len(batch)} element per "
             "batch."
         )
-    if labeled and not all(map(_has_axis, keras.tree.flatten(y))):
+    if labeled and _has_axis(x) and not _has_axis(y):
         raise ValueError(
             "The labels of a batch must be an array with an axis of samples. "
             f"Received: {y!r}."
