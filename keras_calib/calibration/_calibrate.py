@@ -163,7 +163,7 @@ def calibrate(
         batch_size: for arrays; defaults to 32.
         steps: number of batches of a dataset to take.
         stream: whether to keep no logits at all, and run the model again for
-            every step of the fit, about four times, with the memory of one
+            every step of the fit, three to nine times, with the memory of one
             batch: for token scores `(batch, time, vocabulary)` or pixels. Only
             for `method="temperature"` with `objective="nll"`, and without the
             guard; the temperature is that of the ordinary fit. `x` must give
