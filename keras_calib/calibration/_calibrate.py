@@ -27,6 +27,7 @@ from keras_calib.calibration._stream import calibrate_in_stream
 from keras_calib.data.batches import Source
 from keras_calib.data.collect import collect
 from keras_calib.inputs.arguments import require_flags
+from keras_calib.keras_graph import endings
 from keras_calib.keras_private import flatten_layers
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._multi_label_scaling import MultiLabelScaling
@@ -365,7 +366,8 @@ def calibration_record(model: keras.Model) -> dict[str, Any]:
 
     Raises:
         ValueError: if the model contains no calibration layer, as in a file
-            saved after `fuse=True`.
+            saved after `fuse=True`, or only those of the members of an average
+            (`kc.models.DeepEnsemble`).
 
     Example:
         >>> import numpy as np, keras, keras_calib as kc
@@ -377,7 +379,8 @@ def calibration_record(model: keras.Model) -> dict[str, Any]:
         100
     """
     record = getattr(model, "_calibration_record", None)
-    if record is None:
+    # Maps of members of an average are not that of their average.
+    if record is None and not endings.is_average(model):
         for layer in flatten_layers(model, include_self=False):
             if isinstance(layer, MAPS) and layer.record:
                 record = layer.record  # the last one is the outermost

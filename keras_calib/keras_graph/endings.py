@@ -89,6 +89,11 @@ def output_kind(model: keras.Model) -> str | None:
     return KINDS.get(final_activation(model) or "")
 
 
+def is_average(model: keras.Model) -> bool:
+    """Whether it is an average of networks, whose class says what it gives."""
+    return getattr(type(model), "output_kind", None) == "probabilities"
+
+
 def gives_logits(model: keras.Model, from_logits: bool | None = None) -> bool:
     """Whether a model gives logits: `from_logits`, or what its graph shows.
 

@@ -466,3 +466,24 @@ def test_options_are_keywords():
         kc.models.DeepEnsemble([dense()], True)
     with pytest.raises(TypeError):
         kc.models.MonteCarloDropout(dense(), 4)
+
+
+def test_members_are_calibrated_and_their_average_is_not():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 4)).astype("float32")
+    y = (x[:, 0] + rng.normal(size=400) > 0).astype(int)
+    members = [
+        kc.calibrate(
+            keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]),
+            x,
+            y,
+            verbose=0,
+        )
+        for _ in range(2)
+    ]
+    average = kc.models.DeepEnsemble(members)
+    for function in (kc.calibration_record, kc.model_card):
+        with pytest.raises(ValueError, match="no calibration layer"):
+            function(average)
+    whole = kc.calibrate(average, x[:300], y[:300], verbose=0)
+    assert kc.calibration_record(whole)["num_samples"] == 300
