@@ -204,13 +204,17 @@ def test_the_solver_equals_the_one_of_whole_arrays(dtype, seed):
     labels = (logits / scale + rng.gumbel(size=logits.shape)).argmax(1)
     weights = rng.uniform(0.1, 3, 3000)
 
+    begun = []
+
     def read():
+        begun.append(1)
         for i in range(0, 3000, 700):
             part = slice(i, i + 700)
             yield logits[part], labels[part], weights[part]
 
     expected = fit_temperature(logits, labels, weights)
     found, num_passes = fit_temperature_in_stream(read)
+    assert num_passes == len(begun)
     assert found.temperature == pytest.approx(expected.temperature, rel=1e-5)
     assert found.nll_before == pytest.approx(expected.nll_before, rel=1e-6)
     assert found.nll_after == pytest.approx(expected.nll_after, rel=1e-6)

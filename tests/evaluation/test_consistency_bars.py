@@ -126,3 +126,9 @@ def test_one_sample_and_another_level():
         np.nanmax(bars(confidence, 5, level=level)[2]) for level in (0.5, 0.99)
     ]
     assert widths[0] < widths[1]
+
+
+def test_one_full_bin_has_the_binomial_interval():
+    # scipy.stats.binom.ppf([0.025, 0.975], 100, 0.8) is 72, 88.
+    _, low, high = bars(np.full(100, 0.8), 5)
+    np.testing.assert_allclose([low[3], high[3]], [0.72, 0.88])

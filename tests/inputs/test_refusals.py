@@ -6,8 +6,10 @@ import pytest
 
 import keras_calib as kc
 from keras_calib.data.batches import as_batches
+from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import are_numbers
 from keras_calib.inputs.arguments import is_number
+from keras_calib.inputs.arguments import require_integer
 from tests.helpers import small_network
 
 LABELS = np.arange(12) % 3
@@ -89,3 +91,17 @@ def test_weights_of_each_label_move_with_the_axis():
 def test_first_inputs_of_no_axis():
     with pytest.raises(ValueError, match="Inputs must be arrays"):
         as_batches([(3.0, [1])]).first_inputs()
+
+
+@pytest.mark.parametrize("ids", [[{}], [{}, {}], [None]], ids=str)
+def test_ids_without_an_order(ids):
+    array = np.empty(len(ids), object)
+    array[:] = ids
+    with pytest.raises(ValueError, match="without an order"):
+        rules.checked_group_ids(array, "`groups`")
+
+
+def test_integers_are_below_two_to_the_31():
+    require_integer(0, seed=2**31 - 1)
+    with pytest.raises(ValueError, match="seed"):
+        require_integer(0, seed=2**31)

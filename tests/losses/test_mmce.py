@@ -188,3 +188,13 @@ def test_double_normalized_divides_by_the_pairs_of_each_kind(weighted_rows):
         double_normalized=True,
     )
     assert float(value) == pytest.approx(np.sqrt(square), rel=1e-6)
+
+
+def test_the_least_width_of_a_kernel():
+    p = np.array([[0.2, 0.8], [0.6, 0.4]], "float32")
+    value = kc.losses.mmce([1, 1], np.log(p), kernel_width=0.01)
+    # Errors -0.2 and 0.6, and the pair is 20 widths apart.
+    expected = np.sqrt(0.2**2 + 0.6**2 - 2 * 0.12 * np.exp(-20)) / 2
+    assert float(value) == pytest.approx(expected, rel=1e-5)
+    loss = kc.losses.MMCE(kernel_width=0.01, primary=None, weight=1.0)
+    assert float(loss([1, 1], p)) == pytest.approx(expected, rel=1e-5)
