@@ -36,10 +36,12 @@ def reliability_diagram(
     A calibrated model is not on the diagonal, because labels are few: the band,
     or the thin line of each bar, is where it lies with a probability of 95 %.
     Accuracies beyond the band are evidence that the model is not calibrated;
-    accuracies within are no evidence that it is. The legend has the ECE beside
-    the mean ECE of a calibrated model with these confidences (the floor), and
-    the smooth ECE with a bootstrap interval (95 %), which for a model that is
-    nearly calibrated can lie below the value.
+    accuracies within are no evidence that it is. Above the diagram (in the
+    legend, where there are several models, or the figure has no layout engine
+    that makes room) stands the ECE beside the mean ECE of a calibrated model
+    with these confidences (the floor), and the smooth ECE with a bootstrap
+    interval (95 %), which for a model that is nearly calibrated can lie below
+    the value.
 
     `kind="bars"` is the diagram of the papers: a bar for each bin, as high as
     its accuracy. The hatched part is the gap to the mean confidence: above the
@@ -133,8 +135,12 @@ def draw_models(read, kind, band, num_bins, class_id, title, axes):
         height_ratios=(3, 1),
     )
     draw_diagram(above, models, kind, band)
-    _add_legend(above, models, kind, band, figure if new else None)
-    _style.set_title(above, title or "Reliability")
+    text = _text(models, kind, band)
+    # Above the axes, where there is room, it hides nothing.
+    over = models[0].name is None and figure.get_layout_engine() is not None
+    _style.set_title(above, title or "Reliability", below=text if over else ())
+    title_of_legend = None if over else "\n".join(text)
+    _add_legend(above, models, title_of_legend, figure if new else None)
     if below is not None:
         _panels.draw_counts(below, models)
         if models[0].name is None:
@@ -164,14 +170,20 @@ def draw_diagram(axes, models, kind, band):
     axes.set(xlim=(0, 1), ylim=(0, 1), ylabel=ylabel)
 
 
-def _add_legend(axes, models, kind, band, outside):
-    words = [f"{models[0].num_bins} bins, N {len(models[0].data.labels):,}"]
+def _text(models, kind, band):
+    """Lines beside the diagram: of one model, or about all of them."""
+    words = f"{models[0].num_bins} bins, N {len(models[0].data.labels):,}"
+    if models[0].name is not None:
+        return [words, *words_of_bands(kind, band)]
+    error, *others = models[0].numbers
+    return [f"{error}, {words}", *others]
+
+
+def _add_legend(axes, models, title, outside):
     if models[0].name is None:
-        title = "\n".join([*models[0].numbers, *words])
         close = {"labelspacing": 0.2, "borderpad": 0.2, "handlelength": 1.5}
         _style.add_legend(axes, title=title, loc="upper left", **close)
         return
-    title = "\n".join([*words, *words_of_bands(kind, band)])
     if outside is not None:
         _style.add_legend(axes, title=title, outside=outside)
         return

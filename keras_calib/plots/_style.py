@@ -107,9 +107,30 @@ def paper(axes):
     return "black" if is_dark(axes) else "white"
 
 
-def set_title(axes, title, fontsize=None):
-    """A title that is broken into lines where it is too long."""
-    axes.set_title(title, fontsize=fontsize)
+def set_title(axes, title, fontsize=None, below=()):
+    """A title that is broken into lines where it is too long.
+
+    Args:
+        axes: `Axes`.
+        title: str.
+        fontsize: of the title.
+        below: lines between title and axes, in small letters.
+    """
+    pad = None
+    if below:
+        note = axes.annotate(
+            "\n".join(below),
+            (0.5, 1),
+            xytext=(0, 4),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize="small",
+            color=ink(axes),
+        )
+        pad = 8 + 1.3 * note.get_fontsize() * len(below)
+    axes.set_title(title, fontsize=fontsize, pad=pad)
     width = axes.get_position().width * axes.figure.get_figwidth()
     text = axes.title
     text.set_text(_broken(title, width, text.get_fontsize()))

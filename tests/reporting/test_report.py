@@ -157,8 +157,7 @@ def test_diagrams_resample_whole_images():
     labels = np.repeat(drawn[:, None], 50, axis=1)
     report = kc.report(p, y=labels, num_resamples=20, verbose=0)
     direct = kc.plots.reliability_diagram(labels, p)
-    legend = direct.axes[0].get_legend().get_title().get_text()
-    ends = re.search(r"\[(.*?)\]", legend)[0]
+    ends = re.search(r"\[(.*?)\]", direct.axes[0].texts[0].get_text())[0]
     assert ends in report._repr_html_()
 
 
