@@ -278,3 +278,19 @@ def test_names_may_come_from_a_generator():
         [0, 1], [[0.9, 0.1], [0.2, 0.8]], metrics=names
     )
     assert set(found) == {"accuracy", "brier_score"}
+
+
+def test_basic_intervals_are_reflected_percentiles():
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet([1, 1, 1], 300)
+    labels = (rng.random((300, 1)) > p.cumsum(axis=1)).sum(axis=1)
+    settings = {"metrics": ["accuracy", "brier_score"], "num_resamples": 50}
+    percentile, basic = (
+        kc.metrics.calibration_errors(labels, p, interval=kind, **settings)
+        for kind in ("percentile", "basic")
+    )
+    for name, value in percentile.items():
+        ends = basic[name].low, basic[name].high
+        assert ends == pytest.approx(
+            (2 * value - value.high, 2 * value - value.low), rel=1e-12
+        )

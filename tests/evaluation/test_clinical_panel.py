@@ -650,3 +650,16 @@ def test_floors_of_the_sheet():
             )
             value = found["integrated_calibration_index_floor"]
             assert value == pytest.approx(floor, rel=0.12)
+
+
+def test_classes_are_on_the_last_axis():
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet([1, 1], (30, 2))
+    labels = rng.integers(0, 2, (30, 2))
+    # On axis 1 there would be two "classes" as well.
+    found = kc.metrics.clinical_panel(labels, p, num_draws=0)
+    flat = kc.metrics.clinical_panel(
+        labels.ravel(), p.reshape(-1, 2), num_draws=0
+    )
+    for name in ("calibration_slope", "observed_expected_ratio"):
+        assert found[name] == pytest.approx(flat[name], rel=1e-9)

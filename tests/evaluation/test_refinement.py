@@ -347,3 +347,12 @@ def test_one_unit_has_no_others_to_recalibrate_by(dtype):
     for name, value in found.items():
         if "lower_bound" in name or name.endswith("calibration_loss"):
             assert value == 0.0, name
+
+
+def test_two_distributions_are_at_most_the_root_of_two_apart():
+    low, high = refinement.RANGES["calibration_error_l2_lower_bound"]
+    rng = np.random.default_rng(0)
+    one, other = rng.dirichlet([0.1] * 4, (2, 1000))
+    apart = np.linalg.norm(one - other, axis=1)
+    corners = np.linalg.norm(np.eye(4)[0] - np.eye(4)[1])
+    assert apart.max() <= corners == high == -low

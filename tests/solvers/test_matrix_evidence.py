@@ -251,3 +251,18 @@ def test_a_changed_penalty_counts_at_the_same_point():
     expected, slope = fresh.evaluate(away)
     assert value == expected < first
     np.testing.assert_array_equal(gradient, slope)
+
+
+def test_widths_of_the_matrix_have_a_half_normal_prior(monkeypatch):
+    seen, mix = [], matrix_evidence.mix
+    monkeypatch.setattr(
+        matrix_evidence,
+        "mix",
+        lambda *given: seen.append(given) or mix(*given),
+    )
+    x, labels, _ = drawn(60, 3, 0)
+    average_matrices(x, labels, np.ones(60), VECTOR)
+    widths = matrix_evidence.MATRIX_WIDTHS
+    [(_, log_prior, *_)] = seen
+    expected = -(widths**2) / (2 * 0.25**2)
+    np.testing.assert_allclose(log_prior, expected, rtol=1e-12)

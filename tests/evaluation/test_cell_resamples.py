@@ -1,0 +1,31 @@
+"""Resamples of cells of rows: of units, beside those of whole rows."""
+
+import numpy as np
+import pytest
+
+from keras_calib.evaluation.cell_resamples import intervals_by_cells
+from keras_calib.inputs.predictions import read_predictions
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_interval_of_units_is_that_of_their_means(weighted):
+    # 200 images of 60 pixels; the accuracy of an image is its own.
+    rng = np.random.default_rng(0)
+    rate = rng.uniform(0.4, 1, (200, 1))
+    p = rng.uniform(0.5, 1, (200, 60))
+    labels = (rng.random((200, 60)) < rate).astype(int)
+    weights = rng.uniform(0.5, 2, 200) if weighted else None
+    data = read_predictions(
+        labels, np.stack([1 - p, p], axis=-1), weights, from_logits=False
+    )
+    assert data.unit is not None
+    found = intervals_by_cells(data, ["confidence_gap"], (15, 0.9), 400)
+    gap = p.mean(axis=1) - labels.mean(axis=1)
+    # The standard error of a weighted mean of independent images.
+    share = np.full(200, 1 / 200) if weights is None else weights
+    share = share / share.sum()
+    away = share * (gap - share @ gap)
+    expected = 1.96 * np.sqrt(away @ away)
+    low, high = found["confidence_gap"]
+    # Of 400 draws, the ends are within a sixth.
+    assert (-low, high) == pytest.approx((expected, expected), rel=0.17)
