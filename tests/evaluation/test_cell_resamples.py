@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import keras_calib as kc
 from keras_calib.evaluation.cell_resamples import intervals_by_cells
 from keras_calib.inputs.predictions import read_predictions
 
@@ -29,3 +30,20 @@ def test_the_interval_of_units_is_that_of_their_means(weighted):
     low, high = found["confidence_gap"]
     # Of 400 draws, the ends are within a sixth.
     assert (-low, high) == pytest.approx((expected, expected), rel=0.17)
+
+
+def test_the_interval_of_a_binned_error_is_that_of_whole_units():
+    rng = np.random.default_rng(0)
+    rate = rng.uniform(0.2, 0.8, (200, 1))
+    p = rng.uniform(0.5, 1, (200, 60))
+    labels = (rng.random((200, 60)) < rate).astype(int)
+    scores, name = np.stack([1 - p, p], axis=-1), "expected_calibration_error"
+    data = read_predictions(labels, scores, from_logits=False)
+    found = intervals_by_cells(data, [name], (15, 0.9), 400)
+    whole = kc.metrics.calibration_errors(
+        labels, scores, metrics=[name], num_resamples=400, interval="basic"
+    )[name]
+    # Cells hold 3 rows each; of 400 draws, the ends are within a sixth.
+    expected = whole.low - whole, whole.high - whole
+    width = whole.high - whole.low
+    assert found[name] == pytest.approx(expected, abs=0.17 * width)

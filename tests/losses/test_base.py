@@ -504,3 +504,12 @@ def test_across_replicas_of_one_process_changes_nothing():
 def test_across_replicas_is_refused_where_rows_belong_to_one(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_a_penalty_per_row_adds_nothing_for_the_batch():
+    loss = kc.losses.ACLS(margin=1.0, from_logits=True)
+    rows = loss.rows(LABELS_B, B, None)
+    per_row, batch = loss.penalty_terms(rows)
+    expected = kc.losses.acls(LABELS_B, B, margin=1.0)
+    np.testing.assert_allclose(to_numpy(per_row), to_numpy(expected))
+    assert batch == 0.0

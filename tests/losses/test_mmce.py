@@ -203,6 +203,8 @@ def test_the_least_width_of_a_kernel():
 @pytest.mark.parametrize("label", [0, 1])
 def test_a_batch_of_one_kind_has_no_weighted_error(label):
     p = np.array([[0.2, 0.8], [0.4, 0.6]], "float32")
-    loss = kc.losses.MMCE(weighted=True, primary=None, weight=1.0)
+    settings = {"weighted": True, "primary": None, "weight": 1.0}
     # All are right, or all are wrong.
-    assert float(loss([label, label], p)) == 0.0
+    for squared in (False, True):
+        loss = kc.losses.MMCE(squared=squared, **settings)
+        assert float(loss([label, label], p)) == 0.0
