@@ -72,9 +72,11 @@ class RecordedLayer(LayerOfScores):
     def check_inputs(self, inputs: Any) -> None:
         super().check_inputs(inputs)
         given = inputs.shape[-1]
-        if not self.built or given is None:
+        # A layer that says of itself that it is built has no such shape.
+        known = (self.get_build_config() or {}).get("input_shape")
+        if not self.built or given is None or known is None:
             return
-        built, least = self.get_build_config()["input_shape"][-1], self._least
+        built, least = known[-1], self._least
         if built == 1 and len(inputs.shape) == 1 and not self.by_element:
             # They would be the scores of as many classes, of one sample.
             raise ValueError(

@@ -128,3 +128,17 @@ def test_a_decision_about_some_classes_is_none_about_others():
             layer.adapt(*samples(3))
         for old, new in zip(before, layer.get_weights(), strict=True):
             np.testing.assert_array_equal(old, new)
+
+
+def test_a_map_of_ones_own_that_calls_itself_built():
+    class Halved(kc.layers.CalibrationLayer):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.built = True
+
+        def call(self, logits):
+            return logits / 2
+
+    scores = np.ones((5, 3), "float32")
+    found = keras.ops.convert_to_numpy(Halved()(scores))
+    np.testing.assert_array_equal(found, scores / 2)
