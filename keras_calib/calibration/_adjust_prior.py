@@ -20,6 +20,7 @@ from keras_calib.calibration._preprocessed import with_preprocessor
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.data.predict import states_kept
 from keras_calib.inputs.arguments import require_flags
+from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import as_floats
 from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.calibrated_model import CalibratedModel
@@ -202,8 +203,12 @@ def _network_of(model, from_logits, data, num_classes):
         example = _network.as_example(model, data.first_inputs())
         network = _network.up_to_logits(model, from_logits, False, example)
         with states_kept(model):
-            scores = network.model(example, training=False)
-            return network, scores.shape[-1]
+            scores = as_array(network.model(example, training=False))
+        if network.logits_source is None:
+            seen = scores.reshape(-1, scores.shape[-1])
+            source = checks.source_by_values(seen)
+            network = dataclasses.replace(network, logits_source=source)
+        return network, scores.shape[-1]
     checks.check_ending(model, from_logits)
     has_graph = endings.has_graph(model)
     if has_graph and isinstance(model.layers[-1], keras.layers.Activation):

@@ -29,8 +29,10 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
     loss is sparse or it has one unit.
 
     Args:
-        model: a compiled `keras.Model`, of which every fit trains a copy, or a
-            function `model(X=, y=, **model_kwargs)` that returns one; its `y`
+        model: a compiled `keras.Model`, of which every fit trains a copy with
+            new weights, also where they are not trained (a frozen base, an
+            adapted `Normalization`); or a function `model(X=, y=,
+            **model_kwargs)` that returns one, and may set such weights; its `y`
             are one-hot rows.
         warm_start: whether a second fit goes on with the weights of the first.
         model_kwargs: `None`, or a dict for the function.
@@ -92,15 +94,17 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
                 or `(batch, 1)`. It is used, not copied.
             classes: labels in the order of the units; class ids by default. A
                 subclassed model needs them, because it does not show how many
-                units it has.
+                units it has. `classes_`, and the columns of what is predicted,
+                are in the order of the labels, as scikit-learn has them.
             from_logits: whether it gives logits; `None` if its graph shows it.
 
         Returns:
             A fitted `SKLearnClassifier`.
 
         Raises:
-            ValueError: if there are not as many classes as units, if `classes`
-                is needed, or if the model has several outputs or sigmoid units.
+            ValueError: if there are not as many different classes as units, if
+                `classes` is needed, or if the model has several outputs or
+                sigmoid units.
         """
         require_flags(none=True, from_logits=from_logits)
         self = cls(model, from_logits=from_logits)
@@ -111,7 +115,14 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
                 f"`classes` must have {units} labels, one for each class. "
                 f"Received: classes of shape {labels.shape}."
             )
-        self.classes_, self.model_, self.history_ = labels, model, {}
+        # scikit-learn looks labels up in their order.
+        self.classes_, self._order = np.unique(labels, return_index=True)
+        if len(self.classes_) < units:
+            raise ValueError(
+                "Each class must have a label of its own. Received: classes="
+                f"{labels.tolist()}."
+            )
+        self.model_, self.history_ = model, {}
         return self
 
     def __sklearn_clone__(self) -> "SKLearnClassifier":
@@ -141,8 +152,18 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
         require_flags(warm_start=self.warm_start)
         require_flags(none=True, from_logits=self.from_logits)
         X, y = self._checked(X, y)
-        one_hot = self._process_target(y, reset=True)
-        if not (self.warm_start and hasattr(self, "model_")):
+        again = self.warm_start and hasattr(self, "model_")
+        if again and not np.isin(y, self.classes_).all():
+            raise ValueError(
+                "With `warm_start=True` a second fit goes on with the units of "
+                "the first, each of which has a label. Received: labels that "
+                f"are not among {self.classes_.tolist()}."
+            )
+        if again:
+            one_hot = np.eye(len(self.classes_))[self._units(y)]
+        else:
+            one_hot = self._process_target(y, reset=True)
+            self._order = None
             if isinstance(self.model, keras.Model):
                 check_compiled(self.model)
             model = self._get_model(X, one_hot)
@@ -153,7 +174,7 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
         if takes_ids(self.model_):
             targets = one_hot.argmax(axis=1)
         arguments = {**(self.fit_kwargs or {}), **kwargs}
-        self.history_ = self.model_.fit(X, targets, **arguments)
+        self.history_ = self.model_.fit(X, targets, **arguments).history
         return self
 
     def predict(self, X: ArrayLike) -> np.ndarray:
@@ -163,7 +184,9 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Probabilities, `(n, num_classes)`, in the order of `classes_`."""
-        return class_probabilities(*self._scores(X))
+        p = class_probabilities(*self._scores(X))
+        # Those of float32 miss a sum of 1 by more than tools allow.
+        return self._columns(p / p.sum(axis=1, keepdims=True))
 
     def decision_function(self, X: ArrayLike) -> np.ndarray:
         """Logits, `(n, num_classes)`; of two classes the log-odds, `(n,)`."""
@@ -175,10 +198,20 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
             one_unit = scores.shape[1] == 1
             scores = np.log(scores) - (np.log(other) if one_unit else 0)
         if scores.shape[1] == 1:
-            return scores[:, 0]
+            scores = np.concatenate([np.zeros_like(scores), scores], axis=1)
+        scores = self._columns(scores)
         if scores.shape[1] == 2:
             return scores[:, 1] - scores[:, 0]
         return scores
+
+    def _columns(self, values):
+        """Columns of the units in the order of `classes_`."""
+        return values if self._order is None else values[:, self._order]
+
+    def _units(self, labels):
+        """The unit of each label."""
+        index = np.searchsorted(self.classes_, labels)
+        return index if self._order is None else self._order[index]
 
     def _scores(self, X):
         """Outputs of the network, float64, and whether they are logits."""
@@ -239,9 +272,11 @@ def takes_ids(model):
     """Whether a compiled model is trained with class ids."""
     if units_of(model) == 1:
         return True
-    name = model.loss if isinstance(model.loss, str) else ""
-    sparse = keras.losses.SparseCategoricalCrossentropy
-    return isinstance(model.loss, sparse) or name.startswith("sparse")
+    [loss, *_] = keras.tree.flatten(model.loss)
+    if isinstance(loss, keras.losses.SparseCategoricalCrossentropy):
+        return True
+    name = loss if isinstance(loss, str) else getattr(loss, "__name__", "")
+    return name.lower().startswith("sparse")
 
 
 def check_compiled(model):

@@ -532,3 +532,34 @@ def test_a_source_prior_of_a_part_is_none():
             kc.adjust_prior(
                 model, x, prior=[0.2, 0.2, 0.6], from_logits=False, verbose=0
             )
+
+
+class OwnModel(keras.Model):
+    """A model whose graph is not known."""
+
+    def __init__(self, activation):
+        super().__init__()
+        self.dense = keras.layers.Dense(3, activation=activation)
+
+    def call(self, x):
+        return self.dense(x)
+
+
+@pytest.mark.parametrize("activation", ["softmax", None])
+def test_a_known_prior_of_a_model_without_a_graph(activation):
+    x = np.random.default_rng(0).normal(size=(200, 4)).astype("float32")
+    model = OwnModel(activation)
+    given = model.predict(x, verbose=0)
+    prior, source = np.array([0.7, 0.2, 0.1]), np.ones(3) / 3
+    settings = {"source_prior": source, "verbose": 0}
+    same = kc.adjust_prior(model, x, prior=source, **settings)
+    np.testing.assert_allclose(same.predict(x, verbose=0), given, atol=1e-6)
+    other = kc.adjust_prior(model, x, prior=prior, **settings)
+    found = other.predict(x, verbose=0)
+    if activation:
+        expected = given * prior
+        expected /= expected.sum(axis=1, keepdims=True)
+    else:
+        expected, found = given + np.log(prior), found - found[:, :1]
+        expected = expected - expected[:, :1]
+    np.testing.assert_allclose(found, expected, atol=1e-5)

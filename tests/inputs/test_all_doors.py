@@ -287,7 +287,7 @@ def plot_door(x):
     figure = kc.plots.reliability_diagram(
         x.y, x.p, x.w, from_logits=x.from_logits, ignore_class=x.void
     )
-    text = figure.axes[0].get_legend().get_title().get_text()
+    text = figure.axes[0].texts[0].get_text()
     return float(text.split()[1])
 
 

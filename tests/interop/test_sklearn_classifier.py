@@ -75,7 +75,7 @@ def test_probabilities_and_logits_of_every_kind_of_network(kind):
     else:
         log_p = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
         np.testing.assert_allclose(np.exp(log_p), p, atol=1e-5)
-    assert len(found.history_.history["loss"]) == 3
+    assert len(found.history_["loss"]) == 3
 
 
 def test_learning_is_of_the_right_class():
@@ -270,3 +270,81 @@ def test_units_that_are_not_the_classes_are_refused():
         if words.startswith("multi"):
             with pytest.raises(ValueError, match=words):
                 kc.SKLearnClassifier.of_trained(model)
+
+
+@pytest.mark.parametrize("units", [1, 2, 3])
+@pytest.mark.parametrize("from_logits", [False, True])
+def test_labels_of_units_in_any_order(units, from_logits):
+    activation = "sigmoid" if units == 1 else "softmax"
+    model = keras.Sequential(
+        [
+            keras.Input((4,)),
+            keras.layers.Dense(
+                units, activation=None if from_logits else activation
+            ),
+        ]
+    )
+    x = np.random.default_rng(0).normal(size=(50, 4)).astype("float32")
+    number = max(2, units)
+    plain = kc.SKLearnClassifier.of_trained(model, from_logits=from_logits)
+    names = np.array(["c", "a", "b"][:number])
+    found = kc.SKLearnClassifier.of_trained(
+        model, classes=names, from_logits=from_logits
+    )
+    assert found.classes_.tolist() == sorted(names)
+    np.testing.assert_array_equal(
+        found.predict(x), names[plain.predict_proba(x).argmax(axis=1)]
+    )
+    for k, name in enumerate(found.classes_):
+        own = names.tolist().index(name)
+        np.testing.assert_array_equal(
+            found.predict_proba(x)[:, k], plain.predict_proba(x)[:, own]
+        )
+    assert np.abs(found.predict_proba(x).sum(axis=1) - 1).max() < 1e-12
+    if number == 2:
+        np.testing.assert_allclose(
+            found.decision_function(x), -plain.decision_function(x)
+        )
+    with pytest.raises(ValueError, match="label of its own"):
+        kc.SKLearnClassifier.of_trained(model, classes=["u"] * number)
+
+
+def test_a_warm_start_keeps_the_labels_of_the_units():
+    x = np.random.default_rng(0).normal(size=(60, 4)).astype("float32")
+    y = np.array(["a", "b", "c"])[np.arange(60) % 3]
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.0), loss)
+    settings = {"warm_start": True, "fit_kwargs": {"verbose": 0}}
+    classifier = kc.SKLearnClassifier(model, **settings).fit(x, y)
+    before = classifier.predict_proba(x)
+    some = y != "a"
+    classifier.fit(x[some], y[some])
+    assert classifier.classes_.tolist() == ["a", "b", "c"]
+    np.testing.assert_allclose(classifier.predict_proba(x), before)
+    # The loss of the second fit is that of its own labels.
+    place = np.searchsorted(classifier.classes_, y[some])
+    own = before[some][np.arange(40), place]
+    expected = -np.log(own).mean()
+    assert classifier.history_["loss"][0] == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ValueError, match="warm_start"):
+        classifier.fit(x, np.array(["a", "b", "d"])[np.arange(60) % 3])
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        keras.losses.sparse_categorical_crossentropy,
+        "SparseCategoricalCrossentropy",
+        ["sparse_categorical_crossentropy"],
+    ],
+    ids=["function", "class", "list"],
+)
+def test_sparse_losses_of_every_form(loss):
+    x = np.random.default_rng(0).normal(size=(60, 4)).astype("float32")
+    model = keras.Sequential(
+        [keras.Input((4,)), keras.layers.Dense(3, activation="softmax")]
+    )
+    model.compile("sgd", loss)
+    classifier = kc.SKLearnClassifier(model, fit_kwargs={"verbose": 0})
+    assert classifier.fit(x, np.arange(60) % 3).predict(x).shape == (60,)
