@@ -355,7 +355,9 @@ def calibration_record(model: keras.Model) -> dict[str, Any]:
 
     Args:
         model: a model that `kc.calibrate` returned, also after loading. With
-            `fuse=True` only before saving, because the file is plain Keras.
+            `fuse=True` only before saving, because the file is plain Keras. A
+            clone (`keras.models.clone_model`) has the record, but new weights
+            until it is given those of the model (`set_weights`).
 
     Returns:
         A dict of JSON values that prints one key per line: method, objective,

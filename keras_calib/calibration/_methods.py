@@ -88,6 +88,9 @@ def samples_needed(layer, num_classes):
     0 for a map that few samples leave near temperature scaling, and for one
     that declares no number of parameters.
     """
+    if isinstance(layer, layers.CalibrationMixture):
+        # Each is fitted by itself.
+        return max(samples_needed(each, num_classes) for each in layer.maps)
     for name in ("regularization", "shrinkage"):
         if getattr(layer, name, None) == "auto":
             return 0

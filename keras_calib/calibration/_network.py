@@ -106,11 +106,26 @@ def up_to_logits(model, from_logits, fuse, example, multi_label=False):
             f"last layer can be found. Received: {type(model).__name__}. "
             "Leave out `fuse`."
         )
+    else:
+        _check_one_tensor(model, example)
     kind = endings.output_kind(model)
     if from_logits is not None:
         kind = "logits" if from_logits else "probabilities"
     source = LOG_OF_PROBABILITIES if kind == "probabilities" else kind
     return Network(model, None, source)
+
+
+def _check_one_tensor(model, example):
+    """Refuse a model without a graph that gives a dict or a list."""
+    with states_kept(model):
+        outputs = model(example, training=False)
+    if not keras.ops.is_tensor(outputs):
+        raise ValueError(
+            "The model must give one tensor of class scores. Received: a "
+            f"{type(outputs).__name__} of {len(outputs)} outputs. Wrap it: "
+            "`inputs = keras.Input(...)`, and `keras.Model(inputs, "
+            "model(inputs)[key])`."
+        )
 
 
 def _computes_the_same(model, network, activation, example):

@@ -328,10 +328,17 @@ def _unpack(batch, labeled):
 
 
 def for_model(x):
-    """Inputs as the backend takes them: foreign tensors become arrays."""
-    return keras.tree.map_structure(
+    """Inputs as the backend takes them: foreign tensors become arrays.
+
+    A mixture, which a call refuses, becomes tensors of the backend.
+    """
+    found = keras.tree.map_structure(
         lambda leaf: leaf if keras.ops.is_tensor(leaf) else as_array(leaf), x
     )
+    tensors = [*map(keras.ops.is_tensor, keras.tree.flatten(found))]
+    if any(tensors) and not all(tensors):
+        return keras.tree.map_structure(keras.ops.convert_to_tensor, found)
+    return found
 
 
 def concatenate(parts):

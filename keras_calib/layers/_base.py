@@ -211,9 +211,15 @@ class CalibrationLayer(RecordedLayer):
                     scaling,
                     lambda found, part: twin._scores(found, given[part]),
                 )
+        old = self.get_weights() if self.built else None
         self._assign(found, num_units)
         if self._rounds and scaling is None and "nll_after" in record:
-            nll = self._nll(given, rows.labels, weights)
+            try:
+                nll = self._nll(given, rows.labels, weights)
+            except BaseException:
+                if old is not None:
+                    self.set_weights(old)
+                raise
             if abs(nll - record["nll_after"]) > ROUNDING:
                 record["nll_after"] = nll
         self.record = {
@@ -291,6 +297,12 @@ class CalibrationLayer(RecordedLayer):
         self._check_finite(weights)
         if not self.built:
             self.build((None, num_units))
+        unknown = [name for name in weights if not hasattr(self, name)]
+        if unknown:
+            raise ValueError(
+                f"`solve` of {type(self).__name__} must return weights that "
+                f"`build` makes. Received: {', '.join(map(repr, unknown))}."
+            )
         for name, value in weights.items():
             shape = tuple(getattr(self, name).shape)
             if np.shape(value) != shape:

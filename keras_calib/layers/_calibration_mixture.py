@@ -15,6 +15,7 @@ from keras_calib.inputs.calibration_rows import CalibrationRows
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import on_pairs
+from keras_calib.layers._loss_objective import resolve_objective
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -64,8 +65,17 @@ class CalibrationMixture(CalibrationLayer):
                 "each. "
                 f"Received: {len(self.maps)} layers, weights={weights!r}."
             )
+        names = [layer.name for layer in self.maps]
+        if len(set(names)) < len(names):
+            raise ValueError(
+                "The layers of a mixture need names of their own, by which its "
+                f"record tells them apart. Received: {names}. Pass `name=` to "
+                "each, and no layer twice."
+            )
         self._weights_of_maps = [float(value) for value in w / w.sum()]
         self.preserves_accuracy = all(m.preserves_accuracy for m in self.maps)
+        self.shift_invariant = all(m.shift_invariant for m in self.maps)
+        self.averages = all(m.averages for m in self.maps)
         self.binary_only = any(m.binary_only for m in self.maps)
 
     def build(self, input_shape: tuple) -> None:
@@ -91,6 +101,7 @@ class CalibrationMixture(CalibrationLayer):
         return sum(m.degrees_of_freedom(num_classes) for m in self.maps)
 
     def adapt_to_rows(self, rows: CalibrationRows, **options: Any) -> Self:
+        resolve_objective(options.get("objective", "nll"), self)
         # All maps or none: they change when the last one is fitted.
         twins = self.twins()
         for twin in twins:

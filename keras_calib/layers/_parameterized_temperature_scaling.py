@@ -246,4 +246,7 @@ class ParameterizedTemperatureScaling(DenseStack):
             temperature = self._temperatures(largest, w, xp)
         else:
             temperature = self.temperatures(logits)
-        return keep_prediction(logits, logits / temperature, xp)
+        # The gradient in the temperature of a class that is ruled out is 0.
+        out = xp.equal(logits, -np.inf)
+        scaled = xp.where(out, 0.0, logits) / temperature
+        return keep_prediction(logits, xp.where(out, -np.inf, scaled), xp)

@@ -154,7 +154,8 @@ class SplineCalibration(ShrunkCalibration):
         confidence = xp.exp(-xp.log(total))
         added = interpolate(w.points, w.corrections, confidence, xp)
         rest = xp.maximum(rest / total - added, w.margin)
-        rest = xp.minimum(rest, 1 - w.margin)
+        # Not `1 - margin`: OpenVINO does not know PyTorch's `subtract`.
+        rest = xp.minimum(rest, xp.negative(w.margin) + 1)
         others = log_softmax(xp.where(predicted, LOWEST, logits), xp)
         log_q = xp.where(
             predicted,

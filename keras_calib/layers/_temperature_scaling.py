@@ -15,6 +15,7 @@ from keras_calib.inputs.arguments import require_positive
 from keras_calib.inputs.arrays import two_classes
 from keras_calib.inputs.calibration_rows import checked_rows
 from keras_calib.inputs.predictions import as_samples
+from keras_calib.inputs.tensors import at_least_float32
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.solvers.temperature import fit_temperature
 from keras_calib.solvers.temperature_search import ends_at
@@ -185,7 +186,7 @@ class TemperatureScaling(CalibrationLayer):
         return self
 
     def call(self, logits: Tensor) -> Tensor:
-        return logits / ops.exp(self.log_temperature)
+        return at_least_float32(logits) / ops.exp(self.log_temperature)
 
     def get_config(self) -> dict:
         # The start; the fitted temperature is a weight.

@@ -14,6 +14,9 @@ from keras_calib.solvers.blocks import sum_groups
 # A fit ends where the summed loss is expected to fall by less than this.
 DECREASE = 1e-6
 MAX_STEPS = 50
+# Where logits are constant, no data tell the common scale, and its curvature is
+# only rounding: a penalty, this part of the squared logits, leaves it at 0.
+LEAST_CURVATURE = 1e-9
 # Elements up to which all paths are fitted side by side: with few samples most
 # of the time is that of calls.
 TOGETHER = 1 << 14
@@ -36,7 +39,9 @@ def fit_paths(x, moments, weights, paths, phi):
         number of steps for each fit, path by path. `None` if one is not found.
     """
     problem = _Problem(x, moments, weights)
-    paths = [_Path(strengths, x.shape[1], phi) for strengths in paths]
+    squares = np.square(x).mean(axis=1, dtype=float)
+    least = LEAST_CURVATURE * float(weights @ np.maximum(squares, 1e-6))
+    paths = [_Path(strengths, x.shape[1], phi, least) for strengths in paths]
     try:
         if x.size <= TOGETHER:
             problem.walk(paths, slice(None))
@@ -55,15 +60,16 @@ class _Path:
         strengths: see `fit_paths`.
         num_classes: int.
         phi: see `fit_paths`.
+        least: a curvature in the common scale below which it gets a penalty.
     """
 
-    def __init__(self, strengths, num_classes, phi):
+    def __init__(self, strengths, num_classes, phi, least=0.0):
         scale, bias = strengths[0] > 0
         size = 2 * num_classes + 1
         self.free = slice(
             0 if scale else num_classes, size if bias else num_classes + 1
         )
-        self.phi, self.point = phi, np.zeros(size)
+        self.phi, self.point, self.least_curvature = phi, np.zeros(size), least
         # Loss and curvature in `a` of temperature scaling, the first point.
         self.plain = None
         # The penalties of the fits that are still to be found.
@@ -87,7 +93,12 @@ class _Path:
         gradient = gradient[free]
         if self.plain is None:
             common = len(point) // 2 - free.start
-            self.plain = value, hessian[common, common]
+            curvature = hessian[common, common]
+            if not curvature > self.least_curvature:
+                for ridge in self.ridges:
+                    ridge[len(point) // 2] = self.least_curvature
+                curvature = self.least_curvature
+            self.plain = value, curvature
         diagonal = hessian.diagonal().copy()
         while self.ridges:
             ridge = self.ridges[0][free]
@@ -116,7 +127,7 @@ class _Path:
         The log evidence is that of `solvers.laplace.with_evidence`.
         """
         plain_value, curvature = self.plain
-        ridge = self.ridges[0]
+        ridge = np.delete(self.ridges[0], len(self.point) // 2)
         determinants = np.log(ridge[ridge > 0]).sum() + np.log(curvature)
         determinants -= np.linalg.slogdet(hessian)[1]
         log_evidence = (plain_value - objective) / self.phi + determinants / 2

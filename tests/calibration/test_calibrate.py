@@ -330,3 +330,41 @@ def test_labels_beside_a_dataset():
         kc.calibrate(model, iter([(X, Y)]), Y, verbose=0)
     with pytest.raises(ValueError, match="array with an axis"):
         kc.calibrate(model, [(X[:1], 1)], verbose=0)
+
+
+class GivesDict(keras.Model):
+    """A subclassed model whose output has a name."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = layers.Dense(3)
+
+    def call(self, x):
+        return {"logits": self.dense(x)}
+
+
+def test_a_dict_of_outputs_without_a_graph_is_refused():
+    for function in (
+        lambda: kc.calibrate(GivesDict(), X, Y, verbose=0),
+        lambda: kc.adjust_prior(
+            GivesDict(), X, source_prior=[0.3, 0.3, 0.4], verbose=0
+        ),
+    ):
+        with pytest.raises(ValueError, match="one tensor of class scores"):
+            function()
+
+
+def test_tensors_and_arrays_in_one_dict():
+    number = keras.Input((8,), name="number")
+    other = keras.Input((8,), name="other")
+    tensor = dense()(layers.Concatenate()([number, other]))
+    model = keras.Model({"number": number, "other": other}, tensor)
+    mixed = {"number": X, "other": keras.ops.convert_to_tensor(X)}
+    plain = {"number": X, "other": X}
+    temperatures = [
+        kc.calibration_record(kc.calibrate(model, x, Y, verbose=0))[
+            "temperature"
+        ]
+        for x in (mixed, plain)
+    ]
+    assert temperatures[0] == pytest.approx(temperatures[1], rel=1e-5)

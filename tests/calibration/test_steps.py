@@ -167,3 +167,10 @@ class TestPreprocessing:
 
 def test_the_options_of_a_fit_have_no_deadline():
     assert Options().started() == Options()
+
+
+def test_a_mixture_needs_the_samples_of_its_maps():
+    maps = [kc.layers.VectorScaling(), kc.layers.EnsembleTemperatureScaling()]
+    mixture = kc.layers.CalibrationMixture(maps=maps, weights=[1, 1])
+    # The first shrinks by itself; the second has three parameters.
+    assert samples_needed(mixture, 100) == 30

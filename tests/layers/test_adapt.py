@@ -279,3 +279,33 @@ def test_masks_go_through_log_probabilities():
     mask = (tokens > 0)[..., None]
     expected = (found * mask).sum(axis=1) / mask.sum(axis=1)
     np.testing.assert_allclose(mean, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["MatrixScaling", "HistogramBinning"])
+def test_a_fit_that_fails_late_leaves_the_layer_as_it_was(name, monkeypatch):
+    rng = np.random.default_rng(1)
+    logits = 3 * rng.normal(size=(200, 3))
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    make = getattr(kc.layers, name)
+    layer = make().adapt(logits, labels)
+    weights, record = layer.get_weights(), dict(layer.record)
+
+    def without_memory(self, *given):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(make, "call", without_memory)
+        with pytest.raises(MemoryError):
+            layer.adapt(logits * 2, labels)
+    assert layer.record == record
+    for old, new in zip(weights, layer.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_weights_that_are_none_are_named():
+    class Wrong(kc.layers.TemperatureScaling):
+        def solve(self, *data):
+            return {"temperatures": 1.0}, {}
+
+    with pytest.raises(ValueError, match="'temperatures'"):
+        Wrong().adapt(np.eye(3), np.arange(3))

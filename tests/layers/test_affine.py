@@ -678,3 +678,31 @@ def test_a_temperature_at_its_bound_warns(name, regularization):
         layer = adapt(name, logits / 1000, labels, arguments)
     assert layer.record["stop_reason"] == "limit"
     assert "stop_reason" not in adapt(name, logits, labels, arguments).record
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "VectorScaling",
+        "MatrixScaling",
+        "DirichletScaling",
+        "BiasCorrectedTemperatureScaling",
+    ],
+)
+@pytest.mark.parametrize("counts", [[40, 10], [40, 12, 8]], ids=len)
+def test_constant_logits_tell_biases_alone(name, counts):
+    labels = np.repeat(np.arange(len(counts)), counts)
+    logits = np.zeros((len(labels), len(counts)))
+    layer = getattr(kc.layers, name)().adapt(logits, labels)
+    share = np.array(counts) / sum(counts)
+    entropy = -(share * np.log(share)).sum()
+    nll = layer.record["nll_after"]
+    # Shrunk, and never below the frequencies themselves.
+    assert entropy <= nll < 0.5 * (entropy + np.log(len(counts)))
+    p = to_numpy(keras.ops.softmax(layer(logits)))
+    found = -np.log(p[np.arange(len(labels)), labels]).mean()
+    assert found == pytest.approx(nll, rel=1e-5)
+    # A small difference of logits stays a small one.
+    apart = 1e-3 * np.eye(len(counts), dtype="float32")
+    moved = to_numpy(keras.ops.softmax(layer(apart))) - p[:1]
+    assert np.abs(moved).max() < 1e-2

@@ -87,3 +87,31 @@ def test_weights_that_do_not_fit(weights):
     maps = [LAYERS.TemperatureScaling(), LAYERS.VectorScaling()]
     with pytest.raises(ValueError, match="a weight >= 0 for each"):
         LAYERS.CalibrationMixture(maps=maps, weights=weights)
+
+
+def test_layers_have_names_of_their_own():
+    same = kc.layers.TemperatureScaling()
+    equal = [kc.layers.TemperatureScaling(name="t") for _ in range(2)]
+    for maps in ([same, same], equal):
+        with pytest.raises(ValueError, match="names of their own"):
+            kc.layers.CalibrationMixture(maps=maps, weights=[1, 3])
+
+
+def test_a_mixture_promises_what_all_its_maps_do():
+    plain = kc.layers.VectorScaling(regularization=None)
+    mixture = kc.layers.CalibrationMixture(maps=[plain], weights=[1])
+    assert not mixture.shift_invariant and not mixture.averages
+    mean = kc.layers.BayesianTemperatureScaling()
+    mixture = kc.layers.CalibrationMixture(maps=[mean], weights=[1])
+    assert mixture.shift_invariant and mixture.averages
+
+
+def test_a_mixture_is_fitted_by_likelihood():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(60, 3))
+    mixture = kc.layers.CalibrationMixture(
+        maps=[kc.layers.TemperatureScaling()], weights=[1]
+    )
+    with pytest.raises(ValueError, match="objective"):
+        mixture.adapt(logits, np.arange(60) % 3, objective="focal")
+    assert mixture.record is None

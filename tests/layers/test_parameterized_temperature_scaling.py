@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import pytest
 
@@ -5,6 +6,7 @@ import keras_calib as kc
 from keras_calib.layers import NegativeLogLikelihoodObjective
 from keras_calib.solvers.loss_curves import LossCurves
 from tests.helpers import to_numpy
+from tests.helpers import value_and_gradient
 from tests.layers.generated import generated
 from tests.layers.generated import nll
 
@@ -84,3 +86,17 @@ def test_a_temperature_per_sample_needs_a_loss_per_sample():
         layer.adapt(logits, labels, objective=kc.losses.MDCA(from_logits=True))
     assert not layer.built
     assert layer.as_affine(5) is None
+
+
+def test_the_gradient_of_a_class_that_is_ruled_out_is_zero():
+    rng = np.random.default_rng(1)
+    logits = 3 * rng.normal(size=(200, 3)).astype("float32")
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    layer = kc.layers.ParameterizedTemperatureScaling().adapt(logits, labels)
+    given = logits[:4].copy()
+    given[1, 0] = -np.inf
+    _, found = value_and_gradient(
+        lambda z: keras.ops.sum(keras.ops.softmax(layer(z))[:, 2]), given
+    )
+    assert np.isfinite(found).all()
+    assert found[1, 0] == 0.0 and found[1, 2] > 0.0

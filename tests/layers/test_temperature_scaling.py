@@ -317,3 +317,9 @@ def test_a_fit_without_the_nll_before_ends_at_the_same_temperature():
     assert found.temperature == pytest.approx(whole.temperature, rel=1e-9)
     assert found.nll_after == pytest.approx(whole.nll_after, rel=1e-9)
     assert np.isnan(found.nll_before)
+
+
+def test_whole_numbers_are_logits():
+    layer = kc.layers.TemperatureScaling(temperature=2.0)
+    found = keras.ops.convert_to_numpy(layer(np.array([[1, 2], [3, 4]])))
+    np.testing.assert_allclose(found, [[0.5, 1.0], [1.5, 2.0]])
