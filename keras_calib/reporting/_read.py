@@ -10,6 +10,7 @@ from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.predictions import Predictions
 from keras_calib.inputs.predictions import read_predictions
 from keras_calib.inputs.predictions import relative_weights
+from keras_calib.keras_graph.endings import check_one_output
 from keras_calib.keras_graph.endings import gives_logits
 
 MOST = 6
@@ -75,6 +76,8 @@ def _of_model(
             "A model needs inputs: pass `kc.report(model, x, y)`, or a dataset "
             "as `x`. Received: x=None."
         )
+    if len(getattr(model, "outputs", None) or []) > 1:
+        check_one_output(model)
     from_logits = gives_logits(model, from_logits)
     groups = None if groups is None else as_array(groups)
     data = as_batches(x, y, sample_weight, batch_size=batch_size)

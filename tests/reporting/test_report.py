@@ -688,3 +688,10 @@ def test_a_generator_is_for_one_model():
     with pytest.raises(ValueError, match="can be read once"):
         kc.report({"a": network, "b": network}, iter([(x, y)]), verbose=0)
     kc.report(network, iter([(x, y)]), num_resamples=2, verbose=0)
+
+
+def test_a_model_of_two_outputs_is_named_as_such():
+    inputs = keras.Input((4,))
+    heads = [keras.layers.Dense(3)(inputs) for _ in range(2)]
+    with pytest.raises(ValueError, match="needs one output"):
+        kc.report(keras.Model(inputs, heads), np.zeros((8, 4)), np.zeros(8))
