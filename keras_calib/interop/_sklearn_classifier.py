@@ -64,6 +64,9 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
         (200, 2)
     """
 
+    # The units in the order of `classes_`; `None` where they are in it.
+    _order: np.ndarray | None = None
+
     def __init__(
         self,
         model: keras.Model | Callable,
