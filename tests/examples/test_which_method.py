@@ -50,7 +50,8 @@ def test_losses_that_hold_confidence_down(beside, method):
     ],
 )
 def test_what_is_better_than_cross_entropy(beside, method):
-    assert beside("S", method, "nll", "test_scaled") < -0.04
+    # As the page says.
+    assert beside("S", method, "nll", "test_scaled") <= -0.03
     assert beside("S", method, "accuracy", "test") > 0.01
 
 
