@@ -15,7 +15,8 @@ from keras_calib.solvers.blocks import sum_groups
 DECREASE = 1e-6
 MAX_STEPS = 50
 # Where logits are constant, no data tell the common scale, and its curvature is
-# only rounding: a penalty, this part of the squared logits, leaves it at 0.
+# only rounding. One below this, for each sample, becomes a penalty of as much,
+# which leaves the scale at 0.
 LEAST_CURVATURE = 1e-9
 # Elements up to which all paths are fitted side by side: with few samples most
 # of the time is that of calls.
@@ -39,8 +40,7 @@ def fit_paths(x, moments, weights, paths, phi):
         number of steps for each fit, path by path. `None` if one is not found.
     """
     problem = _Problem(x, moments, weights)
-    squares = np.square(x).mean(axis=1, dtype=float)
-    least = LEAST_CURVATURE * float(weights @ np.maximum(squares, 1e-6))
+    least = LEAST_CURVATURE * float(weights.sum())
     paths = [_Path(strengths, x.shape[1], phi, least) for strengths in paths]
     try:
         if x.size <= TOGETHER:
