@@ -11,7 +11,7 @@ OF_CLASSES = {
     *("BetaCalibration", "PlattScaling", "QuadraticScaling"),
     *("BiasCorrectedTemperatureScaling", "ClassTemperatureScaling"),
     *("VectorScaling", "MatrixScaling", "DirichletScaling"),
-    "HistogramBinning",
+    *("HistogramBinning", "ConformalSets", "RiskThreshold", "MetaCal"),
 }
 
 
