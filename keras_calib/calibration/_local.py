@@ -109,7 +109,7 @@ def _collect(network, data, settings, groups):
     hashes, source, one_hot, kept = [], None, False, []
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(Store(SPILL)) for _ in range(4)]
-        shapes, dtypes = set(), set()
+        shapes = set()
         for x, scores, mask, y, weights in run_by_batch(
             network.model, data, settings.verbose
         ):
@@ -131,13 +131,6 @@ def _collect(network, data, settings, groups):
                     "Local temperature scaling is fitted to images of one "
                     "size. Received: images, logits, labels and weights of "
                     f"shapes {sorted(shapes)}. Resize or crop the images."
-                )
-            dtypes.add(str(maps.images.dtype))
-            if len(dtypes) > 1:
-                raise ValueError(
-                    "Images must have one dtype: they are kept together, and "
-                    "numbers of another one would be cut. Received: images of "
-                    f"dtypes {sorted(dtypes)}. Cast them."
                 )
             for store, part in zip(stores, parts, strict=True):
                 if used.any():

@@ -172,13 +172,13 @@ def calibration_rows(network, samples, from_logits, fuse, *, warn=True):
     source = network.logits_source or checks.source_by_values(scores)
     if source == "logits":
         checks.refuse_probabilities(scores, from_logits)
-    elif source != LOG_OF_PROBABILITIES:
-        rules.check_finite(scores)
-    if source == LOG_OF_PROBABILITIES:
+    elif source == LOG_OF_PROBABILITIES:
         checks.check_probabilities(scores, fuse)
         if warn:
             checks.warn_no_softmax(network.model)
         take_logarithm(scores)
+    else:
+        rules.check_finite(scores)
     rows = rows_of(scores, samples.labels, samples.weights, samples.group)
     return rows, source
 

@@ -281,10 +281,17 @@ class Store(contextlib.AbstractContextManager):
     def __init__(self, limit):
         self.limit = limit
         self.blocks, self.size, self.length = [], 0, 0
-        self.file = self.map = None
+        self.file = self.map = self.dtype = None
 
     def append(self, block):
         block = np.ascontiguousarray(block)
+        if self.dtype not in (None, block.dtype):
+            raise ValueError(
+                "Arrays of all batches must have one dtype: they are kept "
+                "together, and numbers of another one would be cut. Received: "
+                f"dtypes {sorted(map(str, (self.dtype, block.dtype)))}. Cast "
+                "them."
+            )
         self.length += len(block)
         self.width, self.dtype = block.shape[1], block.dtype
         self.size += block.nbytes

@@ -211,9 +211,10 @@ class CalibrationLayer(RecordedLayer):
                     scaling,
                     lambda found, part: twin._scores(found, given[part]),
                 )
-        old = self.get_weights() if self.built else None
+        again = self._rounds and scaling is None and "nll_after" in record
+        old = self.get_weights() if again and self.built else None
         self._assign(found, num_units)
-        if self._rounds and scaling is None and "nll_after" in record:
+        if again:
             try:
                 nll = self._nll(given, rows.labels, weights)
             except BaseException:

@@ -14,6 +14,7 @@ from keras_calib.inputs import arrays
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.layers._decision import DecisionLayer
 from keras_calib.layers._decision import classes
+from keras_calib.layers._logit_ops import log1pexp
 from keras_calib.layers._risk_threshold import RiskThreshold
 from keras_calib.ops.confidence import first_largest
 from keras_calib.solvers.temperature import fit_temperature
@@ -121,8 +122,9 @@ class MetaCal(DecisionLayer):
 
     def call(self, logits: Tensor) -> tuple:
         z = classes(logits)
-        accepted = _entropy(z, ops) <= self.threshold
-        predicted = ops.one_hot(first_largest(z), z.shape[-1], dtype=z.dtype)
+        top = first_largest(z)
+        accepted = _entropy(z, top, ops) <= self.threshold
+        predicted = ops.one_hot(top, z.shape[-1], dtype=z.dtype)
         tempered = z / ops.exp(self.log_temperature)
         z = ops.where(accepted[..., None], tempered, MARK * predicted)
         return z, accepted
@@ -139,7 +141,8 @@ class MetaCal(DecisionLayer):
         )
 
     def solve(self, logits: np.ndarray, labels: np.ndarray) -> tuple:
-        h, correct = _entropy(logits, np), logits.argmax(axis=1) == labels
+        top = first_largest(logits, np)
+        h, correct = _entropy(logits, top, np), top == labels
         if self.min_accuracy is None:
             threshold = self._of_miscoverage(h[correct])
         else:
@@ -205,16 +208,17 @@ def _logarithm(entropies):
     return np.log(np.maximum(entropies, arrays.TINY))
 
 
-def _entropy(z, xp):
+def _entropy(z, top, xp):
     """Entropy of the softmax, in nats; a class that is ruled out adds 0.
 
-    Next to the likeliest class the others would be lost in a sum, so that they
-    are summed alone.
+    Next to the likeliest class, `top`, the others would be lost in a sum, so
+    that they are summed alone.
     """
     z = z - xp.max(z, axis=-1, keepdims=True)
-    places = xp.arange(0, z.shape[-1])
-    others = places != xp.argmax(z, axis=-1)[..., None]
+    others = xp.not_equal(xp.arange(0, z.shape[-1]), top[..., None])
     e = xp.where(others, xp.exp(z), 0.0)
     total = xp.sum(e, axis=-1)
     z = xp.where(e > 0, z, 0.0)
-    return xp.log1p(total) - xp.sum(e * z, axis=-1) / (1 + total)
+    # By operations that can be exported: ONNX has no `log1p`.
+    log_partition = log1pexp(xp.log(xp.maximum(total, arrays.TINY)), xp)
+    return log_partition - xp.sum(e * z, axis=-1) / (1 + total)
