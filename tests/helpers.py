@@ -136,16 +136,16 @@ def small_network(num_classes=10, inputs=64, activation=None):
 class Pieces(keras.utils.PyDataset):
     """Arrays in batches of 32, as a dataset that Keras shuffles by batch."""
 
-    def __init__(self, x, y):
+    def __init__(self, *arrays):
         super().__init__()
-        self.x, self.y = x, y
+        self.arrays = arrays
 
     def __len__(self):
-        return -(-len(self.x) // 32)
+        return -(-len(self.arrays[0]) // 32)
 
     def __getitem__(self, i):
         part = slice(i * 32, i * 32 + 32)
-        return self.x[part], self.y[part]
+        return tuple(array[part] for array in self.arrays)
 
 
 def read_predictions(folder, name):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from tests.helpers import Pieces
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = sorted(
@@ -46,21 +47,6 @@ def probable_network():
     return keras.Sequential([network(), keras.layers.Softmax()])
 
 
-class Batches(keras.utils.PyDataset):
-    """Batches of 32 samples."""
-
-    def __init__(self, x, y):
-        super().__init__()
-        self.x, self.y = x, y
-
-    def __len__(self):
-        return -(-len(self.x) // 32)
-
-    def __getitem__(self, index):
-        rows = slice(32 * index, 32 * (index + 1))
-        return self.x[rows], self.y[rows]
-
-
 def names_on_the_pages(digits, ends_in_softmax):
     """What the pages take for granted: data, and networks, mostly of logits."""
     (x, y), (x_val, y_val), (x_test, y_test) = digits
@@ -75,11 +61,11 @@ def names_on_the_pages(digits, ends_in_softmax):
         "y_val": y_val,
         "x_test": x_test,
         "y_test": y_test,
-        "val_ds": Batches(x_val, y_val),
-        "py_dataset": Batches(x, y),
+        "val_ds": Pieces(x_val, y_val),
+        "py_dataset": Pieces(x, y),
         "labels": y_test,
-        "majority": Batches(x[:64], y[:64]),
-        "rest": Batches(x[64:], y[64:]),
+        "majority": Pieces(x[:64], y[:64]),
+        "rest": Pieces(x[64:], y[64:]),
         "epochs": 2,
     }
     for name in ("network", "primary", "auxiliary", "model"):

@@ -8,6 +8,7 @@ import keras_calib as kc
 from keras_calib.calibration._record import PrintedRecord
 from keras_calib.calibration._target_prior import summary
 from keras_calib.solvers import label_shift
+from tests.calibration import networks
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
 from tests.layers.generated import hashed
@@ -534,21 +535,10 @@ def test_a_source_prior_of_a_part_is_none():
             )
 
 
-class OwnModel(keras.Model):
-    """A model whose graph is not known."""
-
-    def __init__(self, activation):
-        super().__init__()
-        self.dense = keras.layers.Dense(3, activation=activation)
-
-    def call(self, x):
-        return self.dense(x)
-
-
 @pytest.mark.parametrize("activation", ["softmax", None])
 def test_a_known_prior_of_a_model_without_a_graph(activation):
     x = np.random.default_rng(0).normal(size=(200, 4)).astype("float32")
-    model = OwnModel(activation)
+    model = networks.Subclassed(activation)
     given = model.predict(x, verbose=0)
     prior, source = np.array([0.7, 0.2, 0.1]), np.ones(3) / 3
     settings = {"source_prior": source, "verbose": 0}

@@ -363,25 +363,11 @@ def test_a_seed_is_a_number():
 
 def test_weights_in_one_part_of_a_data_set():
     x, y = np.zeros((32, 4), "float32"), np.zeros(32, int)
-    with_weights = Batches(x, y, np.ones(32, "float32"))
+    with_weights = Pieces(x, y, np.ones(32, "float32"))
     model = kc.models.InterleavedTraining(
         keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     )
     model.compile("sgd", kc.losses.DCA(from_logits=True))
-    for parts in ((Batches(x, y), with_weights), (with_weights, Batches(x, y))):
+    for parts in ((Pieces(x, y), with_weights), (with_weights, Pieces(x, y))):
         with pytest.raises(ValueError, match="Both parts are"):
             model.fit(parts[0], penalty_data=parts[1], verbose=0)
-
-
-class Batches(keras.utils.PyDataset):
-    """Batches of 16 samples."""
-
-    def __init__(self, *arrays):
-        super().__init__()
-        self.arrays = arrays
-
-    def __len__(self):
-        return len(self.arrays[0]) // 16
-
-    def __getitem__(self, i):
-        return tuple(each[16 * i : 16 * (i + 1)] for each in self.arrays)

@@ -8,6 +8,8 @@ from keras import ops
 
 import keras_calib as kc
 from keras_calib.models._divergence import reduced_divergence
+from tests.calibration.networks import Subclassed
+from tests.helpers import small_network
 from tests.helpers import to_numpy
 
 MODELS = [kc.models.MutualLearning, kc.models.DiffDML]
@@ -691,12 +693,7 @@ class TestOtherInputs:
 def test_lora_after_the_pair_was_built(form, tmp_path):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(64, 4)).astype("float32"), np.arange(64) % 3
-    networks = [
-        keras.Sequential(
-            [keras.Input((4,)), keras.layers.Dense(5), keras.layers.Dense(3)]
-        )
-        for _ in range(2)
-    ]
+    networks = [small_network(3, 4) for _ in range(2)]
     pair = form(*networks)
     networks[1].layers[0].enable_lora(2)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -716,33 +713,27 @@ def test_lora_after_the_pair_was_built(form, tmp_path):
     np.testing.assert_allclose(same, before, rtol=1e-5, atol=1e-6)
 
 
-def small():
-    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-
-
-class OwnLoss(keras.Model):
+class OwnLoss(Subclassed):
     """A model whose loss a pair would not compute."""
-
-    def __init__(self):
-        super().__init__()
-        self.dense = keras.layers.Dense(3)
-
-    def call(self, x):
-        return self.dense(x)
 
     def compute_loss(self, *args, **kwargs):
         return super().compute_loss(*args, **kwargs)
 
 
 def test_networks_that_train_in_a_way_of_their_own():
-    history = kc.models.SampleHistoryModel(small(), num_samples=8)
-    pair = kc.models.DiffDML(small(), small())
+    history = kc.models.SampleHistoryModel(small_network(3, 4), num_samples=8)
+    pair = kc.models.DiffDML(small_network(3, 4), small_network(3, 4))
     for network in (history, pair, OwnLoss()):
         for pairs in (kc.models.DiffDML, kc.models.MutualLearning):
-            for networks in ((network, small()), (small(), network)):
+            for networks in (
+                (network, small_network(3, 4)),
+                (small_network(3, 4), network),
+            ):
                 with pytest.raises(ValueError, match="of its own that would"):
                     pairs(*networks)
-    ensemble = kc.models.DeepEnsemble([pair, small()], from_logits=True)
+    ensemble = kc.models.DeepEnsemble(
+        [pair, small_network(3, 4)], from_logits=True
+    )
     x = np.zeros((8, 4), "float32")
     assert ensemble.predict(x, verbose=0).shape == (8, 3)
     ensemble.compile("sgd", "sparse_categorical_crossentropy")
@@ -755,7 +746,7 @@ def test_parts_of_an_unreduced_loss_are_both_sums(reduction):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(32, 4)).astype("float32"), np.arange(32) % 3
     found = {}
-    networks = [small(), small()]
+    networks = [small_network(3, 4), small_network(3, 4)]
     for name in ("sum", reduction):
         pair = kc.models.MutualLearning(*networks)
         loss = keras.losses.SparseCategoricalCrossentropy(
@@ -771,7 +762,7 @@ def test_parts_of_an_unreduced_loss_are_both_sums(reduction):
 
 @pytest.mark.parametrize("form", [kc.models.DiffDML, kc.models.MutualLearning])
 def test_without_an_optimizer_a_pair_is_evaluated(form):
-    pair = form(small(), small())
+    pair = form(small_network(3, 4), small_network(3, 4))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     pair.compile(None, loss)
     x = np.zeros((8, 4), "float32")
