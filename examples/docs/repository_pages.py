@@ -36,6 +36,8 @@ PAGES = {
     "examples/results/S.md": "results_S",
     "examples/results/S_figures.md": "results_S_figures",
     "examples/results/S10k.md": "results_S10k",
+    "examples/results/G30.md": "results_G30",
+    "examples/results/G100.md": "results_G100",
     "examples/results/F.md": "results_F",
     "examples/results/F_people.md": "results_F_people",
     "examples/results/F_shift.md": "results_F_shift",

@@ -16,8 +16,8 @@ class Block:
         title: number and data set.
         networks: of the paper.
         metrics: of each network, keys of `paper_pages.METRICS`.
-        ours: our tables that stand beside it; a tuple of several stands for
-            the first of them that has rows.
+        ours: our tables that stand beside it; for a tuple of several see
+            `paper_pages.chosen_of`.
         text: the lines.
         note: what must be said of it.
     """

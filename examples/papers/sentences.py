@@ -50,6 +50,8 @@ INTERLEAVED = {
     "S": ("SB-ECE", "FL+SB-ECE", "Brier+SB-ECE"),
     "F": ("MDCA", "SB-ECE", "MMCE"),
 }
+# One training of a large network, in three lengths.
+LENGTHS = ("G30", "G100", "G200")
 # Differences that are worth a name: in nats, and in accuracy.
 BETTER, COSTLY = 0.04, 0.03
 # Standard errors beyond which an error is clearly another.
@@ -81,7 +83,7 @@ def parts(results):
         name: run.read_rows(results / f"{name}.jsonl")
         for name in (
             *("S", "S10k", "F", "F_shift", "N9", "N40"),
-            *("S-tuning", "F-tuning"),
+            *("S-tuning", "F-tuning", *LENGTHS),
         )
     }
     path = results / "S-tuning.json"
@@ -92,6 +94,7 @@ def parts(results):
         "F under corruption": of_corruption(rows["F_shift"]),
         "wrong labels": of_wrong_labels(rows),
         "tuning": of_tuning(rows, chosen),
+        "GPU": of_lengths(rows),
     }
 
 
@@ -427,6 +430,63 @@ def of_noisy(name, rows):
         "temperature scaling the NLL is "
         f"{changes([*after.values()], 'nats', 3)}."
     )
+
+
+def of_lengths(rows):
+    """A large network on all of CIFAR-10, trained for longer and longer."""
+    texts = [of_length(name, rows[name]) for name in LENGTHS]
+    texts = [text for text in texts if text]
+    if not texts:
+        return NOTHING
+    return "\n".join(paragraph(text, "- ") for text in texts)
+
+
+def of_length(name, rows):
+    found = means(name, rows)
+    others = [method for method in found if method != table.BASELINE]
+    ece, after = (
+        from_baseline(rows, others, *error)
+        for error in (("ece",), ("nll", SCALED))
+    )
+    if not ece:
+        return ""
+    base = found[table.BASELINE]
+    lower = sorted((m for m in after if after[m] < 0), key=after.get)
+    shown = [f"{m} ({-after[m]:.3f})" for m in lower] or ["none"]
+    numbers = {len(each) for _, each in table.of_method(name, rows)}
+    runs = "single runs" if numbers == {1} else f"at most {seeds(max(numbers))}"
+    return (
+        f"[{name}]({name}.md), {runs}, {len(ece)} methods beside "
+        f"cross-entropy, whose ECE is {percent(base['ece'])} as trained (floor "
+        f"{percent(base['ece_floor'])}): that of the others is "
+        f"{changes([100 * e for e in ece.values()], 'points', 1)}. After "
+        "temperature scaling the NLL is lower with "
+        f"{'; '.join(shown)}.{pair_of_length(rows, found)}"
+    )
+
+
+def pair_of_length(rows, found):
+    """What Diff-DML gains and loses beside DML."""
+    values = {
+        key: differences(rows, "Diff-DML", "DML", key, part)
+        for key, part in (("accuracy", "test"), ("nll", "test"))
+    }
+    if not len(values["accuracy"]):
+        return ""
+    own = percent(found["Diff-DML"]["ece"])
+    text = (
+        f" Diff-DML has an ECE of {own} as trained, DML "
+        f"{percent(found['DML']['ece'])}; its accuracy is "
+        f"{over_seeds(values['accuracy'], 'that of DML')}, its NLL as trained "
+        f"{beside(values['nll'].mean(), 3, 'nats', 'that of DML')}."
+    )
+    gains = differences(rows, "Diff-DML, labels 20 %", "Diff-DML", "accuracy")
+    if len(gains):
+        text += (
+            " With labels for the auxiliary in the first 20 % of the steps the "
+            f"accuracy is {over_seeds(gains, 'without')}."
+        )
+    return text
 
 
 def of_tuning(rows, chosen):

@@ -9,6 +9,7 @@ ROWS = (
     *("S.jsonl", "S10k.jsonl", "F.jsonl", "F_shift.jsonl"),
     *("N9.jsonl", "N40.jsonl"),
     *("S-tuning.jsonl", "S-tuning.json", "F-tuning.jsonl"),
+    *("G30.jsonl", "G100.jsonl"),
 )
 
 
