@@ -59,6 +59,7 @@ PAGES = {
     "examples/results/formulas.md": "formulas",
     "examples/results/acls_stability.md": "acls_stability",
     "examples/results/verdicts.md": "verdicts",
+    "examples/results/ranks.md": "ranks",
     "examples/results/no_harm_development.md": "no_harm_development",
     "examples/results/no_harm_test.md": "no_harm_test",
     "examples/results/no_harm_tables.md": "no_harm_tables",

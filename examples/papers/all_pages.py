@@ -3,11 +3,14 @@
 python examples/papers/table.py all --work papers_work
 """
 
+import sys
+
 import figures
 import paper_pages
 import people_page
 import protocols
 import questions
+import ranks
 import run
 import sentences
 import shift_page
@@ -52,15 +55,32 @@ def pages(arguments, drawn):
         yield name, "\n\n".join([heading(name), *table.tables(arguments, rows)])
         if "tuning" not in name and any("people" in r for r in rows.values()):
             yield f"{name}_people", people_page.page(name, rows)
-        if name in DRAWN:
-            source = figures.Source(name, rows, results, arguments.work)
+        source = figures.Source(name, rows, results, arguments.work)
+        if name in DRAWN and all_logits(source):
             yield f"{name}_figures", figures.page(source, drawn)
         shifted = run.read_rows(results / f"{name}_shift.jsonl")
         if shifted:
             yield f"{name}_shift", shift_page.page(name, shifted, drawn)
     yield "verdicts", verdicts.page(results)
     yield "questions", questions.page(results)
+    yield "ranks", ranks.page(results)
     yield "formulas", figures.formula_page(drawn)
+
+
+def all_logits(source):
+    """Whether figures would show all that they showed before.
+
+    Most logits are outside git. Without them a picture would lose curves.
+    """
+    methods = dict.fromkeys(method for method, _ in source.rows)
+    lost = [name for name in methods if source.path(name) is None]
+    if lost:
+        print(
+            f"{source.table}: figures and their page are left as they are; no "
+            f"logits in {source.work} of {'; '.join(lost)}",
+            file=sys.stderr,
+        )
+    return not lost
 
 
 def heading(name):

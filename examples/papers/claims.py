@@ -190,6 +190,104 @@ SAYS = {
     "SAM": "higher accuracy (Foret 2021)",
 }
 
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """What a paper says of a method beside another one.
+
+    Attributes:
+        method: name in `methods.METHODS`.
+        other: of the method that it is compared with.
+        key: of an error.
+        sign: of the difference that is claimed, -1 for lower, 1 for higher.
+        margin: what may be lost: 0.01 for "at most a point of accuracy less".
+        part: of a row.
+    """
+
+    method: str
+    other: str
+    key: str = "ece"
+    sign: int = -1
+    margin: float = 0.0
+    part: str = "test"
+
+    def __str__(self):
+        words = {"ece": "ECE", "classwise_ece": "classwise ECE", "nll": "NLL"}
+        name = words.get(self.key, self.key)
+        if self.part == "test_scaled":
+            name += " after TS"
+        if self.margin:
+            lost = f"{100 * self.margin:.0f} point"
+            return f"{name} at most {lost} below {self.other}"
+        return f"{name} {'below' if self.sign < 0 else 'above'} {self.other}"
+
+
+def _kept(method, margin=0.01):
+    """The accuracy of cross-entropy, but for a point."""
+    return Claim(method, "CE", "accuracy", 1, margin)
+
+
+# What can be tested of `SAYS`. "Accuracy kept" is at most a point less.
+CLAIMS = (
+    Claim("LS", "CE"),
+    Claim("FL", "CE"),
+    Claim("FL", "CE", part="test_scaled"),
+    Claim("MbLS", "LS"),
+    Claim("MbLS", "FL"),
+    _kept("MbLS"),
+    Claim("ACLS", "MbLS"),
+    _kept("ACLS"),
+    Claim("ACLS, AR only", "ACLS", sign=1),
+    Claim("ACLS, CR only", "ACLS", sign=1),
+    Claim("MDCA", "CE"),
+    Claim("MDCA", "CE", "classwise_ece"),
+    Claim("FL+MDCA", "MDCA"),
+    Claim("SB-ECE", "CE"),
+    _kept("SB-ECE"),
+    Claim("FL+SB-ECE", "FL"),
+    Claim("Brier+SB-ECE", "Brier"),
+    Claim("MMCE", "CE"),
+    _kept("MMCE"),
+    Claim("MMCE-w", "CE"),
+    _kept("MMCE-w"),
+    Claim("DML", "CE", "accuracy", 1),
+    Claim("DML", "CE"),
+    Claim("DML-2", "DML"),
+    Claim("Diff-DML", "DML", "accuracy", 1),
+    Claim("Diff-DML", "DML"),
+    Claim("Diff-DML-2", "Diff-DML"),
+    Claim("ER", "CE", "accuracy", 1),
+    Claim("FLSD-53", "FL"),
+    Claim("dual focal", "FL"),
+    Claim("inverse focal", "CE", sign=1),
+    Claim("inverse focal", "CE", "nll", part="test_scaled"),
+    Claim("Brier", "CE"),
+    _kept("squared logit"),
+    Claim("DCA", "CE"),
+    _kept("DCA"),
+    Claim("CPC", "CE"),
+    _kept("CPC"),
+    Claim("AvUC", "CE"),
+    Claim("S-AvUC", "AvUC"),
+    Claim("ensemble of 3", "CE", "accuracy", 1),
+    Claim("ensemble of 3", "CE", "nll"),
+    Claim("SB-ECE, interleaved", "SB-ECE"),
+    Claim("FL+SB-ECE, interleaved", "FL+SB-ECE"),
+    Claim("Brier+SB-ECE, interleaved", "Brier+SB-ECE"),
+    Claim("CRL", "CE"),
+    Claim("CRL, margin", "CRL"),
+    Claim("ACLS, ranking", "ACLS", sign=1),
+    Claim("AdaFocal", "FLSD-53"),
+    _kept("AdaFocal"),
+    Claim("FL, pruned (DTDP)", "FL"),
+    Claim("CaPE", "CE", "nll"),
+    Claim("MC dropout", "CE", "nll"),
+    Claim("CutMix", "CE", "accuracy", 1),
+    Claim("CutMix", "CE"),
+    Claim("AugMix", "CE"),
+    Claim("SAM", "CE", "accuracy", 1),
+)
+
 # Why a row may differ from its paper, by table and method.
 _UNTUNED = "default weight, not tuned on this protocol"
 _NOT_CHOSEN = "not the chosen settings, which have a row of their own"

@@ -65,12 +65,16 @@ class Source:
 
     def logits(self, method):
         """Logits and labels of the first seed that has them, or `None`."""
+        path = self.path(method)
+        return None if path is None else measures.read(path)
+
+    def path(self, method):
+        """The file of the logits of the first seed that has them."""
         seeds = [seed for name, seed in self.rows if name == method]
-        for seed in sorted(seeds):
-            path = run.stored_logits(self, method, seed)
-            if path is not None:
-                return measures.read(path)
-        return None
+        paths = [
+            run.stored_logits(self, method, seed) for seed in sorted(seeds)
+        ]
+        return next((path for path in paths if path is not None), None)
 
     def of_few(self):
         """Logits of a few methods that have them, by name."""

@@ -27,6 +27,7 @@ METRICS = {
     "KS": ("test", "ks", 100, 2),
     "sweep": ("test", "sweep", 100, 2),
     "marginal": ("test", "marginal_ece", 100, 2),
+    "floor": ("test", "ece_floor", 100, 2),
 }
 RUN = "python examples/papers/run.py"
 ABOUT = """\
@@ -35,8 +36,11 @@ over seeds. A cell is empty where there is no row yet, or only rows that were
 stored before this number was. Ours are small networks on few images, but for
 those of a GPU (G30, G100, G200: ResNet-34 on all of CIFAR-10, in as many
 epochs): compare how the lines of a column differ, not a number with another
-table's. A number without an error is a single run. cw-ECE is in units of
-0.001."""
+table's. The number of seeds is in brackets; a number without it is a single
+run. The floor is the ECE of a perfectly calibrated network. cw-ECE is in units
+of 0.001."""
+# Our errors of the confidence beside which the floor stands.
+WITH_FLOOR = ("ECE", "PreT", "Test ECE")
 
 
 def page(name, results):
@@ -118,14 +122,17 @@ def layout(block, used):
         for network in block.networks
         for place, metric in enumerate(block.metrics)
     ]
+    metrics = list(block.metrics)
+    if set(metrics) & set(WITH_FLOOR):
+        metrics.append("floor")
     for name in used:
-        header += [f"ours, {name}: {metric}" for metric in block.metrics]
+        header += [f"ours, {name}: {metric}" for metric in metrics]
     lines = []
     for label, method, after, numbers in block.lines():
         line = [label, *numbers]
         for rows in used.values():
             found = [row for (name, _), row in rows.items() if name == method]
-            line += [cell(metric, found, after) for metric in block.metrics]
+            line += [cell(metric, found, after) for metric in metrics]
         lines.append(line)
     return table.markdown(["method", *header], lines)
 
@@ -139,12 +146,24 @@ def cell(metric, rows, after=""):
             if row.get("train", {}).get("ece")
         ]
         found = [test / train for test, train in pairs]
-        return table.cell(found) if found else ""
+        return of_seeds(found)
+    if metric == "floor" and after:
+        return ""  # that of other confidences than the row's
     part, key, factor, digits = METRICS[metric]
     if after and part == "test":
         part = "test_scaled" if after == "TS" else f"@{after}"
     found = values(rows, part, key)
-    return table.cell(found, factor, digits) if found else ""
+    if metric == "floor" and found:
+        return f"{factor * sum(found) / len(found):.{digits}f}"
+    return of_seeds(found, factor, digits)
+
+
+def of_seeds(found, factor=1.0, digits=2):
+    """Mean, standard error and number of seeds; empty without any."""
+    if not found:
+        return ""
+    text = table.cell(found, factor, digits)
+    return f"{text} ({len(found)})" if len(found) > 1 else text
 
 
 def values(rows, part, key):

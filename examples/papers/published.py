@@ -352,7 +352,8 @@ MBLS = Paper(
             MbLS | MbLS, margin 10 | 5.40 2.09 1.1
             """,
             "Another copy of the data, divided at random: 15,098 training, 900 "
-            "validation and 3,999 test documents.",
+            "validation and 3,999 test documents. There word vectors are "
+            "GloVe's; ours are learned.",
         ),
         Block(
             "Table 1, Tiny-ImageNet",

@@ -46,8 +46,8 @@ for.""",
             ("F", "ACLS, min", "ACLS"),
         ),
         "Equation 12 diverges, the other two train: "
-        "[the table](acls_stability.md). Which of the two is better is for the "
-        "rows to say.",
+        "[the table](acls_stability.md). Which of the two is better depends on "
+        "where the training begins: see the last column.",
     ),
     Question(
         "Diff-DML: what is its objective, and why is it below DML?",
@@ -136,11 +136,19 @@ that row is to be compared with cross-entropy, and not the one of S.""",
 ABOUT = """\
 Differences of rows of the same seed, mean ± standard error over seeds:
 accuracy and ECE in points. TS is temperature scaling, fitted to the
-calibration images. p is that of a paired t-test, from three seeds on."""
+calibration images. p is that of a moderated paired t-test, as in the
+[verdicts](verdicts.md), with the spread that differences from cross-entropy have
+in the same table. With several seeds, p above 0.05 is not told apart from 0."""
 HEADER = (
     "table | difference | pairs | accuracy | ECE | NLL | NLL after TS "
-    "| p (accuracy) | p (ECE) | p (NLL after TS)"
+    "| p (accuracy) | p (ECE) | p (NLL after TS) | seen"
 ).split(" | ")
+# What is compared: its name, its key and its part of a row.
+COMPARED = (
+    ("accuracy", "accuracy", "test"),
+    ("ECE", "ece", "test"),
+    ("NLL after TS", "nll", "test_scaled"),
+)
 
 
 def page(results):
@@ -157,7 +165,7 @@ def page(results):
             rows = rows_of(results, name)
             pairs = of_seeds(rows, method, other)
             if pairs:
-                lines.append(line(name, method, other, pairs))
+                lines.append(line(name, method, other, pairs, rows))
             missing = wanted(name, method, other) - len(pairs)
             if missing > 0:
                 open_pairs.append(command(name, method, other, missing))
@@ -207,10 +215,16 @@ def command(name, method, other, missing):
     return f"- {name}, {method} and {other}: {missing} {seeds}, `{words}`"
 
 
-def line(name, method, other, pairs):
-    accuracy = table.difference(pairs, "accuracy")
-    ece = table.difference(pairs, "ece")
-    after = table.difference(pairs, "nll", "test_scaled")
+def line(name, method, other, pairs, rows):
+    found = [
+        (table.difference(pairs, *what), table.spread_of(name, rows, *what))
+        for _, *what in COMPARED
+    ]
+    accuracy, ece, after = (values for values, _ in found)
+    seen = [
+        f"{what} {scatter.words(values, 'lower', 'higher')}"
+        for (what, *_), (values, scatter) in zip(COMPARED, found, strict=True)
+    ]
     return [
         name,
         f"{method} - {other}",
@@ -219,5 +233,6 @@ def line(name, method, other, pairs):
         table.cell(ece, 100),
         table.cell(table.difference(pairs, "nll"), digits=3),
         table.cell(after, digits=3),
-        *(table.p_value(each) for each in (accuracy, ece, after)),
+        *(scatter.cell(values) for values, scatter in found),
+        "; ".join(seen),
     ]

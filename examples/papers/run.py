@@ -397,7 +397,7 @@ def run_row(arguments, method, seed):
         **row,
         "settings": work.settings(arguments.table, method),
         "probe": work.probe(methods.method(method)),
-        "threads": arguments.threads or os.environ.get("OMP_NUM_THREADS"),
+        "threads": arguments.threads or os.environ.get(threads_variable()),
         "commit": commit(),
         "date": datetime.date.today().isoformat(),
         "machine": work.machine(),
@@ -406,6 +406,15 @@ def run_row(arguments, method, seed):
     append(arguments.results / f"{arguments.table}.jsonl", row)
     print(json.dumps(row["test"]), flush=True)
     return 0
+
+
+def threads_variable():
+    """What decides how many threads the backend has."""
+    import keras
+
+    if keras.backend.backend() == "tensorflow":
+        return "TF_NUM_INTRAOP_THREADS"
+    return "OMP_NUM_THREADS"
 
 
 def measure_again(arguments):

@@ -182,16 +182,35 @@ def of_scratch(rows):
 
 def held_down(rows):
     ece = from_baseline(rows, HELD_DOWN, "ece")
-    nll = from_baseline(rows, HELD_DOWN, "nll", SCALED)
     if not ece:
         return ""
     return (
         f"Losses that hold the confidence of a sample down ({listed([*ece])}): "
         "as trained the ECE is "
-        f"{changes([100 * e for e in ece.values()], 'points', 1)} beside "
-        "cross-entropy. After temperature scaling the NLL is "
-        f"{changes([*nll.values()], 'nats', 3)}."
+        f"{told(rows, 'ece', 'test', 100, 'points', 1)} beside cross-entropy. "
+        "After temperature scaling the NLL is "
+        f"{told(rows, 'nll', SCALED, 1, 'nats', 3)}."
     )
+
+
+def told(rows, key, part, scale, unit, digits):
+    """`changes` of `HELD_DOWN` that are told apart from 0, and the others."""
+    scatter = table.spread_of("S", rows, key, part)
+    found = {
+        name: differences(rows, name, table.BASELINE, key, part)
+        for name in HELD_DOWN
+    }
+    found = {name: each for name, each in found.items() if len(each)}
+    clear = [
+        scale * each.mean()
+        for each in found.values()
+        if scatter.told_apart(each)
+    ]
+    unclear = [n for n, each in found.items() if not scatter.told_apart(each)]
+    words = [changes(clear, unit, digits, len(found))] if clear else []
+    if unclear:
+        words.append(f"not told apart with {listed(unclear)}")
+    return ", ".join(words)
 
 
 def better_networks(rows, found):
@@ -202,11 +221,17 @@ def better_networks(rows, found):
             f"No method is better than cross-entropy by {BETTER} nats after "
             "temperature scaling."
         )
-    shown = [f"{name} ({-after[name]:.3f})" for name in best]
+    shown = [f"{name} ({-after[name]:.3f}{few(rows, name)})" for name in best]
     return (
         "Better networks, by an NLL after temperature scaling that is at least "
         f"{BETTER} nats below that of cross-entropy: {'; '.join(shown)}."
     )
+
+
+def few(rows, name):
+    """The number of seeds, in words, where it is below three."""
+    number = sum(method == name for method, _ in rows)
+    return f", {seeds(number)}" if number < 3 else ""
 
 
 def of_diff_dml(rows, found):
@@ -309,9 +334,12 @@ def of_two_sizes(rows, larger):
         if (a[name] > 0) != (b[name] > 0)
     ]
     but = f", but for {listed(otherwise)}" if otherwise else ""
+    most = max(len(each) for _, each in table.of_method("S10k", larger))
     text = (
         f"Beside cross-entropy, all errors of these {len(names)} methods go "
-        f"the same way at both sizes{but}. [The table](S10k.md)."
+        f"the same way at both sizes{but}. With 10,000 images there is "
+        f"{seeds(most)} of a method{' at most' * (most > 1)}. [The "
+        "table](S10k.md)."
     )
     return f"{table.markdown(header, lines)}\n\n{paragraph(text)}"
 
@@ -323,9 +351,12 @@ def interleaved(rows):
             100 * differences(rows[name], f"{m}, interleaved", m, "ece")
             for m in methods
         ]
-        found = [each.mean() for each in found if len(each)]
+        found = [each for each in found if len(each)]
         if found:
-            texts.append(f"in {name} {changes(found, 'points', 1)}")
+            most = seeds(max(map(len, found)))
+            means_of = [each.mean() for each in found]
+            change = changes(means_of, "points", 1)
+            texts.append(f"in {name} ({most}) {change}")
     if not texts:
         return ""
     return (
@@ -342,7 +373,7 @@ def inverse_focal(rows):
     size = beside(after["inverse focal"], 3, "nats", "that of cross-entropy")
     return (
         "Inverse focal loss is made to be scaled afterwards; after temperature "
-        f"scaling its NLL is {size}."
+        f"scaling its NLL is {size}{few(rows, 'inverse focal')}."
     )
 
 
@@ -501,7 +532,8 @@ def of_tuning(rows, chosen):
         ]
         texts.append(
             "[On the published network](F-tuning.md), fine-tuned, the accuracy "
-            "minus that of cross-entropy is, in points: "
+            "on its validation images minus that of cross-entropy is, in "
+            "points: "
             f"{'; '.join(shown)}."
         )
     texts.append(
@@ -558,11 +590,16 @@ def of_papers_weight(chosen):
 
 
 def tuned_on_published(rows):
-    """Differences in accuracy from cross-entropy of each variant in F."""
+    """Differences in accuracy from cross-entropy of each variant in F.
+
+    On validation images: they decided a default.
+    """
     tuned = rows["F-tuning"]
     for name in dict.fromkeys(method for method, _ in tuned):
         base = (name, table.BASELINE)
-        found = differences(tuned, *base, "accuracy", others=rows["F"])
+        found = differences(
+            tuned, *base, "accuracy", "validation", others=rows["F"]
+        )
         if len(found):
             yield name, found
 

@@ -5,14 +5,15 @@
     python examples/papers/table.py F --people   # against answers of people
     python examples/papers/table.py verdicts     # every method in S and F
     python examples/papers/table.py questions    # what the papers leave open
+    python examples/papers/table.py ranks        # methods in order
     python examples/papers/table.py S --figures examples/figures
     python examples/papers/table.py acls         # a paper's tables, ours beside
     python examples/papers/table.py papers --into examples/results   # all five
     python examples/papers/table.py all          # every page that has rows
 
 Mean and standard error over seeds; differences from cross-entropy are paired
-by seed, with the p-value of a paired t-test where there are three seeds or
-more. ECE (15 bins of equal width) stands beside its noise floor: what a
+by seed, with the p-value of a paired t-test to which the spread of all methods
+of the table lends degrees of freedom (see `spread`). ECE (15 bins of equal width) stands beside its noise floor: what a
 perfectly calibrated network with these confidences would show.
 """
 
@@ -29,10 +30,11 @@ import numpy as np
 import protocols
 import published
 import run
+import spread
 
 BASELINE = "CE"
 # Modules with a page of their own, from the rows of several tables.
-PAGES = ("verdicts", "questions")
+PAGES = ("verdicts", "questions", "ranks")
 FIGURES = run.HERE.parent / "figures"
 PIXELS = ("miou", "ece_mass")
 
@@ -326,6 +328,8 @@ def against_baseline(table, rows):
     header = ["method - CE", "pairs", "accuracy, points", "ECE, points"]
     header += ["NLL", "NLL after TS", "p (ECE)", "p (NLL after TS)"]
     lines = []
+    of_ece = spread_of(table, rows, "ece")
+    of_nll = spread_of(table, rows, "nll", "test_scaled")
     for name, pairs in paired(table, rows):
         ece = difference(pairs, "ece")
         after = difference(pairs, "nll", "test_scaled")
@@ -337,11 +341,23 @@ def against_baseline(table, rows):
                 cell(ece, 100),
                 cell(difference(pairs, "nll"), digits=3),
                 cell(after, digits=3),
-                p_value(ece),
-                p_value(after),
+                of_ece.cell(ece),
+                of_nll.cell(after),
             ]
         )
     return markdown(header, lines)
+
+
+def spread_of(table, rows, key, part="test"):
+    """How far differences from cross-entropy scatter over seeds.
+
+    Older rows may not have the key.
+    """
+    found = [
+        [pair for pair in pairs if all(key in row[part] for row in pair)]
+        for _, pairs in paired(table, rows)
+    ]
+    return spread.Spread(difference(pairs, key, part) for pairs in found)
 
 
 def after_maps(table, rows):
@@ -420,6 +436,7 @@ def beside_the_papers(table, rows):
     header = ["method - CE", "published in", "accuracy there", "ECE there"]
     header += ["accuracy here", "ECE here", "ECE goes"]
     lines = []
+    of_ece = spread_of(table, rows, "ece")
     for name, pairs in paired(table, rows):
         here = difference(pairs, "ece")
         for source, (score, ece) in claims.of_method(name, table):
@@ -435,7 +452,7 @@ def beside_the_papers(table, rows):
                     f"{there:+.2f}{note}",
                     cell(difference(pairs, source.score), 100),
                     cell(here, 100),
-                    verdict(there, here),
+                    verdict(there, here, of_ece),
                 ]
             )
     if not lines:
@@ -445,9 +462,9 @@ def beside_the_papers(table, rows):
     return markdown(header, lines)
 
 
-def verdict(there, here):
+def verdict(there, here, of_ece):
     """Whether the error goes the way that it went in the paper."""
-    if len(here) > 1 and abs(here.mean()) < 2 * standard_error(here):
+    if len(here) > 1 and not of_ece.told_apart(here):
         return "not told apart from 0 here"
     direction = "the same way" if there * here.mean() > 0 else "the other way"
     return direction if len(here) > 1 else f"{direction}, one seed"

@@ -2,6 +2,7 @@
 
 import claims
 import protocols
+import questions
 import run
 import table
 
@@ -22,18 +23,21 @@ def page(results):
     names = {name: None for each in TABLES for name in protocols.TABLES[each]}
     names.pop(table.BASELINE)
     pairs = {each: dict(table.paired(each, rows[each])) for each in TABLES}
+    spreads = {each: spreads_of(each, rows[each]) for each in TABLES}
     lines, missing = [], []
     chosen = {each: table.of_tuned(results, each) for each in TABLES}
     for name in names:
         found = [each for each in TABLES if name in pairs[each]]
-        lines += [line(name, each, pairs[each][name]) for each in found]
+        lines += [
+            line(name, each, pairs[each][name], spreads[each]) for each in found
+        ]
         if not found:
             missing.append(name)
         for each in TABLES:
             if name in chosen[each]:
                 shown, tuned = chosen[each][name]
                 beside = table.beside_baseline(tuned, rows[each])
-                lines += tuned_line(name, shown, each, beside)
+                lines += tuned_line(name, shown, each, beside, spreads[each])
     texts = [
         "# Verdicts",
         "Printed by `python examples/papers/table.py verdicts` from the rows "
@@ -44,6 +48,7 @@ def page(results):
     ]
     if missing:
         texts.append(f"Without a row: {'; '.join(missing)}.")
+    texts += claimed(results)
     return "\n\n".join(texts)
 
 
@@ -56,13 +61,91 @@ cross-entropy in each published table of `claims.py` that has the method,
 often another paper's than the method's own; the verdict as trained names the
 tables in which the ECE goes the same way and those in which it does not. As
 trained a verdict is about the ECE; after TS it is about the NLL, where a loss
-can only win by better refinement. With several seeds, a difference below two
-standard errors is not told apart from 0; p is that of a paired t-test, from
-three seeds on."""
+can only win by better refinement. p is that of a paired t-test in which the
+variance of a method is drawn towards that of all methods of the table, because
+few seeds hardly tell it (a moderated t-test, `spread.py`); with one seed the
+variance is theirs alone. With several seeds, a difference with p above 0.05 is
+not told apart from 0."""
+# Where the claims are looked up.
+CLAIMED = ("S", "G100", "G30", "F")
+ABOUT_CLAIMS = """\
+The papers' claims, each beside the rows of both methods: "holds" if the
+difference goes the claimed way and is told apart from 0 (p below 0.05), "does
+not hold" if it is told apart and goes the other way, else "open". One seed
+alone is "open", with its direction. Differences of accuracy and ECE in points.
+The variance of other differences stands in for that of these."""
 
 
-def line(name, each, pairs):
+def spreads_of(name, rows):
+    """The spread of the two differences that verdicts are about."""
+    return (
+        table.spread_of(name, rows, "ece"),
+        table.spread_of(name, rows, "nll", "test_scaled"),
+    )
+
+
+def claimed(results):
+    """The table of claims, under its heading; nothing without rows."""
+    lines = []
+    for name in CLAIMED:
+        rows = run.read_rows(results / f"{name}.jsonl")
+        spreads = {}
+        for claim in claims.CLAIMS:
+            what = claim.key, claim.part
+            if what not in spreads:
+                spreads[what] = table.spread_of(name, rows, *what)
+            lines += claim_line(claim, name, rows, spreads[what])
+    if not lines:
+        return []
+    header = "method | claim | rows of | pairs | difference | p | verdict"
+    order = [each.method for each in claims.CLAIMS]
+    lines.sort(key=lambda line: order.index(line[0]))
+    return [
+        "## Claims",
+        ABOUT_CLAIMS,
+        table.markdown(header.split(" | "), lines),
+    ]
+
+
+def claim_line(claim, name, rows, scatter):
+    """A claim with the rows of a table: a list of one line, or of none."""
+    found = questions.of_seeds(rows, claim.method, claim.other)
+    found = [
+        pair
+        for pair in found
+        if all(claim.key in row.get(claim.part, {}) for row in pair)
+    ]
+    if not found:
+        return []
+    here = table.difference(found, claim.key, claim.part)
+    points = claim.key != "nll"
+    shown = table.cell(here, *((100,) if points else (1.0, 3)))
+    toward = claim.sign * here + claim.margin
+    return [
+        [
+            claim.method,
+            str(claim),
+            name,
+            str(len(found)),
+            shown,
+            scatter.cell(toward),
+            holds(toward, scatter),
+        ]
+    ]
+
+
+def holds(toward, scatter):
+    """What the rows say; differences above 0 are what is claimed."""
+    if len(toward) == 1:
+        return f"open: {'as' if toward[0] > 0 else 'not as'} claimed, one seed"
+    if not scatter.told_apart(toward):
+        return "open"
+    return "holds" if toward.mean() > 0 else "does not hold"
+
+
+def line(name, each, pairs, spreads):
     """One method with the rows of one table."""
+    of_ece, of_nll = spreads
     ece = table.difference(pairs, "ece")
     after = table.difference(pairs, "nll", "test_scaled")
     published = {
@@ -79,28 +162,28 @@ def line(name, each, pairs):
         table.cell(table.difference(pairs, "accuracy"), 100),
         table.cell(ece, 100),
         table.cell(table.difference(pairs, "nll"), digits=3),
-        table.p_value(ece),
-        as_trained(ece, published),
+        of_ece.cell(ece),
+        as_trained(ece, published, of_ece),
         table.cell(table.difference(pairs, "ece", "test_scaled"), 100),
         table.cell(after, digits=3),
-        table.p_value(after),
-        in_words(after, "better", "worse"),
+        of_nll.cell(after),
+        of_nll.words(after, "better", "worse"),
         claims.REASONS.get((each, name), ""),
     ]
 
 
-def tuned_line(name, shown, each, pairs):
+def tuned_line(name, shown, each, pairs, spreads):
     """The same with the settings that were chosen on validation images.
 
     A list of one line, or of none where cross-entropy has no such seeds.
     """
     if not pairs:
         return []
-    _, says, there, _, *cells, _ = line(name, each, pairs)
+    _, says, there, _, *cells, _ = line(name, each, pairs, spreads)
     return [[shown, says, there, f"{each}-tuning", *cells, CHOSEN]]
 
 
-def as_trained(here, published):
+def as_trained(here, published, of_ece):
     """The direction of the ECE, and in which published tables it is the same.
 
     A method's own paper may say otherwise than another paper's table.
@@ -108,8 +191,9 @@ def as_trained(here, published):
     Args:
         here: differences from cross-entropy.
         published: the same of published tables, by their short names.
+        of_ece: their `spread.Spread`.
     """
-    words = in_words(here, "lower", "higher")
+    words = of_ece.words(here, "lower", "higher")
     if not published or words.startswith("not"):
         return words
     same = [s for s, there in published.items() if there * here.mean() > 0]
@@ -118,13 +202,3 @@ def as_trained(here, published):
         if sources:
             words += f"; {known} in {' and '.join(sources)}"
     return words
-
-
-def in_words(differences, below, above):
-    """`below` or `above` 0, or that the two cannot be told apart."""
-    mean = differences.mean()
-    if len(differences) == 1:
-        return f"{below if mean < 0 else above}, one seed"
-    if abs(mean) <= 2 * table.standard_error(differences):
-        return "not told apart"
-    return below if mean < 0 else above

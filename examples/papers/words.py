@@ -15,14 +15,22 @@ def amounts(values, digits):
     return low if low == high else f"{low} to {high}"
 
 
-def changes(values, unit, digits):
-    """How many of several differences are lower and higher, and by how much."""
+def changes(values, unit, digits, of_all=None):
+    """How many of several differences are lower and higher, and by how much.
+
+    Args:
+        values: the differences.
+        unit: in words.
+        digits: int.
+        of_all: how many there are, where not all of them are passed.
+    """
     values = np.asarray(values)
+    of_all = len(values) if of_all is None else of_all
     parts = {"lower": values[values < 0], "higher": values[values >= 0]}
     found = []
     for word, part in parts.items():
-        of = f"in {len(part)} of {len(values)} "
-        if len(part) == len(values):
+        of = f"in {len(part)} of {of_all} "
+        if len(part) == of_all:
             of = f"in all {len(part)} " if len(part) > 1 else ""
         if len(part):
             found.append(f"{word} {of}(by {amounts(part, digits)} {unit})")

@@ -47,11 +47,34 @@ def test_ours_stand_beside_the_papers_numbers(pages, tmp_path):
     found = cells(pages.page("acls", tmp_path), "Table 3, CIFAR-10")
     assert found["CE"]["ResNet-50: ECE"] == "5.85"
     assert found["CE"]["ResNet-101: AECE"] == "5.73"
-    assert found["CE"]["ours, S: ECE"] == "11.00 ± 1.00"
-    assert found["CE"]["ours, S: AECE"] == "22.00 ± 2.00"
-    assert found["CE+TS"]["ours, S: ECE"] == "5.50 ± 0.50"
+    assert found["CE"]["ours, S: ECE"] == "11.00 ± 1.00 (2)"
+    assert found["CE"]["ours, S: AECE"] == "22.00 ± 2.00 (2)"
+    assert found["CE+TS"]["ours, S: ECE"] == "5.50 ± 0.50 (2)"
     assert found["ACLS"]["ours, S: ECE"] == ""
     assert "ours, F: ECE" not in found["CE"]  # no rows, no column
+
+
+def test_floor_is_that_of_the_confidences_as_trained(pages, tmp_path):
+    rows = [row("CE", 0, 0.10), row("CE", 1, 0.12)]
+    rows[0]["test"]["ece_floor"], rows[1]["test"]["ece_floor"] = 0.01, 0.02
+    write(tmp_path, "S", rows)
+    found = cells(pages.page("acls", tmp_path), "Table 3, CIFAR-10")
+    assert found["CE"]["ours, S: floor"] == "1.50"
+    assert found["CE+TS"]["ours, S: floor"] == ""
+
+
+def test_lengths_of_one_training_stand_beside_each_other(pages, tmp_path):
+    write(tmp_path, "G100", [row("CE", 0, 0.10)])
+    write(tmp_path, "G30", [row("CE", 0, 0.20), row("MbLS", 0, 0.05)])
+    found = cells(pages.page("acls", tmp_path), "Table 3, CIFAR-10")
+    assert found["CE"]["ours, G100: ECE"] == "10.00"
+    assert found["CE"]["ours, G30: ECE"] == "20.00"
+    assert found["MbLS"]["ours, G100: ECE"] == ""
+    # The paper's own network stands for them.
+    write(tmp_path, "cifar10-resnet50", [row("CE", 0, 0.30)])
+    found = cells(pages.page("acls", tmp_path), "Table 3, CIFAR-10")
+    assert found["CE"]["ours, cifar10-resnet50: ECE"] == "30.00"
+    assert "ours, G30: ECE" not in found["CE"]
 
 
 def test_maps_and_temperatures_have_their_columns(pages, tmp_path):
@@ -176,6 +199,21 @@ def test_numbers_are_those_of_the_claims(pages):
     assert compared > 25
 
 
+def test_figures_are_drawn_where_all_logits_are(pages, tmp_path):
+    import all_pages
+    import figures
+    import run
+
+    write(tmp_path, "S", [row("CE", 0, 0.10), row("LS", 1, 0.05)])
+    rows = run.read_rows(tmp_path / "S.jsonl")
+    source = figures.Source("S", rows, tmp_path, tmp_path)
+    (tmp_path / "S").mkdir()
+    (tmp_path / "S" / "CE-0.npz").touch()
+    assert not all_pages.all_logits(source)
+    (tmp_path / "S" / "LS-1.npz").touch()
+    assert all_pages.all_logits(source)
+
+
 @pytest.mark.slow
 def test_every_page_that_has_rows_is_written(pages, tmp_path, capsys):
     import run
@@ -188,11 +226,15 @@ def test_every_page_that_has_rows_is_written(pages, tmp_path, capsys):
     options += ["--figures", tmp_path / "figures"]
     table.main(["all", *map(str, options)])
     written = {path.stem for path in tmp_path.glob("*.md")}
-    expected = {"S", "F", "T", "S_figures", "F_people", "F_shift", "verdicts"}
-    expected |= {"questions", "formulas"}
+    expected = {"S", "F", "T", "F_people", "F_shift", "verdicts"}
+    expected |= {"questions", "ranks", "formulas"}
     expected |= {f"paper_{name}" for name in pages.published.PAPERS}
     assert written == expected
-    assert len(capsys.readouterr().out.split()) == len(expected)
+    output = capsys.readouterr()
+    assert len(output.out.split()) == len(expected)
+    # Without logits the figures of S would lose curves.
+    assert "S: figures and their page are left as they are" in output.err
+    assert not (tmp_path / "figures" / "S_reliability.png").exists()
     assert (tmp_path / "figures" / "F_shift_after_ts.png").exists()
 
 

@@ -30,7 +30,8 @@ def page(verdicts, folder, rows):
     for table, found in rows.items():
         text = "".join(json.dumps(each) + "\n" for each in found)
         (folder / f"{table}.jsonl").write_text(text)
-    lines = verdicts.page(folder).splitlines()
+    text, _, _ = verdicts.page(folder).partition("## Claims")
+    lines = text.strip().splitlines()
     cells = [line[2:-2].split(" | ") for line in lines if " | " in line]
     header, *rest = cells
     return lines, [dict(zip(header, each, strict=True)) for each in rest[1:]]
@@ -114,8 +115,14 @@ def test_readme_shows_what_was_tuned_instead(papers, tmp_path):
 
 
 def test_verdict_names_the_tables_that_agree(verdicts):
+    import spread
+
     lower = np.array([-0.03, -0.02, -0.04])
-    say = verdicts.as_trained
+    scatter = spread.Spread([lower] * 4)
+
+    def say(here, published):
+        return verdicts.as_trained(here, published, scatter)
+
     assert say(lower, {"A, table 1": -1.0}) == "lower; as in A, table 1"
     assert say(lower, {"A": -1.0, "B": -2.0}) == "lower; as in A and B"
     assert say(lower, {"A": 1.0}) == "lower; not as in A"
@@ -124,6 +131,74 @@ def test_verdict_names_the_tables_that_agree(verdicts):
     assert say(-lower, {}) == "higher"
     unclear = np.array([-0.03, 0.02, 0.01])
     assert say(unclear, {"A": 1.0}) == "not told apart"
+
+
+def test_claims_are_tested_between_two_methods(verdicts, tmp_path):
+    rows = []
+    for seed in range(3):
+        noise = 0.001 * seed
+        rows += [
+            row("CE", seed, 0.20, 1.0),
+            row("LS", seed, 0.15 + noise, 1.0),
+            row("FL", seed, 0.05 - noise, 1.0),
+            row("MbLS", seed, 0.10 + noise, 1.0),
+        ]
+    rows.append(row("ACLS", 0, 0.12, 1.0))
+    lines = claims_of(verdicts, tmp_path, {"S": rows})
+    found = {(each["method"], each["claim"]): each for each in lines}
+    below_ls = found["MbLS", "ECE below LS"]
+    assert below_ls["difference"] == "-5.00 ± 0.00"
+    assert below_ls["pairs"] == "3"
+    assert below_ls["verdict"] == "holds"
+    assert float(below_ls["p"]) < 0.001
+    assert found["MbLS", "ECE below FL"]["verdict"] == "does not hold"
+    # The accuracy of these rows is 10 points lower, too.
+    kept = found["MbLS", "accuracy at most 1 point below CE"]
+    assert kept["difference"] == "-9.90 ± 0.06"
+    assert kept["verdict"] == "does not hold"
+    one = found["ACLS", "ECE below MbLS"]
+    assert one["verdict"] == "open: not as claimed, one seed"
+    assert one["pairs"] == "1"
+
+
+def claims_of(verdicts, folder, rows):
+    """Lines of the table of claims."""
+    for table, found in rows.items():
+        text = "".join(json.dumps(each) + "\n" for each in found)
+        (folder / f"{table}.jsonl").write_text(text)
+    *_, text = verdicts.claimed(folder)
+    header, _, *lines = [each[2:-2].split(" | ") for each in text.splitlines()]
+    return [dict(zip(header, each, strict=True)) for each in lines]
+
+
+def test_a_point_may_be_lost(verdicts):
+    import claims
+    import spread
+
+    scatter = spread.Spread([np.array([0.001, -0.001, 0.0])])
+    kept = claims.Claim("MbLS", "CE", "accuracy", 1, 0.01)
+    for difference, says in ((-0.005, "holds"), (-0.02, "does not hold")):
+        rows = {}
+        for seed in range(3):
+            for name, value in (("CE", 0.6), ("MbLS", 0.6 + difference)):
+                found = {"accuracy": value + 1e-4 * seed * (name == "CE")}
+                rows[name, seed] = {
+                    "method": name,
+                    "seed": seed,
+                    "test": found,
+                }
+        (line,) = verdicts.claim_line(kept, "S", rows, scatter)
+        assert line[-1] == says
+    assert verdicts.claim_line(kept, "S", {}, scatter) == []
+
+
+def test_every_claim_is_of_methods_that_are_run(verdicts):
+    import claims
+    import protocols
+
+    for claim in claims.CLAIMS:
+        assert {claim.method, claim.other} <= set(protocols.TABLES["S"])
+        assert claim.sign in (-1, 1)
 
 
 def test_every_method_says_what_its_paper_claims(papers):
