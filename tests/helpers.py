@@ -98,15 +98,13 @@ def value_and_gradient(function, x, dtype="float32"):
 
         value, gradient = jax.value_and_grad(function)(jax.numpy.asarray(x))
     else:
-        import torch
-
-        variable = torch.tensor(x, requires_grad=True)
+        variable = ops.convert_to_tensor(x).requires_grad_()
         value = function(variable)
         if value.requires_grad:
             value.backward()
         gradient = variable.grad
         gradient = np.zeros_like(x) if gradient is None else gradient
-    return float(to_numpy(value)), np.asarray(gradient)
+    return float(to_numpy(value)), to_numpy(gradient)
 
 
 def compiled(function):

@@ -137,8 +137,9 @@ ABOUT = """\
 Differences of rows of the same seed, mean ± standard error over seeds:
 accuracy and ECE in points. TS is temperature scaling, fitted to the
 calibration images. p is that of a moderated paired t-test, as in the
-[verdicts](verdicts.md), with the spread that differences from cross-entropy have
-in the same table. With several seeds, p above 0.05 is not told apart from 0."""
+[verdicts](verdicts.md), with the spread that differences from cross-entropy
+have in the same table. With several seeds, p above 0.05 is not told apart from
+0."""
 HEADER = (
     "table | difference | pairs | accuracy | ECE | NLL | NLL after TS "
     "| p (accuracy) | p (ECE) | p (NLL after TS) | seen"

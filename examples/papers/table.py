@@ -13,8 +13,9 @@
 
 Mean and standard error over seeds; differences from cross-entropy are paired
 by seed, with the p-value of a paired t-test to which the spread of all methods
-of the table lends degrees of freedom (see `spread`). ECE (15 bins of equal width) stands beside its noise floor: what a
-perfectly calibrated network with these confidences would show.
+of the table lends degrees of freedom (see `spread`). ECE (15 bins of equal
+width) stands beside its noise floor: what a perfectly calibrated network with
+these confidences would show.
 """
 
 import argparse

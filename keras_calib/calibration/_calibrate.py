@@ -176,7 +176,11 @@ def calibrate(
             one per sample, in the order of the data. Folds and standard errors
             keep groups together, and `"local_temperature"` holds out whole
             groups of images. By default the elements of one sample, such as
-            the pixels of an image, are a group.
+            the pixels of an image, are a group. Over pixels of images `"auto"`
+            then tries temperature scaling alone, because neighboring images,
+            such as frames of one drive, say too much of each other; pass the
+            drive or patient of each, or `np.arange(len(x))` where images are
+            independent.
         guard: whether to compare the layer with temperature scaling and with
             `model`, see above. With other objectives than `"nll"`, with
             class-wise loss scaling, and with soft labels there is no guard.
@@ -292,10 +296,14 @@ def _calibrate_rows(
     model, source, method, options, settings, *, mixture, groups
 ):
     """`calibrate` of class scores that are kept: the usual way."""
-    how = settings.from_logits, method, mixture, options
+    how = settings.from_logits, method, mixture
 
     def fit_one(network, samples):
-        return _fit_to_samples(model, network, samples, *how)
+        undecided = groups is None and options.preserve_accuracy is None
+        mine = dataclasses.replace(
+            options, of_pixels=samples.of_pixels and undecided
+        )
+        return _fit_to_samples(model, network, samples, *how, mine)
 
     return _network.calibrated_by_samples(
         fit_one, collect, model, source, method, settings, groups=groups

@@ -346,10 +346,10 @@ def _check(rule, scores, hint):
 def warn_no_softmax(model):
     """Warn that a map is fitted to the logarithm of probabilities.
 
-    A model that says of itself that it gives probabilities, an average of
-    networks, has no other logits.
+    An average of networks has no other logits, whether a class of its own says
+    so or `keras.layers.Average` in the graph.
     """
-    if getattr(model, "output_kind", None) == "probabilities":
+    if endings.output_kind(model) == "probabilities":
         return
     warnings.warn(
         "No final softmax was found in the model's graph: calibration is "

@@ -57,6 +57,7 @@ from keras_calib.keras_graph.head import free_name
 from keras_calib.layers import CalibrationMixture
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._shrunk import ShrunkCalibration
+from keras_calib.solvers import matrix_evidence
 
 NUM_FOLDS = 5
 NUM_DRAWS = 200
@@ -174,11 +175,13 @@ def choose(rows, options, *, mixture=False):
     whole, rows = rows, subsample(rows, MAX_SAMPLES, options.seed)
     fold = folds(rows, NUM_FOLDS, options.seed)
     if fold is None:
-        kind = "sample" if rows.group is None else "group of samples"
+        kind, received = "sample", f"{len(rows.labels)} calibration samples"
+        if rows.group is not None:
+            kind = "group of samples, such as an image,"
+            received = f"{len(np.unique(rows.group))} groups"
         raise ValueError(
             f'`method="auto"` needs a {kind} for each of {NUM_FOLDS} folds. '
-            f"Received: {len(rows.labels)} calibration samples. Use more, or "
-            "name a method."
+            f"Received: {received}. Use more, or name a method."
         )
     trials, losses, fitted = {}, {}, {}
     by_evidence = rows.group is None
@@ -276,6 +279,9 @@ def _candidates(num_units, options):
     names = BINARY if num_units <= 2 else CANDIDATES
     if options.affine:
         names = [name for name in AFFINE if num_units <= 2 or name != "platt"]
+    if num_units > matrix_evidence.MAX_CLASSES:
+        # The default matrix is one of slopes and biases there.
+        names = ["vector" if name == "matrix" else name for name in names]
     return [
         name
         for name in names
@@ -293,6 +299,8 @@ def _reason_to_skip(name, rows, options):
     num_classes = max(2, rows.logits.shape[-1])
     if name in SLOW and num_classes > MAX_CLASSES:
         return f"more than {MAX_CLASSES} classes"
+    if options.of_pixels and name not in (UNCHANGED, "temperature", AVERAGED):
+        return "pixels of images without `groups`"
     for_few = name in ("structured_matrix", AVERAGED)
     if for_few and rows.num_samples > FEW_SAMPLES:
         return f"more than {FEW_SAMPLES} samples"

@@ -53,6 +53,8 @@ class Options:
         unguarded: why the map is not compared on held-out samples; `None` if
             it is.
         preserve_accuracy: see `calibrate`.
+        of_pixels: whether the samples are images with a row for each pixel,
+            and it was not said which images belong together.
         max_seconds: see `calibrate`.
         deadline: `time.perf_counter()` when the time is over.
         seed: int, for folds.
@@ -63,6 +65,7 @@ class Options:
     affine: bool = False
     unguarded: str | None = None
     preserve_accuracy: bool | None = None
+    of_pixels: bool = False
     max_seconds: float | None = None
     deadline: float = np.inf
     seed: int = 0

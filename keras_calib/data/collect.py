@@ -42,6 +42,7 @@ class Samples:
         one_hot: whether the labels were passed in as one-hot rows.
         fingerprint: a hash of the inputs that does not depend on their order.
         group: see `CalibrationRows`.
+        of_pixels: whether a sample has rows along several axes, as an image.
     """
 
     scores: np.ndarray
@@ -50,6 +51,7 @@ class Samples:
     one_hot: bool
     fingerprint: str
     group: np.ndarray | None
+    of_pixels: bool = False
 
 
 @contextlib.contextmanager
@@ -118,14 +120,14 @@ class Walk:
     def __init__(self, batches):
         self.batches = batches
         self.hashes, self.unit = [], []
-        self.num_samples, self.one_hot = 0, False
+        self.num_samples, self.one_hot, self.of_pixels = 0, False, False
 
     def __iter__(self):
         for part in self.batches:
             self.unit.append(self.num_samples + part.unit)
             self.num_samples += len(part.hashes)
             self.hashes.append(part.hashes)
-            self.one_hot = part.one_hot
+            self.one_hot, self.of_pixels = part.one_hot, part.of_pixels
             if len(part.labels):
                 yield part
         if not sum(map(len, self.unit)):
@@ -144,6 +146,7 @@ class Walk:
             self.one_hot,
             fingerprint_of(self.hashes),
             group_of_rows(np.concatenate(self.unit), self.num_samples, groups),
+            self.of_pixels,
         )
 
 
@@ -194,6 +197,7 @@ class BatchOutputs:
         unit: the entry of the batch that each row came from, `(n,)`.
         one_hot: see `Samples`.
         hashes: a hash of each input, uint64, `(batch,)`.
+        of_pixels: see `Samples`.
         group: `None`, as rows of a fit have it.
     """
 
@@ -203,6 +207,7 @@ class BatchOutputs:
     unit: np.ndarray
     one_hot: bool
     hashes: np.ndarray
+    of_pixels: bool
     group = None
 
 
@@ -222,6 +227,7 @@ def outputs_by_batch(
     for x, scores, mask, y, weights in run_by_batch(network, data, verbose):
         hashes = hashes_of(x, len(y))
         one_hot = scores.ndim == y.ndim and y.shape[-1] > 1
+        of_pixels = scores.ndim > 3
         scores, y, weights, unit, units = read(
             scores, y, weights, ignore_class, mask
         )
@@ -229,7 +235,7 @@ def outputs_by_batch(
             unit = np.arange(units)
         if weights is None:
             weights = np.ones(len(y))
-        yield BatchOutputs(scores, y, weights, unit, one_hot, hashes)
+        yield BatchOutputs(scores, y, weights, unit, one_hot, hashes, of_pixels)
 
 
 def run_by_batch(network, data, verbose=0):

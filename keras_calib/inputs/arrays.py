@@ -23,6 +23,11 @@ def as_array(values: ArrayLike) -> np.ndarray:
         return values
     if hasattr(values, "detach"):
         values = values.detach().cpu()
+    if isinstance(values, list | tuple) and any(
+        hasattr(value, "detach") for value in values
+    ):
+        # NumPy does not read the memory of a GPU.
+        values = [as_array(value) for value in values]
     array = concrete_value(values) if keras.ops.is_tensor(values) else None
     try:
         return np.asarray(values if array is None else array)

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib.inputs.arrays import as_array
 from keras_calib.keras_private import keras_mask
 
 # Networks that may learn together from the same labels.
@@ -66,7 +67,7 @@ def _are_the_same(known, y_pred, y_true):
     traced = _is_traced_by_jax(known), _is_traced_by_jax(y_pred)
     if any(traced):
         return all(traced)
-    return np.array_equal(known, y_pred, equal_nan=True)
+    return np.array_equal(as_array(known), as_array(y_pred), equal_nan=True)
 
 
 def _is_traced_by_jax(tensor):

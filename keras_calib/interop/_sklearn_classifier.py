@@ -9,6 +9,7 @@ import numpy as np
 from keras_calib._typing import ArrayLike
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arrays import TINY
+from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import class_probabilities
 from keras_calib.keras_graph.endings import check_one_output
 from keras_calib.keras_graph.endings import gives_logits
@@ -242,6 +243,8 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
         """Arrays, of any rank; in a prediction of the width of the fit."""
         from sklearn.utils.validation import validate_data
 
+        # NumPy does not read the memory of a GPU.
+        X, *y = (as_array(v) if keras.ops.is_tensor(v) else v for v in (X, *y))
         if not y and not hasattr(self, "n_features_in_"):
             return np.asarray(X)  # `of_trained`: the network knows its inputs
         return validate_data(self, X, *y, reset=bool(y), allow_nd=True)

@@ -10,6 +10,7 @@ from keras_calib.layers._affine import check_regularization
 from keras_calib.layers._vector_scaling import VectorScaling
 from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import row_blocks
+from keras_calib.solvers.matrix_evidence import MAX_CLASSES
 from keras_calib.solvers.matrix_evidence import average_matrices
 from keras_calib.solvers.matrix_evidence import bytes_needed
 from keras_calib.solvers.matrix_evidence import minimize_matrix_around
@@ -110,6 +111,12 @@ class MatrixScaling(AffineCalibration):
             f"{logits.shape[1]} logits",
             "Use fewer samples, or `VectorScaling`.",
         )
+
+    def _findings(self, parameters):
+        if self.regularization != "auto" or len(parameters) - 1 <= MAX_CLASSES:
+            return {}
+        reason = f"left out: more than {MAX_CLASSES} classes"
+        return {"matrix": reason}
 
     def _inputs(self, logits):
         return self._narrow(super()._inputs, logits)

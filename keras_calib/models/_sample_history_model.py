@@ -12,6 +12,7 @@ from keras_calib._typing import Tensor
 from keras_calib.data.indexed_arrays import IndexedArrays
 from keras_calib.data.sample_index import SAMPLE_INDEX
 from keras_calib.data.sample_index import split_index
+from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import concrete_value
 from keras_calib.inputs.rows import as_rows
 from keras_calib.losses._arguments import setting_of
@@ -294,7 +295,7 @@ class SampleHistoryModel(WrappedModel):
         arguments = arguments_of_fit(self, args, kwargs)
         x = arguments.get("x")
         if isinstance(x, dict) and SAMPLE_INDEX in x:
-            index = np.asarray(x[SAMPLE_INDEX])
+            index = as_array(x[SAMPLE_INDEX])
             if index.size and not (
                 index.min() >= 0 and index.max() < self.num_samples
             ):

@@ -114,7 +114,8 @@ def bytes_needed(num_samples, num_classes, *, around_temperature):
     Inputs and probabilities are float32; around twenty float64 matrices are
     those of parameters, penalty and conjugate gradients. Without
     `around_temperature`, up to `BLOCKS` classes, each class may have a matrix
-    of its own; with it, `AT_ONCE` in each thread have.
+    of its own; with it, `AT_ONCE` in each thread have, and above `MAX_CLASSES`
+    only slopes and biases are fitted, which the layer keeps as a matrix.
 
     Args:
         num_samples: int.
@@ -122,6 +123,8 @@ def bytes_needed(num_samples, num_classes, *, around_temperature):
         around_temperature: whether for `average_matrices`.
     """
     numbers, square = num_samples * num_classes, (num_classes + 1) ** 2
+    if around_temperature and num_classes > MAX_CLASSES:
+        return 16 * numbers + 26 * square
     if around_temperature:
         found = 12 * numbers + (160 + 4 * AT_ONCE * GROUPS) * square
         # The whole Hessian about ten times: sums of several threads.

@@ -2,6 +2,7 @@ import dataclasses
 import functools
 import warnings
 
+import keras
 import numpy as np
 import pytest
 
@@ -288,6 +289,79 @@ def test_candidates_that_preserve_predictions():
         *("no_calibration", "temperature", "bayesian_temperature", "spline"),
         *("order_preserving", "parameterized_temperature"),
     }
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_a_vector_stands_for_the_matrix_of_many_classes(monkeypatch, affine):
+    rows = read_rows(*generated([3.0, 0.0, -3.0], 300))
+    assert "matrix" in choose(rows, Options(affine=affine)).trials
+    monkeypatch.setattr(_choose.matrix_evidence, "MAX_CLASSES", 2)
+    trials = choose(rows, Options(affine=affine)).trials
+    assert "vector" in trials and "matrix" not in trials
+    assert trials["vector"]["weight"] > 0.5
+
+
+def segmented(images=30):
+    """A network of pixels whose classes need biases, and its data."""
+    logits, labels = generated([3.0, 0.0, -3.0], images * 24)
+    model = keras.Sequential([keras.Input((4, 6, 3)), keras.layers.Identity()])
+    shape = images, 4, 6
+    return model, logits.reshape(*shape, 3), labels.reshape(shape)
+
+
+def trials_of_pixels(**options):
+    model, x, y = segmented()
+    calibrated = kc.calibrate(
+        model, x, y, method="auto", from_logits=True, verbose=0, **options
+    )
+    return kc.calibration_record(calibrated)
+
+
+@pytest.mark.filterwarnings("ignore:MatrixScaling changes")
+def test_pixels_have_a_temperature_unless_images_are_grouped():
+    found = trials_of_pixels()
+    assert found["method"] == "temperature"
+    skipped = {n for n, trial in found["trials"].items() if "skipped" in trial}
+    assert {"matrix", "spline", "order_preserving"} <= skipped
+    reason = found["trials"]["matrix"]["skipped"]
+    assert reason == "pixels of images without `groups`"
+    # Whoever says what belongs together, or what may change, has all of them.
+    for options in (
+        {"groups": np.arange(30)},
+        {"groups": np.arange(30) // 3},
+        {"preserve_accuracy": False},
+    ):
+        found = trials_of_pixels(**options)
+        assert found["method"] == "matrix"
+    found = trials_of_pixels(preserve_accuracy=True)
+    assert "spline" in found["trials"] and "matrix" not in found["trials"]
+    assert "skipped" not in found["trials"]["spline"]
+
+
+def test_tokens_are_compared_by_all_maps():
+    model = keras.Sequential([keras.Input((24, 3)), keras.layers.Identity()])
+    _, x, y = segmented()
+    calibrated = kc.calibrate(
+        model,
+        x.reshape(30, 24, 3),
+        y.reshape(30, 24),
+        method="auto",
+        from_logits=True,
+        verbose=0,
+        preserve_accuracy=None,
+    )
+    assert kc.calibration_record(calibrated)["method"] == "matrix"
+
+
+def test_too_few_groups_are_counted_as_groups():
+    model, x, y = segmented()
+    with pytest.raises(ValueError, match="Received: 3 groups"):
+        kc.calibrate(
+            *(model, x, y),
+            method="auto",
+            from_logits=True,
+            groups=np.arange(30) // 10,
+        )
 
 
 @pytest.mark.filterwarnings("ignore")

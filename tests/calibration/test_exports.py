@@ -162,7 +162,8 @@ def test_torch_program_computes_all_three(tmp_path):
     program = torch.export.load(tmp_path / "model.pt2").module()
     expected = model.predict(X[:20], verbose=0)
     # As Keras 3.15 exports it, for one sample at a time.
-    found = [program(torch.tensor(X[i : i + 1])) for i in range(20)]
+    batches = [keras.ops.convert_to_tensor(X[i : i + 1]) for i in range(20)]
+    found = [program(batch) for batch in batches]
     joined = {
         name: torch.cat([row[name] for row in found]).numpy(force=True)
         for name in expected

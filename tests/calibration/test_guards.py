@@ -1,3 +1,5 @@
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -135,11 +137,26 @@ def test_a_preprocessor_is_refused():
         kc.calibrate(model, X, Y, verbose=0)
 
 
-def test_log_of_probabilities_is_said():
+def of_halves(join):
+    """Two softmax outputs, joined."""
     inputs = keras.Input((8,))
     halves = [dense("softmax")(inputs), dense("softmax")(inputs)]
-    model = built(keras.Model(inputs, layers.Average()(halves)))
+    return built(keras.Model(inputs, join(halves)))
+
+
+def test_log_of_probabilities_is_said():
+    # That these are probabilities, only their values show.
+    model = of_halves(lambda halves: 0.5 * halves[0] + 0.5 * halves[1])
     with pytest.warns(UserWarning, match="logarithm of its probabilities"):
+        calibrated = kc.calibrate(model, X, Y, verbose=0)
+    record = kc.calibration_record(calibrated)
+    assert record["logits_source"] == "log of probabilities"
+
+
+def test_an_average_has_no_logits_and_no_warning():
+    model = of_halves(layers.Average())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
         calibrated = kc.calibrate(model, X, Y, verbose=0)
     record = kc.calibration_record(calibrated)
     assert record["logits_source"] == "log of probabilities"

@@ -7,6 +7,7 @@ import pytest
 import keras_calib as kc
 from keras_calib.callbacks import _adafocal_schedule as adafocal_schedule
 from tests.helpers import small_network
+from tests.helpers import to_numpy
 
 
 def compiled_network(learning_rate=1e-2, num_bins=15, wrap=None, **kwargs):
@@ -60,7 +61,7 @@ def test_weights_move_edges_and_gaps(digits):
     (x, y), (x_val, y_val), _ = digits
     model, _ = compiled_network(0.0, num_bins=4)
     logits = model.predict(x_val, verbose=0)
-    confidence = np.asarray(keras.ops.softmax(logits)).max(axis=-1)
+    confidence = to_numpy(keras.ops.softmax(logits)).max(axis=-1)
     weight = np.where(confidence > np.median(confidence), 3, 1)
     edges, gaps = [], []
     for validation in (
@@ -242,7 +243,7 @@ def test_gaps_are_those_of_the_data(digits):
     model, _ = compiled_network(learning_rate=0.0, num_bins=4)
     schedule = kc.callbacks.AdaFocalSchedule((x, y))
     model.fit(x[:32], y[:32], callbacks=[schedule], verbose=0)
-    p = np.asarray(keras.ops.softmax(model.predict(x, verbose=0)))
+    p = to_numpy(keras.ops.softmax(model.predict(x, verbose=0)))
     confidence, correct = p.max(-1), p.argmax(-1) == y
     order = np.argsort(confidence)
     # 400 samples in 4 bins of 100; the upper edge is inside the lower bin.

@@ -9,6 +9,7 @@ from keras_calib.inputs.predictions import top_label
 from tests.helpers import JIT_BUT_ON_TORCH
 from tests.helpers import exact_error
 from tests.helpers import small_network
+from tests.helpers import to_numpy
 
 NLL = "negative_log_likelihood"
 
@@ -54,7 +55,7 @@ def test_values_are_exact_and_seen_by_later_callbacks(
     ).history
     outputs = model.predict(validation[0], verbose=0)
     if from_logits:
-        outputs = np.asarray(keras.ops.softmax(outputs))
+        outputs = to_numpy(keras.ops.softmax(outputs))
     confidence, correct = top_label(validation[1], outputs)
     expected = exact_error(confidence, correct, binning="mass")
     assert history[key][-1] == pytest.approx(expected, abs=1e-7)

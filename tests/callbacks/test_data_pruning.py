@@ -9,6 +9,7 @@ import pytest
 import keras_calib as kc
 from keras_calib.callbacks import _data_pruning as data_pruning
 from tests.helpers import small_network
+from tests.helpers import to_numpy
 
 SIZE = 120
 
@@ -95,7 +96,7 @@ def test_epochs_get_shorter_and_lose_the_least_confident(data):
     # 30 dropped after the second epoch, 22 after the fourth.
     assert count.counts == [120, 120, 90, 90, 68]
     assert logs["kept_samples"] == [120, 90, 90, 68, 68]
-    p = np.asarray(keras.ops.softmax(model.predict(data[0], verbose=0)))
+    p = to_numpy(keras.ops.softmax(model.predict(data[0], verbose=0)))
     # The network does not learn: averages are its confidences.
     found = model.sample_history()
     np.testing.assert_allclose(

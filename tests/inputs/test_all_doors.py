@@ -10,6 +10,7 @@ from keras import ops
 
 import keras_calib as kc
 from tests.helpers import compiled
+from tests.helpers import to_numpy
 
 RNG = np.random.default_rng(3)
 N = 24
@@ -379,7 +380,7 @@ def pairs(cases):
 
 
 def numbers(door, x):
-    return np.asarray([float(v) for v in np.ravel(DOORS[door](x))])
+    return np.asarray([float(v) for v in np.ravel(to_numpy(DOORS[door](x)))])
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -222,7 +222,7 @@ def test_a_primary_of_keras_with_the_class_axis_of_images(primary, axis):
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(2, 4, 4, 3)).astype("float32")
     labels = np.eye(3, dtype="float32")[rng.integers(0, 3, (2, 4, 4))]
-    expected = primary(from_logits=True)(labels, logits)
+    expected = to_numpy(primary(from_logits=True)(labels, logits))
     loss = kc.losses.DCA(
         primary=primary(axis=axis, from_logits=True),
         weight=0.0,
@@ -230,7 +230,8 @@ def test_a_primary_of_keras_with_the_class_axis_of_images(primary, axis):
         from_logits=True,
     )
     labels, logits = (np.moveaxis(a, -1, axis) for a in (labels, logits))
-    np.testing.assert_allclose(loss(labels, logits), expected, rtol=1e-5)
+    value = to_numpy(loss(labels, logits))
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum"])
@@ -240,7 +241,7 @@ def test_a_primary_of_the_whole_batch_leaves_out_rows_of_weight_0(reduction):
     labels = np.eye(3, dtype="float32")[rng.integers(0, 3, (2, 5, 5))]
     weight = np.tile([1.0, 0.0, 1.0, 1.0, 0.0], (2, 5, 1))
     counts = weight > 0
-    expected = keras.losses.Dice()(labels[counts], p[counts])
+    expected = to_numpy(keras.losses.Dice()(labels[counts], p[counts]))
     p[~counts] = np.nan
     loss = kc.losses.DCA(
         primary=keras.losses.Dice(), weight=0.0, reduction=reduction
@@ -248,7 +249,7 @@ def test_a_primary_of_the_whole_batch_leaves_out_rows_of_weight_0(reduction):
     # The number for the batch is there once per row, and weighted as such.
     rows = 0.6 if reduction == "sum_over_batch_size" else 30.0
     np.testing.assert_allclose(
-        loss(labels, p, weight), rows * expected, rtol=1e-5
+        to_numpy(loss(labels, p, weight)), rows * expected, rtol=1e-5
     )
 
 

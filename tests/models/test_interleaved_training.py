@@ -9,6 +9,7 @@ from keras_calib.models._two_parts import HELD_OUT
 from keras_calib.models._two_parts import INPUTS
 from tests.helpers import Pieces
 from tests.helpers import small_network
+from tests.helpers import to_numpy
 
 SIZE = 150
 
@@ -35,7 +36,7 @@ def build(loss=None, learning_rate=0.0, network=None, **kwargs):
 def parts_of(model, x, y):
     """Primary loss and penalty of a set of samples, from the definitions."""
     logits = model.predict(x, verbose=0)
-    p = np.asarray(keras.ops.softmax(logits))
+    p = to_numpy(keras.ops.softmax(logits))
     return -np.log(p[np.arange(len(y)), y]).mean(), p.max(-1).mean()
 
 
@@ -183,7 +184,7 @@ def test_ignored_pixels():
     loss = MeanConfidence(from_logits=True, ignore_class=255)
     model = build(loss, network=network, penalty_split=0.5)
     _, (x_rest, _) = model._split((x, y), None)
-    p = np.asarray(keras.ops.softmax(model.predict(x_rest, verbose=0)))
+    p = to_numpy(keras.ops.softmax(model.predict(x_rest, verbose=0)))
     confidence = p.max(-1).reshape(10, 4)[:, 1:].mean()
     logs = model.fit(x, y, batch_size=10, verbose=0).history
     assert logs["penalty"] == pytest.approx([confidence], rel=1e-5)

@@ -7,6 +7,7 @@ import pytest
 import keras_calib as kc
 from tests.helpers import Pieces
 from tests.helpers import small_network
+from tests.helpers import to_numpy
 
 SIZE = 120
 
@@ -33,7 +34,7 @@ def data(digits):
 
 def expected_history(network, x, y, epochs):
     """Of a network that does not learn."""
-    p = np.asarray(keras.ops.softmax(network.predict(x, verbose=0)))
+    p = to_numpy(keras.ops.softmax(network.predict(x, verbose=0)))
     return {
         "seen": np.full(len(x), epochs),
         "correct": epochs * (p.argmax(-1) == y),

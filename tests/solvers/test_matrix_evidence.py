@@ -1,8 +1,11 @@
 """The average by evidence with a matrix."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
+import keras_calib as kc
 from keras_calib.inputs.arrays import log_softmax
 from keras_calib.layers import FocalObjective
 from keras_calib.solvers import matrix_evidence
@@ -155,6 +158,30 @@ def test_too_many_classes_have_no_matrix(monkeypatch):
     data = x / temperature, labels, np.ones(300)
     plain = average_by_evidence(*data, VECTOR).parameters / temperature
     np.testing.assert_allclose(np.diag(matrix), plain[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["MatrixScaling", "DirichletScaling"])
+def test_record_and_memory_without_a_matrix(name):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(1000, 400)).astype("float32")
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(-1)
+    layer = getattr(kc.layers, name)()
+    tracemalloc.start()
+    layer.adapt(logits, labels)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert layer.record["matrix"] == "left out: more than 100 classes"
+    estimate = matrix_evidence.bytes_needed(
+        *logits.shape, around_temperature=True
+    )
+    assert peak / 2 < estimate < 4 * peak
+    # A matrix of so many classes needs more, and with few it is fitted.
+    assert estimate < 0.5 * matrix_evidence.bytes_needed(
+        *logits.shape, around_temperature=False
+    )
+    few = getattr(kc.layers, name)()
+    few.adapt(logits[:, :4], labels % 4)
+    assert "matrix" not in few.record
 
 
 def test_the_order_of_weighted_rows_does_not_matter():

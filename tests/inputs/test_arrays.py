@@ -1,0 +1,32 @@
+"""Whatever holds numbers is read as one NumPy array."""
+
+import numpy as np
+import pytest
+
+from keras_calib.inputs.arrays import as_array
+
+
+class OnDevice:
+    """A tensor whose memory NumPy cannot read, as on a GPU."""
+
+    def __init__(self, values):
+        self.values = np.asarray(values)
+
+    def detach(self):
+        return self
+
+    def cpu(self):
+        return self.values
+
+    def __array__(self, *arguments, **options):
+        raise TypeError("can't convert a device tensor to numpy")
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_lists_of_tensors_on_a_device_are_read(kind):
+    values = kind([OnDevice(1.0), OnDevice(2.0)])
+    np.testing.assert_array_equal(as_array(values), [1.0, 2.0])
+    rows = kind([OnDevice([1.0, 2.0]), OnDevice([3.0, 4.0])])
+    np.testing.assert_array_equal(as_array(rows), [[1.0, 2.0], [3.0, 4.0]])
+    with pytest.raises(TypeError):
+        np.asarray(values)
