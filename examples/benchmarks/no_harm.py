@@ -62,12 +62,17 @@ CHOSEN = {
     "auto": {"method": "auto"},
     "auto mixture": {"method": "auto", "mixture": True},
 }
-# The maps whose mixture is compared with the best of them.
+# The maps whose mixture is compared with the best of them; those of two classes
+# are measured there alone.
 MIXED = (
     *("none", "TemperatureScaling", "BayesianTemperatureScaling"),
     *("SplineCalibration", "MatrixScaling"),
     *("IntraOrderPreserving", "ParameterizedTemperatureScaling"),
+    *("PlattScaling", "BetaCalibration"),
 )
+# Up to so many samples `auto` tries the structured matrix, too, whose rows here
+# are those of probmetrics.
+STRUCTURED, FEW = "probmetrics SMS", 200
 PEERS = {
     "probmetrics TS": ("TemperatureScalingCalibrator", {}),
     "probmetrics SVS": ("SVSCalibrator", {}),
@@ -338,6 +343,10 @@ def show(arguments):
             cells(rows, "brier", "TemperatureScaling"),
             BRIER,
         ),
+        "Brier score minus the untouched model's": (
+            cells(rows, "brier", "none"),
+            (),  # no limit is set
+        ),
     }
     outside = []
     for title, (found, limits) in tables.items():
@@ -417,9 +426,10 @@ def print_regrets(rows):
             cells[row["file"], row["n"]][row["map"]].append(row["nll"])
     for name in ("auto", "auto mixture"):
         behind = []
-        for cell in cells.values():
+        for (_, n), cell in cells.items():
             means = {each: np.mean(values) for each, values in cell.items()}
-            best = min((means[m] for m in MIXED if m in means), default=np.nan)
+            tried = [*MIXED, STRUCTURED] if n <= FEW else MIXED
+            best = min((means[m] for m in tried if m in means), default=np.nan)
             if name in means:
                 behind.append(means[name] - best)
         if behind:
