@@ -29,7 +29,9 @@ import keras_calib as kc
 METHODS = (
     *("temperature", "vector", "matrix", "dirichlet", "spline", "isotonic"),
     *("ensemble_temperature", "order_preserving", "histogram"),
-    *("parameterized_temperature", "auto", "mixture"),
+    *("parameterized_temperature", "class_temperature", "structured_matrix"),
+    *("bias_corrected_temperature", "bayesian_temperature"),
+    *("auto", "mixture"),
 )
 BINARY = ("platt", "beta", "quadratic")
 

@@ -10,7 +10,13 @@ shows in its NLL. Packages that are not installed are left out.
 
 The second form takes files of `predictions` and `ground_truth` (probabilities
 and class ids), fits to the first 5,000 rows and prints the mean NLL of the
-others, for maps that both packages have.
+others, for maps that both packages have (`--same` names some of them).
+
+    python examples/benchmarks/posthoc.py --defaults FILE.npz ...
+
+The third form fits maps at their defaults to 200, 1,000 and 5,000 of the rows,
+and prints the processor seconds of ours as a ratio to probmetrics', for the fit
+and for fit and prediction of all other rows.
 
 For scikit-learn, probmetrics and scipy: `pip install keras-calib[peers]`.
 """
@@ -304,14 +310,20 @@ SAME = {
 }
 
 
-def held_out(path, rows=5_000):
+def read(path):
+    """Float32 log-probabilities, and class ids."""
     with np.load(path) as file:
         p, labels = file["predictions"], file["ground_truth"].astype("int64")
-    logits = np.log(np.maximum(p, 1e-30)).astype("float32")
+    return np.log(np.maximum(p, 1e-30)).astype("float32"), labels
+
+
+def held_out(path, names, rows=5_000):
+    logits, labels = read(path)
     print(f"\n{os.path.basename(path)}: {logits.shape[1]} classes")
     print("| map | NLL, keras_calib | probmetrics | seconds | |")
     print("|---|---|---|---|---|")
-    for name, contestants in SAME.items():
+    for name in names:
+        contestants = SAME[name]
         found, seconds = [], []
         for fit in contestants:
             start = time.perf_counter()
@@ -322,6 +334,67 @@ def held_out(path, rows=5_000):
             value = nll(np.asarray(scores(logits[rows:])), labels[rows:])
             found.append(f"{value:.4f}")
         print("| " + " | ".join([name, *found, *seconds]) + " |", flush=True)
+
+
+# At their defaults, which shrink here and are structured there.
+DEFAULTS = {
+    "TemperatureScaling / TS": (
+        ours(kc.layers.TemperatureScaling),
+        probmetrics("TemperatureScalingCalibrator"),
+    ),
+    "VectorScaling / SVS": (
+        ours(kc.layers.VectorScaling),
+        probmetrics("SVSCalibrator"),
+    ),
+    "MatrixScaling / SMS": (
+        ours(kc.layers.MatrixScaling),
+        probmetrics("SMSCalibrator", print_init_info=False),
+    ),
+}
+
+
+def at_defaults(paths, sizes=(200, 1000, 5000), repeats=3):
+    """Print ratios of processor seconds, and their median over all cells."""
+    print("| maps | file | samples | fit | fit and predict |")
+    print("|---|---|---|---|---|")
+    ratios = {name: [] for name in DEFAULTS}
+    for path in paths:
+        logits, labels = read(path)
+        shown = f"{os.path.basename(path)}, {logits.shape[1]} classes"
+        for rows in sizes:
+            for name, contestants in DEFAULTS.items():
+                times = np.array(
+                    [
+                        quickest(fit, logits, labels, rows, repeats)
+                        for fit in contestants
+                    ]
+                )
+                found = times[0] / times[1]
+                ratios[name].append(found)
+                texts = (f"{ratio:.2f}" for ratio in found)
+                print(
+                    f"| {name} | {shown} | {rows} |",
+                    " | ".join(texts),
+                    "|",
+                    flush=True,
+                )
+    for name, found in ratios.items():
+        texts = (f"{ratio:.2f}" for ratio in np.median(found, axis=0))
+        print(f"| {name} | median | |", " | ".join(texts), "|")
+
+
+def quickest(fit, logits, labels, rows, repeats):
+    """Least processor seconds of a fit, and of fit and prediction."""
+    found = []
+    for _ in range(repeats):
+        start = time.process_time()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            scores = fit(logits[:rows], labels[:rows])
+        fitted = time.process_time()
+        np.asarray(scores(logits[rows:]))
+        found.append((fitted - start, time.process_time() - start))
+    return np.min(found, axis=0)
 
 
 def generated(shape, mixed):
@@ -382,11 +455,16 @@ def main():
     parser.add_argument("--map", nargs="*", choices=MAPS, default=list(MAPS))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--predictions", nargs="*", metavar="FILE")
+    parser.add_argument("--same", nargs="*", choices=SAME, default=list(SAME))
+    parser.add_argument("--defaults", nargs="*", metavar="FILE")
     arguments = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores")
     if arguments.predictions:
         for path in arguments.predictions:
-            held_out(path)
+            held_out(path, arguments.same)
+        return
+    if arguments.defaults:
+        at_defaults(arguments.defaults)
         return
     for name in arguments.map:
         measure(name, arguments.repeats)

@@ -176,11 +176,9 @@ def calibrate(
             one per sample, in the order of the data. Folds and standard errors
             keep groups together, and `"local_temperature"` holds out whole
             groups of images. By default the elements of one sample, such as
-            the pixels of an image, are a group. Over pixels of images `"auto"`
-            then tries temperature scaling alone, because neighboring images,
-            such as frames of one drive, say too much of each other; pass the
-            drive or patient of each, or `np.arange(len(x))` where images are
-            independent.
+            the pixels of an image, are a group. Over pixels `"auto"` then tries
+            temperature scaling alone, because images of one film or patient
+            say too much of each other; `np.arange(len(x))` says they do not.
         guard: whether to compare the layer with temperature scaling and with
             `model`, see above. With other objectives than `"nll"`, with
             class-wise loss scaling, and with soft labels there is no guard.
@@ -299,10 +297,7 @@ def _calibrate_rows(
     how = settings.from_logits, method, mixture
 
     def fit_one(network, samples):
-        undecided = groups is None and options.preserve_accuracy is None
-        mine = dataclasses.replace(
-            options, of_pixels=samples.of_pixels and undecided
-        )
+        mine = options.for_samples(samples, groups)
         return _fit_to_samples(model, network, samples, *how, mine)
 
     return _network.calibrated_by_samples(

@@ -77,6 +77,13 @@ class Options:
         deadline = time.perf_counter() + self.max_seconds
         return dataclasses.replace(self, deadline=deadline)
 
+    def for_samples(self, samples, groups):
+        """The same, knowing whether the rows are pixels of unknown images."""
+        undecided = groups is None and self.preserve_accuracy is None
+        return dataclasses.replace(
+            self, of_pixels=samples.of_pixels and undecided
+        )
+
     def seconds_left(self):
         return self.deadline - time.perf_counter()
 

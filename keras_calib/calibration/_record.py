@@ -131,6 +131,9 @@ class PrintedRecord(dict):
         shown = _shortened(dict(self))
         return pprint.pformat(shown, compact=True, sort_dicts=False)
 
+    # What a console shows without `print`.
+    __repr__ = __str__
+
 
 def _shortened(value):
     """Long lists, such as a number for each of many classes, by their ends."""
