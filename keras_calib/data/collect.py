@@ -207,7 +207,7 @@ class BatchOutputs:
     unit: np.ndarray
     one_hot: bool
     hashes: np.ndarray
-    of_pixels: bool
+    of_pixels: bool = False
     group = None
 
 

@@ -74,6 +74,10 @@ def special_layers():
     reversed_class = Z * np.array([1, 1, -1], "float32")
     yield layers.VectorScaling(regularization=None).adapt(reversed_class, Y)
     yield layers.MetaCal(min_accuracy=0.7).adapt(Z, Y)
+    many = 2 * RNG.normal(size=(300, 101)).astype("float32")
+    labels = (many + RNG.gumbel(size=many.shape)).argmax(axis=1)
+    for kind in (layers.MatrixScaling, layers.DirichletScaling):
+        yield kind().adapt(many, labels)
 
 
 def no_fit(*_):
