@@ -67,8 +67,8 @@ METHODS = {
     "ACLS, min": single(of("ACLS", margin=6.0, reference="min")),
     "ACLS, AR only": single(of("ACLS", margin=6.0, conditional=False)),
     "ACLS, CR only": single(of("ACLS", margin=6.0, adaptive=False)),
-    "AvUC": single(of("AvUC")),
-    "AvUC-GS": single(of("AvUC", stop_gradient=True)),
+    "AvUC": single(of("AvUC", weight=3.0)),
+    "AvUC-GS": single(of("AvUC", weight=3.0, stop_gradient=True)),
     "S-AvUC": single(of("SoftAvUC")),
     "Brier+SB-ECE": single(of("SoftBinnedECE", primary=BRIER, **SB_ECE)),
     "DML-2": mutual("MutualLearning", 2),
@@ -116,8 +116,8 @@ METHODS |= {
 # The rest of the soft calibration objectives' table 2: primaries and penalties.
 _PENALTIES = {
     "MMCE": of("MMCE"),
-    "AvUC": of("AvUC"),
-    "AvUC-GS": of("AvUC", stop_gradient=True),
+    "AvUC": of("AvUC", weight=3.0),
+    "AvUC-GS": of("AvUC", weight=3.0, stop_gradient=True),
     "S-AvUC": of("SoftAvUC"),
 }
 CROSSED = {

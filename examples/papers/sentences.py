@@ -539,7 +539,8 @@ def of_tuning(rows, chosen):
     texts.append(
         "Both tables decided the defaults, "
         f"{in_code('DCA', 'weight')} and "
-        f"{in_code('SoftBinnedECE', 'temperature', 'weight')}."
+        f"{in_code('SoftBinnedECE', 'temperature', 'weight')}; the first alone "
+        f"{in_code('AvUC', 'weight')}."
     )
     others = [name for name in tuning.GRIDS if name not in chosen]
     texts.append(f"With a grid, but not tuned so far: {listed(others)}.")

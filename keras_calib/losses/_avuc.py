@@ -126,7 +126,9 @@ class AvUC(PenalizedLoss):
             uncertain.
         stop_gradient: hold the confidence constant: AvUC-GS, the better choice
             for networks that are not Bayesian.
-        weight: float, `beta` of the authors' code.
+        weight: float, `beta` of the authors' code, which has 3. With 3 and
+            without `stop_gradient` it cost 18 points of accuracy on 5,000
+            images of CIFAR-10, where validation images chose 1.
         primary: the loss to regularize; see `PenalizedLoss`.
         **kwargs: `across_replicas`, see `PenalizedLoss`; `from_logits`,
             `axis`, `ignore_class`, `reduction`, `name`, `dtype`, as in Keras.
@@ -158,7 +160,7 @@ class AvUC(PenalizedLoss):
         *,
         threshold: float = 1.0,
         stop_gradient: bool = False,
-        weight: float = 3.0,
+        weight: float = 1.0,
         primary: keras.losses.Loss | str | None = "cross_entropy",
         **kwargs: Any,
     ) -> None:
