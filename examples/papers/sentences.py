@@ -435,11 +435,13 @@ def of_corruption(rows):
 
 
 def of_wrong_labels(rows):
-    texts = [of_noisy(name, rows[name]) for name in ("N9", "N40")]
-    texts = [text for text in texts if text]
-    if not texts:
-        return NOTHING
-    return "\n".join(paragraph(text, "- ") for text in texts)
+    return entries(of_noisy(name, rows[name]) for name in ("N9", "N40"))
+
+
+def entries(texts):
+    """The texts that say something as the entries of a list."""
+    texts = [paragraph(text, "- ") for text in texts if text]
+    return "\n".join(texts) if texts else NOTHING
 
 
 def of_noisy(name, rows):
@@ -465,11 +467,7 @@ def of_noisy(name, rows):
 
 def of_lengths(rows):
     """A large network on all of CIFAR-10, trained for longer and longer."""
-    texts = [of_length(name, rows[name]) for name in LENGTHS]
-    texts = [text for text in texts if text]
-    if not texts:
-        return NOTHING
-    return "\n".join(paragraph(text, "- ") for text in texts)
+    return entries(of_length(name, rows[name]) for name in LENGTHS)
 
 
 def of_length(name, rows):
