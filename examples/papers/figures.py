@@ -371,8 +371,8 @@ FIGURES = (
         "As figure 3 of ACLS, right: the regularizer of each sample, cut to "
         "0 to 0.1, 20 bins, under networks that were trained with several "
         "losses, on training images where their logits are stored, else on "
-        "validation images. The left of that figure, a ranking condition in "
-        "place of the margin, is no method here.",
+        "validation images. The left of that figure has a ranking condition in "
+        'place of the margin; trained with it is the row "ACLS, ranking".',
         regularizer,
     ),
     (

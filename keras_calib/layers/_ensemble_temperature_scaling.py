@@ -30,7 +30,7 @@ class EnsembleTemperatureScaling(TemperedCalibration):
     then the weights: with `T` fixed, the negative log-likelihood is convex in
     them. The two extra parameters help with noisy labels: a temperature alone
     cannot give enough probability to labels that the network considers very
-    unlikely.
+    unlikely. There is no `shrinkage`: three parameters hardly learn noise.
 
     Args:
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
