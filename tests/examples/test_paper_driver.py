@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import json
 
+import keras
 import numpy as np
 import pytest
 
@@ -256,3 +257,14 @@ def test_logits_that_are_not_finite_are_refused(
     monkeypatch.setattr(work, "train", lambda *_: trained)
     with pytest.raises(FloatingPointError, match="are not finite"):
         work.run("miniature", "CE", 0, tmp_path / "row", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("backend", "name"),
+    [("tensorflow", "TF_NUM_INTRAOP_THREADS"), ("jax", "OMP_NUM_THREADS")],
+)
+def test_threads_are_those_that_the_backend_obeys(
+    driver, monkeypatch, backend, name
+):
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    assert driver.threads_variable() == name
