@@ -349,7 +349,7 @@ def warn_no_softmax(model):
     An average of networks has no other logits, whether a class of its own says
     so or `keras.layers.Average` in the graph.
     """
-    if endings.output_kind(model) == "probabilities":
+    if endings.averages_probabilities(model):
         return
     warnings.warn(
         "No final softmax was found in the model's graph: calibration is "

@@ -159,6 +159,19 @@ def ending(model, tensor=None):
     return _activation(operation, arguments, tensor), True
 
 
+def averages_probabilities(model):
+    """Whether the last layer averages probabilities: there are no logits.
+
+    An average of networks says so itself.
+    """
+    if getattr(model, "output_kind", None) == "probabilities":
+        return True
+    if not has_graph(model) or output_kind(model) != "probabilities":
+        return False
+    operation, _ = producer(model, model.outputs[0])
+    return type(operation) is layers.Average
+
+
 def is_used_before(model, nested, arguments):
     """Whether layers of a nested model also compute its inputs.
 
