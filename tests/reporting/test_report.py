@@ -653,6 +653,7 @@ def test_what_is_shown_by_many_is_not_hidden_by_few():
     assert report.verdicts["model"][-1].startswith("Worst in group many ")
 
 
+@pytest.mark.one_backend
 def test_of_many_groups_some_are_far_off_by_chance():
     rng = np.random.default_rng(0)
     group = np.arange(1600) % 40
