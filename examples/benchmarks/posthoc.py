@@ -201,6 +201,7 @@ def scikit_learn_l2(logits, labels):
 LARGE = (25_000, 1_000)
 SMALL = (5_000, 100)
 # Map: shape of the logits, then contestants; the first is ours.
+SMS = probmetrics("SMSCalibrator", print_init_info=False)
 MAPS = {
     "temperature": (
         LARGE,
@@ -237,10 +238,12 @@ MAPS = {
                 regularization="structured",
                 normalize_logits="log_softmax",
             ),
-            "probmetrics SMS": probmetrics(
-                "SMSCalibrator", print_init_info=False
-            ),
+            "probmetrics SMS": SMS,
         },
+    ),
+    "matrix, defaults": (
+        SMALL,
+        {"keras_calib": ours(kc.layers.MatrixScaling), "probmetrics SMS": SMS},
     ),
     "matrix, no penalty": (
         SMALL,
@@ -293,7 +296,7 @@ SAME = {
             regularization="structured",
             normalize_logits="log_softmax",
         ),
-        probmetrics("SMSCalibrator", print_init_info=False),
+        SMS,
     ),
     "MatrixScaling, no penalty": (
         ours(
@@ -338,18 +341,12 @@ def held_out(path, names, rows=5_000):
 
 # At their defaults, which shrink here and are structured there.
 DEFAULTS = {
-    "TemperatureScaling / TS": (
-        ours(kc.layers.TemperatureScaling),
-        probmetrics("TemperatureScalingCalibrator"),
-    ),
+    "TemperatureScaling / TS": SAME["TemperatureScaling"],
     "VectorScaling / SVS": (
         ours(kc.layers.VectorScaling),
         probmetrics("SVSCalibrator"),
     ),
-    "MatrixScaling / SMS": (
-        ours(kc.layers.MatrixScaling),
-        probmetrics("SMSCalibrator", print_init_info=False),
-    ),
+    "MatrixScaling / SMS": (ours(kc.layers.MatrixScaling), SMS),
 }
 
 

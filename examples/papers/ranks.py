@@ -63,18 +63,13 @@ def as_trained(rows):
     above = {name: 100 * (ece[name] - floor[name]) for name in found}
     scores = [mean("nll"), mean("brier"), above]
     columns = [*scores, mean("nll", "test_scaled")]
-    places = [places_of(column) for column in columns]
-    total = {name: np.mean([p[name] for p in places[:3]]) for name in found}
-    lines = []
-    for name in sorted(found, key=total.get):
-        cells = [
-            f"{column[name]:.{digits}f} ({place[name]})"
-            for column, place, digits in zip(
-                columns, places, (3, 3, 2, 3), strict=True
-            )
-        ]
-        seeds = str(len(found[name]))
-        lines.append([name, seeds, *cells, f"{total[name]:.1f}"])
+    places = [places_of(column) for column in scores]
+    total = {name: np.mean([p[name] for p in places]) for name in found}
+    cells = with_places(columns, (3, 3, 2, 3))
+    lines = [
+        [name, str(len(found[name])), *cells[name], f"{total[name]:.1f}"]
+        for name in sorted(found, key=total.get)
+    ]
     header = ["method", "seeds", "NLL", "Brier", "ECE above floor"]
     return table.markdown([*header, "NLL after TS", "mean place"], lines)
 
@@ -83,6 +78,18 @@ def places_of(values):
     """The place of each name, 1 for the lowest value."""
     order = sorted(values, key=values.get)
     return {name: order.index(name) + 1 for name in values}
+
+
+def with_places(columns, digits):
+    """The cells of each name: its values, and in brackets their places."""
+    places = [places_of(column) for column in columns]
+    return {
+        name: [
+            f"{column[name]:.{each}f} ({place[name]})"
+            for column, place, each in zip(columns, places, digits, strict=True)
+        ]
+        for name in columns[0]
+    }
 
 
 def under_shift(rows):
@@ -97,16 +104,9 @@ def under_shift(rows):
         {name: above(name, part) for name in found}
         for part in (shifted.TRAINED, shifted.SCALED)
     ]
-    places = [places_of(column) for column in columns]
+    cells = with_places(columns, (1, 1))
     lines = [
-        [
-            name,
-            str(len(found[name])),
-            *(
-                f"{column[name]:.1f} ({place[name]})"
-                for column, place in zip(columns, places, strict=True)
-            ),
-        ]
+        [name, str(len(found[name])), *cells[name]]
         for name in sorted(found, key=columns[0].get)
     ]
     header = ["method", "seeds", "ECE above floor", "after TS"]

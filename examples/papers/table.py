@@ -350,15 +350,14 @@ def against_baseline(table, rows):
 
 
 def spread_of(table, rows, key, part="test"):
-    """How far differences from cross-entropy scatter over seeds.
-
-    Older rows may not have the key.
-    """
-    found = [
-        [pair for pair in pairs if all(key in row[part] for row in pair)]
-        for _, pairs in paired(table, rows)
-    ]
+    """How far differences from cross-entropy scatter over seeds."""
+    found = [with_key(pairs, key, part) for _, pairs in paired(table, rows)]
     return spread.Spread(difference(pairs, key, part) for pairs in found)
+
+
+def with_key(pairs, key, part="test"):
+    """Those pairs of rows that have a key; older rows may not."""
+    return [p for p in pairs if all(key in row.get(part, {}) for row in p)]
 
 
 def after_maps(table, rows):

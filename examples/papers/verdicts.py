@@ -110,11 +110,7 @@ def claimed(results):
 def claim_line(claim, name, rows, scatter):
     """A claim with the rows of a table: a list of one line, or of none."""
     found = questions.of_seeds(rows, claim.method, claim.other)
-    found = [
-        pair
-        for pair in found
-        if all(claim.key in row.get(claim.part, {}) for row in pair)
-    ]
+    found = table.with_key(found, claim.key, claim.part)
     if not found:
         return []
     here = table.difference(found, claim.key, claim.part)

@@ -279,7 +279,7 @@ def _candidates(num_units, options):
     names = BINARY if num_units <= 2 else CANDIDATES
     if options.affine:
         names = [name for name in AFFINE if num_units <= 2 or name != "platt"]
-    if num_units > matrix_evidence.MAX_CLASSES:
+    if not matrix_evidence.fits_matrix(num_units):
         # The default matrix is one of slopes and biases there.
         names = ["vector" if name == "matrix" else name for name in names]
     return [

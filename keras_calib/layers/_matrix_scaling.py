@@ -13,6 +13,7 @@ from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.matrix_evidence import MAX_CLASSES
 from keras_calib.solvers.matrix_evidence import average_matrices
 from keras_calib.solvers.matrix_evidence import bytes_needed
+from keras_calib.solvers.matrix_evidence import fits_matrix
 from keras_calib.solvers.matrix_evidence import minimize_matrix_around
 from keras_calib.solvers.memory import refuse_too_large
 from keras_calib.solvers.regression_problems import DIGITS
@@ -113,10 +114,9 @@ class MatrixScaling(AffineCalibration):
         )
 
     def _findings(self, parameters):
-        if self.regularization != "auto" or len(parameters) - 1 <= MAX_CLASSES:
+        if self.regularization != "auto" or fits_matrix(len(parameters) - 1):
             return {}
-        reason = f"left out: more than {MAX_CLASSES} classes"
-        return {"matrix": reason}
+        return {"matrix": f"left out: more than {MAX_CLASSES} classes"}
 
     def _inputs(self, logits):
         return self._narrow(super()._inputs, logits)

@@ -73,7 +73,7 @@ def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
     """
     data = labels, weights
     diagonal = _without_matrix(x, *data, paths, smoothing)
-    if x.shape[1] > MAX_CLASSES:
+    if not fits_matrix(x.shape[1]):
         return diagonal
     problem = _MatrixDeviations(x, *data, smoothing)
     del x  # the problem has the same numbers
@@ -99,13 +99,18 @@ def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
 def _without_matrix(x, labels, weights, paths, smoothing):
     """`average_by_evidence`, with a matrix above biases as parameters."""
     # Beside matrices, temperature scaling has the probability 1/2 again.
-    prior = {"plain": PLAIN} if x.shape[1] <= MAX_CLASSES else {}
+    prior = {"plain": PLAIN} if fits_matrix(x.shape[1]) else {}
     if x.size >= DIGITS:
         x = x.astype("float32", copy=False)
     found = average_by_evidence(x, labels, weights, paths, smoothing, **prior)
     slopes, biases = found.parameters
     parameters = np.concatenate([np.diag(slopes), biases[None]])
     return dataclasses.replace(found, parameters=parameters)
+
+
+def fits_matrix(num_classes):
+    """Whether `average_matrices` fits more than slopes and biases."""
+    return num_classes <= MAX_CLASSES
 
 
 def bytes_needed(num_samples, num_classes, *, around_temperature):
@@ -123,7 +128,7 @@ def bytes_needed(num_samples, num_classes, *, around_temperature):
         around_temperature: whether for `average_matrices`.
     """
     numbers, square = num_samples * num_classes, (num_classes + 1) ** 2
-    if around_temperature and num_classes > MAX_CLASSES:
+    if around_temperature and not fits_matrix(num_classes):
         return 16 * numbers + 26 * square
     if around_temperature:
         found = 12 * numbers + (160 + 4 * AT_ONCE * GROUPS) * square

@@ -213,6 +213,29 @@ void refuse_bounds(const std::string& name, const c10::Error& error) {
               what, ")");
 }
 
+// Replaces each tensor of a value by what `convert` returns; whether it holds
+// tensors at all.
+template <class Convert>
+bool replace_tensors(IValue& value, const Convert& convert) {
+  if (value.isTensor()) {
+    value = convert(value.toTensor());
+  } else if (value.isTensorList()) {
+    c10::List<Tensor> all;
+    for (const Tensor& tensor : value.toTensorVector())
+      all.push_back(convert(tensor));
+    value = all;
+  } else if (value.isOptionalTensorList()) {
+    c10::List<std::optional<Tensor>> all;
+    for (const auto& tensor : value.toOptionalTensorVector())
+      all.push_back(tensor.has_value() ? std::optional(convert(*tensor))
+                                       : std::nullopt);
+    value = all;
+  } else {
+    return false;
+  }
+  return true;
+}
+
 // Every operation without a kernel of its own.
 void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet,
                 torch::jit::Stack* stack) {
@@ -251,20 +274,8 @@ void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet,
       if (writes) written.emplace_back(tensor, alias);
       return writes ? alias : rounded_factor(name, i, alias);
     };
-    if (value.isTensor()) {
-      value = convert(value.toTensor());
-    } else if (value.isTensorList()) {
-      c10::List<Tensor> all;
-      for (const Tensor& tensor : value.toTensorVector())
-        all.push_back(convert(tensor));
-      value = all;
-    } else if (value.isOptionalTensorList()) {
-      c10::List<std::optional<Tensor>> all;
-      for (const auto& tensor : value.toOptionalTensorVector())
-        all.push_back(tensor.has_value() ? std::optional(convert(*tensor))
-                                         : std::nullopt);
-      value = all;
-    } else if (value.isGenerator()) {
+    if (replace_tensors(value, convert)) continue;
+    if (value.isGenerator()) {
       auto* generator =
           dynamic_cast<FakeGenerator*>(value.toGenerator().unsafeGetGeneratorImpl());
       TORCH_CHECK(generator != nullptr || !any_fake,
@@ -302,15 +313,7 @@ void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet,
   };
   const size_t results = schema.returns().size();
   for (size_t i = stack->size() - results; i < stack->size(); ++i) {
-    IValue& value = (*stack)[i];
-    if (value.isTensor()) {
-      value = back(value.toTensor());
-    } else if (value.isTensorList()) {
-      c10::List<Tensor> all;
-      for (const Tensor& tensor : value.toTensorVector())
-        all.push_back(back(tensor));
-      value = all;
-    }
+    replace_tensors((*stack)[i], back);
   }
 }
 

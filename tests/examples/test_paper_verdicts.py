@@ -26,10 +26,15 @@ def verdicts(papers):
     return verdicts
 
 
-def page(verdicts, folder, rows):
+def store(folder, rows):
+    """Write rows, a dict of lists by the name of a table."""
     for table, found in rows.items():
         text = "".join(json.dumps(each) + "\n" for each in found)
         (folder / f"{table}.jsonl").write_text(text)
+
+
+def page(verdicts, folder, rows):
+    store(folder, rows)
     text, _, _ = verdicts.page(folder).partition("## Claims")
     lines = text.strip().splitlines()
     cells = [line[2:-2].split(" | ") for line in lines if " | " in line]
@@ -163,9 +168,7 @@ def test_claims_are_tested_between_two_methods(verdicts, tmp_path):
 
 def claims_of(verdicts, folder, rows):
     """Lines of the table of claims."""
-    for table, found in rows.items():
-        text = "".join(json.dumps(each) + "\n" for each in found)
-        (folder / f"{table}.jsonl").write_text(text)
+    store(folder, rows)
     *_, text = verdicts.claimed(folder)
     header, _, *lines = [each[2:-2].split(" | ") for each in text.splitlines()]
     return [dict(zip(header, each, strict=True)) for each in lines]
