@@ -2,8 +2,9 @@
 
 A small U-Net learns CamVid (street scenes, 11 classes, void pixels count
 nowhere). Its 101 validation images are halved: the first half watches training,
-the second half calibrates, with one temperature and with a temperature per
-pixel (`method="local_temperature"`). The table is of all valid pixels of the
+the second half calibrates, with one temperature, with a temperature per pixel
+(`method="local_temperature"`) and with `method="auto"`, once with `groups=`
+that take every image as independent of the others. The table is of all valid pixels of the
 233 test images; the noise floor of the ECE takes pixels as independent, which
 they are not, so it is a lower limit.
 
@@ -31,6 +32,7 @@ import pathlib
 import sys
 
 import keras
+import numpy as np
 
 import keras_calib as kc
 
@@ -56,6 +58,14 @@ def main(arguments=None):
         "temperature": kc.calibrate(model, *held, ignore_class=VOID),
         "local temperature": kc.calibrate(
             model, *held, ignore_class=VOID, method="local_temperature"
+        ),
+        "auto": kc.calibrate(model, *held, ignore_class=VOID, method="auto"),
+        "auto, every image a group": kc.calibrate(
+            model,
+            *held,
+            ignore_class=VOID,
+            method="auto",
+            groups=np.arange(len(held[1])),
         ),
     }
     print("| model | accuracy | mIoU | NLL | ECE | floor of ECE |")

@@ -4,8 +4,10 @@
 two classes, 5,000 x 100 sigmoid units for those of several labels; one thread;
 the median of three fits after a first one. "paper's" is without shrinkage and
 without a penalty, for the matrix with the structured one and for Dirichlet with
-ODIR; "default" is what a layer does if nothing is said. The last rows are
-`kc.calibrate` with `method="auto"`, once.
+ODIR; "default" is what a layer does if nothing is said. "Guarded" is the fit
+and the guard of `kc.calibrate` as a multiple of the fit, both ways: its guard
+takes what a call takes more than one with `guard=False`, measured in turns. The
+last rows are `kc.calibrate` with `method="auto"`, once.
 
     OMP_NUM_THREADS=1 python examples/benchmarks/map_costs.py
 """
@@ -77,30 +79,41 @@ def seconds(fit, repeats=REPEATS):
     return statistics.median(found[1:])
 
 
-def row(name, paper, data):
+def row(name, paper, data, guarded=True):
     """A line of the table."""
     layer = getattr(kc.layers, name)
-    default = seconds(lambda: layer().adapt(*data))
-    papers = default
-    if paper is not None:
-        papers = seconds(lambda: layer(**paper).adapt(*data))
-    return f"| `{name}` | {papers:.3f} | {default:.3f} |"
+    ways = [{}] if paper is None else [paper, {}]
+    fits = [seconds(lambda way=way: layer(**way).adapt(*data)) for way in ways]
+    ratios = ["-"]
+    if guarded:
+        ratios = [
+            f"{1 + guard_seconds(lambda way=way: layer(**way), data) / fit:.1f}"
+            for way, fit in zip(ways, fits, strict=True)
+        ]
+    return (
+        f"| `{name}` | {fits[0]:.3f} | {fits[-1]:.3f} "
+        f"| {ratios[0]} | {ratios[-1]} |"
+    )
 
 
-def calibrated(mixture):
-    """Seconds of `kc.calibrate(method="auto")`, once."""
-    logits, labels = classes(CLASSES)
-    inputs = keras.Input((CLASSES,))
+def guard_seconds(layer, data):
+    """What `kc.calibrate` takes more with its guard than without."""
+    more = []
+    for _ in range(1 + REPEATS):
+        without = calibrated(data, method=layer(), guard=False)
+        more.append(calibrated(data, method=layer()) - without)
+    return max(0.0, statistics.median(more[1:]))
+
+
+def calibrated(data, **options):
+    """Seconds of `kc.calibrate`, once."""
+    logits, labels = data
+    inputs = keras.Input(logits.shape[1:])
     outputs = keras.layers.Softmax()(keras.layers.Identity()(inputs))
+    model = keras.Model(inputs, outputs)
     start = time.process_time()
     kc.calibrate(
-        keras.Model(inputs, outputs),
-        logits,
-        labels,
-        method="auto",
-        mixture=mixture,
-        preserve_accuracy=False,
-        verbose=0,
+        model, logits, labels, preserve_accuracy=False, verbose=0, **options
     )
     return time.process_time() - start
 
@@ -110,17 +123,21 @@ def main():
     print(
         f"{platform.machine()}, one thread, {keras.backend.backend()}, Keras "
         f"{keras.__version__}, {datetime.date.today()}.\n\n"
-        "| map | paper's, s | default, s |\n|---|---|---|"
+        "| map | paper's, s | default, s | guarded, paper's | default |\n"
+        "|---|---|---|---|---|"
     )
     with threadpoolctl.threadpool_limits(1):
         for maps, data in ((MAPS, classes(CLASSES)), (BINARY, classes(2))):
             for name, paper in maps.items():
                 print(row(name, paper, data), flush=True)
-        print(row("MultiLabelScaling", UNSHRUNK, labels_of_units()), flush=True)
+        labels = labels_of_units()  # such maps have no guard
+        print(row("MultiLabelScaling", UNSHRUNK, labels, False), flush=True)
         for mixture in (False, True):
             option = ", mixture=True" if mixture else ""
+            chosen = {"method": "auto", "mixture": mixture}
+            taken = calibrated(classes(CLASSES), **chosen)
             print(
-                f'| `method="auto"{option}` | - | {calibrated(mixture):.1f} |',
+                f'| `method="auto"{option}` | - | {taken:.1f} | - | - |',
                 flush=True,
             )
 

@@ -22,7 +22,8 @@ matrix scaling are compared with its structured ones; with `--chosen`, what
 
 Data comes from the folder `$KERAS_CALIB_DATA`. The constants of the maps were
 set on the `development` files; `test` data was opened after that. Two odds of
-`method="auto"` were then set on the development files and `tables`.
+`method="auto"` were then set on the development files and `tables`. The
+`further` data, of kinds that `test` lacks, was opened last of all.
 """
 
 import argparse
@@ -112,6 +113,13 @@ def tables(folder):
         yield name, *_of_network(*_made(classes, weights=weights))
 
 
+def further_tables(folder):
+    """A network on a made table whose twenty classes have unequal sizes."""
+    sizes = 20 ** -np.linspace(0, 1, 20)
+    data = _made(20, seed=1, weights=list(sizes / sizes.sum()))
+    yield "table-20-imbalanced", *_of_network(*data, seed=1)
+
+
 def development_tables(folder):
     """Networks of scikit-learn on other made tables."""
     # Classes, informative columns, fraction of random labels, widths.
@@ -153,25 +161,70 @@ def _of_network(x, y, widths=(64,), seed=0):
 
 def newsgroups(folder):
     """A linear model of TF-IDF vectors, on 20 Newsgroups."""
-    import lzma
+    yield "newsgroups-20", *_of_texts(*_texts(folder))
 
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import SGDClassifier
+
+def further_texts(folder):
+    """20 Newsgroups again: two classes, and twenty of unequal sizes."""
+    texts, groups = _texts(folder)
+
+    def topics(*names):
+        """Whether each document is of the first topic; others are left out."""
+        chosen = {"train": [], "test": []}, {"train": [], "test": []}
+        for split, own in groups.items():
+            for text, group in zip(texts[split], own, strict=True):
+                if group.startswith(names):
+                    chosen[0][split].append(text)
+                    chosen[1][split].append(group.startswith(names[0]))
+        return chosen
+
+    yield "newsgroups-2", *_of_texts(*topics("comp.", "sci."))
+    yield "newsgroups-2-imbalanced", *_of_texts(*topics("misc.forsale", ""))
+    yield "newsgroups-20-imbalanced", *_of_texts(*_thinned(texts, groups))
+
+
+def _texts(folder):
+    """Texts of 20 Newsgroups, and the group of each, by split."""
+    import lzma
 
     texts, groups = {"train": [], "test": []}, {"train": [], "test": []}
     with lzma.open(folder / "20newsgroups.jsonl.xz", "rt") as lines:
         for line in map(json.loads, lines):
             texts[line["split"]].append(line["text"])
             groups[line["split"]].append(line["group"])
+    return texts, groups
+
+
+def _thinned(texts, groups, ratio=20):
+    """Of group k of K, `ratio^(-k / (K - 1))` of the documents."""
+    names = sorted(set(groups["train"]))
+    kept = ratio ** -np.linspace(0, 1, len(names))
+    rng = np.random.default_rng(0)
+    found = {}, {}
+    for split, own in groups.items():
+        index = np.array([names.index(group) for group in own])
+        rows = np.flatnonzero(rng.uniform(size=len(own)) < kept[index])
+        found[0][split] = [texts[split][row] for row in rows]
+        found[1][split] = [own[row] for row in rows]
+    return found
+
+
+def _of_texts(texts, groups):
+    """Logits and labels of test documents, of a linear model of the others."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import SGDClassifier
+
     names = sorted(set(groups["train"]))
     vectors = TfidfVectorizer(min_df=2, sublinear_tf=True)
     model = SGDClassifier(loss="modified_huber", random_state=0)
     model.fit(vectors.fit_transform(texts["train"]), groups["train"])
     scores = model.decision_function(vectors.transform(texts["test"]))
+    if scores.ndim == 1:  # of the second of two classes
+        scores = np.stack([np.zeros_like(scores), scores], axis=1)
     labels = np.array([names.index(group) for group in groups["test"]])
     # In the file, the groups stand one after the other.
     order = np.random.default_rng(0).permutation(len(labels))
-    yield "newsgroups-20", (4 * scores).astype("float32")[order], labels[order]
+    return (4 * scores).astype("float32")[order], labels[order]
 
 
 def protocol_s(folder):
@@ -187,6 +240,7 @@ SETS = {
     "development": (predictions,),
     "tables": (development_tables,),
     "test": (residual_networks, tables, newsgroups, protocol_s),
+    "further": (further_texts, further_tables),
 }
 
 

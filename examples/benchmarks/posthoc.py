@@ -60,6 +60,26 @@ def ours(layer, **arguments):
     return fit
 
 
+def calibrated(**arguments):
+    """What `kc.calibrate` returns, with what its guard fits to folds."""
+
+    def fit(logits, labels):
+        inputs = keras.Input(logits.shape[1:])
+        model = keras.Model(inputs, keras.layers.Identity()(inputs))
+        found = kc.calibrate(
+            model,
+            logits,
+            labels,
+            from_logits=True,
+            output="logits",
+            verbose=0,
+            **arguments,
+        )
+        return lambda z: found.predict(z, verbose=0)
+
+    return fit
+
+
 def scikit_learn_temperature(logits, labels):
     from sklearn.calibration import _TemperatureScaling
 
@@ -199,7 +219,7 @@ def scikit_learn_l2(logits, labels):
 
 
 LARGE = (25_000, 1_000)
-SMALL = (5_000, 100)
+SMALL, FEW = (5_000, 100), (1_000, 100)
 # Map: shape of the logits, then contestants; the first is ours.
 SMS = probmetrics("SMSCalibrator", print_init_info=False)
 MAPS = {
@@ -239,6 +259,21 @@ MAPS = {
                 normalize_logits="log_softmax",
             ),
             "probmetrics SMS": SMS,
+        },
+    ),
+    "matrix, few samples": (
+        FEW,
+        {
+            "keras_calib": calibrated(method="structured_matrix"),
+            "probmetrics SMS": SMS,
+        },
+    ),
+    "matrix, 1,000 classes": (
+        LARGE,
+        {
+            "keras_calib": ours(
+                kc.layers.MatrixScaling, regularization="structured"
+            ),
         },
     ),
     "matrix, defaults": (
@@ -413,7 +448,7 @@ def measure(name, repeats):
         for key, fit in contestants.items()
         if key not in NEEDS or has(NEEDS[key])
     }
-    logits, labels = generated(shape, shape == SMALL)
+    logits, labels = generated(shape, shape in (SMALL, FEW))
     seconds = {key: [] for key in contestants}
     processor = {key: [] for key in contestants}
     found = {}

@@ -60,7 +60,8 @@ def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
         p(t) ~ exp(-t^2 / (2 MATRIX_WIDTH^2)),    result = sum P parameters
 
     Args:
-        x: see `average_by_evidence`, as the other arguments.
+        x: see `average_by_evidence`, as the other arguments; its memory is
+            used for other numbers.
         labels: class ids, `(n,)`.
         weights: `(n,)`, with the number of samples as their sum.
         paths: of the average without a matrix.
@@ -165,13 +166,15 @@ class _MatrixDeviations(FullProblem):
     Let g be x minus its row means, m the column means of g, and f = g - m. Then
     `x (1 + a)` is `f (1 + a) + m (1 + a)` but for a constant of each row, so
     that `f` with a bias is all that is needed. The penalty leaves out the
-    direction of `a`: what is nearest to it costs nothing.
+    direction of `a`: what is nearest to it costs nothing. In the memory of `x`
+    there is f afterwards.
     """
 
     def __init__(self, x, labels, weights, smoothing):
         self.n = weights.sum()
         self.row_means = x.mean(axis=1, keepdims=True)
-        f = x - self.row_means
+        f = x
+        f -= self.row_means
         blocks = row_blocks(*f.shape)
         self.mean = sum(weights[rows] @ f[rows] for rows in blocks) / self.n
         f -= self.mean.astype(f.dtype)
@@ -294,7 +297,7 @@ class _MatrixDeviations(FullProblem):
         n, num_classes = self.q.shape
         sums = [
             self._curvatures(rows, slice(None)).sum(axis=1)
-            for rows in row_blocks(n, num_classes, IN_CACHE)
+            for rows in row_blocks(n, num_classes, IN_CACHE // 4)
         ]
         return 1e-4 / n * sum(sums)
 

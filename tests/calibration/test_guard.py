@@ -7,7 +7,10 @@ import pytest
 import keras_calib as kc
 from keras_calib.calibration._guard import PRIOR_OF_EVIDENCE
 from keras_calib.calibration._guard import judge
+from keras_calib.calibration._methods import METHODS
+from keras_calib.calibration._methods import as_map
 from keras_calib.inputs.calibration_rows import read_rows
+from keras_calib.layers._tempered import TemperedCalibration
 from tests.calibration.networks import X
 from tests.calibration.networks import Y
 from tests.calibration.networks import built
@@ -418,3 +421,36 @@ def test_arguments_that_contradict(arguments, message):
         kc.calibrate(
             built(functional(dense("softmax"))), X, Y, verbose=0, **arguments
         )
+
+
+@pytest.mark.one_backend
+@pytest.mark.filterwarnings("ignore:.*(ten samples|classified|stopped)")
+@pytest.mark.parametrize("method", METHODS)
+def test_how_many_fits_a_guard_costs(method, monkeypatch):
+    layer = as_map(method)
+    logits, labels = sampled(150, 2.0, num_classes=2)
+    fits = []
+
+    def counted(solve):
+        def counting(self, data, labels, *rest):
+            inside.append(solve)
+            fits.extend([len(labels)] * (len(inside) == 1))
+            found = solve(self, data, labels, *rest)
+            inside.pop()
+            return found
+
+        return counting
+
+    inside = []
+    tempered = isinstance(layer, TemperedCalibration)
+    for name in ("_solve", "_solve_seen") if tempered else ("solve",):
+        if solve := getattr(type(layer), name, None):
+            monkeypatch.setattr(type(layer), name, counted(solve))
+    layer.adapt(logits, labels)
+    # Maps that are mixed with temperature scaling learn from five folds.
+    mixed = tempered and layer.has_folds
+    assert fits == [150, *[120] * 5] if mixed else fits == [150]
+    fits.clear()
+    found = judge(layer, read_rows(logits, labels))
+    by_folds = found.by == "folds" and not mixed
+    assert fits == [100] * 3 if by_folds else not fits

@@ -22,14 +22,16 @@ def test_every_row_is_printed(costs, capsys, monkeypatch):
         monkeypatch.setattr(costs, name, value)
     costs.main()
     rows = re.findall(
-        r"^\| `(.*)` \| (\S+) \| \d+\.\d+ \|$",
+        r"^\| `(.*)` \| (\S+) \| \d+\.\d+ \| (\S+) \| (\S+) \|$",
         capsys.readouterr().out,
         flags=re.MULTILINE,
     )
-    names = [name for name, _ in rows]
+    names = [name for name, *_ in rows]
     assert names[-2:] == ['method="auto"', 'method="auto", mixture=True']
     assert names[:-2] == [*costs.MAPS, *costs.BINARY, "MultiLabelScaling"]
-    assert all(float(papers) >= 0 for _, papers in rows[:-2])
+    assert all(float(papers) >= 0 for _, papers, *_ in rows[:-2])
+    for _, _, *ratios in rows[:-3]:
+        assert min(map(float, ratios)) >= 1
 
 
 @pytest.mark.one_backend

@@ -35,7 +35,7 @@ def test_table_has_a_row_for_each_map_and_the_figure_is_written(
     segmentation = example("segmentation.py")
     path = tmp_path / "scenes.png"
     models = segmentation.main(["--epochs", "2", "--figure", str(path)])
-    lines = capsys.readouterr().out.splitlines()[-3:]
+    lines = capsys.readouterr().out.splitlines()[-5:]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     assert [row[0] for row in rows] == list(models)
     x, y = scenes[2]

@@ -46,7 +46,9 @@ def test_the_value_is_the_likelihood_of_the_result():
 
 def test_the_value_is_that_of_smoothed_labels():
     x, labels, _ = drawn(300, 4, seed=0, change=mixed)
-    found = average_matrices(x, labels, np.ones(300), VECTOR, smoothing=0.1)
+    found = average_matrices(
+        x.copy(), labels, np.ones(300), VECTOR, smoothing=0.1
+    )
     matrix, bias = found.parameters[:-1], found.parameters[-1]
     log_p = log_softmax(x @ matrix + bias)
     smoothed = 0.9 * np.eye(4)[labels] + 0.1 / 4
@@ -56,15 +58,17 @@ def test_the_value_is_that_of_smoothed_labels():
 
 def test_another_objective_keeps_the_width_of_the_matrix():
     x, labels, _ = drawn(1000, 4, seed=2, change=mixed)
-    data = x, labels, np.ones(1000)
-    average = average_matrices(*data, VECTOR)
+    data = labels, np.ones(1000)
+    average = average_matrices(x.copy(), *data, VECTOR)
     objective = FocalObjective()
 
     def value(parameters):
         scores = x @ parameters[:-1] + parameters[-1]
-        return objective.value(scores, *data[1:])
+        return objective.value(scores, *data)
 
-    found = matrix_evidence.minimize_matrix_around(*data, objective, average)
+    found = matrix_evidence.minimize_matrix_around(
+        x.copy(), *data, objective, average
+    )
     # The value is that of the objective and of the penalty.
     assert value(found.parameters) < value(average.parameters)
     assert value(found.parameters) <= found.value < value(average.parameters)
@@ -266,7 +270,7 @@ def test_a_changed_penalty_counts_at_the_same_point():
     weights = np.ones(300)
     average = average_by_evidence(x, labels, weights, VECTOR)
     problem, fresh = (
-        matrix_evidence._MatrixDeviations(x, labels, weights, 0.0)
+        matrix_evidence._MatrixDeviations(x.copy(), labels, weights, 0.0)
         for _ in range(2)
     )
     away = problem.center + np.random.default_rng(3).normal(size=(5, 4))
