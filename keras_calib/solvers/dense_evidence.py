@@ -10,6 +10,7 @@ import numpy as np
 from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.blocks import sum_groups
+from keras_calib.solvers.laplace import falls
 
 # A fit ends where the summed loss is expected to fall by less than this.
 DECREASE = 1e-6
@@ -32,16 +33,18 @@ def fit_paths(x, moments, weights, paths, phi):
             `(2, num_classes)`.
         weights: `(n,)`, with the number of samples as their sum.
         paths: list of strengths `phi / t^2` of `v` and `b` for each fit of the
-            path, `(num_fits, 2)`; 0 for a group that is not free.
+            path, `(num_fits, 2)`, with 0 for a group that is not free, and `m`
+            of `solvers.evidence`, `(num_classes,)`.
         phi: see `solvers.evidence.Average`.
 
     Returns:
-        A list with slopes and biases, `(2, num_classes)`, log evidence and
-        number of steps for each fit, path by path. `None` if one is not found.
+        For each path a list with slopes and biases, `(2, num_classes)`, log
+        evidence and number of steps of each fit, up to where the evidence
+        `falls`. `None` if one is not found.
     """
     problem = _Problem(x, moments, weights)
     least = LEAST_CURVATURE * float(weights.sum())
-    paths = [_Path(strengths, x.shape[1], phi, least) for strengths in paths]
+    paths = [_Path(*each, phi, least) for each in paths]
     try:
         if x.size <= TOGETHER:
             problem.walk(paths, slice(None))
@@ -50,7 +53,7 @@ def fit_paths(x, moments, weights, paths, phi):
                 problem.walk([path], path.free)
     except (ArithmeticError, np.linalg.LinAlgError):
         return None
-    return [fit for path in paths for fit in path.found]
+    return [path.found for path in paths]
 
 
 class _Path:
@@ -58,18 +61,22 @@ class _Path:
 
     Args:
         strengths: see `fit_paths`.
-        num_classes: int.
+        typical: see `fit_paths`, `(num_classes,)`.
         phi: see `fit_paths`.
         least: a curvature in the common scale below which it gets a penalty.
     """
 
-    def __init__(self, strengths, num_classes, phi, least=0.0):
+    def __init__(self, strengths, typical, phi, least=0.0):
         scale, bias = strengths[0] > 0
+        num_classes = len(typical)
         size = 2 * num_classes + 1
+        self.typical = typical
         self.free = slice(
             0 if scale else num_classes, size if bias else num_classes + 1
         )
-        self.phi, self.point, self.least_curvature = phi, np.zeros(size), least
+        self.phi, self.least_curvature = phi, least
+        # The deviations, with the bias of a class where `x` is `m`.
+        self.deviations = np.zeros(size)
         # Loss and curvature in `a` of temperature scaling, the first point.
         self.plain = None
         # The penalties of the fits that are still to be found.
@@ -81,6 +88,26 @@ class _Path:
     def _begin(self):
         self.steps, self.least = 0, np.inf
 
+    @property
+    def point(self):
+        """The deviations, with the bias of a class where `x` is 0."""
+        return self._with_biases(self.deviations)
+
+    def _with_biases(self, deviations):
+        num_classes = len(self.typical)
+        found = deviations.copy()
+        found[num_classes + 1 :] -= self.typical * deviations[:num_classes]
+        return found
+
+    def _around_typical(self, gradient, hessian):
+        """Derivatives in the deviations, from those in `point`."""
+        if self.typical.any():
+            slopes = slice(len(self.typical))
+            biases = slice(len(self.typical) + 1, None)
+            gradient[slopes] -= self.typical * gradient[biases]
+            hessian[:, slopes] -= hessian[:, biases] * self.typical
+            hessian[slopes] -= self.typical[:, None] * hessian[biases]
+
     def advance(self, value, gradient, hessian):
         """One step, of the first fit that is not at its optimum.
 
@@ -89,7 +116,8 @@ class _Path:
             gradient: of it.
             hessian: of it, where the path is free.
         """
-        free, point = self.free, self.point
+        free, point = self.free, self.deviations
+        self._around_typical(gradient, hessian)
         gradient = gradient[free]
         if self.plain is None:
             common = len(point) // 2 - free.start
@@ -119,6 +147,8 @@ class _Path:
                 return
             self.found.append(self._end(objective - decrease, step, hessian))
             self.ridges.pop(0)
+            if falls([log_evidence for _, log_evidence, _ in self.found]):
+                self.ridges.clear()
             self._begin()
 
     def _end(self, objective, step, hessian):
@@ -127,23 +157,25 @@ class _Path:
         The log evidence is that of `solvers.laplace.with_evidence`.
         """
         plain_value, curvature = self.plain
-        ridge = np.delete(self.ridges[0], len(self.point) // 2)
+        middle = len(self.typical)
+        ridge = np.delete(self.ridges[0], middle)
         determinants = np.log(ridge[ridge > 0]).sum() + np.log(curvature)
         determinants -= np.linalg.slogdet(hessian)[1]
         log_evidence = (plain_value - objective) / self.phi + determinants / 2
         if not np.isfinite(log_evidence):
             raise ArithmeticError("The curvature is only rounding.")
-        point = self.point.copy()
-        point[self.free] += step
-        v, common, b = np.split(point, [len(point) // 2, len(point) // 2 + 1])
+        deviations = self.deviations.copy()
+        deviations[self.free] += step
+        point = self._with_biases(deviations)
+        v, common, b = np.split(point, [middle, middle + 1])
         return np.stack([1 + common + v, b]), float(log_evidence), self.steps
 
     def _move(self, step):
         self.steps += 1
         if self.steps > MAX_STEPS or not np.isfinite(step).all():
             raise ArithmeticError("There is no step.")
-        self.step, self.point = step, self.start.copy()
-        self.point[self.free] += step
+        self.step, self.deviations = step, self.start.copy()
+        self.deviations[self.free] += step
 
 
 class _Problem:

@@ -3,13 +3,20 @@
 The scores of a fit are, with x the log-probabilities divided by the temperature
 of temperature scaling, and not normalized again,
 
-    x_ik (1 + a + v_k) + b_k,    v_k ~ N(0, tv^2),    b_k ~ N(0, tb^2)
+    x_ik (1 + a) + (x_ik - m_k) v_k + b_k,  v_k ~ N(0, tv^2),  b_k ~ N(0, tb^2)
 
-The common scale `a` is free. There is a fit for each of several widths, and the
-result is the mean of these fits, weighted by posterior probability.
+The common scale `a` is free, and `m` is 0 or typical,
+
+    m_k = sum_i r_ik x_ik / sum_i r_ik,    r_ik = w_i q_ik (1 - q_ik)
+
+under temperature scaling, where data on `v_k` tell nothing about `b_k`, as the
+priors have it. There is a fit for each of several widths, and with slopes and
+biases for either `m`. The result is the mean of these fits, weighted by
+posterior probability.
 """
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +27,7 @@ from keras_calib.solvers.blocks import sum_groups
 from keras_calib.solvers.dense_evidence import fit_paths
 from keras_calib.solvers.dispersion import dispersion_of
 from keras_calib.solvers.laplace import Fit
+from keras_calib.solvers.laplace import falls
 from keras_calib.solvers.laplace import mix
 from keras_calib.solvers.laplace import with_evidence
 from keras_calib.solvers.multinomial_regression import fit_objective
@@ -38,7 +46,7 @@ PLAIN = 0.5
 # Parameters up to which the Hessian is computed whole, and the steps from it.
 DENSE, FEW = 400, 81
 # A fit stops when no entry of its gradient is above this times the unit of x.
-TOLERANCE = 1e-6
+TOLERANCE = 4e-6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +56,8 @@ class Average:
     Attributes:
         parameters: slopes and biases, `(2, num_classes)`.
         plain: posterior probability of temperature scaling.
-        scale_width: posterior mean of `tv`; 0 under temperature scaling.
+        scale_width: posterior mean of `tv` where `m` is 0; it is 0 under
+            temperature scaling.
         bias_width: posterior mean of `tb`.
         dispersion: factor `phi >= 1` by which the summed loss is divided.
         log_evidence: of the mean, against temperature scaling.
@@ -103,12 +112,17 @@ def average_by_evidence(
     fits, phi = problem.fits_of_all_widths(paths)
     widths = np.stack([fit.widths for fit in fits])
     log_prior = -0.5 * (widths**2 @ [SCALE_WIDTH**-2, BIAS_WIDTH**-2])
-    evidence = [fit.log_evidence for fit in fits]
+    evidence = np.array([fit.log_evidence for fit in fits])
     posterior, log_evidence = mix(evidence, log_prior, 0.0, plain)
+    around_zero = np.array([not fit.typical for fit in fits])
+    of_widths, _ = mix(
+        evidence[around_zero], log_prior[around_zero], 0.0, plain
+    )
     parameters = np.stack([fit.parameters for fit in fits] + [problem.center])
     parameters = np.tensordot(posterior, parameters, 1)
     parameters[0] = np.clip(parameters[0], *bounds)
-    widths = posterior[:-1] @ widths
+    parameters[1] -= parameters[1].mean()  # which changes no probability
+    widths = of_widths[:-1] @ widths[around_zero]
     problem.ridge = np.zeros_like(problem.ridge)  # for the value below
     return Average(
         parameters,
@@ -150,11 +164,18 @@ def _strengths(widths, phi):
     return np.where(used, phi / np.where(used, widths, 1.0) ** 2, 0.0)
 
 
+class _Walk(NamedTuple):
+    """Fits from narrow to wide: pairs of widths, and whether `m` is typical."""
+
+    widths: np.ndarray
+    typical: bool
+
+
 class _Deviations(DiagonalProblem):
     """The regression around temperature scaling, with a free common scale.
 
-    The penalty on the slopes is that on their distances from their mean,
-    because the common scale takes their mean at no cost.
+    The parameters are slopes and biases of `x` itself, so that the bias of a
+    class is `b_k - m_k v_k`. The penalty is the least over common scales.
     """
 
     def __init__(self, x, labels, weights, smoothing):
@@ -171,7 +192,11 @@ class _Deviations(DiagonalProblem):
             center=center,
         )
         self.labels = labels
+        # `m` of the module, and what it is under the penalty of now.
+        self.typical = self.shift = np.zeros(num_classes)
         self.plain_value, _ = self.evaluate(center)
+        _, wb, bb = self.class_hessians
+        self.typical = wb / np.maximum(bb, TINY64)
         self.plain_curvature = self._common_curvature()
         self.tolerance = TOLERANCE * unit_of(x)
 
@@ -185,14 +210,20 @@ class _Deviations(DiagonalProblem):
         x = self.x if scale else None
         return dispersion_of(self.q, self.labels, weights, x, self.slices)
 
-    def penalize(self, widths, phi):
+    def penalize(self, widths, phi, typical=False):
         """Set the penalty; a deviation with the width 0 is not free.
+
+        Args:
+            widths: `tv` and `tb`.
+            phi: see `Average`.
+            typical: whether `m` is typical, and not 0.
 
         Returns:
             The strengths `phi / t^2` of the summed loss, `(2,)`.
         """
         used = widths > 0
         self.shared = not used[0]
+        self.shift = self.typical * typical
         self.free = np.ones_like(self.center) * [[1.0], [used[1]]]
         strengths = _strengths(widths, phi)
         self.ridge = np.ones_like(self.center)
@@ -205,21 +236,28 @@ class _Deviations(DiagonalProblem):
         With both deviations, `tv / tb` is the root of the ratio of Hessians at
         temperature scaling, where the problem is now.
         """
-        ww, _, bb = np.maximum(self.class_hessians.mean(axis=1), TINY64)
-        ratio = np.sqrt(bb / ww)
+        ww, wb, bb = self.class_hessians
+        whole = max(float(ww.mean()), TINY64)
+        # Constant logits do not move around what is typical.
+        around = max(float((ww - self.typical * wb).mean()), 1e-6 * whole)
+        ratios = np.sqrt(
+            max(float(bb.mean()), TINY64) / np.array([whole, around])
+        )
 
-        def grid(widths, path):
-            _, bias = path
-            return np.outer(widths, [ratio if bias else 1.0, 1.0]) * path
+        def walk(path, typical=False, widths=WIDTHS):
+            ratio = ratios[int(typical)] if path[1] else 1.0
+            return _Walk(np.outer(widths, [ratio, 1.0]) * path, typical)
 
-        freest = np.any(paths, axis=0)
+        freest = tuple(np.any(paths, axis=0))
         phi = self.dispersion(freest[0])
         if phi > 1:
-            widest = grid(WIDTHS[-1:], freest)
+            widest = walk(freest, widths=WIDTHS[-1:])
             phi = min(phi, self._dispersion_without_misfit(widest))
-        return self._fits([grid(WIDTHS, path) for path in paths], phi), phi
+        walks = [walk(path) for path in paths]
+        walks += [walk(path, typical=True) for path in paths if all(path)]
+        return self._fits(walks, phi), phi
 
-    def _dispersion_without_misfit(self, widths):
+    def _dispersion_without_misfit(self, widest):
         """The dispersion at a fit, by its degrees of freedom.
 
             phi n / (n - p),    n = 1 / sum_i w_i^2
@@ -229,60 +267,96 @@ class _Deviations(DiagonalProblem):
         samples are erratic.
 
         Args:
-            widths: those of the fit, `(1, 2)`.
+            widest: `_Walk` of one fit.
 
         Returns:
             Infinity if there are not more samples than parameters.
         """
         n = 1 / float((self.weights.astype(float) ** 2).sum())
+        [widths] = widest.widths
         size = 1 + self.center.shape[1] * int(np.count_nonzero(widths))
         if n <= size:
             return np.inf
-        [found] = self._fits([widths], 1.0)
+        [found] = self._fits([widest], 1.0)
         self.evaluate(found.parameters)
-        return self.dispersion(widths[0, 0] > 0) * n / (n - size)
+        return self.dispersion(widths[0] > 0) * n / (n - size)
 
-    def _fits(self, all_widths, phi):
-        """The fits of each path, each fit from the one before."""
-        fits = self._dense_fits(all_widths, phi)
-        if fits is not None:
-            return fits
+    def _fits(self, walks, phi):
+        """The fits of each walk; those left out have no probability."""
+        found = self._dense_fits(walks, phi)
+        if found is None:
+            found = [self._fits_one_by_one(walk, phi) for walk in walks]
         fits = []
-        for widths in all_widths:
-            parameters = self.center
-            for each in widths:
-                fits.append(self.fit(each, phi, parameters))
-                parameters = fits[-1].parameters
+        for walk, own in zip(walks, found, strict=True):
+            fits += own
+            fits += [
+                Fit(self.center, widths, -np.inf, 0, walk.typical)
+                for widths in walk.widths[len(own) :]
+            ]
         return fits
 
-    def _dense_fits(self, all_widths, phi):
+    def _fits_one_by_one(self, walk, phi):
+        """Each fit from the one before."""
+        fits, parameters = [], self.center
+        for widths in walk.widths:
+            fits.append(self.fit(widths, phi, parameters, walk.typical))
+            parameters = fits[-1].parameters
+            if falls([fit.log_evidence for fit in fits]):
+                break
+        return fits
+
+    def _dense_fits(self, walks, phi):
         """The fits of few classes; `None` for many, or if one is not found."""
         if self.center.size + 1 > FEW:
             return None
         data = self.x, self.n * self.moments, self.n * self.weights
-        paths = [_strengths(widths, phi) for widths in all_widths]
+        paths = [
+            (_strengths(walk.widths, phi), self.typical * walk.typical)
+            for walk in walks
+        ]
         found = fit_paths(*data, paths, phi)
         if found is None:
             return None
-        found = zip(found, np.concatenate(all_widths), strict=True)
-        return [Fit(each[0], widths, *each[1:]) for each, widths in found]
+        return [
+            [
+                Fit(each[0], widths, *each[1:], walk.typical)
+                for each, widths in zip(own, walk.widths, strict=False)
+            ]
+            for own, walk in zip(found, walks, strict=True)
+        ]
 
-    def fit(self, widths, phi, start):
+    def fit(self, widths, phi, start, typical=False):
         """The ridge fit for one pair of widths, and its evidence."""
-        strengths = self.penalize(widths, phi)
+        strengths = self.penalize(widths, phi, typical)
         used = strengths > 0
         found = fit_regression(self, start, self.tolerance)
         num_classes = start.shape[1]
         log_det_l = num_classes * np.log(strengths[used]).sum()
         size = 1 + num_classes * used.sum()
         log_det = self._log_det if size <= DENSE else self._log_det_by_class
-        return with_evidence(
-            self, found, widths, phi, log_det_l - log_det(strengths)
-        )
+        determinants = log_det_l - log_det(strengths)
+        fit = with_evidence(self, found, widths, phi, determinants)
+        return dataclasses.replace(fit, typical=typical)
 
     def _half_penalty_gradient(self, away):
-        w, b = away
-        return self.ridge * np.stack([w - w.mean(), b])
+        (w, b), (scale, bias), m = away, self.ridge, self.shift
+        # The common scale at which the penalty is least.
+        size = max(float((scale + bias * m * m).sum()), TINY64)
+        v = w - (scale * w + bias * m * (b + m * w)).sum() / size
+        pull = bias * (b + m * v)
+        return np.stack([scale * v + m * pull, pull])
+
+    def _project(self, gradient):
+        # A constant added to all biases costs a penalty around `m`, which is
+        # least elsewhere.
+        if self.shift.any():
+            return gradient * self.free
+        return super()._project(gradient)
+
+    def _invert(self, ww, wb, bb):
+        _, bias = self.ridge
+        cross = 2 * bias * self.shift
+        return super()._invert(ww + cross * self.shift, wb + cross, bb)
 
     def _common_curvature(self):
         """`H_aa` of the summed loss at the last point."""
@@ -295,14 +369,15 @@ class _Deviations(DiagonalProblem):
 
             H[kp, lr] = sum_i w_i ([k = l] q_ik - q_ik q_il) x_ik^p x_il^r
 
-        where the power p or r is 1 for a slope and 0 for a bias.
+        where the power p or r is 1 for a slope and 0 for a bias. The penalty
+        of a class is `scale v^2 + bias (b + m v)^2`.
         """
         powers = [power for power in (1, 0) if strengths[1 - power]]
         num_classes = self.q.shape[1]
 
         def part(rows):
-            x, q = self.x[rows].astype(float), self.q[rows].astype(float)
-            w = self.n * self.weights[rows].astype(float)
+            x, q = self.x[rows], self.q[rows]
+            w = x.dtype.type(self.n) * self.weights[rows]
             qx = q * x
             moments = [w @ q, w @ qx, w @ (qx * x)]
             # The derivatives of each row's log-sum-exp.
@@ -312,7 +387,7 @@ class _Deviations(DiagonalProblem):
             slopes *= np.sqrt(w)[:, None]
             outer = slopes.T @ slopes
             found = np.empty(2, object)
-            found[:] = np.stack(moments), outer
+            found[:] = np.stack(moments).astype(float), outer.astype(float)
             return found
 
         blocks = row_blocks(*self.q.shape, IN_CACHE // 4)
@@ -320,14 +395,17 @@ class _Deviations(DiagonalProblem):
         hessian = -outer
         hessian[0, 0] += moments[2].sum()
         classes = np.arange(num_classes)
+        scale, bias = strengths
+        cross = bias * self.shift
+        penalties = [bias, cross, scale + cross * self.shift]
         for i, power in enumerate(powers):
             rows = 1 + i * num_classes + classes
             hessian[0, rows] += moments[1 + power]
             hessian[rows, 0] += moments[1 + power]
-            hessian[rows, rows] += strengths[1 - power]
             for j, other in enumerate(powers):
                 columns = 1 + j * num_classes + classes
-                hessian[rows, columns] += moments[power + other]
+                both = power + other
+                hessian[rows, columns] += moments[both] + penalties[both]
         return np.linalg.slogdet(hessian)[1]
 
     def _log_det_by_class(self, strengths):
@@ -335,7 +413,9 @@ class _Deviations(DiagonalProblem):
         ww, wb, bb = self.n * self.class_hessians
         scale, bias = strengths
         if scale and bias:
-            determinants = (ww + scale) * (bb + bias) - wb * wb
+            cross = bias * self.shift
+            determinants = (ww + scale + cross * self.shift) * (bb + bias)
+            determinants -= (wb + cross) ** 2
         else:
             determinants = ww + scale if scale else bb + bias
         common = self._common_curvature()

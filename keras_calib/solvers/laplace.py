@@ -6,6 +6,10 @@ import numpy as np
 
 from keras_calib.inputs import arrays
 
+# Nats by which the log evidence has fallen where wider fits are left out: it
+# has one peak, so that each of them would weigh less than 1e-6 of the best.
+FALL = 15.0
+
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
@@ -16,12 +20,19 @@ class Fit:
         widths: `tv` and `tb`, 0 for what is not free; `t` of a matrix.
         log_evidence: against temperature scaling.
         iterations: Newton steps.
+        typical: whether slopes turn around `m`, see `solvers.evidence`.
     """
 
     parameters: np.ndarray
     widths: np.ndarray | float
     log_evidence: float
     iterations: int
+    typical: bool = False
+
+
+def falls(log_evidence):
+    """Whether the last of the fits of a walk is far below the best."""
+    return log_evidence[-1] < max(log_evidence) - FALL
 
 
 def mix(log_evidence, log_prior, simpler, probability):

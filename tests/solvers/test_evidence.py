@@ -5,6 +5,7 @@ import types
 import keras
 import numpy as np
 import pytest
+from scipy import optimize
 
 import keras_calib as kc
 from keras_calib.inputs.arrays import log_softmax
@@ -90,6 +91,63 @@ def test_the_evidence_is_the_integral_over_the_prior(uses, widths, width):
     assert fit.log_evidence == pytest.approx(expected, abs=0.1)
 
 
+@pytest.mark.parametrize("few", [0, 81])
+def test_slopes_turn_around_typical_log_probabilities(few, monkeypatch):
+    monkeypatch.setattr(evidence, "FEW", few)
+    monkeypatch.setattr(evidence, "WIDTHS", np.array([0.3]))
+    x, labels, _ = drawn(50, 3, seed=4, change=lambda x: x * [0.5, 1, 1.5])
+    weights = np.random.default_rng(1).uniform(0.5, 1.5, 50)
+    weights *= 50 / weights.sum()
+    problem = evidence._Deviations(x, labels, weights, 0.0)
+    q = np.exp(x)
+    r = weights[:, None] * q * (1 - q)
+    typical = (r * x).sum(axis=0) / r.sum(axis=0)
+    [plain, fit], phi = problem.fits_of_all_widths((BOTH,))
+    assert fit.typical and not plain.typical
+    # Both change the scores by as much.
+    tv, tb = fit.widths
+    moved = (r * (x - typical) ** 2).sum() / r.sum()
+    assert tb == pytest.approx(0.3)
+    assert tv**2 * moved == pytest.approx(tb**2)
+
+    def posterior(numbers):
+        """The negative logarithm, and the numbers `a`, `v` and `b`."""
+        a, v, b = np.split(numbers, [1, 4])
+        scores = x * (1 + a) + (x - typical) * v + b
+        loss = -log_softmax(scores)[np.arange(50), labels] @ weights / phi
+        return loss + 0.5 * ((v / tv) ** 2 + (b / tb) ** 2).sum(), (a, v, b)
+
+    start = np.zeros(7)
+    found = optimize.minimize(lambda d: posterior(d)[0], start, tol=1e-9)
+    a, v, b = posterior(found.x)[1]
+    slopes, biases = fit.parameters
+    np.testing.assert_allclose(slopes, 1 + a + v, atol=1e-4)
+    expected = b - typical * v
+    np.testing.assert_allclose(
+        biases - biases.mean(), expected - expected.mean(), atol=1e-4
+    )
+    # The Hessian of the posterior by finite differences.
+    step = 1e-3 * np.eye(7)
+    hessian = np.array(
+        [
+            [
+                posterior(found.x + i + j)[0]
+                - posterior(found.x + i - j)[0]
+                - posterior(found.x - i + j)[0]
+                + posterior(found.x - i - j)[0]
+                for i in step
+            ]
+            for j in step
+        ]
+    ) / (4 * 1e-6)
+    mean = (q * x).sum(axis=1)
+    curvature = weights @ ((q * x * x).sum(axis=1) - mean**2) / phi
+    determinant = np.linalg.slogdet(hessian)[1] - np.log(curvature)
+    log_evidence = posterior(start)[0] - found.fun
+    log_evidence -= 3 * np.log(tv * tb) + determinant / 2
+    assert fit.log_evidence == pytest.approx(log_evidence, abs=2e-3)
+
+
 @pytest.mark.parametrize("path", [SCALE, BIAS, BOTH])
 def test_many_classes_are_taken_one_by_one(path, monkeypatch):
     x, labels, _ = drawn(300, 12, seed=1)
@@ -132,7 +190,7 @@ def test_fits_that_are_not_found_are_left_to_the_other_way(monkeypatch):
 
 def test_a_step_that_does_not_lower_the_loss_is_shortened():
     # Slopes alone are free: two deviations and the common scale.
-    path = dense_evidence._Path(np.array([[1.0, 0.0]]), 2, 1.0)
+    path = dense_evidence._Path(np.array([[1.0, 0.0]]), np.zeros(2), 1.0)
     gradient, hessian = np.array([1.0, -2.0, 0.5, 0.0, 0.0]), np.eye(3)
     path.advance(3.0, gradient, hessian)
     step = path.point.copy()
@@ -322,9 +380,31 @@ def test_widths_have_half_normal_priors(path, monkeypatch):
     problem = evidence._Deviations(x, labels, np.ones(60), 0.0)
     fits, _ = problem.fits_of_all_widths(PATHS[path])
     scale, bias = np.stack([fit.widths for fit in fits]).T
-    [(_, log_prior, *_)] = seen
+    (_, log_prior, *_), (_, of_widths, *_) = seen
     expected = -(scale**2) / (2 * 0.5**2) - bias**2 / 2
     np.testing.assert_allclose(log_prior, expected, rtol=1e-12)
+    # The widths of the record are those of fits around 0.
+    around_zero = [not fit.typical for fit in fits]
+    np.testing.assert_array_equal(of_widths, log_prior[around_zero])
+
+
+@pytest.mark.parametrize("few", [0, 81])
+def test_wide_fits_are_left_out_where_the_evidence_falls(few, monkeypatch):
+    monkeypatch.setattr(evidence, "FEW", few)
+    x, labels, _ = drawn(2000, 10, seed=0)
+    data = x, labels, np.ones(2000), PATHS["vector"]
+    found = average_by_evidence(*data)
+    problem = evidence._Deviations(*data[:3], 0.0)
+    fits, _ = problem.fits_of_all_widths(PATHS["vector"])
+    assert len(fits) == 4 * len(evidence.WIDTHS)
+    left_out = [fit.log_evidence == -np.inf for fit in fits]
+    assert 4 <= sum(left_out) <= 16
+    for module in (evidence, dense_evidence):
+        monkeypatch.setattr(module, "falls", lambda log_evidence: False)
+    expected = average_by_evidence(*data)
+    assert found.iterations < expected.iterations
+    assert found.log_evidence == pytest.approx(expected.log_evidence, abs=1e-5)
+    np.testing.assert_allclose(found.parameters, expected.parameters, atol=1e-6)
 
 
 @pytest.mark.parametrize(
