@@ -65,12 +65,12 @@ def averaged(fits, *, flat=False, plain=evidence.PLAIN, keep=None):
         fits: list of `Fit`.
         flat: whether all widths are as likely before the data.
         plain: prior probability of temperature scaling.
-        keep: which of the fits take part; all by default.
+        keep: function of a fit, whether it takes part; all by default.
     """
     widths = np.stack([fit.widths for fit in fits])
     log_prior = 0 * widths[:, 0] if flat else prior(widths)
     if keep is not None:
-        log_prior[~keep(widths)] = -np.inf
+        log_prior[[not keep(fit) for fit in fits]] = -np.inf
     log_evidence = [fit.log_evidence for fit in fits]
     return mix(log_evidence, log_prior, 0.0, max(plain, 1e-300))[0]
 
@@ -82,13 +82,20 @@ def most_likely(fits):
 
 
 def of_width(width):
-    """Which fits have this width, with whichever deviations."""
-    index = int(np.flatnonzero(np.isclose(evidence.WIDTHS, width))[0])
-    return lambda widths: np.arange(len(widths)) % len(evidence.WIDTHS) == index
+    """Whether a fit has this width of biases, or of slopes alone."""
+    return lambda fit: np.isclose(fit.widths[fit.widths > 0][-1], width)
 
 
-def both(widths):
-    return (widths > 0).all(axis=1)
+def both(fit):
+    return (fit.widths > 0).all()
+
+
+def around_zero(fit):
+    return not fit.typical
+
+
+def around_typical(fit):
+    return fit.typical or not both(fit)
 
 
 RULES = {
@@ -98,6 +105,8 @@ RULES = {
     "prior 3/4 on temperature scaling": functools.partial(averaged, plain=0.75),
     "all widths as likely": functools.partial(averaged, flat=True),
     "slopes and biases together only": functools.partial(averaged, keep=both),
+    "slopes around 0": functools.partial(averaged, keep=around_zero),
+    "slopes around typical": functools.partial(averaged, keep=around_typical),
     "width 0.1 only": functools.partial(averaged, keep=of_width(0.1)),
     "width 0.4 only": functools.partial(averaged, keep=of_width(0.4)),
 }

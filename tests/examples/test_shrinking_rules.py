@@ -37,11 +37,14 @@ def test_as_it_is_is_the_layer(script):
 
 def test_rules_weigh_the_same_fits(script):
     fits = [
-        argparse.Namespace(widths=np.array(widths), log_evidence=value)
-        for widths, value in (
-            *(([width, 0.0], -1.0) for width in script.evidence.WIDTHS),
-            *(([width, width], 2.0) for width in script.evidence.WIDTHS),
+        argparse.Namespace(
+            widths=width * np.array(path), log_evidence=value, typical=typical
         )
+        for path, value, typical in (
+            ((1.0, 0.0), -1.0, False),
+            ((2.0, 1.0), 2.0, True),
+        )
+        for width in script.evidence.WIDTHS
     ]
     for rule, weights in script.RULES.items():
         found = weights(fits)
@@ -50,6 +53,9 @@ def test_rules_weigh_the_same_fits(script):
     assert found["the most likely fit alone"].max() == 1
     assert found["no prior on temperature scaling"][-1] < 1e-200
     assert found["slopes and biases together only"][:7].sum() == 0
+    assert found["slopes around 0"][7:14].sum() == 0
+    as_it_is = found[script.AS_IT_IS]
+    assert found["slopes around typical"] == pytest.approx(as_it_is)
     one = found["width 0.4 only"]
     assert np.flatnonzero(one).tolist() == [4, 11, 14]
     # Half of the prior is on temperature scaling.
