@@ -6,8 +6,18 @@ import os
 
 
 def read(path):
-    """The rows of a file, a list of what each line holds."""
-    return [json.loads(line) for line in _whole_lines(path.read_bytes())]
+    """The rows of a file, a list of what each line holds.
+
+    Raises:
+        ValueError: if a line is no JSON; empty lines are left out.
+    """
+    rows = []
+    for number, line in enumerate(_whole_lines(path.read_bytes()), 1):
+        try:
+            rows += [json.loads(line)] if line.strip() else []
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from error
+    return rows
 
 
 def append(path, row):

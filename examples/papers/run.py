@@ -284,11 +284,17 @@ def changed(table, method, row):
         "class_balance" not in row
     ):
         return "no maps were balanced on its logits"
-    probe = work.probe(methods.method(method))
-    pairs = zip(probe, row["probe"], strict=True)
-    if any(abs(a - b) > 1e-3 * max(1.0, abs(b)) for a, b in pairs):
+    if differ(work.probe(methods.method(method)), row["probe"]):
         return "its loss gives other values now"
+    if row.get("network") and differ(work.network_probe(table), row["network"]):
+        return "its network gives other values now"
     return None
+
+
+def differ(found, stored):
+    """Whether values are not those of a stored row, but for rounding."""
+    pairs = zip(found, stored, strict=True)
+    return any(abs(a - b) > 1e-3 * max(1.0, abs(b)) for a, b in pairs)
 
 
 def as_json(value):
@@ -397,6 +403,7 @@ def run_row(arguments, method, seed):
         **row,
         "settings": work.settings(arguments.table, method),
         "probe": work.probe(methods.method(method)),
+        "network": work.network_probe(arguments.table),
         "threads": arguments.threads or os.environ.get(threads_variable()),
         "commit": commit(),
         "date": datetime.date.today().isoformat(),
@@ -427,7 +434,7 @@ def measure_again(arguments):
     path = arguments.results / f"{arguments.table}.jsonl"
     rows = read_rows(path)
     for (method, seed), row in rows.items():
-        if arguments.only and method not in arguments.only:
+        if arguments.only and base(method) not in arguments.only:
             continue
         found = stored_logits(arguments, method, seed)
         if not found:
@@ -444,6 +451,9 @@ def measure_again(arguments):
             )
             continue
         row.update(results)
+    if not rows:
+        print(f"no rows in {path}")
+        return 1
     lines = [json.dumps(row) + "\n" for row in rows.values()]
     part = path.with_suffix(".part")
     part.write_text("".join(lines))
@@ -479,6 +489,14 @@ def check(arguments):
     table, _, rest = arguments.check.partition("/")
     method, _, seed = rest.rpartition("/")
     rows = read_rows(arguments.results / f"{table}.jsonl")
+    if not seed.isdecimal() or (method, int(seed)) not in rows:
+        known = ", ".join(f"{table}/{name}/{each}" for name, each in rows)
+        print(
+            f"--check takes a stored row as TABLE/METHOD/SEED, not "
+            f"{arguments.check}; of this table there are: {known or 'none'}",
+            file=sys.stderr,
+        )
+        return 2
     stored = rows[method, int(seed)]
     aside = arguments.work / "check"
     again = argparse.Namespace(**vars(arguments))

@@ -87,6 +87,57 @@ def probe(method):
     return values
 
 
+@functools.cache
+def network_probe(table):
+    """Logits of a table's networks on made inputs: a changed network shows.
+
+    The weights are made, too. `None` for networks that begin with published
+    weights or read a stream.
+    """
+    protocol = protocols.PROTOCOLS[table]
+    if protocol.kind == "fine_tuning" or protocol.streamed:
+        return None
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("float32")
+    try:
+        names = dict.fromkeys([protocol.network, protocol.auxiliary])
+        return [value for name in names for value in _logits_of(protocol, name)]
+    finally:
+        keras.config.set_dtype_policy(policy)
+
+
+def _logits_of(protocol, name):
+    """Four numbers of a network: its size, and three of its logits."""
+    side, classes = (48, 11) if protocol.kind == "segmentation" else (32, 10)
+    images = _made((2, side, side, 3), 127, 127).astype("uint8")
+    data = {"test": (images, np.arange(classes))}
+    network = Task({}, protocol, data, seed=0).network(name)
+    if protocol.kind == "text":
+        words = protocol.words - 1
+        shape = (2, protocol.length)
+        data["test"] = (_made(shape, words / 2, words / 2).astype("int32"), 0)
+    for variable in network.weights:
+        if "float" not in variable.dtype:  # the state of a generator
+            continue
+        shape = tuple(variable.shape)
+        if len(shape) == 1:  # shifts, and scales and variances above 0
+            value = _made(
+                shape, 0.1, "gamma" in variable.name or "var" in variable.name
+            )
+        else:
+            value = _made(shape, np.sqrt(6 / np.prod(shape[:-1])), 0)
+        variable.assign(value)
+    logits = keras.ops.convert_to_numpy(network(data["test"][0]))
+    logits = logits.reshape(-1)[:3].astype(float)
+    return [float(network.count_params()), *logits.tolist()]
+
+
+def _made(shape, size, middle):
+    """Numbers around `middle` without a pattern, the same everywhere."""
+    index = np.arange(np.prod(shape, dtype=int))
+    return (middle + size * np.sin(index**1.5)).reshape(shape)
+
+
 def probe_of_history(loss, labels, logits, generator):
     """A value of a loss that reads a history; the history is drawn."""
     correctness = generator.random(len(labels)).astype("float32")

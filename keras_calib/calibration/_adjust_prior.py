@@ -110,8 +110,11 @@ def adjust_prior(
         compiled for `evaluate`. `kc.calibration_record` has, as
         `"prior_correction"`, both priors, the number of rows and EM steps,
         and for outputs of one row per sample a test of no shift:
-        `shift_statistic`, 2 n times the gain in log-likelihood, with its
-        `degrees_of_freedom` and `p_value` (chi-square).
+        `shift_statistic`, 2 n times the gain in log-likelihood divided by
+        1 + n / m, with its `degrees_of_freedom` and `p_value` (chi-square).
+        `m` is the number of calibration samples that the source prior was
+        estimated from (`source_num_samples`); one that is passed in counts as
+        known.
 
     Raises:
         ValueError: for bad input; if neither `x` nor `prior` is given; if the
@@ -153,7 +156,7 @@ def adjust_prior(
             "The target prior is unknown. Received: neither `x` nor `prior`. "
             "Pass unlabeled target data, or the class frequencies."
         )
-    source = _source(model, source_prior)
+    source, known_by = _source(model, source_prior)
     data = None
     if x is not None:
         data = preprocessed_batches(
@@ -168,7 +171,7 @@ def adjust_prior(
         network, num_units = _network_of(model, from_logits, data, len(source))
         if prior is None:
             target, record, kind = _target_prior.estimate(
-                network, data, from_logits, source, verbose
+                network, data, from_logits, source, known_by, verbose
             )
             network = dataclasses.replace(network, logits_source=kind)
         else:
@@ -286,13 +289,27 @@ def _ends_in_a_map(model):
 
 
 def _source(model, given):
-    """The source prior of a model: the argument, or what its record has."""
+    """The source prior of a model: the argument, or what its record has.
+
+    Returns:
+        source: `(num_classes,)`.
+        known_by: number of samples that it was estimated from; infinity for a
+            prior that was passed in.
+    """
     if given is not None:
-        return _vector(given, "source_prior")
+        return _vector(given, "source_prior"), np.inf
     record = calibration_record(model) if _ends_in_a_map(model) else {}
     correction = record.get("prior_correction")
     if correction is not None:
-        return np.array(correction["target_prior"])
+        # The errors of both estimates add up.
+        counts = [
+            correction.get(key) or np.inf
+            for key in ("num_samples", "source_num_samples")
+        ]
+        known_by = np.inf
+        if correction["estimated"]:
+            known_by = 1 / sum(1 / count for count in counts)
+        return np.array(correction["target_prior"]), known_by
     if "source_prior" not in record:
         raise ValueError(
             "The model carries no source prior. Received: model "
@@ -313,7 +330,7 @@ def _source(model, given):
             'or "vector" first.',
             stacklevel=3,
         )
-    return np.array(record["source_prior"])
+    return np.array(record["source_prior"]), record["num_samples"]
 
 
 def _vector(prior, name, num_classes=None):

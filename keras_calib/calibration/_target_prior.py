@@ -17,7 +17,7 @@ LEAST = 1e-8
 LARGEST_P_VALUE = 0.05
 
 
-def estimate(network, data, from_logits, source, verbose):
+def estimate(network, data, from_logits, source, known_by, verbose):
     """Run a network over target data and estimate their prior by EM.
 
     Args:
@@ -25,6 +25,7 @@ def estimate(network, data, from_logits, source, verbose):
         data: `Batches` of `(x, None, sample_weight)`.
         from_logits: argument of `adjust_prior`, for messages.
         source: the source prior, `(num_classes,)`.
+        known_by: number of samples that it was estimated from, or infinity.
         verbose: 0 for silence.
 
     Returns:
@@ -59,6 +60,7 @@ def estimate(network, data, from_logits, source, verbose):
     target = without_unseen(np.maximum(found.prior, LEAST), source)
     record = {
         "num_samples": n,
+        "source_num_samples": None if np.isinf(known_by) else round(known_by),
         "iterations": found.iterations,
         "absent_classes": np.flatnonzero(found.prior < LEAST).tolist(),
         "log_likelihood": found.log_likelihood,
@@ -71,13 +73,18 @@ def estimate(network, data, from_logits, source, verbose):
         )
     # Of equal weights, and of rows that are independent.
     if by_sample and weights is None:
-        record |= _test_of_no_shift(found, n, source)
+        record |= _test_of_no_shift(found, n, source, known_by)
     return target, record, kind
 
 
-def _test_of_no_shift(found, n, source):
-    """`2 n (L(q) - L(s))`, against chi-square; `L(s)` is 0."""
-    statistic = 2 * n * found.log_likelihood
+def _test_of_no_shift(found, n, source, known_by):
+    """`2 n (L(q) - L(s)) / (1 + n / m)`, against chi-square; `L(s)` is 0.
+
+    Without a shift, q differs from s by the errors of both. The source prior is
+    of `m` samples with labels, each of which tells at least as much about it as
+    one without: so this is no smaller than what chance explains.
+    """
+    statistic = 2 * n * found.log_likelihood / (1 + n / known_by)
     degrees = int((source > 0).sum()) - 1
     p_value = label_shift.chi_square_tail(statistic, degrees)
     if p_value > LARGEST_P_VALUE:

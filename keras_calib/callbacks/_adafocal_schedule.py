@@ -198,6 +198,10 @@ class AdaFocalSchedule(PredictingCallback):
             stacklevel=2,
         )
 
+    def is_due(self, epoch: int) -> bool:
+        """Whether gammas are updated after the epoch that runs."""
+        return (self._epochs.now + 1) % self.every == 0
+
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         completed = self._epochs.end()
         if completed % self.every == 0:

@@ -49,8 +49,9 @@ class FitOutputs:
         self._started = True
 
     def begin_epoch(self):
-        """Forget that a validation was passed over."""
-        self._passed_over = False
+        """Forget the validations of the epoch before, read or not."""
+        self._batches = []
+        self._started = self._passed_over = False
 
     def pass_over(self):
         """A validation starts whose outputs are not wanted so far."""

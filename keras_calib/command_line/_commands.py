@@ -35,7 +35,9 @@ SHIFTS = (".md", ".json", *FIGURES)
 
 def evaluate(options) -> str:
     """Every metric of each file or model, beside its noise floor."""
-    models, data = read_models_or_predictions(options.files)
+    models, data = read_models_or_predictions(
+        options.files, options.from_logits
+    )
     if models:
         sources = [
             (name, model, inputs_of(model, data[0]), data[0])
@@ -100,7 +102,9 @@ def _errors(name, given, x, data, options):
 def report(options) -> str:
     """Write a report, and print its verdicts."""
     output = _output(options, REPORTS)
-    models, data = read_models_or_predictions(options.files)
+    models, data = read_models_or_predictions(
+        options.files, options.from_logits
+    )
     first = data[0]
     data = [first, *(_of_same_rows(each, first) for each in data[1:])]
     if models:
@@ -140,7 +144,9 @@ def report(options) -> str:
 def calibrate(options) -> str:
     """Write a calibrated model, or a map of predictions as a model."""
     output = _output(options, (".keras",))
-    models, data = read_models_or_predictions(options.files)
+    models, data = read_models_or_predictions(
+        options.files, options.from_logits
+    )
     if len(models or data) > 1:
         raise ValueError("One model, or one file of predictions, is wanted.")
     if models:
@@ -177,7 +183,9 @@ def calibrate(options) -> str:
 def shift(options) -> str:
     """Accuracy and calibration of models on corrupted images."""
     output = _output(options, SHIFTS) if options.output else None
-    models, data = read_models_or_predictions(options.files)
+    models, data = read_models_or_predictions(
+        options.files, options.from_logits
+    )
     if not models:
         raise ValueError("Models and a file with their images are wanted.")
     if data[0].x is None:

@@ -57,12 +57,18 @@ class Data:
     class_names: list[str] | None = None
 
 
-def read(path: pathlib.Path) -> Data:
+def read(path: pathlib.Path, from_logits: bool | None = None) -> Data:
     """Read a file of predictions, or of inputs, with labels.
 
     Arrays of a `.npz` file, and columns of a table, have the names of `NAMES`.
     In a table the scores of a class are in a column of their own,
     `probabilities_cat` or `logits_0`; labels are numbers, or names of classes.
+    An empty cell is a missing value, as NaN.
+
+    Args:
+        path: of the file.
+        from_logits: whether its scores are logits; by default their name says
+            so, or their values.
 
     Raises:
         ValueError: if the file cannot be read, or something is missing in it.
@@ -88,7 +94,9 @@ def read(path: pathlib.Path) -> Data:
         return Data(
             path=path,
             scores=scores,
-            from_logits=_are_logits(kinds[0], scores) if kinds else None,
+            from_logits=_are_logits(*kinds, scores, from_logits)
+            if kinds
+            else None,
             class_names=class_names,
             **found,
         )
@@ -109,10 +117,20 @@ def _one_line_errors(path):
         raise ValueError(f"{path}: {text}.") from None
 
 
-def _are_logits(kind, scores):
+def _are_logits(kind, scores, from_logits):
     """Whether scores are logits: by their name, or else by their values."""
     if kind != "predictions":
+        if from_logits not in (None, kind == "logits"):
+            option = "--from-logits" if from_logits else "--no-from-logits"
+            raise ValueError(
+                f"`{option}` is no word on `{kind}`, which are what they are "
+                "called"
+            )
         return kind == "logits"
+    if from_logits is not None:
+        return from_logits
+    # Rows of weight 0 may hold anything.
+    scores = scores[np.isfinite(scores).all(axis=-1)]
     if rules.are_probabilities(scores.reshape(-1, scores.shape[-1])):
         return False
     if scores.shape[-1] == 1:
@@ -331,17 +349,22 @@ def _in_order(values, classes):
 
 
 def _ids(labels, class_names):
-    """Class ids of labels that are numbers or names of classes."""
-    names = [str(each) for each in labels]
-    if class_names is not None and set(names) <= set(class_names):
-        numbers = {name: k for k, name in enumerate(class_names)}
+    """Class ids of labels that are numbers or names of classes.
+
+    Where one is missing, the id is -1, or NaN among numbers.
+    """
+    if labels.dtype == bool:
+        labels = labels.astype(int)
+    names = ["" if each is None else str(each).strip() for each in labels]
+    if class_names is not None and set(names) - {""} <= set(class_names):
+        numbers = {name: k for k, name in enumerate(class_names)} | {"": -1}
         return np.array([numbers[name] for name in names], "int64")
     try:
-        found = np.array(labels, "float64")
+        found = np.array([name or "nan" for name in names], "float64")
     except ValueError:
-        unknown = sorted(set(names) - set(class_names or ()))
+        unknown = next(name for name in names if not _is_number(name or "0"))
         raise ValueError(
-            f"the label {unknown[0]!r} is no number and no class of the "
+            f"the label {unknown!r} is no number and no class of the "
             f"columns {class_names or ''}".rstrip()
         ) from None
     # Above, a float stands for several whole numbers.
@@ -351,7 +374,23 @@ def _ids(labels, class_names):
 
 
 def _numbers(name, columns):
+    """A column as float64, with NaN where a value is missing."""
+    values = columns[name]
+    if values.dtype.kind == "U":
+        values = np.where(np.char.strip(values) == "", "nan", values)
     try:
-        return columns[name].astype("float64")
-    except ValueError as error:
-        raise ValueError(f"column `{name}`: {error}") from None
+        return values.astype("float64")
+    except ValueError:
+        row = next(k for k, each in enumerate(values) if not _is_number(each))
+        raise ValueError(
+            f"column `{name}`: {str(values[row])!r}, in row {row + 1} of the "
+            "data, is no number"
+        ) from None
+
+
+def _is_number(text):
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -167,7 +167,7 @@ def _common(parser, metavar, text):
     parser.add_argument(
         "--from-logits",
         action=argparse.BooleanOptionalAction,
-        help="what a model gives, where its last layer does not show it",
+        help="what a model gives, or `predictions` are, where nothing shows it",
     )
     parser.add_argument("--seed", type=int, default=0, help="of draws (0)")
     parser.add_argument(

@@ -11,9 +11,14 @@ from keras_calib.keras_graph.endings import gives_logits
 
 
 def read_models_or_predictions(
-    paths: list[str],
+    paths: list[str], from_logits: bool | None = None
 ) -> tuple[dict[str, keras.Model], list[Data]]:
     """Read `a.npz b.csv`, or `a.keras b.keras data.npz`.
+
+    Args:
+        paths: of the files.
+        from_logits: whether predictions are logits; `None` if their names or
+            values say so. With models it is about what they give.
 
     Returns:
         models: by the names of their files; none if predictions came.
@@ -37,7 +42,8 @@ def read_models_or_predictions(
             f"{len(models)} models and {len(files)} files."
         )
     names = names_of(models or files)
-    data = [read(each) for each in files]
+    told = None if models else from_logits
+    data = [read(each, told) for each in files]
     if not models and any(each.scores is None for each in data):
         raise ValueError(f"{files[0]}: it holds no predictions, and no model.")
     loaded = [read_model(each) for each in models]

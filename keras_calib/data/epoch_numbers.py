@@ -12,11 +12,12 @@ class EpochNumbers:
 
     Attributes:
         completed: int, number of epochs that were completed.
+        now: int, number of the epoch that began last.
     """
 
     def __init__(self) -> None:
         self.completed = 0
-        self._now = 0
+        self.now = 0
         self._model: Any = None
 
     def begin(self, epoch: int, model: Any = None) -> int:
@@ -29,10 +30,10 @@ class EpochNumbers:
         if model is not self._model:
             self._model = model
             self.completed = 0
-        self._now = max(epoch, self.completed)
-        return self._now
+        self.now = max(epoch, self.completed)
+        return self.now
 
     def end(self) -> int:
         """Complete the epoch that began last; the number of completed ones."""
-        self.completed = self._now + 1
+        self.completed = self.now + 1
         return self.completed

@@ -266,7 +266,8 @@ def as_rows(
         weights=weights,
         counts=counts,
         faulty=faulty,
-        own_logits=is_logits or layout.single,
+        # Those that Keras keeps are not known on every backend.
+        own_logits=from_logits or layout.single,
         checked=checked,
         shape=_shape_to_restore(lead, batch),
         given_probabilities=probabilities,

@@ -175,10 +175,49 @@ def test_record_has_the_test_of_no_shift():
     assert correction["num_samples"] == 704
     assert correction["degrees_of_freedom"] == 4
     gain = 2 * 704 * correction["log_likelihood"]
-    assert correction["shift_statistic"] == pytest.approx(gain)
-    assert correction["p_value"] < 1e-50
+    assert correction["source_num_samples"] == 500
+    expected = gain / (1 + 704 / 500)
+    assert correction["shift_statistic"] == pytest.approx(expected)
+    assert correction["p_value"] < 1e-20
     with pytest.warns(UserWarning, match="show no shift"):
         kc.adjust_prior(model, generated(500)[0], verbose=0)
+    # A prior that is passed in counts as known.
+    source = correction["source_prior"]
+    passed = kc.adjust_prior(model, z, source_prior=source, verbose=0)
+    correction = kc.calibration_record(passed)["prior_correction"]
+    assert correction["source_num_samples"] is None
+    assert correction["shift_statistic"] == pytest.approx(gain)
+    # A second correction begins with two estimates, and their errors.
+    twice = kc.adjust_prior(kc.adjust_prior(model, z, verbose=0), z, verbose=0)
+    correction = kc.calibration_record(twice)["prior_correction"]
+    assert correction["source_num_samples"] == round(1 / (1 / 500 + 1 / 704))
+
+
+@pytest.mark.one_backend
+@pytest.mark.filterwarnings("ignore:The target data show no shift")
+def test_the_test_of_no_shift_has_its_level():
+    # The source prior is estimated, and many more rows have no label.
+    prior = np.array([0.5, 0.3, 0.2])
+    rng = np.random.default_rng(0)
+
+    def drawn(count):
+        labels = rng.choice(3, count, p=prior)
+        return 2 * np.eye(3)[labels] + rng.normal(size=(count, 3)), labels
+
+    inputs = keras.Input((3,))
+    dense = keras.layers.Dense(3, "softmax")
+    model = keras.Model(inputs, dense(inputs))
+    dense.set_weights([2 * np.eye(3), np.log(prior)])
+    p_values = []
+    for _ in range(60):
+        x, y = drawn(300)
+        calibrated = kc.calibrate(model, x, y, method=BIAS, verbose=0)
+        corrected = kc.adjust_prior(calibrated, drawn(3000)[0], verbose=0)
+        record = kc.calibration_record(corrected)["prior_correction"]
+        p_values.append(record["p_value"])
+    # Of 60, eight or more are below 0.05 with a probability of 1 %.
+    assert np.sum(np.array(p_values) < 0.05) < 8
+    assert np.median(p_values) > 0.3
 
 
 def test_source_prior_is_the_mean_prediction():

@@ -271,6 +271,39 @@ def test_epochs_are_counted_over_calls_of_fit(digits):
         assert len(schedule.gammas) == updates
 
 
+@pytest.mark.parametrize("source", ["arrays", "generator"])
+@pytest.mark.parametrize("calls", [(1, 5), (3, 3, 3)])
+def test_the_period_goes_on_with_the_predictions_of_fit(digits, calls, source):
+    # The epochs that are read are not those that one call would read.
+    (x, y), validation, _ = digits
+    held = [part[:40] for part in validation]
+
+    def gaps(own):
+        keras.utils.set_random_seed(0)
+        model, _ = compiled_network()
+        schedule = kc.callbacks.AdaFocalSchedule(own, every=2)
+        for epochs in calls:
+            data = tuple(held)
+            if source == "generator":
+                data = ((held[0], held[1]) for _ in range(epochs))
+            model.fit(
+                x[:64],
+                y[:64],
+                epochs=epochs,
+                shuffle=False,
+                validation_data=data,
+                validation_steps=1 if source == "generator" else None,
+                batch_size=64,
+                callbacks=[schedule],
+                verbose=0,
+            )
+        return schedule.gaps
+
+    found = gaps(None)
+    assert len(found) == sum(calls) // 2
+    np.testing.assert_allclose(found, gaps(tuple(held)), atol=1e-5)
+
+
 def test_epochs_without_validation_keep_the_gammas(digits):
     (x, y), validation, _ = digits
     model, _ = compiled_network()

@@ -152,6 +152,40 @@ def test_predictions_are_told_by_their_values(folder, capsys, kind):
     assert found == pytest.approx(errors["negative_log_likelihood"], rel=1e-6)
 
 
+@pytest.mark.parametrize("label", ["", "nan", "b"])
+def test_cells_of_a_row_of_weight_0_may_be_empty(folder, capsys, label):
+    rows = ["0,0.9,0.1,1", "1,0.3,0.7,2", "0,0.4,0.6,1"]
+    found = []
+    for kind in ("probability", "prediction"):
+        for more in ([], [f"{label},,0.2,0"], [f"{label},,,0"]):
+            head = f"label,{kind}_0,{kind}_1,sample_weight"
+            if label == "b":
+                head = head.replace("_0", "_a").replace("_1", "_b")
+            content = "\n".join([head, *rows, *more])
+            if label == "b":
+                for old, new in (("\n0,", "\na,"), ("\n1,", "\nb,")):
+                    content = content.replace(old, new)
+            arguments = text("n.csv", content)
+            found.append(run(capsys, *arguments, "--json"))
+    assert [status for status, *_ in found] == [0] * 6
+    values = [json.loads(out)["n"] for _, out, _ in found]
+    nll = [each["negative_log_likelihood"] for each in values]
+    assert nll == pytest.approx([nll[0]] * 6)
+
+
+def test_an_option_says_what_predictions_are(folder, capsys):
+    scores = np.array([0.1, 0.7, 0.6])  # of one unit, by either name
+    arguments = archive("n.npz", predictions=scores, labels=[0, 1, 0])
+    as_p, as_logits = (
+        json.loads(run(capsys, *arguments, "--json", option)[1])["n"]
+        for option in ("--no-from-logits", "--from-logits")
+    )
+    nll = "negative_log_likelihood"
+    assert as_p[nll] == pytest.approx(-np.log([0.9, 0.7, 0.4]).mean())
+    expected = np.log1p(np.exp([0.1, -0.7, 0.6])).mean()
+    assert as_logits[nll] == pytest.approx(expected)
+
+
 def test_weights_and_void_labels_count(folder, capsys):
     labels, p = sample()
     weights = np.linspace(0.1, 2.0, len(labels))
@@ -457,6 +491,24 @@ BAD = {
     "unknown class": (
         lambda: text("n.csv", "label,logit_a,logit_b\nc,1,2\n"),
         "the label 'c'",
+    ),
+    "an unknown class among numbers": (
+        lambda: text("n.csv", "label,logit_0,logit_1\n0,1,2\nx,1,2\n"),
+        "the label 'x' is no number",
+    ),
+    "a word in a row": (
+        lambda: text("n.csv", "label,logit_0,logit_1\n0,1,\n0,1,x\n"),
+        "column `logit_1`: 'x', in row 2 of the data, is no number",
+    ),
+    "an empty cell that counts": (
+        lambda: text("n.csv", "label,logit_0,logit_1\n0,1,2\n0,1,\n"),
+        "NaN or infinity in 1 of 2 rows, first in row 1",
+    ),
+    "probabilities that are called logits": (
+        lambda: (
+            [*archive("n.npz", logits=P, labels=[0] * 4), "--no-from-logits"]
+        ),
+        "`--no-from-logits` is no word on `logits`",
     ),
     "a class is missing": (
         lambda: text("n.csv", "label,logit_0,logit_2\n0,1,2\n"),

@@ -268,3 +268,65 @@ def test_threads_are_those_that_the_backend_obeys(
 ):
     monkeypatch.setattr(keras.backend, "backend", lambda: backend)
     assert driver.threads_variable() == name
+
+
+@pytest.mark.parametrize(
+    "row", ["miniature/LS/0", "miniature/CE", "nosuch/CE/0", "miniature/CE/x"]
+)
+def test_a_row_that_is_not_stored_is_not_checked(call, capsys, row):
+    call("miniature", "--only", "CE")
+    capsys.readouterr()
+    assert call("--check", row) == 2
+    error = capsys.readouterr().err
+    known = "none" if row.startswith("nosuch") else "miniature/CE/0"
+    assert error.endswith(f"there are: {known}\n") and row in error
+
+
+def test_measure_takes_variants_by_their_method(call, work, capsys):
+    rows = call.folder / "miniature-sweep.jsonl"
+    call("miniature-sweep", "--only", "ACLS", "--seeds", 1)
+    stored = [json.loads(line) for line in rows.read_text().splitlines()]
+    spoiled = [{**row, "test": {}} for row in stored]
+    rows.write_text("".join(json.dumps(row) + "\n" for row in spoiled))
+    assert call("miniature-sweep", "--measure", "--only", "ACLS") == 0
+    found = [json.loads(line) for line in rows.read_text().splitlines()]
+    assert found == stored and all(": " in row["method"] for row in found)
+
+
+def test_nothing_to_measure_leaves_no_file(call, capsys):
+    assert call("miniature", "--measure") == 1
+    assert "no rows in" in capsys.readouterr().out
+    assert not (call.folder / "miniature.jsonl").exists()
+
+
+def test_an_empty_line_is_no_row_and_a_broken_one_is_named(call):
+    call("miniature", "--only", "CE")
+    path = call.folder / "miniature.jsonl"
+    path.write_text("\n" + path.read_text() + "\n\n")
+    assert set(call.rows()) == {("CE", 0)}
+    call("miniature", "--only", "LS", "--seeds", 1)
+    assert set(call.rows()) == {("CE", 0), ("LS", 0)}
+    path.write_text("{broken\n" + path.read_text())
+    with pytest.raises(ValueError, match=r"miniature\.jsonl, line 1: "):
+        call.rows()
+
+
+def test_a_row_of_another_network_is_run_again(call, driver, work, monkeypatch):
+    call("miniature", "--only", "CE")
+    (row,) = call.rows().values()
+    assert driver.changed("miniature", "CE", row) is None
+    assert row["network"] == work.network_probe("miniature")
+    build = work.networks.build
+
+    def other(*arguments, **options):
+        network = build(*arguments, **options)
+        return keras.Model(network.inputs, 1.1 * network.outputs[0])
+
+    work.network_probe.cache_clear()
+    monkeypatch.setattr(work.networks, "build", other)
+    found = driver.changed("miniature", "CE", row)
+    assert found == "its network gives other values now"
+    work.network_probe.cache_clear()
+    # Rows of before have none.
+    del row["network"]
+    assert driver.changed("miniature", "CE", row) is None
