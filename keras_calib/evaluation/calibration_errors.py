@@ -9,6 +9,8 @@ import numpy as np
 
 from keras_calib._typing import ArrayLike
 from keras_calib.evaluation.by_group import by_group
+from keras_calib.evaluation.cell_resamples import DEBIASED
+from keras_calib.evaluation.cell_resamples import UNBIASED
 from keras_calib.evaluation.clinical_statistics import clinical_statistics
 from keras_calib.evaluation.drawn_floor import MOST_DRAWS
 from keras_calib.evaluation.drawn_floor import drawn_floors
@@ -31,6 +33,8 @@ from keras_calib.inputs.predictions import read_predictions
 
 # Sets of labels for the floor of the ICI: its mean is known to 1 to 2 %.
 PANEL_DRAWS = 1000
+# Sets of labels that tell whether an error is within its floor.
+BASIC_DRAWS = 200
 
 
 class Estimate(float):
@@ -88,11 +92,15 @@ def calibration_errors(
 
     The bootstrap draws whole samples: with predictions of rank above 2, all
     pixels of an image or tokens of a text are drawn together, and `clusters`
-    draws all samples of a patient or document together. Binned errors
-    have an upward bias, and resampling adds the bias again, so percentile
-    intervals are too high. `interval="basic"` reflects the interval about the
-    estimate, which removes this bias, and clips it to the range of the
-    statistic.
+    draws all samples of a patient or document together. Calibration
+    errors have an upward bias, and resampling adds the bias again, so
+    percentile intervals are too high. `interval="basic"` reflects the interval
+    about the estimate, which removes this bias, and clips it to the range of
+    the statistic. No bootstrap is right at an error of 0, where these errors
+    have a corner: if the value is within the noise floor of a calibrated model
+    (`floor_high`), the interval begins at 0. Where rows depend on each other
+    that floor is not known, and a lower end above 0 is no evidence. Debiased
+    errors have the percentile interval in either case.
 
     Args:
         labels: class ids, `(...)`, or one-hot rows, `(..., num_classes)`.
@@ -124,7 +132,8 @@ def calibration_errors(
             `sample_weight`.
         num_resamples: `None`, or number of resamples, e.g. 1000.
         confidence_level: float, nominal coverage of the intervals.
-        interval: `"percentile"` or `"basic"`.
+        interval: `"percentile"` or `"basic"`, the better one for calibration
+            errors.
         floor: whether to add the noise floor of each calibration error: what a
             perfectly calibrated model with these confidences would show.
         max_seconds: the floors of the ECE, the maximum and the adaptive error
@@ -240,13 +249,17 @@ def errors_of_predictions(
     num_resamples=0,
     interval=(0.95, "percentile"),
     floor=False,
+    floors=None,
     refinement=False,
     max_seconds=None,
     max_draws=MOST_DRAWS,
     seed=0,
     verbose=0,
 ):
-    """The wanted errors of `Predictions`; see `calibration_errors`."""
+    """The wanted errors of `Predictions`; see `calibration_errors`.
+
+    With `floors`, a dict with their noise floors, basic intervals draw none.
+    """
     passes = 2 + data.num_classes
     resamples = Resamples(data, num_resamples, seed, passes, verbose)
     found = resamples.statistics(wanted, *bins)
@@ -269,22 +282,41 @@ def errors_of_predictions(
         errors[name] = float(found[name][0])
         if resamples.number == 0:
             continue
-        errors[name] = _estimate(found[name], *interval, ends)
+        level, kind = interval
+        kind = "percentile" if name in DEBIASED else kind
+        errors[name] = _estimate(found[name], level, kind, ends)
         if data.units == 1:  # every resample is the sample
             errors[name] = Estimate(errors[name], np.nan, np.nan)
+    draw = functools.partial(_floors, data, bins=bins, seed=seed)
     if floor:
         errors |= floor_of_index
-        errors |= noise_floors(data, wanted, bins[0], seed)
-        errors |= drawn_floors(
-            data,
+        errors |= draw(
             wanted,
-            bins,
-            seed=seed,
             max_seconds=max_seconds,
             max_draws=max_draws,
             verbose=verbose,
         )
+    if resamples.number and interval[1] == "basic" and data.unit is None:
+        biased = [name for name in wanted if name not in UNBIASED]
+        if floors is None:
+            floors = errors if floor else draw(biased, max_draws=BASIC_DRAWS)
+        for name in biased:
+            errors[name] = _down_to_zero(errors[name], floors, name)
     return errors
+
+
+def _floors(data, wanted, *, bins, seed, **options):
+    """Noise floors of the wanted errors; see `drawn_floors` for options."""
+    floors = noise_floors(data, wanted, bins[0], seed)
+    return floors | drawn_floors(data, wanted, bins, seed=seed, **options)
+
+
+def _down_to_zero(estimate, floors, name):
+    """An interval that begins at 0 if chance alone explains the value."""
+    # Without enough draws the end of the range is not known.
+    if estimate <= floors.get(f"{name}_floor_high", -np.inf):
+        return Estimate(float(estimate), 0.0, estimate.high)
+    return estimate
 
 
 def _seconds_of_part(max_seconds, data):

@@ -220,13 +220,26 @@ def _small_bin(bins, b, num_draws, rng):
 
 
 def _by_transform(confidence, num_draws, rng):
-    """Mean and draws of `|sum (c - a)|`, exact up to `MOST_CELLS` samples.
+    """Mean and draws of `|sum (c - a)|`, see `law_of_gap`."""
+    sizes, law = law_of_gap(confidence)
+    drawn = np.searchsorted(np.cumsum(law), rng.random(num_draws))
+    return law @ sizes, sizes[np.minimum(drawn, POINTS - 1)]
+
+
+def law_of_gap(confidence):
+    """The values of `|sum (c - a)|`, and their probabilities.
 
     By the characteristic function `prod_n (1 + c_n (exp(-i t) - 1))` of the
-    number of hits `sum a`.
+    number of hits `sum a`; exact up to `MOST_CELLS` samples. Above, confidences
+    are replaced by their means in cells of equal size. This keeps the mean of
+    the sum, and nearly its variance.
 
-    Above `MOST_CELLS` samples, confidences are replaced by their means in cells
-    of equal size. This keeps the mean of the sum, and nearly its variance.
+    Args:
+        confidence: float64, `(n,)`, with a variance below `NORMAL_FROM`.
+
+    Returns:
+        sizes: `(POINTS,)`.
+        law: `(POINTS,)`, with the sum 1.
     """
     counts = np.ones(len(confidence))
     if len(confidence) > MOST_CELLS:
@@ -245,9 +258,7 @@ def _by_transform(confidence, num_draws, rng):
     law = np.fft.irfft(np.exp(logs + 1j * angle * start), POINTS)
     law = np.maximum(law, 0.0)
     law /= law.sum()
-    sizes = np.abs(start + np.arange(POINTS) - mean)
-    drawn = np.searchsorted(np.cumsum(law), rng.random(num_draws))
-    return law @ sizes, sizes[np.minimum(drawn, POINTS - 1)]
+    return np.abs(start + np.arange(POINTS) - mean), law
 
 
 def _by_labels(confidence, weights, num_draws, rng, rows=1000):

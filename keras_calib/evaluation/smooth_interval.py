@@ -5,12 +5,14 @@ import dataclasses
 import numpy as np
 
 from keras_calib.evaluation.binless import smooth_error
+from keras_calib.evaluation.calibrated_draws import CalibratedDraws
+from keras_calib.evaluation.calibrated_draws import CellDraws
 from keras_calib.evaluation.calibration_errors import Estimate
 from keras_calib.evaluation.cell_resamples import CellResamples
 from keras_calib.evaluation.replicates import Resamples
 from keras_calib.inputs.predictions import numbered
 
-NUM_RESAMPLES = 200
+NUM_RESAMPLES, NUM_DRAWS = 200, 100
 # More rows than these are resampled in cells.
 LARGE = 20_000
 # Of weighted or dependent rows, which no cells replace, there is no interval.
@@ -23,7 +25,9 @@ def smooth_error_with_interval(data, events, k=None, seed=0):
 
     The error is biased upwards, and resampling adds the bias once more; the
     basic interval is reflected about the estimate and does not. The interval
-    of a model that is nearly calibrated may be below the estimate.
+    of a model that is nearly calibrated may be below the estimate. It begins at
+    0 if the value is within the range that 95 % of sets of labels drawn from
+    the predictions have, of independent rows.
 
     Args:
         data: `Predictions`.
@@ -50,4 +54,9 @@ def smooth_error_with_interval(data, events, k=None, seed=0):
     drawn = draws.errors_of_class([NAME], (1, 0.0), k)[NAME]
     away = np.quantile(drawn[1:], [0.975, 0.025]) - drawn[0]
     low, high = np.clip(value - away, 0.0, 1.0)
+    if low > 0 and data.unit is None:
+        kind = CellDraws if kind is CellResamples and k is None else None
+        draws = (kind or CalibratedDraws)(data, NUM_DRAWS, seed, 1, 0)
+        drawn = draws.errors_of_class([NAME], (1, 0.0), k)[NAME]
+        low = 0.0 if value <= np.quantile(drawn[1:], 0.975) else low
     return Estimate(value, float(low), float(high))

@@ -11,6 +11,8 @@ from keras_calib.evaluation.calibration_errors import errors_of_predictions
 from keras_calib.evaluation.cell_resamples import UNBIASED
 from keras_calib.evaluation.cell_resamples import intervals_by_cells
 from keras_calib.evaluation.events import sort_events
+from keras_calib.evaluation.floor import residual_draws
+from keras_calib.evaluation.gap_test import gap_p_value
 from keras_calib.evaluation.named_errors import BINARY
 from keras_calib.evaluation.named_errors import MEANS
 from keras_calib.evaluation.named_errors import TOP_LABEL
@@ -18,6 +20,8 @@ from keras_calib.evaluation.named_errors import defined_for
 from keras_calib.evaluation.named_errors import statistic_range
 from keras_calib.evaluation.refinement import at_temperature
 from keras_calib.evaluation.refinement import best_temperature
+from keras_calib.inputs.arguments import generator
+from keras_calib.ops.bin_errors import divide
 from keras_calib.reporting._clinical import measure_panel
 
 NUM_BINS = 15
@@ -25,6 +29,8 @@ NUM_BINS = 15
 LARGE = 10_000
 # Sets of labels for floors without a formula: their mean is known to 1 to 5 %.
 FLOOR_DRAWS = 200
+# Draws for the p-value of a group: there may be many groups.
+GROUP_DRAWS = 10_000
 # Classes and groups with fewer rows say little.
 FEWEST = 20
 QUANTILE = 1.96
@@ -49,6 +55,8 @@ class Measured:
         classes: rows of a table by predicted class, the farthest off first.
         groups: rows of a table by group, the worst first; or `None`.
         bins: dicts of the bins of the reliability diagram that are not empty.
+        dependent: whether several rows are of one image, text or cluster.
+        gap_p_value: of the gap between mean confidence and accuracy.
         clinical_panel: of two classes, what `kc.metrics.clinical_panel` has
             for class 1, and `notes`, sentences; else `None`.
     """
@@ -62,6 +70,8 @@ class Measured:
     classes: list[dict[str, Any]]
     groups: list[dict[str, Any]] | None
     bins: list[dict[str, float]]
+    dependent: bool
+    gap_p_value: float
     clinical_panel: dict[str, Any] | None
 
 
@@ -81,6 +91,9 @@ def measure(name, data, *, num_resamples, class_names=None, seed=0, verbose=0):
     metrics = {}
     for key in wanted:
         low, high = ends.get(key, (None, None))
+        floor_high = found.get(f"{key}_floor_high", -np.inf)
+        if low is not None and data.unit is None and found[key] <= floor_high:
+            low = 0.0 if key not in UNBIASED else low
         metrics[key] = {
             "value": found[key],
             "low": low,
@@ -99,6 +112,8 @@ def measure(name, data, *, num_resamples, class_names=None, seed=0, verbose=0):
         classes=_classes(data, class_names),
         groups=None if data.group is None else _groups(data),
         bins=_bins(data),
+        dependent=data.unit is not None,
+        gap_p_value=gap_p_value(*data.top_label, data.weights, data.unit),
         clinical_panel=measure_panel(data, seed),
     )
 
@@ -121,6 +136,7 @@ def _intervals(data, found, wanted, num_resamples, seed):
             names,
             num_resamples=num_resamples,
             interval=(0.95, kind),
+            floors=found,
             seed=seed,
         )
         ends |= {name: (e.low, e.high) for name, e in drawn.items()}
@@ -201,9 +217,17 @@ def _classes(data, class_names):
         for values in (weights * confidence, weights * correct, variance)
     ]
     rows = []
+    by_class = np.split(np.argsort(predicted, kind="stable"), number.cumsum())
     for k in np.flatnonzero(number):
         mean, accuracy, spread = (s[k] / total[k] for s in sums)
         error = np.sqrt(spread / total[k])
+        own = by_class[k]
+        chance = gap_p_value(
+            confidence[own],
+            correct[own],
+            None if data.weights is None else weights[own],
+            None if data.unit is None else data.unit[own],
+        )
         rows.append(
             {
                 "class": int(k),
@@ -214,6 +238,8 @@ def _classes(data, class_names):
                 "gap": float(mean - accuracy),
                 # Of the gap of a calibrated model.
                 "standard_error": float(error),
+                # Of a gap as large as this one.
+                "p_value": chance,
             }
         )
 
@@ -232,14 +258,27 @@ def _groups(data):
         "expected_calibration_error",
         "negative_log_likelihood",
     ]
-    table = by_group(
-        data, names, lambda part: errors_of_predictions(part, names, floor=True)
-    )["groups"]
-    rows = [{"group": str(group), **found} for group, found in table.items()]
     key = "expected_calibration_error"
+
+    def errors_of(part):
+        found = errors_of_predictions(part, names, floor=True)
+        return {**found, "p_value": _chance_of_error(part, found[key])}
+
+    table = by_group(data, names, errors_of)["groups"]
+    rows = [{"group": str(group), **found} for group, found in table.items()]
     return sorted(
         rows, key=lambda row: row[key] - row[f"{key}_floor"], reverse=True
     )
+
+
+def _chance_of_error(data, error):
+    """The p-value of an ECE, by draws of its noise floor."""
+    events = sort_events(*data.top_label, data.weights)
+    bins = events.bins(events.width_cuts(NUM_BINS))
+    drawn, _, _ = residual_draws(bins, GROUP_DRAWS, generator(0))
+    drawn = divide(drawn.sum(axis=1), bins.total)
+    exceeded = np.count_nonzero(drawn >= error * (1 - 1e-6))
+    return (1 + exceeded) / (1 + GROUP_DRAWS)
 
 
 def _bins(data):

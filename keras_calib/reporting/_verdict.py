@@ -1,7 +1,5 @@
 """A report in words: what the numbers say, and what they cannot tell."""
 
-import statistics
-
 import numpy as np
 
 from keras_calib.reporting._measure import QUANTILE
@@ -9,6 +7,8 @@ from keras_calib.reporting._measure import QUANTILE
 ECE = "expected_calibration_error"
 # Of the normal distribution: what is exceeded in one of five cases.
 POWER_QUANTILE = 0.8416
+# Of tests.
+LEVEL = 0.05
 # Nobody collects so many times as many samples.
 MOST_TIMES = 100
 # A bin with less of the error is not worth a sentence.
@@ -137,38 +137,74 @@ def _two_digits(number):
 
 def _over_or_under(measured):
     """Over- or underconfident, or not to be told from calibrated."""
-    error = measured.metrics[ECE]
-    found = f"{error['value']:.4f}"
-    low, high = error["floor_low"], error["floor_high"]
-    if error["value"] <= high:
+    error, gap = measured.metrics[ECE], measured.metrics["confidence_gap"]
+    if not _shown(measured):
+        if measured.dependent:
+            return (
+                "No over- or underconfidence can be shown: mean confidence and "
+                f"accuracy agree. {_of_dependent(error)}"
+            )
         return (
-            f"No miscalibration can be shown: the ECE of {found} is what a "
-            f"calibrated model has on {measured.num_rows:,} samples "
-            f"({low:.4f} to {high:.4f} in 95 % of cases)."
+            f"No miscalibration can be shown: the ECE of {error['value']:.4f} "
+            f"is what a calibrated model has on {measured.num_rows:,} samples "
+            f"({_floor(error)})."
         )
-    gap = measured.metrics["confidence_gap"]
     above = (
-        f"the ECE of {found} is above what a calibrated model has "
-        f"({low:.4f} to {high:.4f} in 95 % of cases)"
+        f"the ECE of {error['value']:.4f} is above what a calibrated model has "
+        f"({_floor(error)})"
     )
-    if gap["low"] is None or gap["low"] <= 0 <= gap["high"]:
+    if not _gap_shown(gap):
         return (
             "Miscalibrated, in both directions: mean confidence and accuracy "
             f"agree, but {above}."
         )
     kind = "Overconfident" if gap["value"] > 0 else "Underconfident"
     ends = sorted(abs(gap[end]) for end in ("low", "high"))
-    return (
+    found = (
         f"{kind} by {100 * abs(gap['value']):.1f} points (95 %: "
-        f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}); {above}."
+        f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f})"
+    )
+    if measured.dependent:
+        return f"{found}. {_of_dependent(error)}"
+    return f"{found}; {above}."
+
+
+def _shown(measured):
+    """Whether miscalibration is more than chance.
+
+    Rows of one image depend on each other. What the ECE of a calibrated model
+    is then is not known, and the gap alone can tell, which has an interval and
+    a test of whole images.
+    """
+    if measured.dependent:
+        seen = _gap_shown(measured.metrics["confidence_gap"])
+        return seen and measured.gap_p_value <= LEVEL
+    error = measured.metrics[ECE]
+    return error["value"] > error["floor_high"]
+
+
+def _gap_shown(gap):
+    return gap["low"] is not None and not gap["low"] <= 0 <= gap["high"]
+
+
+def _floor(error):
+    low, high = error["floor_low"], error["floor_high"]
+    return f"{low:.4f} to {high:.4f} in 95 % of cases"
+
+
+def _of_dependent(error):
+    return (
+        f"The ECE is {error['value']:.4f}; a calibrated model with independent "
+        f"rows has {_floor(error)}, and one whose rows depend on each other, "
+        "as here, more."
     )
 
 
 def _where(measured):
     """The bin that has the most of the error."""
-    error = measured.metrics[ECE]
-    if error["value"] <= error["floor_high"]:
+    if not _shown(measured):
         return []
+    error = measured.metrics[ECE]
     parts = [
         row["fraction"] * abs(row["confidence"] - row["accuracy"])
         for row in measured.bins
@@ -213,13 +249,7 @@ def _temperature(measured):
 
 def _class(measured):
     """The predicted class that is farthest off, of those by no chance."""
-    limit = _farthest_by_chance(len(measured.classes))
-    rows = (
-        row
-        for row in measured.classes
-        if abs(row["gap"]) > limit * row["standard_error"]
-    )
-    row = next(rows, None)
+    row = _by_no_chance(measured.classes)
     if row is None:
         return []
     return [
@@ -231,14 +261,12 @@ def _class(measured):
 def _group(measured):
     if not measured.groups:
         return []
-    # What one group exceeds by chance, some of many groups exceed more often.
-    wider = _farthest_by_chance(len(measured.groups)) / QUANTILE
-
-    def above(row):
-        floor = row[f"{ECE}_floor"]
-        return row[ECE] > floor + wider * (row[f"{ECE}_floor_high"] - floor)
-
-    row = next(filter(above, measured.groups), None)
+    if measured.dependent:
+        return [
+            "Which groups are worse than others by more than chance is not "
+            "told: their rows depend on each other."
+        ]
+    row = _by_no_chance(measured.groups)
     if row is None:
         return ["In no group can miscalibration be shown by its ECE."]
     return [
@@ -249,9 +277,13 @@ def _group(measured):
     ]
 
 
-def _farthest_by_chance(count):
-    """Standard errors that none of so many values exceeds in 95 % of cases."""
-    return statistics.NormalDist().inv_cdf(1 - 0.025 / max(count, 1))
+def _by_no_chance(rows):
+    """The first row that chance explains in at most 5 % of reports.
+
+    Of so many rows any may be off by chance (Bonferroni's bound).
+    """
+    level = LEVEL / max(len(rows), 1)
+    return next((row for row in rows if row["p_value"] <= level), None)
 
 
 def _says(row):

@@ -280,6 +280,51 @@ def test_names_may_come_from_a_generator():
     assert set(found) == {"accuracy", "brier_score"}
 
 
+def test_basic_intervals_of_a_calibrated_model_begin_at_zero():
+    # At 0 the errors have a corner, and no bootstrap is right.
+    names = [
+        "expected_calibration_error",
+        "ks_calibration_error",
+        "kernel_calibration_error",
+        "classwise_calibration_error",
+    ]
+    settings = {"metrics": names, "num_resamples": 60, "interval": "basic"}
+    held = dict.fromkeys(names, 0)
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        p = rng.dirichlet([1, 1, 1], 500)
+        u = rng.random((500, 1))
+        calibrated = (u > p.cumsum(axis=1)[:, :-1]).sum(axis=1)
+        found = kc.metrics.calibration_errors(calibrated, p, **settings)
+        for name in names:
+            held[name] += found[name].low == 0
+    assert min(held.values()) >= 16
+    # An error that chance does not explain keeps its interval.
+    off = kc.metrics.calibration_errors(p.argmax(axis=1), p, **settings)
+    assert all(off[name].low > 0.02 for name in names)
+    # Floors that are asked for are the ones that count.
+    more = kc.metrics.calibration_errors(calibrated, p, floor=True, **settings)
+    for name in names:
+        within = more[name] <= more[f"{name}_floor_high"]
+        assert (more[name].low == 0) >= within
+
+
+def test_debiased_errors_have_percentile_intervals():
+    labels, p = np.arange(60) % 3, np.full((60, 3), 1 / 3)
+    p = p + np.linspace(0, 0.3, 60)[:, None] * np.eye(3)[np.arange(60) % 2]
+    p /= p.sum(axis=1, keepdims=True)
+    names = ["debiased_calibration_error", "debiased_calibration_error_l1"]
+    basic, percentile = (
+        kc.metrics.calibration_errors(
+            labels, p, metrics=names, num_resamples=40, interval=kind
+        )
+        for kind in ("basic", "percentile")
+    )
+    for name in names:
+        ends = percentile[name].low, percentile[name].high
+        assert (basic[name].low, basic[name].high) == ends and ends[1] > 0
+
+
 def test_basic_intervals_are_reflected_percentiles():
     rng = np.random.default_rng(0)
     p = rng.dirichlet([1, 1, 1], 300)

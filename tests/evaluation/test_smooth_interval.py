@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from keras_calib.evaluation import smooth_interval
+from keras_calib.evaluation.events import sort_events
+from keras_calib.evaluation.named_errors import confidence_and_correct
+from keras_calib.inputs.predictions import read_predictions
 
 pytestmark = pytest.mark.one_backend
 DRAWN = np.array([0.12, *np.linspace(0.10, 0.20, 201)])
@@ -39,6 +42,10 @@ def test_kind_of_resamples_and_their_basic_interval(
     monkeypatch.setattr(smooth_interval, "CellResamples", kind("cells"))
     monkeypatch.setattr(smooth_interval, "Resamples", kind("rows"))
     monkeypatch.setattr(smooth_interval, "smooth_error", lambda events: 0.1)
+    calibrated = {smooth_interval.NAME: np.full(101, 0.09)}
+    draws = types.SimpleNamespace(errors_of_class=lambda *_: calibrated)
+    for name in ("CalibratedDraws", "CellDraws"):
+        monkeypatch.setattr(smooth_interval, name, lambda *_: draws)
     data = types.SimpleNamespace(weights=weights, unit=None)
     found = smooth_interval.smooth_error_with_interval(
         data, range(number), seed=3
@@ -51,3 +58,26 @@ def test_kind_of_resamples_and_their_basic_interval(
     # Quantiles 0.1025 and 0.1975, away from 0.12, reflected about 0.1.
     assert found.low == pytest.approx(0.1 - (0.1975 - 0.12), abs=1e-12)
     assert found.high == pytest.approx(0.1 - (0.1025 - 0.12), abs=1e-12)
+    # What a calibrated model has in 95 % of cases is no evidence.
+    calibrated[smooth_interval.NAME] = np.full(101, 0.11)
+    found = smooth_interval.smooth_error_with_interval(
+        data, range(number), seed=3
+    )
+    assert found.low == 0.0 and found.high > 0.1
+
+
+@pytest.mark.parametrize("number", [300, 30_000])
+def test_the_interval_of_a_calibrated_model_begins_at_zero(number):
+    held = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        p = rng.random(number)
+        labels = (rng.random(number) < p).astype(int)
+        data = read_predictions(labels, p)
+        for k in (None, 1):
+            events = sort_events(*confidence_and_correct(data, k))
+            found = smooth_interval.smooth_error_with_interval(
+                data, events, k, seed
+            )
+            held.append(found.low == 0)
+    assert np.mean(held) >= 0.8

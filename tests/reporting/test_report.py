@@ -8,6 +8,7 @@ import re
 import keras
 import numpy as np
 import pytest
+from scipy import stats
 
 import keras_calib as kc
 from keras_calib.evaluation.named_errors import METRICS
@@ -668,6 +669,59 @@ def test_of_many_groups_some_are_far_off_by_chance():
     # Of 320 groups 2.5 % are expected above, in most of the eight reports.
     assert above >= 3
     assert named <= 1
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("groups", [False, True])
+def test_rare_errors_of_sure_predictions_are_chance(groups):
+    # One error in 30 rows of a confidence of 0.999 is five standard errors,
+    # and of 60 classes or groups some have one.
+    named = by_standard_errors = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        z = rng.normal(size=(1200, 60))
+        z[np.arange(1200), rng.integers(0, 60, 1200)] += 11
+        p = np.exp(z - z.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        y = (rng.random((1200, 1)) > p.cumsum(axis=1)[:, :-1]).sum(axis=1)
+        group = np.arange(1200) % 40 if groups else None
+        report = kc.report(p, y=y, groups=group, num_resamples=2, verbose=0)
+        text = " ".join(report.verdicts["model"])
+        named += ("Worst in group" if groups else "Farthest off") in text
+        (found,) = report.models
+        rows = found.classes
+        far = max(abs(row["gap"]) / row["standard_error"] for row in rows)
+        by_standard_errors += far > stats.norm.isf(0.025 / len(rows))
+    assert by_standard_errors >= 4
+    assert named <= 1
+
+
+@pytest.mark.one_backend
+def test_pixels_of_calibrated_images_show_nothing():
+    shown = far = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        # Patches share probability and label.
+        q, u = rng.random((2, 24, 3, 3)).repeat(6, 2).repeat(6, 3)
+        p = np.stack([1 - q, q], axis=-1)
+        report = kc.report(p, y=(u < q).astype(int), num_resamples=100)
+        first, *others = report.verdicts["model"]
+        assert "a calibrated model with independent rows has" in first
+        shown += not first.startswith("No over- or underconfidence")
+        far += "Farthest off" in " ".join(others)
+        error = report.models[0].metrics[ECE]
+        assert error["value"] > error["floor_high"]
+    assert shown <= 3 and far <= 2
+    # What is far off is shown by whole images, too.
+    report = kc.report(
+        p**4 / (p**4).sum(axis=-1, keepdims=True),
+        y=(u < q).astype(int),
+        groups=np.arange(24) % 2,
+        num_resamples=100,
+    )
+    first, *_, last = report.verdicts["model"]
+    assert first.startswith("Overconfident by ")
+    assert last.startswith("Which groups are worse")
 
 
 def test_a_class_of_few_does_not_hide_one_of_many():

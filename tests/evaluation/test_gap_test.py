@@ -1,0 +1,108 @@
+"""P-values of a gap between confidence and accuracy."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from keras_calib.evaluation import gap_test
+from keras_calib.evaluation.gap_test import gap_p_value
+
+pytestmark = pytest.mark.one_backend
+RNG = np.random.default_rng(0)
+
+
+def law(confidence):
+    """The law of the number of hits, by convolution."""
+    found = np.ones(1)
+    for c in confidence:
+        found = np.convolve(found, [1 - c, c])
+    return found
+
+
+def hits(n, number):
+    return (np.arange(n) < number).astype(float)
+
+
+@pytest.mark.parametrize(
+    "confidence",
+    [np.full(30, 0.999), RNG.uniform(0.5, 1, 50), np.full(200, 0.98)],
+)
+@pytest.mark.parametrize("errors", [0, 1, 2, 5, 10])
+def test_small_variances_have_the_exact_law(confidence, errors):
+    n, mean = len(confidence), confidence.sum()
+    number = int(mean) - errors
+    away = np.abs(np.arange(n + 1) - mean)
+    expected = law(confidence)[away >= abs(number - mean) - 1e-9].sum()
+    # Equal weights change nothing.
+    for weights in (None, np.full(n, 3.0)):
+        found = gap_p_value(confidence, hits(n, number), weights)
+        assert found == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize("errors", [3, 10, 25, 60])
+def test_large_variances_have_saddle_points(errors):
+    confidence = np.random.default_rng(1).uniform(0.9, 1, 3000)
+    mean = confidence.sum()
+    number = int(mean) - errors
+    away = np.arange(3001) - mean
+    size = mean - number
+    expected = law(confidence)[np.abs(away) >= size - 1e-9].sum()
+    found = gap_p_value(confidence, hits(3000, number))
+    assert found == pytest.approx(expected, rel=0.15)
+    if errors == 60:  # where a normal variable is far off
+        spread = np.sqrt((confidence * (1 - confidence)).sum())
+        normal = 2 * stats.norm.sf(size / spread)
+        assert abs(np.log(normal / expected)) > 5 * abs(
+            np.log(found / expected)
+        )
+
+
+def test_small_variances_with_weights_have_a_bound():
+    confidence, weights = np.full(12, 0.97), np.linspace(0.5, 2.0, 12)
+    labels = (np.arange(2**12)[:, None] >> np.arange(12)) & 1
+    chance = np.where(labels, 0.97, 0.03).prod(axis=1)
+    gaps = np.abs((labels - 0.97) @ weights)
+    order = np.argsort(-gaps)
+    for index in order[::200]:
+        found = gap_p_value(confidence, labels[index], weights)
+        expected = chance[gaps >= gaps[index] - 1e-9].sum()
+        assert expected * (1 - 1e-9) <= found <= min(1.0, 30 * expected + 1e-9)
+
+
+def test_its_level_is_kept():
+    rng = np.random.default_rng(2)
+    for n, off, weighted in ((30, 0.02, False), (400, 0.3, True)):
+        found = []
+        for _ in range(400):
+            c = 1 - off * rng.random(n)
+            weights = rng.exponential(size=n) if weighted else None
+            found.append(gap_p_value(c, rng.random(n) < c, weights))
+        # 33 of 400 are below 0.05 with a probability of 0.2 %.
+        assert np.sum(np.array(found) <= 0.05) < 33
+
+
+def test_nothing_and_everything_can_be_told():
+    certain = np.ones(5)
+    assert gap_p_value(certain, certain) == 1.0
+    assert gap_p_value(certain, [1, 1, 0, 1, 1]) < 1e-12
+    assert gap_p_value(certain, [1, 1, 0, 1, 1], np.arange(1.0, 6)) == 0.0
+    # Half of each is right, as they say.
+    assert gap_p_value(np.full(10, 0.5), np.arange(10) % 2) == 1.0
+    many = np.full(100_000, 0.7)
+    gap = 400 / np.sqrt(100_000 * 0.21)
+    found = gap_p_value(many, hits(100_000, 70_400))
+    assert found == pytest.approx(2 * stats.norm.sf(gap), rel=1e-9)
+
+
+def test_units_have_a_t_test():
+    rng = np.random.default_rng(3)
+    unit = np.repeat(np.arange(0, 40, 2), 50)  # some ids have no row
+    confidence = rng.uniform(0.6, 1.0, 1000)
+    correct = rng.random(1000) < confidence - 0.05
+    sums = np.bincount(unit, correct - confidence)[::2]
+    t = sums.sum() / np.sqrt((sums**2).sum())
+    found = gap_p_value(confidence, correct, None, unit)
+    assert found == pytest.approx(2 * stats.t.sf(abs(t), 19), rel=0.02)
+    few = unit < 2 * (gap_test.LEAST_UNITS - 1)
+    rows = confidence[few], correct[few], None, unit[few]
+    assert gap_p_value(*rows) == 1.0
