@@ -63,6 +63,8 @@ PAGES = {
     "examples/results/no_harm_development.md": "no_harm_development",
     "examples/results/no_harm_test.md": "no_harm_test",
     "examples/results/no_harm_tables.md": "no_harm_tables",
+    "examples/results/no_harm_further.md": "no_harm_further",
+    "examples/results/shrinking_rules.md": "shrinking_rules",
     "examples/results/posthoc_table.md": "posthoc_table",
     "examples/results/mutual_learning_small.md": "mutual_learning_small",
     "examples/results/choice_rules.md": "choice_rules",

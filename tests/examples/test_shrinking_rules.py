@@ -85,3 +85,18 @@ def test_rows_are_kept_and_shown(script, monkeypatch, tmp_path, capsys):
     minus -= rows[0]["nll"]["TemperatureScaling"]
     assert f"| no dispersion | {minus:+.4f} | {minus:+.4f} |" in shown
     assert "MatrixScaling: 1 files, 1 cells" in shown
+
+
+def test_page_is_what_the_stored_rows_print(script, capsys):
+    results = FOLDER.parent / "results" / "shrinking_rules.jsonl"
+    script.show(argparse.Namespace(results=results))
+    shown = capsys.readouterr().out.strip()
+    assert shown in results.with_suffix(".md").read_text()
+    # The page of the layers has some of it.
+    layers = FOLDER.parents[1] / "keras_calib" / "layers" / "SHRINKING.md"
+    table = layers.read_text().partition("### What each part does")[2]
+    rows = [line.split(" | ") for line in shown.splitlines() if "| +" in line]
+    assert (
+        sum(f"| {row[1]} | {row[3]} | {row[5]} |" in table for row in rows)
+        >= 12
+    )
