@@ -105,7 +105,8 @@ class DebiasedCalibrationError(BinnedMetric):
             sums = histogram.merge_cells(sums, self.num_bins)
         weight, residual, hits, squares = ops.unstack(sums)
         # A constant factor changes nothing if all sums have it.
-        factor = ops.where(small, MAGNIFIED, REDUCED)
+        one = ops.ones_like(squares)
+        factor = ops.where(small, MAGNIFIED * one, REDUCED * one)
         return Bins(weight * factor, residual * factor, hits * factor, squares)
 
     def signed(self) -> Tensor:

@@ -51,7 +51,8 @@ def mass_bin_of_cell(count, num_bins):
     before = running - count
     reached = ops.divide_no_nan(before * num_bins, total)
     # The sum may have been rounded down to just below the fraction.
-    slack = ops.where(_is_whole(count), 1e-5, 1e-5 * num_bins)
+    one = ops.ones_like(total)
+    slack = 1e-5 * ops.where(_is_whole(count), one, num_bins * one)
     index = ops.cast(ops.floor(reached + slack), "int32")
     return ops.clip(index, 0, num_bins - 1)
 
@@ -95,6 +96,7 @@ def cells_below(count, fraction):
     running = ops.cumsum(count)
     rank = ops.convert_to_tensor(fraction, count.dtype)
     # The product may have been rounded up to just above the sum.
-    slack = ops.where(_is_whole(count), 1e-7, 1e-5)
+    one = ops.ones_like(rank)
+    slack = 1e-7 * ops.where(_is_whole(count), one, 100 * one)
     found = ops.searchsorted(running, (rank - slack) * running[-1])
     return ops.minimum(ops.cast(found, "int32") + 1, count.shape[0])

@@ -213,5 +213,7 @@ class NegativeLogLikelihood(MeanOfRows):
 
     def result(self) -> Tensor:
         # A sum and not a `where`, because NaN must stay NaN.
-        infinite = ops.where(self.impossible() > 0, float("inf"), 0.0)
+        weight = self.impossible()
+        infinity = ops.full_like(weight, float("inf"))
+        infinite = ops.where(weight > 0, infinity, ops.zeros_like(weight))
         return super().result() + infinite

@@ -40,7 +40,7 @@ def bin_mean(total, size):
     """The mean in every bin, from two sums."""
     # Avoids 0 / 0 in empty bins. Bins above this weight are unchanged.
     xp = np if isinstance(size, np.ndarray) else ops
-    return total / xp.where(size > 1e-12, size, 1e-12)
+    return total / xp.where(size > 1e-12, size, xp.full_like(size, 1e-12))
 
 
 def bin_error(size, confidence, accuracy, norm):

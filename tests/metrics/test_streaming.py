@@ -602,3 +602,23 @@ def test_a_refused_batch_does_not_count_the_labels():
         metric.update_state(np.full((5, 3), 7), np.full((5, 3), 0.5, "float32"))
     metric.update_state(np.ones((5, 4), int), np.full((5, 4), 0.5, "float32"))
     assert metric.classes == 4
+
+
+@pytest.mark.parametrize("floatx", ["float16", "bfloat16"])
+def test_statistics_are_float32_whatever_floatx_is(floatx):
+    # Python numbers in Keras' operations become `floatx`.
+    labels, p = random_predictions(300)
+    expected = {name: fed(make(), labels, p) for name, make in ALL.items()}
+    loss = kc.losses.SoftBinnedECE(num_bins=50)
+    value = float(loss(labels, p))
+    keras.config.set_floatx(floatx)
+    try:
+        found = {name: fed(make(), labels, p) for name, make in ALL.items()}
+        # The value itself is of that dtype, as those of Keras' losses.
+        low = float(loss(labels, p))
+    finally:
+        keras.config.set_floatx("float32")
+    for name, metric in expected.items():
+        result = float(metric.result())
+        assert float(found[name].result()) == pytest.approx(result), name
+    assert low == pytest.approx(value, rel=0.01)
