@@ -246,26 +246,14 @@ SETS = {
 
 def fitted(name, plain, logits, labels):
     """Calibrated logits as a function of logits."""
-    if name in PEERS:
+    if name in PEERS or name in CHOSEN:
         import posthoc
-
+    if name in PEERS:
         peer, arguments = PEERS[name]
         return posthoc.probmetrics(peer, **arguments)(logits, labels)
     if name in CHOSEN:
-        model = keras.Sequential(
-            [keras.Input(logits.shape[1:]), keras.layers.Identity()]
-        )
-        layer = kc.calibrate(
-            model,
-            logits,
-            labels,
-            from_logits=True,
-            output="logits",
-            verbose=0,
-            **CHOSEN[name],
-        )
-    else:
-        layer = make(name, plain).adapt(logits, labels)
+        return posthoc.calibrated(**CHOSEN[name])(logits, labels)
+    layer = make(name, plain).adapt(logits, labels)
     return lambda z: keras.ops.convert_to_numpy(layer(z))
 
 

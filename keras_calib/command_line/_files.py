@@ -94,7 +94,7 @@ def read(path: pathlib.Path, from_logits: bool | None = None) -> Data:
         return Data(
             path=path,
             scores=scores,
-            from_logits=_are_logits(*kinds, scores, from_logits)
+            from_logits=_are_logits(kinds[0], scores, from_logits)
             if kinds
             else None,
             class_names=class_names,
