@@ -29,6 +29,7 @@ import stored_rows
 import keras_calib as kc
 from keras_calib.solvers import evidence
 from keras_calib.solvers import matrix_evidence
+from keras_calib.solvers.deviations import Deviations
 from keras_calib.solvers.folds import random_folds
 from keras_calib.solvers.laplace import mix
 
@@ -38,14 +39,14 @@ PATHS = ((True, False), (False, True), (True, True))
 AS_IT_IS = "as it is"
 
 
-class NoDispersion(evidence._Deviations):
+class NoDispersion(Deviations):
     """Ridge fits that take the likelihood at its word."""
 
     def dispersion(self, scale):
         return 1.0
 
 
-class FirstDispersion(evidence._Deviations):
+class FirstDispersion(Deviations):
     """Ridge fits with the dispersion under temperature scaling."""
 
     def _dispersion_without_misfit(self, widths):
@@ -133,7 +134,7 @@ LAYERS = {
 def vector_of_rules(x, labels):
     """Slopes and biases by each rule, `(2, num_classes)`."""
     data = labels, np.ones(len(labels)), 0.0
-    problem = evidence._Deviations(x, *data)
+    problem = Deviations(x, *data)
     fits, _ = problem.fits_of_all_widths(PATHS)
     found = {
         rule: _mean(fits, weights(fits), problem.center)
@@ -147,9 +148,7 @@ def vector_of_rules(x, labels):
     for number in range(5):
         part, rest = fold != number, fold == number
         own = labels[part], np.ones(part.sum()), 0.0
-        of_part, _ = evidence._Deviations(x[part], *own).fits_of_all_widths(
-            PATHS
-        )
+        of_part, _ = Deviations(x[part], *own).fits_of_all_widths(PATHS)
         maps = [fit.parameters for fit in of_part] + [problem.center]
         scores = [x[rest] * slopes + biases for slopes, biases in maps]
         losses += [no_harm.losses(z, labels[rest]).sum() for z in scores]

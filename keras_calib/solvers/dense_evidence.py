@@ -1,4 +1,4 @@
-"""The ridge fits of `solvers.evidence` for few classes, by Newton's method.
+"""The ridge fits of `solvers.deviations` for few classes, by Newton's method.
 
 The parameters of a fit are the deviations `v`, the common scale `a` and the
 biases `b`, in this order: `2 num_classes + 1`. Their Hessian, which the
@@ -34,7 +34,7 @@ def fit_paths(x, moments, weights, paths, phi):
         weights: `(n,)`, with the number of samples as their sum.
         paths: list of strengths `phi / t^2` of `v` and `b` for each fit of the
             path, `(num_fits, 2)`, with 0 for a group that is not free, and `m`
-            of `solvers.evidence`, `(num_classes,)`.
+            of `solvers.deviations`, `(num_classes,)`.
         phi: see `solvers.evidence.Average`.
 
     Returns:

@@ -20,7 +20,7 @@ class Fit:
         widths: `tv` and `tb`, 0 for what is not free; `t` of a matrix.
         log_evidence: against temperature scaling.
         iterations: Newton steps.
-        typical: whether slopes turn around `m`, see `solvers.evidence`.
+        typical: whether slopes turn around `m`, see `solvers.deviations`.
     """
 
     parameters: np.ndarray

@@ -22,8 +22,8 @@ from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.blocks import for_groups
 from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.blocks import sum_groups
-from keras_calib.solvers.evidence import TOLERANCE
-from keras_calib.solvers.evidence import WIDTHS
+from keras_calib.solvers.deviations import TOLERANCE
+from keras_calib.solvers.deviations import WIDTHS
 from keras_calib.solvers.evidence import average_by_evidence
 from keras_calib.solvers.laplace import mix
 from keras_calib.solvers.laplace import with_evidence

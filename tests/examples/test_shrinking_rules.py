@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib.solvers.deviations import WIDTHS
 from tests.examples.test_no_harm import FOLDER
 from tests.layers.generated import generated
 
@@ -44,7 +45,7 @@ def test_rules_weigh_the_same_fits(script):
             ((1.0, 0.0), -1.0, False),
             ((2.0, 1.0), 2.0, True),
         )
-        for width in script.evidence.WIDTHS
+        for width in WIDTHS
     ]
     for rule, weights in script.RULES.items():
         found = weights(fits)

@@ -8,7 +8,7 @@ import keras_calib as kc
 from keras_calib.layers import ClassLossScaling
 from keras_calib.layers import _class_loss_scaling as scaling_module
 from keras_calib.solvers import class_weights as class_weights_module
-from keras_calib.solvers import evidence
+from keras_calib.solvers import deviations
 from keras_calib.solvers.class_weights import class_weights
 from keras_calib.solvers.class_weights import fit_slope_and_span
 from keras_calib.solvers.class_weights import normalize
@@ -212,7 +212,7 @@ def test_vector_scaling_at_its_default_converges(name, monkeypatch):
         fits.append(found)
         return found
 
-    monkeypatch.setattr(evidence, "fit_paths", spy)
+    monkeypatch.setattr(deviations, "fit_paths", spy)
     layer = kc.layers.VectorScaling().adapt(z, labels, class_loss_scaling=name)
     # `None` would be a fit that did not converge.
     assert fits and all(found is not None for found in fits)

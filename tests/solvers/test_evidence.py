@@ -10,6 +10,7 @@ from scipy import optimize
 import keras_calib as kc
 from keras_calib.inputs.arrays import log_softmax
 from keras_calib.solvers import dense_evidence
+from keras_calib.solvers import deviations
 from keras_calib.solvers import evidence
 from keras_calib.solvers.evidence import average_by_evidence
 from keras_calib.solvers.laplace import with_evidence
@@ -85,7 +86,7 @@ def test_the_evidence_is_the_integral_over_the_prior(uses, widths, width):
     x, labels, _ = drawn(60, 2, seed=0, change=lambda x: x + FIRST[:2] / 2)
     temperature = fit_temperature(x, labels, np.ones(60)).temperature
     x = x / temperature
-    problem = evidence._Deviations(x, labels, np.ones(60), 0.0)
+    problem = deviations.Deviations(x, labels, np.ones(60), 0.0)
     fit = problem.fit(width * np.array(widths), 1.0, problem.center)
     expected = integral(x, labels, width, uses)
     assert fit.log_evidence == pytest.approx(expected, abs=0.1)
@@ -93,12 +94,12 @@ def test_the_evidence_is_the_integral_over_the_prior(uses, widths, width):
 
 @pytest.mark.parametrize("few", [0, 81])
 def test_slopes_turn_around_typical_log_probabilities(few, monkeypatch):
-    monkeypatch.setattr(evidence, "FEW", few)
-    monkeypatch.setattr(evidence, "WIDTHS", np.array([0.3]))
+    monkeypatch.setattr(deviations, "FEW", few)
+    monkeypatch.setattr(deviations, "WIDTHS", np.array([0.3]))
     x, labels, _ = drawn(50, 3, seed=4, change=lambda x: x * [0.5, 1, 1.5])
     weights = np.random.default_rng(1).uniform(0.5, 1.5, 50)
     weights *= 50 / weights.sum()
-    problem = evidence._Deviations(x, labels, weights, 0.0)
+    problem = deviations.Deviations(x, labels, weights, 0.0)
     q = np.exp(x)
     r = weights[:, None] * q * (1 - q)
     typical = (r * x).sum(axis=0) / r.sum(axis=0)
@@ -152,8 +153,8 @@ def test_slopes_turn_around_typical_log_probabilities(few, monkeypatch):
 def test_many_classes_are_taken_one_by_one(path, monkeypatch):
     x, labels, _ = drawn(300, 12, seed=1)
     whole, _ = around(x, labels, (path,))
-    monkeypatch.setattr(evidence, "FEW", 0)
-    monkeypatch.setattr(evidence, "DENSE", 0)
+    monkeypatch.setattr(deviations, "FEW", 0)
+    monkeypatch.setattr(deviations, "DENSE", 0)
     by_class, _ = around(x, labels, (path,))
     assert by_class.plain != whole.plain
     assert by_class.plain == pytest.approx(whole.plain, abs=0.05)
@@ -170,7 +171,7 @@ def test_few_classes_have_the_same_fits_in_less_time(
     data = x / 1.3, labels, 80 * weights / weights.sum(), PATHS[name], 0.1
     monkeypatch.setattr(dense_evidence, "TOGETHER", together)
     found = average_by_evidence(*data)
-    monkeypatch.setattr(evidence, "FEW", 0)
+    monkeypatch.setattr(deviations, "FEW", 0)
     expected = average_by_evidence(*data)
     assert found.iterations < expected.iterations
     assert found.log_evidence == pytest.approx(expected.log_evidence, abs=1e-4)
@@ -183,7 +184,7 @@ def test_fits_that_are_not_found_are_left_to_the_other_way(monkeypatch):
     data = x, labels, np.ones(80), PATHS["vector"]
     monkeypatch.setattr(dense_evidence, "MAX_STEPS", 0)
     found = average_by_evidence(*data)
-    monkeypatch.setattr(evidence, "FEW", 0)
+    monkeypatch.setattr(deviations, "FEW", 0)
     expected = average_by_evidence(*data)
     np.testing.assert_array_equal(found.parameters, expected.parameters)
 
@@ -287,7 +288,7 @@ def test_matrices_take_samples_that_rule_temperature_scaling_out(layer):
 def test_the_result_is_between_temperature_scaling_and_the_ridge_fit():
     x, labels, _ = drawn(400, 5, seed=3, change=lambda x: x + FIRST)
     found, temperature = around(x, labels, (BIAS,))
-    problem = evidence._Deviations(x / temperature, labels, np.ones(400), 0.0)
+    problem = deviations.Deviations(x / temperature, labels, np.ones(400), 0.0)
     problem.penalize(np.array([0.0, 1e3]), 1.0)
     free = fit_regression(problem, problem.center, 1e-8).parameters
     assert 0 < found.plain < 0.5
@@ -307,24 +308,24 @@ def test_unequal_weights_hold_less_information(name):
     assert weighted.dispersion == pytest.approx(effect, rel=0.1)
 
 
-@pytest.mark.parametrize("few", [0, evidence.FEW])
+@pytest.mark.parametrize("few", [0, deviations.FEW])
 def test_what_the_map_can_mend_is_no_dispersion(few, monkeypatch):
-    monkeypatch.setattr(evidence, "FEW", few)
+    monkeypatch.setattr(deviations, "FEW", few)
     x, labels, _ = drawn(2000, 5, 7, change=lambda x: x * (1 - 0.9 * FIRST))
     found, temperature = around(x, labels, PATHS["vector"])
-    problem = evidence._Deviations(x / temperature, labels, np.ones(2000), 0.0)
+    problem = deviations.Deviations(x / temperature, labels, np.ones(2000), 0.0)
     assert problem.dispersion(scale=True) > 1.1
     assert found.dispersion < 1.02
 
 
-@pytest.mark.parametrize("few", [0, evidence.FEW])
+@pytest.mark.parametrize("few", [0, deviations.FEW])
 @pytest.mark.parametrize("name", PATHS)
 def test_dispersion_by_degrees_of_freedom(name, few, monkeypatch):
-    monkeypatch.setattr(evidence, "FEW", few)
+    monkeypatch.setattr(deviations, "FEW", few)
     x, labels, _ = drawn(90, 5, seed=9, change=lambda x: x * (1 - FIRST))
     weights = np.where(np.arange(90) % 3, 0.5, 2.0)
     found, temperature = around(x, labels, PATHS[name], weights)
-    problem = evidence._Deviations(x / temperature, labels, weights, 0.0)
+    problem = deviations.Deviations(x / temperature, labels, weights, 0.0)
     scale, bias = np.any(PATHS[name], axis=0)
     at_temperature = problem.dispersion(scale)
     ww, _, bb = problem.class_hessians.mean(axis=1)
@@ -342,7 +343,7 @@ def test_dispersion_by_degrees_of_freedom(name, few, monkeypatch):
 def test_fits_of_too_few_samples_say_nothing_of_dispersion():
     x, labels, _ = drawn(20, 10, seed=9)
     weights = np.where(np.arange(20) % 4, 0.5, 2.5)
-    problem = evidence._Deviations(x, labels, weights, 0.0)
+    problem = deviations.Deviations(x, labels, weights, 0.0)
     _, phi = problem.fits_of_all_widths((BOTH,))
     assert phi == problem.dispersion(scale=True) > 1
 
@@ -377,7 +378,7 @@ def test_widths_have_half_normal_priors(path, monkeypatch):
     )
     x, labels, _ = drawn(60, 3, 0)
     average_by_evidence(x, labels, np.ones(60), PATHS[path])
-    problem = evidence._Deviations(x, labels, np.ones(60), 0.0)
+    problem = deviations.Deviations(x, labels, np.ones(60), 0.0)
     fits, _ = problem.fits_of_all_widths(PATHS[path])
     scale, bias = np.stack([fit.widths for fit in fits]).T
     (_, log_prior, *_), (_, of_widths, *_) = seen
@@ -390,16 +391,16 @@ def test_widths_have_half_normal_priors(path, monkeypatch):
 
 @pytest.mark.parametrize("few", [0, 81])
 def test_wide_fits_are_left_out_where_the_evidence_falls(few, monkeypatch):
-    monkeypatch.setattr(evidence, "FEW", few)
+    monkeypatch.setattr(deviations, "FEW", few)
     x, labels, _ = drawn(2000, 10, seed=0)
     data = x, labels, np.ones(2000), PATHS["vector"]
     found = average_by_evidence(*data)
-    problem = evidence._Deviations(*data[:3], 0.0)
+    problem = deviations.Deviations(*data[:3], 0.0)
     fits, _ = problem.fits_of_all_widths(PATHS["vector"])
-    assert len(fits) == 4 * len(evidence.WIDTHS)
+    assert len(fits) == 4 * len(deviations.WIDTHS)
     left_out = [fit.log_evidence == -np.inf for fit in fits]
     assert 4 <= sum(left_out) <= 16
-    for module in (evidence, dense_evidence):
+    for module in (deviations, dense_evidence):
         monkeypatch.setattr(module, "falls", lambda log_evidence: False)
     expected = average_by_evidence(*data)
     assert found.iterations < expected.iterations
