@@ -18,6 +18,8 @@ import numpy as np
 
 # The probability up to which a difference is told apart from 0.
 LEVEL = 0.05
+# Smaller p-values are not shown.
+LEAST = 1e-6
 
 
 class Spread:
@@ -69,9 +71,14 @@ class Spread:
         return len(differences) > 1 and p is not None and p < LEVEL
 
     def cell(self, differences):
-        """The p-value as text, a dash where there is none."""
+        """The p-value as text, a dash where there is none.
+
+        How small it is where it is tiny depends on the tails of a model.
+        """
         p = self.p_value(differences)
-        return "-" if p is None else f"{p:.2g}"
+        if p is None:
+            return "-"
+        return f"{p:.2g}" if p >= LEAST else f"< {LEAST:.0e}"
 
     def words(self, differences, below, above):
         """`below` or `above` 0, or that the two cannot be told apart."""

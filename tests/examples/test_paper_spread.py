@@ -85,6 +85,10 @@ def test_words_need_two_seeds_and_a_small_p(spread, rng):
     assert found.words(near, "lower", "higher") == "not told apart"
     assert found.words(far[:1], "lower", "higher") == "higher, one seed"
     assert not found.told_apart(far[:1])
+    assert found.cell(far) == "< 1e-06"
+    assert float(found.cell(near)) == pytest.approx(
+        found.p_value(near), rel=0.1
+    )
 
 
 def test_equal_rows_differ_in_nothing(spread):
