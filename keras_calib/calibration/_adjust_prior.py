@@ -113,7 +113,8 @@ def adjust_prior(
         `shift_statistic`, 2 n times the gain in log-likelihood divided by
         1 + n / m, with its `degrees_of_freedom` and `p_value` (chi-square).
         `m` is the number of calibration samples that the source prior was
-        estimated from (`source_num_samples`); one that is passed in counts as
+        estimated from (`source_num_samples`; fewer with unequal weights, and
+        the number of groups with `groups=`); one that is passed in counts as
         known.
 
     Raises:
@@ -330,7 +331,9 @@ def _source(model, given):
             'or "vector" first.',
             stacklevel=3,
         )
-    return np.array(record["source_prior"]), record["num_samples"]
+    # Older files and streams have the number of samples only.
+    known_by = record.get("source_num_samples", record["num_samples"])
+    return np.array(record["source_prior"]), known_by
 
 
 def _vector(prior, name, num_classes=None):

@@ -12,6 +12,10 @@ LOG_OF_PROBABILITIES = "log of probabilities"
 LONGEST = 20
 
 
+# Left out where they are `None`.
+OPTIONAL = "trials", "source_prior", "source_num_samples", "class_bias"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CalibrationRecord:
     """Every key of `kc.calibration_record`, written once.
@@ -48,6 +52,9 @@ class CalibrationRecord:
         source_prior: mean prediction of each class on the calibration data,
             with the layer; `kc.adjust_prior` starts from it. Not with
             `multi_label=True`.
+        source_num_samples: how many independent samples of equal weight tell as
+            much about it, `(sum w)^2 / sum w^2`; of groups, with groups. Not
+            with `stream=True`.
         class_bias: largest difference between it and the frequency of a class
             in the calibration data, in standard errors.
         fingerprint: hash of the inputs, which does not depend on their order.
@@ -108,6 +115,7 @@ class CalibrationRecord:
     fingerprint: str
     keras_calib_version: str
     source_prior: list[float] | None = None
+    source_num_samples: float | None = None
     class_bias: float | None = None
     trials: dict[str, dict[str, Any]] | None = None
     fitted: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -117,7 +125,7 @@ class CalibrationRecord:
         # Not `asdict`, which would copy the lists in `fitted`.
         known = dict(vars(self))
         fitted = known.pop("fitted")
-        for name in ("trials", "source_prior", "class_bias"):
+        for name in OPTIONAL:
             if known[name] is None:
                 del known[name]
         # Both have `nll_after`: the one here is that of the model's outputs.

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from keras_calib.calibration._held_out import groups_from_zero
 from keras_calib.calibration._held_out import losses_and_probabilities
 from keras_calib.inputs.arrays import as_array
 from keras_calib.solvers.blocks import TENSOR_BLOCK
@@ -23,7 +24,8 @@ def source_prior(layer, rows):
         rows: `CalibrationRows`.
 
     Returns:
-        dict with the keys `source_prior` and `class_bias` of the record.
+        dict with the keys `source_prior`, `source_num_samples` and `class_bias`
+        of the record.
     """
     num_classes = max(2, rows.logits.shape[-1])
     weights = normalized_weights(rows.weights, len(rows.labels))
@@ -39,11 +41,17 @@ def source_prior(layer, rows):
         mean += weights[part] @ p
         variance += squares[part] @ (p * (1 - p))
     frequency = np.bincount(rows.labels, weights, num_classes)
-    return prior_and_bias(mean, variance, frequency, rows.num_samples)
+    independent = 1 / squares.sum()
+    if rows.group is not None:
+        independent = (
+            1 / (np.bincount(groups_from_zero(rows), weights) ** 2).sum()
+        )
+    found = prior_and_bias(mean, variance, frequency, rows.num_samples)
+    return {**found, "source_num_samples": float(independent)}
 
 
 def prior_and_bias(mean, variance, frequency, num_rows):
-    """`source_prior` of known sums.
+    """Prior and bias of known sums.
 
     Args:
         mean: mean prediction of each class, `(num_classes,)`.

@@ -81,8 +81,8 @@ def _test_of_no_shift(found, n, source, known_by):
     """`2 n (L(q) - L(s)) / (1 + n / m)`, against chi-square; `L(s)` is 0.
 
     Without a shift, q differs from s by the errors of both. The source prior is
-    of `m` samples with labels, each of which tells at least as much about it as
-    one without: so this is no smaller than what chance explains.
+    of `m` independent samples of equal weight with labels, each of which tells
+    at least as much about it as one without.
     """
     statistic = 2 * n * found.log_likelihood / (1 + n / known_by)
     degrees = int((source > 0).sum()) - 1

@@ -129,8 +129,8 @@ def _are_logits(kind, scores, from_logits):
         return kind == "logits"
     if from_logits is not None:
         return from_logits
-    # Rows of weight 0 may hold anything.
-    scores = scores[np.isfinite(scores).all(axis=-1)]
+    # What is missing tells nothing.
+    scores = scores[~np.isnan(scores).any(axis=-1)]
     if rules.are_probabilities(scores.reshape(-1, scores.shape[-1])):
         return False
     if scores.shape[-1] == 1:

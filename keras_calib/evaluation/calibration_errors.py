@@ -99,8 +99,9 @@ def calibration_errors(
     the statistic. No bootstrap is right at an error of 0, where these errors
     have a corner: if the value is within the noise floor of a calibrated model
     (`floor_high`), the interval begins at 0. Where rows depend on each other
-    that floor is not known, and a lower end above 0 is no evidence. Debiased
-    errors have the percentile interval in either case.
+    that floor is not known, and a lower end above 0 is no evidence; nor is
+    it for the statistics of the clinical panel, whose floors take long.
+    Debiased errors have the percentile interval in either case.
 
     Args:
         labels: class ids, `(...)`, or one-hot rows, `(..., num_classes)`.
@@ -296,8 +297,10 @@ def errors_of_predictions(
             max_draws=max_draws,
             verbose=verbose,
         )
-    if resamples.number and interval[1] == "basic" and data.unit is None:
-        biased = [name for name in wanted if name not in UNBIASED]
+    basic = resamples.number and interval[1] == "basic"
+    if basic and data.unit is None and data.units > 1:
+        without = UNBIASED | set(CLINICAL)
+        biased = [name for name in wanted if name not in without]
         if floors is None:
             floors = errors if floor else draw(biased, max_draws=BASIC_DRAWS)
         for name in biased:

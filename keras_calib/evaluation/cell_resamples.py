@@ -21,7 +21,11 @@ from keras_calib.evaluation.named_errors import confidence_and_correct
 from keras_calib.evaluation.replicates import Resamples
 from keras_calib.ops.bin_errors import divide
 
-DEBIASED = {"debiased_calibration_error", "debiased_calibration_error_l1"}
+DEBIASED = {
+    "debiased_calibration_error",
+    "debiased_calibration_error_l1",
+    "debiased_marginal_calibration_error",
+}
 # All other errors of the predicted class have an upward bias.
 UNBIASED = {*NO_FLOOR, *MEANS, *DEBIASED}
 

@@ -45,8 +45,9 @@ def gap_p_value(confidence, correct, weights=None, unit=None):
         correct: whether each prediction is right, `(n,)`.
         weights: sample weights, `(n,)`; `None` for equal ones.
         unit: ids of what is independent, `(n,)`: rows of one image or text are
-            not. Then it is a t-test of the sums of units, 1 for fewer than 10.
-            `None` if rows are independent.
+            not. Then it is a t-test of the sums of units (1 for fewer than
+            10), and not less than the probability for independent rows. `None`
+            if rows are independent.
 
     Returns:
         float.
@@ -60,7 +61,9 @@ def gap_p_value(confidence, correct, weights=None, unit=None):
     w = np.ones(len(c)) if weights is None else np.asarray(weights, "float64")
     away = w * (correct - c)
     if unit is not None:
-        return _of_units(np.bincount(unit, away)[np.unique(unit)])
+        # Where all of them are right the sums are nearly equal, and say little.
+        sums = np.bincount(unit, away)[np.unique(unit)]
+        return max(_of_units(sums), gap_p_value(c, correct, weights))
     size = abs(float(away.sum()))
     variance = float(w**2 @ (c * (1 - c)))
     # Rounding of the sum is no gap.

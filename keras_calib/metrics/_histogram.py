@@ -99,4 +99,5 @@ def cells_below(count, fraction):
     one = ops.ones_like(rank)
     slack = 1e-7 * ops.where(_is_whole(count), one, 100 * one)
     found = ops.searchsorted(running, (rank - slack) * running[-1])
-    return ops.minimum(ops.cast(found, "int32") + 1, count.shape[0])
+    found = ops.cast(found, "int32") + 1
+    return ops.minimum(found, ops.full_like(found, count.shape[0]))

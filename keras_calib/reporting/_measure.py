@@ -29,8 +29,10 @@ NUM_BINS = 15
 LARGE = 10_000
 # Sets of labels for floors without a formula: their mean is known to 1 to 5 %.
 FLOOR_DRAWS = 200
-# Draws for the p-value of a group: there may be many groups.
+# Draws at a time for the p-value of a group.
 GROUP_DRAWS = 10_000
+# Of all tests of a report that are of one kind.
+LEVEL = 0.05
 # Classes and groups with fewer rows say little.
 FEWEST = 20
 QUANTILE = 1.96
@@ -262,8 +264,10 @@ def _groups(data):
 
     def errors_of(part):
         found = errors_of_predictions(part, names, floor=True)
-        return {**found, "p_value": _chance_of_error(part, found[key])}
+        chance = _chance_of_error(part, found[key], level)
+        return {**found, "p_value": chance}
 
+    level = LEVEL / len(np.unique(data.group))
     table = by_group(data, names, errors_of)["groups"]
     rows = [{"group": str(group), **found} for group, found in table.items()]
     return sorted(
@@ -271,14 +275,20 @@ def _groups(data):
     )
 
 
-def _chance_of_error(data, error):
-    """The p-value of an ECE, by draws of its noise floor."""
+def _chance_of_error(data, error, level):
+    """The p-value of an ECE, by draws of its noise floor.
+
+    As long as none exceeds it, there are more draws, until it is below `level`.
+    """
     events = sort_events(*data.top_label, data.weights)
     bins = events.bins(events.width_cuts(NUM_BINS))
-    drawn, _, _ = residual_draws(bins, GROUP_DRAWS, generator(0))
-    drawn = divide(drawn.sum(axis=1), bins.total)
-    exceeded = np.count_nonzero(drawn >= error * (1 - 1e-6))
-    return (1 + exceeded) / (1 + GROUP_DRAWS)
+    rng, exceeded, number = generator(0), 0, 0
+    while not number or (not exceeded and 1 / (1 + number) > level):
+        drawn, _, _ = residual_draws(bins, GROUP_DRAWS, rng)
+        drawn = divide(drawn.sum(axis=1), bins.total)
+        exceeded += np.count_nonzero(drawn >= error * (1 - 1e-6))
+        number += GROUP_DRAWS
+    return (1 + exceeded) / (1 + number)
 
 
 def _bins(data):

@@ -2,13 +2,12 @@
 
 import numpy as np
 
+from keras_calib.reporting._measure import LEVEL
 from keras_calib.reporting._measure import QUANTILE
 
 ECE = "expected_calibration_error"
 # Of the normal distribution: what is exceeded in one of five cases.
 POWER_QUANTILE = 0.8416
-# Of tests.
-LEVEL = 0.05
 # Nobody collects so many times as many samples.
 MOST_TIMES = 100
 # A bin with less of the error is not worth a sentence.

@@ -10,7 +10,6 @@ import numpy as np
 from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.blocks import sum_groups
-from keras_calib.solvers.laplace import falls
 
 # A fit ends where the summed loss is expected to fall by less than this.
 DECREASE = 1e-6
@@ -38,9 +37,8 @@ def fit_paths(x, moments, weights, paths, phi):
         phi: see `solvers.evidence.Average`.
 
     Returns:
-        For each path a list with slopes and biases, `(2, num_classes)`, log
-        evidence and number of steps of each fit, up to where the evidence
-        `falls`. `None` if one is not found.
+        A list with slopes and biases, `(2, num_classes)`, log evidence and
+        number of steps for each fit, path by path. `None` if one is not found.
     """
     problem = _Problem(x, moments, weights)
     least = LEAST_CURVATURE * float(weights.sum())
@@ -53,7 +51,7 @@ def fit_paths(x, moments, weights, paths, phi):
                 problem.walk([path], path.free)
     except (ArithmeticError, np.linalg.LinAlgError):
         return None
-    return [path.found for path in paths]
+    return [fit for path in paths for fit in path.found]
 
 
 class _Path:
@@ -147,8 +145,6 @@ class _Path:
                 return
             self.found.append(self._end(objective - decrease, step, hessian))
             self.ridges.pop(0)
-            if falls([log_evidence for _, log_evidence, _ in self.found]):
-                self.ridges.clear()
             self._begin()
 
     def _end(self, objective, step, hessian):

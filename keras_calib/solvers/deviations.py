@@ -22,10 +22,10 @@ from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.blocks import sum_groups
+from keras_calib.solvers.dense_evidence import LEAST_CURVATURE
 from keras_calib.solvers.dense_evidence import fit_paths
 from keras_calib.solvers.dispersion import dispersion_of
 from keras_calib.solvers.laplace import Fit
-from keras_calib.solvers.laplace import falls
 from keras_calib.solvers.laplace import with_evidence
 from keras_calib.solvers.multinomial_regression import fit_regression
 from keras_calib.solvers.multinomial_regression import unit_of
@@ -79,7 +79,13 @@ class Deviations(DiagonalProblem):
         self.plain_value, _ = self.evaluate(center)
         _, wb, bb = self.class_hessians
         self.typical = wb / np.maximum(bb, TINY64)
-        self.plain_curvature = self._common_curvature()
+        # Where logits are constant, no data tell the common scale, and its
+        # curvature is only rounding: then it has a penalty of as much.
+        size = max(float(np.mean(np.square(x[:1000]))), 1.0)
+        least = self.n * max(LEAST_CURVATURE, 8 * np.finfo(x.dtype).eps * size)
+        curvature = self._common_curvature()
+        self.common_ridge = 0.0 if curvature > least else least
+        self.plain_curvature = curvature + self.common_ridge
         self.tolerance = TOLERANCE * unit_of(x)
 
     def dispersion(self, scale):
@@ -164,27 +170,16 @@ class Deviations(DiagonalProblem):
         return self.dispersion(widths[0] > 0) * n / (n - size)
 
     def _fits(self, walks, phi):
-        """The fits of each walk; those left out have no probability."""
-        found = self._dense_fits(walks, phi)
-        if found is None:
-            found = [self._fits_one_by_one(walk, phi) for walk in walks]
+        """The fits of each walk, each fit from the one before."""
+        fits = self._dense_fits(walks, phi)
+        if fits is not None:
+            return fits
         fits = []
-        for walk, own in zip(walks, found, strict=True):
-            fits += own
-            fits += [
-                Fit(self.center, widths, -np.inf, 0, walk.typical)
-                for widths in walk.widths[len(own) :]
-            ]
-        return fits
-
-    def _fits_one_by_one(self, walk, phi):
-        """Each fit from the one before."""
-        fits, parameters = [], self.center
-        for widths in walk.widths:
-            fits.append(self.fit(widths, phi, parameters, walk.typical))
-            parameters = fits[-1].parameters
-            if falls([fit.log_evidence for fit in fits]):
-                break
+        for walk in walks:
+            parameters = self.center
+            for widths in walk.widths:
+                fits.append(self.fit(widths, phi, parameters, walk.typical))
+                parameters = fits[-1].parameters
         return fits
 
     def _dense_fits(self, walks, phi):
@@ -199,12 +194,10 @@ class Deviations(DiagonalProblem):
         found = fit_paths(*data, paths, phi)
         if found is None:
             return None
+        points = [(w, walk.typical) for walk in walks for w in walk.widths]
         return [
-            [
-                Fit(each[0], widths, *each[1:], walk.typical)
-                for each, widths in zip(own, walk.widths, strict=False)
-            ]
-            for own, walk in zip(found, walks, strict=True)
+            Fit(each[0], widths, *each[1:], typical)
+            for each, (widths, typical) in zip(found, points, strict=True)
         ]
 
     def fit(self, widths, phi, start, typical=False):
@@ -275,7 +268,7 @@ class Deviations(DiagonalProblem):
         blocks = row_blocks(*self.q.shape, IN_CACHE // 4)
         moments, outer = sum_groups(part, blocks)
         hessian = -outer
-        hessian[0, 0] += moments[2].sum()
+        hessian[0, 0] += moments[2].sum() + self.common_ridge
         classes = np.arange(num_classes)
         scale, bias = strengths
         cross = bias * self.shift
@@ -300,5 +293,5 @@ class Deviations(DiagonalProblem):
             determinants -= (wb + cross) ** 2
         else:
             determinants = ww + scale if scale else bb + bias
-        common = self._common_curvature()
+        common = self._common_curvature() + self.common_ridge
         return np.log(determinants).sum() + np.log(common)

@@ -6,10 +6,6 @@ import numpy as np
 
 from keras_calib.inputs import arrays
 
-# Nats by which the log evidence has fallen where wider fits are left out: it
-# has one peak, so that each of them would weigh less than 1e-6 of the best.
-FALL = 15.0
-
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
@@ -28,11 +24,6 @@ class Fit:
     log_evidence: float
     iterations: int
     typical: bool = False
-
-
-def falls(log_evidence):
-    """Whether the last of the fits of a walk is far below the best."""
-    return log_evidence[-1] < max(log_evidence) - FALL
 
 
 def mix(log_evidence, log_prior, simpler, probability):

@@ -187,6 +187,21 @@ def test_record_has_the_test_of_no_shift():
     correction = kc.calibration_record(passed)["prior_correction"]
     assert correction["source_num_samples"] is None
     assert correction["shift_statistic"] == pytest.approx(gain)
+    # Unequal weights tell less, and so do groups.
+    weight = np.where(np.arange(500) < 100, 9.0, 1.0)
+    logits, labels = generated(500)
+    for options, expected in (
+        ({"sample_weight": weight}, 1300**2 / 8500),
+        ({"groups": np.arange(500) // 5}, 100),
+    ):
+        fitted = kc.calibrate(
+            network(), logits, labels, method=BIAS, verbose=0, **options
+        )
+        record = kc.calibration_record(fitted)
+        assert record["source_num_samples"] == pytest.approx(expected)
+        adjusted = kc.adjust_prior(fitted, z, verbose=0)
+        record = kc.calibration_record(adjusted)["prior_correction"]
+        assert record["source_num_samples"] == round(expected)
     # A second correction begins with two estimates, and their errors.
     twice = kc.adjust_prior(kc.adjust_prior(model, z, verbose=0), z, verbose=0)
     correction = kc.calibration_record(twice)["prior_correction"]

@@ -35,6 +35,7 @@ ALWAYS = {
     "ece_after",
     "ece_num_bins",
     "source_prior",
+    "source_num_samples",
     "class_bias",
     "fingerprint",
     "keras_calib_version",

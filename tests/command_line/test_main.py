@@ -186,6 +186,15 @@ def test_an_option_says_what_predictions_are(folder, capsys):
     assert as_logits[nll] == pytest.approx(expected)
 
 
+def test_a_class_that_is_ruled_out_says_logits(folder, capsys):
+    head = "predictions_0,predictions_1,predictions_2,labels\n"
+    rows = "1.0,-inf,2,0\n3.0,0.5,-inf,1\n"
+    status, out, _ = run(capsys, *text("n.csv", head + rows), "--json")
+    nll = json.loads(out)["n"]["negative_log_likelihood"]
+    expected = np.mean([np.log1p(np.exp(1.0)), np.log1p(np.exp(2.5))])
+    assert status == 0 and nll == pytest.approx(expected)
+
+
 def test_weights_and_void_labels_count(folder, capsys):
     labels, p = sample()
     weights = np.linspace(0.1, 2.0, len(labels))

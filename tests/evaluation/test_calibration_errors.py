@@ -314,6 +314,7 @@ def test_debiased_errors_have_percentile_intervals():
     p = p + np.linspace(0, 0.3, 60)[:, None] * np.eye(3)[np.arange(60) % 2]
     p /= p.sum(axis=1, keepdims=True)
     names = ["debiased_calibration_error", "debiased_calibration_error_l1"]
+    names.append("debiased_marginal_calibration_error")
     basic, percentile = (
         kc.metrics.calibration_errors(
             labels, p, metrics=names, num_resamples=40, interval=kind
@@ -323,6 +324,24 @@ def test_debiased_errors_have_percentile_intervals():
     for name in names:
         ends = percentile[name].low, percentile[name].high
         assert (basic[name].low, basic[name].high) == ends and ends[1] > 0
+
+
+def test_intervals_of_one_sample_and_of_the_clinical_panel():
+    ece, ici = "expected_calibration_error", "integrated_calibration_index"
+    one = kc.metrics.calibration_errors(
+        [1], [0.7], metrics=[ece], num_resamples=5, interval="basic"
+    )[ece]
+    assert np.isnan([one.low, one.high]).all()
+    rng = np.random.default_rng(0)
+    p = rng.random(200)
+    y = (rng.random(200) < p).astype(int)
+    ends = set()
+    for floor in (False, True):
+        found = kc.metrics.calibration_errors(
+            y, p, metrics=[ici], num_resamples=40, interval="basic", floor=floor
+        )[ici]
+        ends.add((found.low, found.high))
+    assert len(ends) == 1
 
 
 def test_basic_intervals_are_reflected_percentiles():

@@ -103,6 +103,10 @@ def test_units_have_a_t_test():
     t = sums.sum() / np.sqrt((sums**2).sum())
     found = gap_p_value(confidence, correct, None, unit)
     assert found == pytest.approx(2 * stats.t.sf(abs(t), 19), rel=0.02)
+    # Units that are all right are nearly equal, and the t-test would be sure.
+    sure = np.full(1000, 0.9995)
+    found = gap_p_value(sure, np.ones(1000), None, unit)
+    assert found == gap_p_value(sure, np.ones(1000)) > 0.5
     few = unit < 2 * (gap_test.LEAST_UNITS - 1)
     rows = confidence[few], correct[few], None, unit[few]
     assert gap_p_value(*rows) == 1.0

@@ -216,8 +216,7 @@ def test_vector_scaling_at_its_default_converges(name, monkeypatch):
     layer = kc.layers.VectorScaling().adapt(z, labels, class_loss_scaling=name)
     # `None` would be a fit that did not converge.
     assert fits and all(found is not None for found in fits)
-    found = [fit for paths in fits for path in paths for fit in path]
-    assert max(steps for *_, steps in found) < 20
+    assert max(steps for found in fits for *_, steps in found) < 20
     # The map is the one of the class weights in the record.
     weights = np.array(layer.record["class_weights"]) / np.bincount(labels)
     alone = kc.layers.VectorScaling().adapt(z, labels, weights[labels])

@@ -655,6 +655,18 @@ def test_what_is_shown_by_many_is_not_hidden_by_few():
 
 
 @pytest.mark.one_backend
+def test_of_very_many_groups_one_can_be_told():
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.6, 0.9, 6000)
+    y = rng.random(6000) < p
+    group = np.arange(6000) % 600
+    y[group == 7] = False
+    report = kc.report(p, y=y, groups=group, num_resamples=2, verbose=0)
+    text = report.verdicts["model"][-1]
+    assert text.startswith("Worst in group 7 ")
+
+
+@pytest.mark.one_backend
 def test_of_many_groups_some_are_far_off_by_chance():
     rng = np.random.default_rng(0)
     group = np.arange(1600) % 40
