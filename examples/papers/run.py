@@ -293,8 +293,11 @@ def changed(table, method, row):
 
 def differ(found, stored):
     """Whether values are not those of a stored row, but for rounding."""
+    if len(found) != len(stored):
+        return True
     pairs = zip(found, stored, strict=True)
-    return any(abs(a - b) > 1e-3 * max(1.0, abs(b)) for a, b in pairs)
+    # What is not a number is no agreement.
+    return not all(abs(a - b) <= 1e-3 * max(1.0, abs(b)) for a, b in pairs)
 
 
 def as_json(value):
