@@ -687,16 +687,16 @@ def test_of_many_groups_some_are_far_off_by_chance():
 @pytest.mark.parametrize("groups", [False, True])
 def test_rare_errors_of_sure_predictions_are_chance(groups):
     # One error in 30 rows of a confidence of 0.999 is five standard errors,
-    # and of 60 classes or groups some have one.
+    # and of 40 classes or groups some have one.
     named = by_standard_errors = 0
     for seed in range(12):
         rng = np.random.default_rng(seed)
-        z = rng.normal(size=(1200, 60))
-        z[np.arange(1200), rng.integers(0, 60, 1200)] += 11
+        z = rng.normal(size=(200, 40))
+        z[np.arange(200), rng.integers(0, 40, 200)] += 9
         p = np.exp(z - z.max(axis=1, keepdims=True))
         p /= p.sum(axis=1, keepdims=True)
-        y = (rng.random((1200, 1)) > p.cumsum(axis=1)[:, :-1]).sum(axis=1)
-        group = np.arange(1200) % 40 if groups else None
+        y = (rng.random((200, 1)) > p.cumsum(axis=1)[:, :-1]).sum(axis=1)
+        group = np.arange(200) % 20 if groups else None
         report = kc.report(p, y=y, groups=group, num_resamples=2, verbose=0)
         text = " ".join(report.verdicts["model"])
         named += ("Worst in group" if groups else "Farthest off") in text
@@ -704,7 +704,7 @@ def test_rare_errors_of_sure_predictions_are_chance(groups):
         rows = found.classes
         far = max(abs(row["gap"]) / row["standard_error"] for row in rows)
         by_standard_errors += far > stats.norm.isf(0.025 / len(rows))
-    assert by_standard_errors >= 4
+    assert by_standard_errors >= 3
     assert named <= 1
 
 
