@@ -1,8 +1,33 @@
 """Rows of results as lines of JSON, appended by runs that may be killed."""
 
+import argparse
 import fcntl
 import json
 import os
+import pathlib
+
+
+def run_and_show(doc, run, show):
+    """The command line of a script that appends rows, and shows them.
+
+    Args:
+        doc: of the script.
+        run: function of the arguments.
+        show: another one.
+
+    Returns:
+        The parser, whose arguments have the `function` to call, and those of
+        the commands `run` and `show`, which take the file of the rows.
+    """
+    parser = argparse.ArgumentParser(description=doc.split("\n")[0])
+    commands = parser.add_subparsers(required=True)
+    found = []
+    for name, function in (("run", run), ("show", show)):
+        command = commands.add_parser(name)
+        command.add_argument("results", type=pathlib.Path)
+        command.set_defaults(function=function)
+        found.append(command)
+    return parser, *found
 
 
 def read(path):

@@ -17,7 +17,6 @@ was opened after that. `--peers` also fits probmetrics' structured vector and
 matrix scaling.
 """
 
-import argparse
 import collections
 import json
 import os
@@ -513,22 +512,16 @@ def print_peers(rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    commands = parser.add_subparsers(required=True)
-    for function in (run, show):
-        command = commands.add_parser(function.__name__)
-        command.add_argument("results", type=pathlib.Path)
-        command.set_defaults(function=function)
-        if function is run:
-            command.add_argument(
-                "--data",
-                default="development",
-                choices=("development", "fresh", "later"),
-            )
-            command.add_argument("--logits", nargs="*", default=[])
-            command.add_argument("--sizes", nargs="*", type=int, default=SIZES)
-            command.add_argument("--draws", type=int, default=5)
-            command.add_argument("--peers", action="store_true")
+    parser, command, _ = stored_rows.run_and_show(__doc__, run, show)
+    command.add_argument(
+        "--data",
+        default="development",
+        choices=("development", "fresh", "later"),
+    )
+    command.add_argument("--logits", nargs="*", default=[])
+    command.add_argument("--sizes", nargs="*", type=int, default=SIZES)
+    command.add_argument("--draws", type=int, default=5)
+    command.add_argument("--peers", action="store_true")
     arguments = parser.parse_args()
     arguments.function(arguments)
 

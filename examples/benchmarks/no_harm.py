@@ -26,7 +26,6 @@ set on the `development` files; `test` data was opened after that. Two odds of
 `further` data, of kinds that `test` lacks, was opened last of all.
 """
 
-import argparse
 import collections
 import json
 import os
@@ -555,10 +554,7 @@ def draw_tables(tables, path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    commands = parser.add_subparsers(required=True)
-    command = commands.add_parser("run")
-    command.add_argument("results", type=pathlib.Path)
+    parser, command, shown = stored_rows.run_and_show(__doc__, run, show)
     command.add_argument("--data", choices=SETS, default="development")
     command.add_argument("--maps", nargs="*", choices=MAPS)
     command.add_argument("--plain", action="store_true")
@@ -568,15 +564,11 @@ def main():
     )
     command.add_argument("--sizes", nargs="*", type=int, default=SIZES)
     command.add_argument("--draws", type=int, default=DRAWS)
-    command.set_defaults(call=run)
-    command = commands.add_parser("show")
-    command.add_argument("results", type=pathlib.Path)
-    command.add_argument("--figure", type=pathlib.Path)
-    command.add_argument("--without", nargs="*", default=[], help="maps")
-    command.add_argument("--draws", type=int, default=DRAWS, help="the first")
-    command.set_defaults(call=show)
+    shown.add_argument("--figure", type=pathlib.Path)
+    shown.add_argument("--without", nargs="*", default=[], help="maps")
+    shown.add_argument("--draws", type=int, default=DRAWS, help="the first")
     arguments = parser.parse_args()
-    arguments.call(arguments)
+    arguments.function(arguments)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ tables` takes the made tables. Both are development data of `no_harm.py`: the
 constants were set on them.
 """
 
-import argparse
 import collections
 import functools
 import os
@@ -53,12 +52,6 @@ class FirstDispersion(Deviations):
         return np.inf
 
 
-def prior(widths):
-    """The log prior of the widths `tv` and `tb`."""
-    scales = np.array([evidence.SCALE_WIDTH, evidence.BIAS_WIDTH])
-    return -0.5 * ((widths / scales) ** 2).sum(axis=1)
-
-
 def averaged(fits, *, flat=False, plain=evidence.PLAIN, keep=None):
     """Weights of the fits, and last of temperature scaling.
 
@@ -69,7 +62,7 @@ def averaged(fits, *, flat=False, plain=evidence.PLAIN, keep=None):
         keep: function of a fit, whether it takes part; all by default.
     """
     widths = np.stack([fit.widths for fit in fits])
-    log_prior = 0 * widths[:, 0] if flat else prior(widths)
+    log_prior = 0 * widths[:, 0] if flat else evidence.log_prior_of(widths)
     if keep is not None:
         log_prior[[not keep(fit) for fit in fits]] = -np.inf
     log_evidence = [fit.log_evidence for fit in fits]
@@ -269,21 +262,13 @@ def print_rules(name, rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    commands = parser.add_subparsers(required=True)
-    for function in (run, show):
-        command = commands.add_parser(function.__name__)
-        command.add_argument("results", type=pathlib.Path)
-        command.set_defaults(function=function)
-        if function is run:
-            command.add_argument(
-                "--data",
-                choices=("development", "tables"),
-                default="development",
-            )
-            sizes = no_harm.SIZES
-            command.add_argument("--sizes", nargs="*", type=int, default=sizes)
-            command.add_argument("--draws", type=int, default=5)
+    parser, command, _ = stored_rows.run_and_show(__doc__, run, show)
+    command.add_argument(
+        "--data", choices=("development", "tables"), default="development"
+    )
+    sizes = no_harm.SIZES
+    command.add_argument("--sizes", nargs="*", type=int, default=sizes)
+    command.add_argument("--draws", type=int, default=5)
     arguments = parser.parse_args()
     arguments.function(arguments)
 

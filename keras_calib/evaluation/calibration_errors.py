@@ -278,13 +278,12 @@ def errors_of_predictions(
     if refinement:
         limits |= RANGES
         found |= refinement_statistics(data, num_resamples, seed, verbose)
-    errors = {}
+    errors, (level, kind_of_all) = {}, interval
     for name, ends in limits.items():
         errors[name] = float(found[name][0])
         if resamples.number == 0:
             continue
-        level, kind = interval
-        kind = "percentile" if name in DEBIASED else kind
+        kind = "percentile" if name in DEBIASED else kind_of_all
         errors[name] = _estimate(found[name], level, kind, ends)
         if data.units == 1:  # every resample is the sample
             errors[name] = Estimate(errors[name], np.nan, np.nan)
@@ -297,14 +296,15 @@ def errors_of_predictions(
             max_draws=max_draws,
             verbose=verbose,
         )
-    basic = resamples.number and interval[1] == "basic"
+    basic = resamples.number and kind_of_all == "basic"
     if basic and data.unit is None and data.units > 1:
-        without = UNBIASED | set(CLINICAL)
-        biased = [name for name in wanted if name not in without]
+        biased = [n for n in wanted if n not in UNBIASED and n not in CLINICAL]
         if floors is None:
             floors = errors if floor else draw(biased, max_draws=BASIC_DRAWS)
         for name in biased:
-            errors[name] = _down_to_zero(errors[name], floors, name)
+            ends = errors[name].low, errors[name].high
+            ends = from_zero(ends, errors[name], floors, name)
+            errors[name] = Estimate(float(errors[name]), *ends)
     return errors
 
 
@@ -314,12 +314,11 @@ def _floors(data, wanted, *, bins, seed, **options):
     return floors | drawn_floors(data, wanted, bins, seed=seed, **options)
 
 
-def _down_to_zero(estimate, floors, name):
-    """An interval that begins at 0 if chance alone explains the value."""
+def from_zero(ends, value, floors, name):
+    """Ends of a basic interval, from 0 if chance alone explains the value."""
     # Without enough draws the end of the range is not known.
-    if estimate <= floors.get(f"{name}_floor_high", -np.inf):
-        return Estimate(float(estimate), 0.0, estimate.high)
-    return estimate
+    explained = value <= floors.get(f"{name}_floor_high", -np.inf)
+    return (0.0, ends[1]) if explained else ends
 
 
 def _seconds_of_part(max_seconds, data):

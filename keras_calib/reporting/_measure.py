@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_calib.evaluation.by_group import by_group
 from keras_calib.evaluation.calibration_errors import errors_of_predictions
+from keras_calib.evaluation.calibration_errors import from_zero
 from keras_calib.evaluation.cell_resamples import UNBIASED
 from keras_calib.evaluation.cell_resamples import intervals_by_cells
 from keras_calib.evaluation.events import sort_events
@@ -58,7 +59,8 @@ class Measured:
         groups: rows of a table by group, the worst first; or `None`.
         bins: dicts of the bins of the reliability diagram that are not empty.
         dependent: whether several rows are of one image, text or cluster.
-        gap_p_value: of the gap between mean confidence and accuracy.
+        gap_p_value: of the gap between mean confidence and accuracy, if rows
+            are dependent.
         clinical_panel: of two classes, what `kc.metrics.clinical_panel` has
             for class 1, and `notes`, sentences; else `None`.
     """
@@ -73,7 +75,7 @@ class Measured:
     groups: list[dict[str, Any]] | None
     bins: list[dict[str, float]]
     dependent: bool
-    gap_p_value: float
+    gap_p_value: float | None
     clinical_panel: dict[str, Any] | None
 
 
@@ -93,9 +95,6 @@ def measure(name, data, *, num_resamples, class_names=None, seed=0, verbose=0):
     metrics = {}
     for key in wanted:
         low, high = ends.get(key, (None, None))
-        floor_high = found.get(f"{key}_floor_high", -np.inf)
-        if low is not None and data.unit is None and found[key] <= floor_high:
-            low = 0.0 if key not in UNBIASED else low
         metrics[key] = {
             "value": found[key],
             "low": low,
@@ -115,7 +114,9 @@ def measure(name, data, *, num_resamples, class_names=None, seed=0, verbose=0):
         groups=None if data.group is None else _groups(data),
         bins=_bins(data),
         dependent=data.unit is not None,
-        gap_p_value=gap_p_value(*data.top_label, data.weights, data.unit),
+        gap_p_value=None
+        if data.unit is None
+        else gap_p_value(*data.top_label, data.weights, data.unit),
         clinical_panel=measure_panel(data, seed),
     )
 
@@ -179,6 +180,8 @@ def _large_intervals(data, found, means, errors, num_resamples, seed):
         name: tuple(np.clip(found[name] + np.array(pair), *limits[name]))
         for name, pair in away.items()
     }
+    for name in ends.keys() - UNBIASED if data.unit is None else ():
+        ends[name] = from_zero(ends[name], found[name], found, name)
     return ends, words
 
 

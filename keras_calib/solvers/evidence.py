@@ -82,7 +82,7 @@ def average_by_evidence(
     problem = Deviations(x, labels, weights, smoothing)
     fits, phi = problem.fits_of_all_widths(paths)
     widths = np.stack([fit.widths for fit in fits])
-    log_prior = -0.5 * (widths**2 @ [SCALE_WIDTH**-2, BIAS_WIDTH**-2])
+    log_prior = log_prior_of(widths)
     evidence = np.array([fit.log_evidence for fit in fits])
     posterior, log_evidence = mix(evidence, log_prior, 0.0, plain)
     around_zero = np.array([not fit.typical for fit in fits])
@@ -105,6 +105,11 @@ def average_by_evidence(
         value=problem.evaluate(parameters)[0],
         iterations=sum(fit.iterations for fit in fits),
     )
+
+
+def log_prior_of(widths):
+    """Of pairs of `tv` and `tb`, but for a constant."""
+    return -0.5 * (widths**2 @ [SCALE_WIDTH**-2, BIAS_WIDTH**-2])
 
 
 def minimize_around(x, labels, weights, objective, average):

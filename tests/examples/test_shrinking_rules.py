@@ -60,7 +60,11 @@ def test_rules_weigh_the_same_fits(script):
     one = found["width 0.4 only"]
     assert np.flatnonzero(one).tolist() == [4, 11, 14]
     # Half of the prior is on temperature scaling.
-    prior = np.exp(script.prior(np.array([fits[4].widths, fits[11].widths])))
+    prior = np.exp(
+        script.evidence.log_prior_of(
+            np.array([fits[4].widths, fits[11].widths])
+        )
+    )
     joint = 0.5 * np.exp([-1.0, 2.0]) * prior / prior.sum()
     assert one[[4, 11]] == pytest.approx(joint / (joint.sum() + 0.5))
     flat = found["all widths as likely"]
