@@ -191,8 +191,31 @@ def test_a_point_may_be_lost(verdicts):
                     "test": found,
                 }
         (line,) = verdicts.claim_line(kept, "S", rows, scatter)
-        assert line[-1] == says
+        assert line[-2] == says
     assert verdicts.claim_line(kept, "S", {}, scatter) == []
+
+
+def test_behind_a_claim_is_overconfidence_or_training_accuracy(verdicts):
+    import claims
+
+    rows = {}
+    for name, confidence, trained in (("LS", 0.7, 0.98), ("CE", 0.8, 1.0)):
+        rows[name] = {
+            "test": {"ece": 0.1, "accuracy": 0.61, "confidence": confidence},
+            "train": {"accuracy": trained},
+        }
+    both = rows["LS"], rows["CE"]
+    say = verdicts.behind
+    assert say(claims.Claim("LS", "CE"), [both]) == "9.0, 19.0"
+    more = {**rows["LS"], "test": {"confidence": 0.5, "accuracy": 0.61}}
+    pairs = [both, (more, rows["CE"])]
+    assert say(claims.Claim("LS", "CE"), pairs) == "-1.0, 19.0"
+    assert say(claims.Claim("LS", "CE", "accuracy"), [both]) == "98.0, 100.0"
+    assert say(claims.Claim("LS", "CE", "nll"), [both]) == ""
+    # Of older rows nothing is known, and pairs without it do not count.
+    older = ({"test": {"ece": 0.1}}, {"test": {"ece": 0.1}})
+    assert say(claims.Claim("LS", "CE"), [older]) == ""
+    assert say(claims.Claim("LS", "CE"), [older, both]) == "9.0, 19.0"
 
 
 def test_every_claim_is_of_methods_that_are_run(verdicts):
