@@ -18,6 +18,7 @@ writes `examples/figures/losses_sample.png` and `losses_batch.png`.
 """
 
 import argparse
+import itertools
 import pathlib
 
 import keras
@@ -110,7 +111,9 @@ def draw_samples(style):
         p = 1 / (1 + (CLASSES - 1) * np.exp(-z))
         x = p if by == BY_P else z
         losses = {"cross-entropy": CROSS_ENTROPY, **losses}
-        for look, (name, loss) in zip(style, losses.items(), strict=False):
+        for look, (name, loss) in zip(
+            itertools.cycle(style), losses.items(), strict=False
+        ):
             values = curve(loss, z)
             above.plot(x, values, label=name, **look)
             below.plot(x, slope(values, z), **look)
@@ -148,7 +151,9 @@ def draw_batches(style):
     figure, axes = pyplot.subplots(1, 2, figsize=(12, 5), layout="constrained")
     titles = "every class has the gap", "half of the classes have the gap"
     for some, (panel, title) in enumerate(zip(axes, titles, strict=True)):
-        for look, (name, kind) in zip(style, BATCH.items(), strict=True):
+        for look, (name, kind) in zip(
+            itertools.cycle(style), BATCH.items(), strict=False
+        ):
             penalty = kind(primary=None, weight=1.0, **LOGITS)
             values = [
                 float(penalty(*made_batch(gap, bool(some), rng)))

@@ -17,7 +17,14 @@ PACKAGE = pathlib.Path(kc.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 # From the ground up; rooms on one floor may use each other.
 FLOORS = [
-    {"_documents", "_progress", "_typing", "_whole_file", "version"},
+    {
+        "_documents",
+        "_progress",
+        "_typing",
+        "_warning",
+        "_whole_file",
+        "version",
+    },
     {"inputs", "keras_private", "keras_graph"},
     {"ops"},
     {"solvers"},

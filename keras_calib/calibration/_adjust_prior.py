@@ -1,13 +1,13 @@
 """`kc.adjust_prior`: calibrated model + class frequencies -> new model."""
 
 import dataclasses
-import warnings
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_calib._typing import ArrayLike
+from keras_calib._warning import warn
 from keras_calib.calibration import _checks as checks
 from keras_calib.calibration import _network
 from keras_calib.calibration import _target_prior
@@ -323,13 +323,12 @@ def _source(model, given):
     # those of their number.
     rank = len(getattr(model, "output_shape", None) or (None, None))
     if record["class_bias"] > LARGEST_BIAS and rank == 2:
-        warnings.warn(
+        warn(
             f"The layer {record['method']!r} leaves a bias of classes: on the "
             "calibration data mean prediction and frequency of a class differ "
             f"by {record['class_bias']:.1f} standard errors, which looks like "
             'a shift. Calibrate with `method="bias_corrected_temperature"` '
-            'or "vector" first.',
-            stacklevel=3,
+            'or "vector" first.'
         )
     # Older files and streams have the number of samples only.
     known_by = record.get("source_num_samples", record["num_samples"])

@@ -3,11 +3,10 @@
 All functions here raise `ValueError` or warn, and change nothing.
 """
 
-import warnings
-
 import keras
 import numpy as np
 
+from keras_calib._warning import warn
 from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._methods import is_affine
 from keras_calib.calibration._methods import is_auto
@@ -199,12 +198,11 @@ def warn_if_few(layer, num_samples, num_classes):
     """Warn of fewer than ten samples for each parameter of a map."""
     needed = samples_needed(layer, num_classes)
     if num_samples < needed:
-        warnings.warn(
+        warn(
             f"{type(layer).__name__} has {needed // 10} parameters, and should "
             f"have ten samples for each: {needed}. Received: {num_samples} "
             "calibration samples. Use more, or a smaller layer "
-            'such as "temperature".',
-            stacklevel=4,
+            'such as "temperature".'
         )
 
 
@@ -219,12 +217,11 @@ def warn_of_rejection(layer, found, verdict):
     """
     name, nll = type(layer).__name__, verdict.held_out_nll
     if not nll:
-        warnings.warn(
+        warn(
             f"{name} was rejected, because it made the model worse on the "
             f"calibration data: NLL {found['nll_before']:.4g} before, "
             f"{found['nll_after']:.4g} after; ECE {found['ece_before']:.4g} "
-            f"before, {found['ece_after']:.4g} after.",
-            stacklevel=4,
+            f"before, {found['ece_after']:.4g} after."
         )
         return
     figures = f"{nll['map']:.5g} with {name}"
@@ -235,11 +232,10 @@ def warn_of_rejection(layer, found, verdict):
     instead = "the model stays as it is"
     if verdict.returned == "temperature_scaling":
         instead = "temperature scaling is used instead"
-    warnings.warn(
+    warn(
         f"{name} was rejected, and {instead}: the NLL to expect on new samples "
         f"is {figures}, and {nll['no_calibration']:.5g} without calibration. "
-        "`guard=False` keeps it.",
-        stacklevel=4,
+        "`guard=False` keeps it."
     )
 
 
@@ -247,11 +243,10 @@ def warn_if_predictions_changed(layer, num_changed, num_samples):
     """Warn of a map that changes predicted classes, with their number."""
     if not num_changed:
         return
-    warnings.warn(
+    warn(
         f"{type(layer).__name__} changes {num_changed} of {num_samples} "
         "predicted classes of the calibration data. `preserve_accuracy=True` "
-        "refuses such layers, and `preserve_accuracy=False` silences this.",
-        stacklevel=4,
+        "refuses such layers, and `preserve_accuracy=False` silences this."
     )
 
 
@@ -271,12 +266,11 @@ def warn_if_ece_rose(layer, found, noise):
         if objective in layer.objectives:
             remedy = f'`objective="{objective}"` lowers the ECE itself.'
             break
-    warnings.warn(
+    warn(
         f"With {type(layer).__name__} the ECE on the calibration data rose "
         f"from {found['ece_before']:.3f} to {found['ece_after']:.3f}; the NLL "
         f"went from {found['nll_before']:.4g} to {found['nll_after']:.4g}. "
-        f"{remedy}",
-        stacklevel=4,
+        f"{remedy}"
     )
 
 
@@ -290,12 +284,11 @@ def warn_if_trained_on(model, accuracy, num_samples):
         error = np.sqrt(held_out * (1 - held_out) / num_samples)
         middle = (trained + held_out) / 2
         if trained - held_out > 6 * error and accuracy > middle:
-            warnings.warn(
+            warn(
                 "The network seems to have been trained on the calibration "
                 f"data: accuracy there is {accuracy:.3f}; it was {trained:.3f} "
                 f"in training and {held_out:.3f} on validation data. A layer "
-                "fitted to such data makes the model overconfident.",
-                stacklevel=3,
+                "fitted to such data makes the model overconfident."
             )
 
 
@@ -308,11 +301,10 @@ def refuse_or_warn_of_other_outputs(model, head, fuse):
             "Received: a model whose layers change their `call`. Leave "
             "out `fuse`."
         )
-    warnings.warn(
+    warn(
         f"What precedes the final {head.activation} in the model's "
         "graph does not compute the model's outputs: layers change "
-        "their `call`, or differ from call to call.",
-        stacklevel=4,
+        "their `call`, or differ from call to call."
     )
 
 
@@ -351,10 +343,9 @@ def warn_no_softmax(model):
     """
     if endings.averages_probabilities(model):
         return
-    warnings.warn(
+    warn(
         "No final softmax was found in the model's graph: calibration is "
-        "fitted to the logarithm of its probabilities.",
-        stacklevel=4,
+        "fitted to the logarithm of its probabilities."
     )
 
 

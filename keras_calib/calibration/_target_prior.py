@@ -1,9 +1,8 @@
 """The class frequencies of unlabeled target data, and a test of a shift."""
 
-import warnings
-
 import numpy as np
 
+from keras_calib._warning import warn
 from keras_calib.calibration import _checks as checks
 from keras_calib.calibration import _network
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
@@ -66,10 +65,9 @@ def estimate(network, data, from_logits, source, known_by, verbose):
         "log_likelihood": found.log_likelihood,
     }
     if not found.converged:
-        warnings.warn(
+        warn(
             f"The estimate of the prior has not converged after "
-            f"{found.iterations} steps. Use more target data.",
-            stacklevel=3,
+            f"{found.iterations} steps. Use more target data."
         )
     # Of equal weights, and of rows that are independent.
     if by_sample and weights is None:
@@ -88,10 +86,9 @@ def _test_of_no_shift(found, n, source, known_by):
     degrees = int((source > 0).sum()) - 1
     p_value = label_shift.chi_square_tail(statistic, degrees)
     if p_value > LARGEST_P_VALUE:
-        warnings.warn(
+        warn(
             f"The target data show no shift of the classes: p-value "
-            f"{p_value:.2g} on {n} samples. The correction may be noise.",
-            stacklevel=4,
+            f"{p_value:.2g} on {n} samples. The correction may be noise."
         )
     return {
         "shift_statistic": statistic,
@@ -104,11 +101,10 @@ def without_unseen(target, source):
     """A target prior of 0 for classes with a source prior of 0."""
     unseen = (source <= 0) & (target > LEAST)
     if unseen.any():
-        warnings.warn(
+        warn(
             "No prediction can have a class whose source prior is 0: the "
             f"target prior of class {np.flatnonzero(unseen).tolist()} is 0, "
-            "too.",
-            stacklevel=3,
+            "too."
         )
     target = np.where(source > 0, target, 0.0)
     if not target.sum() > 0:

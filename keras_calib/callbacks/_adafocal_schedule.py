@@ -1,12 +1,12 @@
 """After an epoch: validation data -> gap of each bin -> gammas of AdaFocal."""
 
-import warnings
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_calib._typing import Logs
+from keras_calib._warning import warn
 from keras_calib.callbacks._predicting_callback import PredictingCallback
 from keras_calib.data.epoch_numbers import EpochNumbers
 from keras_calib.inputs.arguments import are_numbers
@@ -189,13 +189,12 @@ class AdaFocalSchedule(PredictingCallback):
         if self._fit_outputs is None and epoch % self.every == 0:
             self._update(epoch)
             return
-        warnings.warn(
+        warn(
             "The weights were saved before AdaFocalSchedule had set the "
             f"gammas, and training goes on at epoch {epoch + 1} with older "
             "ones. Put AdaFocalSchedule before the callbacks that save "
             "(`BackupAndRestore`, `ModelCheckpoint`), or give it "
-            "`validation_data` of its own.",
-            stacklevel=2,
+            "`validation_data` of its own."
         )
 
     def is_due(self, epoch: int) -> bool:

@@ -1,10 +1,10 @@
 """Calibration errors of validation data in the logs of each epoch."""
 
-import warnings
 from collections.abc import Collection
 from typing import Any
 
 from keras_calib._typing import Logs
+from keras_calib._warning import warn
 from keras_calib.callbacks._predicting_callback import PredictingCallback
 from keras_calib.evaluation.calibration_errors import calibration_errors
 from keras_calib.evaluation.calibration_errors import check_names
@@ -145,8 +145,7 @@ class CalibrationMonitor(PredictingCallback):
     def on_train_end(self, logs: Logs = None) -> None:
         super().on_train_end(logs)
         if not self._measured:
-            warnings.warn(
+            warn(
                 "CalibrationMonitor received no validation data: pass "
-                "`validation_data` to `fit`, or to the callback.",
-                stacklevel=2,
+                "`validation_data` to `fit`, or to the callback."
             )

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import tempfile
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Logs
+from keras_calib._warning import warn
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_kind
 from keras_calib.inputs.arguments import require_one_of
@@ -206,11 +206,10 @@ class RestoreCalibrated(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Logs = None) -> None:
         if not self._candidates:
-            warnings.warn(
+            warn(
                 "RestoreCalibrated restored no weights: there was no "
                 f"validation with a number for {self.monitor!r}. Pass "
-                "`validation_data` to `fit`.",
-                stacklevel=2,
+                "`validation_data` to `fit`."
             )
             return
         try:

@@ -35,6 +35,8 @@ from keras_calib.inputs.predictions import read_predictions
 PANEL_DRAWS = 1000
 # Sets of labels that tell whether an error is within its floor.
 BASIC_DRAWS = 200
+# By which an error differs from the same one of drawn labels.
+ROUNDING = 1e-12
 
 
 class Estimate(float):
@@ -317,7 +319,8 @@ def _floors(data, wanted, *, bins, seed, **options):
 def from_zero(ends, value, floors, name):
     """Ends of a basic interval, from 0 if chance alone explains the value."""
     # Without enough draws the end of the range is not known.
-    explained = value <= floors.get(f"{name}_floor_high", -np.inf)
+    high = floors.get(f"{name}_floor_high", -np.inf)
+    explained = value <= high + ROUNDING
     return (0.0, ends[1]) if explained else ends
 
 

@@ -1,7 +1,6 @@
 """`clinical_panel`: what medicine reports about the risk of an event."""
 
 import math
-import warnings
 from collections.abc import Collection
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from keras_calib._typing import ArrayLike
+from keras_calib._warning import warn
 from keras_calib.evaluation.calibration_index import SMOOTHERS
 from keras_calib.evaluation.calibration_index import calibration_index
 from keras_calib.evaluation.decisions import net_benefit
@@ -148,7 +148,7 @@ def clinical_panel(
         seed=seed,
     )
     for reason in reasons:
-        warnings.warn(f"`clinical_panel`: {reason}.", stacklevel=2)
+        warn(f"`clinical_panel`: {reason}.")
     return found
 
 

@@ -1,12 +1,12 @@
 """The numbers of the clinical panel among those of `calibration_errors`."""
 
 import math
-import warnings
 from collections.abc import Collection
 
 import numpy as np
 
 from keras_calib._progress import ProgressBar
+from keras_calib._warning import warn
 from keras_calib.evaluation.clinical_panel import panel_of_predictions
 from keras_calib.evaluation.clinical_panel import refuse_soft_outcomes
 from keras_calib.evaluation.replicates import Resamples
@@ -53,7 +53,7 @@ def clinical_statistics(
         data, names=names, num_draws=num_draws, seed=seed
     )
     for reason in reasons:
-        warnings.warn(f"`calibration_errors`: {reason}.", stacklevel=4)
+        warn(f"`calibration_errors`: {reason}.")
     values = [[panel[name] for name in names]]
     resamples = Resamples(data, num_resamples, seed, 0, 0)
     bar = ProgressBar(num_resamples, verbose, unit_name="resample")

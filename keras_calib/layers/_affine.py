@@ -1,13 +1,13 @@
 """The base of the affine maps: scores `x W + b`, fitted as a regression."""
 
 import dataclasses
-import warnings
 from typing import Any
 
 import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib._warning import warn
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require_one_of
@@ -270,36 +270,32 @@ class AffineCalibration(CalibrationLayer):
     def _warn(self, found, absent, scale, limits):
         name = type(self).__name__
         if absent.any():
-            warnings.warn(
+            warn(
                 f"{absent.sum()} classes have no calibration sample (first: "
                 f"{absent.argmax()}): their own parameters stay at the common "
-                "temperature.",
-                stacklevel=5,
+                "temperature."
             )
         if found.separated:
-            warnings.warn(
+            warn(
                 f"{name} now classifies every calibration sample correctly, so "
                 "the negative log-likelihood has no minimum. The fit was "
-                "stopped there; use regularization or more calibration data.",
-                stacklevel=5,
+                "stopped there; use regularization or more calibration data."
             )
         elif limits:
             self._warn_of_limits(limits)
         elif not found.converged and found.gradient > 1e-4 * scale:
-            warnings.warn(
+            warn(
                 f"The fit of {name} stopped at a gradient of "
                 f"{found.gradient:.1e}. Classes may be separable: use more "
-                "calibration data or regularization.",
-                stacklevel=5,
+                "calibration data or regularization."
             )
 
     def _warn_of_limits(self, limits):
         shown = " and ".join(f"{limit:g}" for limit in limits)
-        warnings.warn(
+        warn(
             f"{type(self).__name__} was stopped at a temperature of {shown}: "
             "the best one lies outside [0.01, 100]. Check the scale of the "
-            "logits, and that labels and logits belong together.",
-            stacklevel=6,
+            "logits, and that labels and logits belong together."
         )
 
     def _record(self, objective, problem, tempered, found, absent):
@@ -319,13 +315,12 @@ class AffineCalibration(CalibrationLayer):
         return record
 
     def _all_correct(self, tempered):
-        warnings.warn(
+        warn(
             "All calibration samples are predicted correctly, so the negative "
             "log-likelihood has no minimum (it falls to 0 with the "
             "temperature). The most probable temperature under the prior "
             f"log T ~ N(0, 1), {tempered.temperature:.4g}, is used. Add harder "
-            "or more calibration data.",
-            stacklevel=5,
+            "or more calibration data."
         )
         return {
             "nll_before": tempered.nll_before,

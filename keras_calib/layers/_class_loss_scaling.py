@@ -10,6 +10,7 @@ import warnings
 
 import numpy as np
 
+from keras_calib._warning import warn
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.solvers.class_weights import ROUNDS
 from keras_calib.solvers.class_weights import SPANS
@@ -137,11 +138,10 @@ def solve_with_scaling(
             break
         w = mixing.next(w, new - w)
     if span > SPANS[0]:
-        warnings.warn(
+        warn(
             f"Class-wise loss scaling found B = {span:.3g}. Accurate networks "
             f"have {SPANS[0]}, and on networks that lie above it the ECE can "
-            "rise. Compare it on held-out data with `class_loss_scaling=None`.",
-            stacklevel=4,
+            "rise. Compare it on held-out data with `class_loss_scaling=None`."
         )
     for each in raised:
         warnings.warn_explicit(

@@ -1,7 +1,6 @@
 """Conformal prediction sets, which contain the label with a probability."""
 
 import math
-import warnings
 from fractions import Fraction
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib._warning import warn
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arguments import is_number
@@ -204,11 +204,10 @@ class ConformalSets(DecisionLayer):
         threshold, rank = self._threshold(conformity, labels[used], terms)
         n = int(used.sum())
         if rank > n:
-            warnings.warn(
+            warn(
                 f"{n} samples are too few for a coverage of {self.coverage}: "
                 "every set holds all classes. Use at least "
-                f"{_least_samples(self.coverage)}.",
-                stacklevel=3,
+                f"{_least_samples(self.coverage)}."
             )
         return (
             {"threshold": threshold, "used_temperature": temperature},

@@ -1,7 +1,6 @@
 """Meta-Cal: temperature scaling where it can be trusted, nothing elsewhere."""
 
 import math
-import warnings
 from fractions import Fraction
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib._warning import warn
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.layers._decision import DecisionLayer
@@ -176,10 +176,9 @@ class MetaCal(DecisionLayer):
         share = 1 - Fraction(str(self.max_miscoverage))
         rank = math.ceil((n + 1) * share)
         if rank > n:
-            warnings.warn(
+            warn(
                 f"{n} correct samples are too few to bound the miscoverage by "
-                f"{self.max_miscoverage}: every sample is accepted.",
-                stacklevel=4,
+                f"{self.max_miscoverage}: every sample is accepted."
             )
             return math.inf
         limit = float(_logarithm(np.sort(entropies)[rank - 1]))
@@ -193,10 +192,9 @@ class MetaCal(DecisionLayer):
         )
         limit, _ = search.find_threshold(-_logarithm(entropies), ~correct)
         if limit == math.inf:
-            warnings.warn(
+            warn(
                 "No threshold keeps the accuracy of accepted samples above "
-                f"{self.min_accuracy}: every sample is rejected.",
-                stacklevel=4,
+                f"{self.min_accuracy}: every sample is rejected."
             )
             return -math.inf
         # Rows at the limit itself are not accepted.

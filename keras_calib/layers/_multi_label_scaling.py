@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib._warning import warn
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
@@ -330,10 +331,9 @@ def _topic_and_kind(warning):
 def _warn(said, left, num_labels):
     """One warning for each topic, with the labels of each kind."""
     if left:
-        warnings.warn(
+        warn(
             f"{_named(left)} of {num_labels} without a positive or without a "
-            "negative calibration sample: not fitted, T = 1.",
-            stacklevel=4,
+            "negative calibration sample: not fitted, T = 1."
         )
     for kinds in said.values():
         texts = []
@@ -343,7 +343,7 @@ def _warn(said, left, num_labels):
             texts.append(f"{detail}: {first.message}")
             if not issubclass(first.category, UserWarning):  # not ours
                 texts[-1] = str(first.message)
-        warnings.warn(" ".join(texts), first.category, stacklevel=4)
+        warn(" ".join(texts), first.category)
 
 
 def _named(numbers):

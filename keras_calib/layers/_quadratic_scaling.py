@@ -1,12 +1,12 @@
 """Quadratic scaling: a parabola of the log-odds of two classes."""
 
-import warnings
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_calib._typing import Tensor
+from keras_calib._warning import warn
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.layers._binary_map import BinaryMap
 
@@ -87,11 +87,10 @@ class QuadraticScaling(BinaryMap):
         low, high = (found["slope"] + 2 * curvature * e for e in ends)
         if low * high < 0:
             turn = -found["slope"] / (2 * curvature)
-            warnings.warn(
+            warn(
                 f"The parabola turns at a log-odds of {turn:.4g}, within those "
                 f"of the calibration data, {ends[0]:.4g} to {ends[1]:.4g}: the "
-                "map is not monotone.",
-                stacklevel=5,
+                "map is not monotone."
             )
         return found, record
 

@@ -1,7 +1,6 @@
 """Predict only where it is safe: a threshold with a bound on the risk."""
 
 import math
-import warnings
 from typing import Any
 
 import keras
@@ -9,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib._warning import warn
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arguments import require_fraction
@@ -134,12 +134,11 @@ class RiskThreshold(DecisionLayer):
         threshold, record = self.find_threshold(score, wrong[used])
         if threshold == math.inf:
             needed = _least_samples(self.target_risk, 1 - self.confidence)
-            warnings.warn(
+            warn(
                 f"No threshold keeps the risk below {self.target_risk}: every "
                 "sample is rejected. The smallest bound found is "
                 f"{record['risk_bound']:.3g}; without an error, {needed} "
-                "accepted samples are needed.",
-                stacklevel=3,
+                "accepted samples are needed."
             )
         return (
             {"threshold": threshold, "exponent": exponent},

@@ -1,7 +1,6 @@
 """Temperature scaling: one number that divides every logit."""
 
 import dataclasses
-import warnings
 from collections.abc import Callable
 from typing import Any
 from typing import Self
@@ -11,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib._warning import warn
 from keras_calib.inputs.arguments import require_positive
 from keras_calib.inputs.arrays import two_classes
 from keras_calib.inputs.calibration_rows import checked_rows
@@ -215,7 +215,7 @@ def solve_temperature(logits, labels, weights, objective, start=None):
                 "predictions that are all right, or no better than chance, "
                 "have no best temperature."
             )
-            _warn(temperature, text, stacklevel=6)
+            _warn(temperature, text)
         return temperature, {
             "temperature": temperature,
             "objective_value": value,
@@ -224,7 +224,7 @@ def solve_temperature(logits, labels, weights, objective, start=None):
     before = start is None
     found = fit_temperature(*data, objective.smoothing, start, before=before)
     if found.stop_reason is not None:
-        _warn(found.temperature, REASONS[found.stop_reason], stacklevel=6)
+        _warn(found.temperature, REASONS[found.stop_reason])
     record = dataclasses.asdict(found)
     if objective.smoothing:
         # The minimum is not an NLL.
@@ -255,7 +255,7 @@ def solve_temperature_in_blocks(read):
 
     found, num_passes = fit_temperature_in_stream(blocks)
     if found.stop_reason is not None:
-        _warn(found.temperature, REASONS[found.stop_reason], stacklevel=5)
+        _warn(found.temperature, REASONS[found.stop_reason])
     return found.temperature, {
         "num_samples": sum(counts),
         "objective": "nll",
@@ -266,11 +266,8 @@ def solve_temperature_in_blocks(read):
     }
 
 
-def _warn(temperature, text, stacklevel):
-    warnings.warn(
-        f"The temperature was set to {temperature:.4g}: {text}",
-        stacklevel=stacklevel,
-    )
+def _warn(temperature, text):
+    warn(f"The temperature was set to {temperature:.4g}: {text}")
 
 
 def _checked(block, ignore_class):

@@ -16,7 +16,7 @@ DEFINITIONS = {
     "expected_calibration_error_l2": "root of the mean squared gap, same bins",
     "maximum_calibration_error": (
         "MCE: largest gap of a bin of equal width; with few samples in a bin "
-        "chance makes it large, and its interval begins near the value"
+        "chance makes it large"
     ),
     "adaptive_calibration_error": "ECE over bins with equally many samples",
     "adaptive_calibration_error_l2": "root of the mean squared gap, same bins",

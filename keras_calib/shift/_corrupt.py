@@ -1,13 +1,13 @@
 """`corrupt`: the table of corruptions, and how images go in and come out."""
 
 import math
-import warnings
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib._warning import warn
 from keras_calib.inputs.arguments import are_numbers
 from keras_calib.inputs.arguments import is_integer
 from keras_calib.inputs.arguments import is_number
@@ -286,8 +286,7 @@ def check_values(images, value_range):
         value_range=value_range,
     )
     if low == 0 and 0 < most <= (high - low) / 255:
-        warnings.warn(
+        warn(
             f"All images are nearly black: the largest value is {most:.3g}, "
-            f"and white is {high}. Pass `value_range=(0, 1)` if it is 1.",
-            stacklevel=3,
+            f"and white is {high}. Pass `value_range=(0, 1)` if it is 1."
         )

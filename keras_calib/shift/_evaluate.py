@@ -1,7 +1,6 @@
 """`evaluate`: accuracy and calibration on corrupted images."""
 
 import dataclasses
-import warnings
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from keras import ops
 
 from keras_calib._progress import ProgressBar
 from keras_calib._typing import ArrayLike
+from keras_calib._warning import warn
 from keras_calib.data.batches import for_model
 from keras_calib.data.predict import outputs_and_mask
 from keras_calib.inputs.arguments import require
@@ -307,9 +307,8 @@ def _warn_of_guesses(found):
     for name, each in found.items():
         accuracy, chance = each.correct[0].mean(), 1 / each.num_classes[0]
         if each.correct.shape[1] >= MANY and accuracy <= 1.2 * chance:
-            warnings.warn(
+            warn(
                 f"On clean images the accuracy of {name!r} is {accuracy:.3f}, "
                 "like that of a guess. Does the model need `preprocess=`, or "
-                "does its own preprocessing expect another `value_range`?",
-                stacklevel=3,
+                "does its own preprocessing expect another `value_range`?"
             )

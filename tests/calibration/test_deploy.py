@@ -113,12 +113,13 @@ SORTED = [
     for randomized in ("", "_randomized")
 ]
 HEADS = ("three_heads", "meta_cal", "risk_of_logit_norm", *SORTED)
+WHOLE_MODELS = ("mixture", "adjusted_prior", "multi_label")
 
 
 @pytest.fixture
 def names(request):
     """All models; with `--share` some, since converters take seconds each."""
-    every = (*METHODS, "order_invariant", *HEADS)
+    every = (*METHODS, "order_invariant", *WHOLE_MODELS, *HEADS)
     return every[::5] if request.config.getoption("share") else every
 
 
@@ -134,6 +135,8 @@ def model_named(name):
         return kc.calibrate(
             model, X, labels, method=method, guard=False, verbose=0
         )
+    if name in WHOLE_MODELS:
+        return whole_model(name)
     logits = built(functional(dense()))
     logits.set_weights([WHOLE_KERNEL])
     tensor = logits.output
@@ -160,6 +163,24 @@ def model_named(name):
     return keras.Model(logits.input, outputs)
 
 
+def whole_model(name):
+    """What `kc.calibrate` and `kc.adjust_prior` return, beside one map."""
+    model, labels = network_and_labels("temperature")
+    if name == "mixture":
+        return kc.calibrate(
+            model, X, labels, method="auto", mixture=True, verbose=0
+        )
+    if name == "adjusted_prior":
+        calibrated = kc.calibrate(model, X, labels, verbose=0)
+        return kc.adjust_prior(calibrated, NEW, verbose=0)
+    scores = keras.layers.Dense(3, activation="sigmoid")(
+        model.layers[-2].output
+    )
+    several = keras.Model(model.input, scores)
+    labels = np.random.default_rng(2).integers(2, size=(len(X), 3))
+    return kc.calibrate(several, X, labels, multi_label=True, verbose=0)
+
+
 def cannot(format, name):
     """Whether a converter cannot; the README has the reasons."""
     if BACKEND == "torch" and format == "openvino":
@@ -167,7 +188,7 @@ def cannot(format, name):
         return name in ("three_heads", "meta_cal")
     if (BACKEND, format) == ("jax", "tf_saved_model"):
         # Its `top_k` is newer than what TensorFlow 2.21 reads.
-        return name == "parameterized_temperature"
+        return name in ("parameterized_temperature", "mixture")
     if (BACKEND, format) != ("torch", "litert"):
         return False
     # Sorts, and indices of 64 bits that it takes for such of 32.
@@ -178,6 +199,7 @@ def cannot(format, name):
         "spline",
         "isotonic",
         "histogram",
+        "mixture",
         "meta_cal",
     )
 

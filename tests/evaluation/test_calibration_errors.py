@@ -8,6 +8,7 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
+from keras_calib.evaluation.calibration_errors import from_zero
 from keras_calib.evaluation.named_errors import METRICS
 from tests.helpers import read_predictions
 from tests.metrics.oracles import CONFIDENCE
@@ -278,6 +279,12 @@ def test_names_may_come_from_a_generator():
         [0, 1], [[0.9, 0.1], [0.2, 0.8]], metrics=names
     )
     assert set(found) == {"accuracy", "brier_score"}
+
+
+@pytest.mark.parametrize("value, low", [(0.3, 0.0), (0.3001, 0.2)])
+def test_an_error_at_the_end_of_chance_may_be_chance(value, low):
+    floors = {"mce_floor_high": 0.1 + 0.2 - 1e-15}
+    assert from_zero((0.2, 0.9), value, floors, "mce") == (low, 0.9)
 
 
 def test_basic_intervals_of_a_calibrated_model_begin_at_zero():

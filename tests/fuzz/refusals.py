@@ -5,10 +5,9 @@ this kind, in `keras_calib` or in Keras. An operation that happened to fail,
 such as `None >= 1`, is an accident, whatever the class of its error.
 
 The statement is found in the traceback: the innermost frame that is ours must
-stand at a `raise`, or must have called Keras, and then the innermost frame of
-Keras must stand at one. Below Keras, it is the backend that refuses, and its
-error counts where Keras lets it pass: an operation of a backend is no code of
-ours.
+stand at a `raise`, or must have called Keras. What Keras refuses, or a backend
+below it, such as what cannot be made a tensor, counts as it is: that is no code
+of ours.
 """
 
 import dis

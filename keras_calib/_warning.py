@@ -1,0 +1,30 @@
+"""Warnings that point at the line of the user."""
+
+import pathlib
+import sys
+import warnings
+
+import keras
+
+# Folders of this package and of Keras, whose frames a user did not write.
+INSIDE = tuple(
+    f"{pathlib.Path(file).parent}/"
+    for file in (__file__, keras.__file__)
+    if file
+)
+
+
+def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
+    """`warnings.warn`, as if from the first line outside of these folders.
+
+    Python shows a warning of a line once. If all came from a line in here, a
+    second model would get none.
+
+    Args:
+        message: text, or a warning.
+        category: class of the warning.
+    """
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and frame.f_code.co_filename.startswith(INSIDE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
