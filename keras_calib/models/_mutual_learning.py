@@ -190,7 +190,8 @@ class MutualLearning(CompositeModel):
         self._gives_logits = self._resolve_from_logits(loss)
         self._axis = setting_of(loss, "axis", -1)
         self._ignore_class = setting_of(loss, "ignore_class")
-        self._reduction = getattr(loss, "reduction", None)
+        # Of a function of rows, Keras takes the mean.
+        self._reduction = getattr(loss, "reduction", "sum_over_batch_size")
         super().compile(
             self._optimizer(optimizer, auxiliary_optimizer), loss, **kwargs
         )

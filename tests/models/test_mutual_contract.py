@@ -281,6 +281,33 @@ class TestRows:
         assert model._gives_logits is False
 
 
+@pytest.mark.parametrize("cls", [kc.models.MutualLearning, kc.models.DiffDML])
+def test_a_loss_by_name_or_as_a_function_is_a_mean(cls):
+    """The divergence is reduced as the supervised loss beside it."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 4)).astype("float32"), np.arange(40) % 3
+    keras_losses = keras.losses
+    found = []
+    for loss in (
+        keras_losses.SparseCategoricalCrossentropy(),
+        "sparse_categorical_crossentropy",
+        keras_losses.sparse_categorical_crossentropy,
+        lambda y, q: keras_losses.sparse_categorical_crossentropy(y, q),
+    ):
+        nets = [network(seed, activation="softmax") for seed in (0, 1)]
+        model = cls(*nets, from_logits=False)
+        model.compile(sgd(), loss)
+        found.append(model.train_on_batch(x, y, return_dict=True))
+    p, q = (
+        network(s, activation="softmax").predict(x, verbose=0) for s in (1, 0)
+    )
+    assert found[0]["peer_divergence"] == pytest.approx(
+        (p * np.log(p / q)).sum(axis=1).mean(), rel=1e-3
+    )
+    for each in found[1:]:
+        assert each == pytest.approx(found[0], rel=1e-5)
+
+
 class Penalized(layers.Layer):
     """Adds a loss that depends on its inputs."""
 
