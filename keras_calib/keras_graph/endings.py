@@ -97,12 +97,17 @@ def is_average(model: keras.Model) -> bool:
 def gives_logits(model: keras.Model, from_logits: bool | None = None) -> bool:
     """Whether a model gives logits: `from_logits`, or what its graph shows.
 
+    One that ends in a softmax or sigmoid gives probabilities, whatever is said
+    of the models beside it.
+
     Raises:
         ValueError: if `from_logits` is `None` and the graph does not show it.
     """
+    kind = output_kind(model)
+    if kind == "probabilities":
+        return False
     if from_logits is not None:
         return bool(from_logits)
-    kind = output_kind(model)
     if kind is None:
         raise ValueError(
             f"The graph of {model.name!r} does not show whether it gives "

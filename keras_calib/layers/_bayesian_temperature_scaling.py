@@ -118,7 +118,9 @@ class BayesianTemperatureScaling(TemperedCalibration):
             part = log_softmax(logits * scales[m], xp) + log_shares[m]
             mixed = part if mixed is None else logaddexp(mixed, part, xp)
         # The uniform part is over the classes that are not ruled out.
-        possible = xp.where(logits > IMPOSSIBLE, 1.0, 0.0)
+        possible = xp.where(
+            logits > IMPOSSIBLE, xp.ones_like(logits), xp.zeros_like(logits)
+        )
         num_classes = xp.sum(possible, axis=-1, keepdims=True)
         log_uniform = xp.log(xp.maximum(w.uniform, TINY)) - xp.log(num_classes)
         # With weight 0, not even the floor of its logarithm is added.

@@ -221,7 +221,8 @@ class RiskThreshold(DecisionLayer):
         """
         top = xp.max(z, axis=-1, keepdims=True)
         # The largest logit once, so that of two equal ones one is left.
-        first = first_largest(z, xp)[..., None] == xp.arange(0, z.shape[-1])
+        index = first_largest(z, xp)[..., None]
+        first = index == xp.arange(0, z.shape[-1], dtype=index.dtype)
         others = xp.where(first, -np.inf, z - top)
         return -xp.log(xp.sum(xp.exp(others), axis=-1) + arrays.TINY)
 

@@ -130,7 +130,8 @@ def report(
             sample.
         class_names: `None`, or a name for each class.
         from_logits: whether models and arrays give logits. By default the end
-            of a model's graph decides, and arrays are probabilities.
+            of a model's graph decides, and arrays are probabilities. A model
+            that ends in a softmax or sigmoid gives probabilities in any case.
         ignore_class: samples with this label are ignored.
         num_resamples: int, number of resamples of the bootstrap.
         batch_size: for models and arrays; defaults to 32.

@@ -80,7 +80,8 @@ def evaluate(
             dtype of `x`, to the inputs of the model; or a dict of functions by
             the name of the model. `None` for models that take raw images.
         from_logits: whether the models give logits. By default the end of a
-            model's graph decides.
+            model's graph decides, and where it is a softmax or sigmoid, in any
+            case.
         num_bins: int, number of bins of the ECE.
         num_resamples: int, resamples for the standard error of the ECE.
         batch_size: int. It does not change the corruptions.

@@ -92,6 +92,16 @@ def test_a_missing_category_is_not_another_one(folder, capsys):
     assert status == 2 and "a label of nan in row 2" in err
 
 
+def test_labels_may_be_true_and_false(folder, capsys):
+    p = np.random.default_rng(0).dirichlet([1, 1], 60)
+    y = np.random.default_rng(1).random(60) < p[:, 1]
+    found = []
+    for labels in (y, y.astype(int)):
+        np.savez("p.npz", probabilities=p, labels=labels)
+        found.append(run(capsys, "evaluate", "p.npz", "--json"))
+    assert found[0][0] == 0 and found[0][1] == found[1][1]
+
+
 @pytest.mark.parametrize("labels", ["names", "numbers"])
 def test_tables_may_have_their_classes_in_another_order(folder, capsys, labels):
     y, p = sample()

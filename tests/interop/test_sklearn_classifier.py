@@ -114,6 +114,36 @@ def test_scikit_learn_checks_pass_but_for_four():
     assert failed <= FAILED_BY_KERAS, failed
 
 
+def test_a_softmax_gives_probabilities_whatever_is_said():
+    x, _ = data(3)
+    model = network(3, "softmax", sparse(False))
+    p = model.predict(x, verbose=0)
+    found = kc.SKLearnClassifier.of_trained(
+        model, classes=[0, 1, 2], from_logits=True
+    )
+    np.testing.assert_allclose(found.predict_proba(x), p, rtol=1e-5)
+
+
+def test_a_function_may_make_a_network_without_a_graph():
+    class Scores(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(3)
+
+        def call(self, x):
+            return self.dense(x)
+
+    def make(X, y):
+        model = Scores()
+        model.compile("sgd", sparse(True))
+        return model
+
+    x, y = data(3)
+    found = kc.SKLearnClassifier(make, from_logits=True, fit_kwargs=QUIET)
+    p = found.fit(x, y).predict_proba(x)
+    np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-6)
+
+
 def test_a_trained_network_is_used_as_it_is():
     x, y = data(2)
     model = network(2, None, sparse(True))

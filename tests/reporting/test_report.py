@@ -622,6 +622,32 @@ def test_bad_input(change, words):
         kc.report(p, **arguments)
 
 
+def test_what_is_said_of_logits_is_not_said_of_a_softmax():
+    """Before and after of a model whose graph shows nothing."""
+
+    class Scores(keras.Model):
+        def call(self, x):
+            return keras.ops.convert_to_tensor(x)
+
+    rng = np.random.default_rng(0)
+    z = 3 * rng.normal(size=(600, 1)).astype("float32")
+    y = (z[:, 0] / 3 + rng.logistic(size=600) > 0).astype(int)
+    before = Scores()
+    after = kc.calibrate(before, z, y, from_logits=True, verbose=0)
+    models = {"before": before, "after": after}
+    report = kc.report(
+        models, z, y, from_logits=True, num_resamples=2, verbose=0
+    )
+    p = after.predict(z, verbose=0)[:, 0].astype(float)
+    nll = {
+        "before": np.logaddexp(0, -z[:, 0] * (2 * y - 1)).mean(),
+        "after": -np.log(np.where(y == 1, p, 1 - p)).mean(),
+    }
+    for found in report.models:
+        value = found.metrics["negative_log_likelihood"]["value"]
+        assert value == pytest.approx(nll[found.name], rel=1e-4)
+
+
 def test_bad_sets_of_models():
     labels, p = sample()
     with pytest.raises(ValueError, match="one to 6 models"):
