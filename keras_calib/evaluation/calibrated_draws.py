@@ -45,6 +45,28 @@ class CalibratedDraws(Replicates):
         return np.sum(self.data.by_class[:k], axis=0, dtype="float64")
 
 
+def cells_of(confidence):
+    """Where cells of about equal numbers begin, and how many they have.
+
+    Equal confidences are never separated, so there may be fewer cells. One that
+    spans two values had a confidence that no sample has.
+
+    Args:
+        confidence: sorted, `(n,)`.
+    """
+    cuts = np.linspace(0, len(confidence), CELLS + 1).astype(int)[1:-1]
+    last = confidence[np.maximum(cuts - 1, 0)]
+    cuts = np.searchsorted(confidence, last, side="right")
+    cuts = np.unique([0, *cuts, len(confidence)])
+    return cuts[:-1], np.diff(cuts).astype("float64")
+
+
+def within_cells(mean, confidence, start, number):
+    """Means of cells without rounding, which may be another bin's."""
+    end = start + number.astype(int) - 1
+    return np.clip(mean, confidence[start], confidence[end])
+
+
 class CellDraws(CalibratedDraws):
     """Labels are drawn in cells of neighboring confidences.
 
@@ -58,10 +80,9 @@ class CellDraws(CalibratedDraws):
     def _of_events(self, function, k):
         confidence, correct = confidence_and_correct(self.data, k)
         events = sort_events(confidence, correct)
-        cuts = np.linspace(0, len(events), CELLS + 1).astype(int)
-        number = np.diff(cuts).astype("float64")
-        start = cuts[:-1]
+        start, number = cells_of(events.confidence64)
         mean = np.add.reduceat(events.confidence64, start) / number
+        mean = within_cells(mean, events.confidence64, start, number)
         # Weights count repetitions: `square` is left out.
         hits = np.add.reduceat(events.correct, start)
         cells = Events(mean, hits / number, number)

@@ -1,10 +1,10 @@
 """Bootstrap of many samples, by cells of neighboring confidences.
 
 For errors of the predicted class of rows without weights: samples are replaced
-by `CELLS` cells of equal numbers. A replicate draws how often each cell occurs,
-`Poisson(n_j)`, and how many of its samples are right, `Binomial`: the same as
-drawing samples, up to the width of a cell and the total, which varies by
-`1 / sqrt(n)`.
+by `CELLS` cells of about equal numbers, which separate no equal confidences. A
+replicate draws how often each cell occurs, `Poisson(n_j)`, and how many of its
+samples are right, `Binomial`: the same as drawing samples, up to the width of a
+cell and the total, which varies by `1 / sqrt(n)`.
 
 Rows that depend on each other are drawn as whole units. A unit is then a row of
 sums, one for each cell that it has rows in.
@@ -14,6 +14,8 @@ import numpy as np
 
 from keras_calib.evaluation.calibrated_draws import CELLS
 from keras_calib.evaluation.calibrated_draws import CellDraws
+from keras_calib.evaluation.calibrated_draws import cells_of
+from keras_calib.evaluation.calibrated_draws import within_cells
 from keras_calib.evaluation.events import Events
 from keras_calib.evaluation.named_errors import MEANS
 from keras_calib.evaluation.named_errors import NO_FLOOR
@@ -51,27 +53,31 @@ class UnitCellResamples(Resamples):
 
     def _of_events(self, function, k):
         confidence, correct = confidence_and_correct(self.data, k)
-        number, weights = len(confidence), self.data.weights
-        cell = np.empty(number, int)
-        cell[np.argsort(confidence)] = np.arange(number) * CELLS // number
-        own = np.ones(number) if weights is None else weights
+        weights, order = self.data.weights, np.argsort(confidence)
+        ordered = np.asarray(confidence, "float64")[order]
+        start, number = cells_of(ordered)
+        self._cells = len(start)
+        cell = np.empty(len(order), int)
+        cell[order] = np.repeat(np.arange(self._cells), number.astype(int))
+        own = np.ones(len(order)) if weights is None else weights
         rows = [own, own * correct] + ([] if weights is None else [own**2])
         # Most units have rows in few cells.
-        place = self.data.unit.astype("int64") * CELLS + cell
+        place = self.data.unit.astype("int64") * self._cells + cell
         place, part = np.unique(place, return_inverse=True)
         self._parts = [np.bincount(part, row) for row in rows]
-        self._unit, self._cell = divmod(place, CELLS)
-        sums = [np.bincount(cell, row, CELLS) for row in rows]
-        mean = divide(np.bincount(cell, own * confidence, CELLS), sums[0])
+        self._unit, self._cell = divmod(place, self._cells)
+        sums = [np.bincount(cell, row, self._cells) for row in rows]
+        mean = divide(np.bincount(cell, own * confidence), sums[0])
+        mean = within_cells(mean, ordered, start, number)
         return self._values(function, self._events(mean, *sums), None, k)
 
     def replicate(self, events, order, k, rng, size):
         counts = self.unit_counts(rng, size)
-        sums = np.empty((len(self._parts), size, CELLS))
+        sums = np.empty((len(self._parts), size, self._cells))
         for i, count in enumerate(counts):
             count = count[self._unit]
             for j, part in enumerate(self._parts):
-                sums[j, i] = np.bincount(self._cell, count * part, CELLS)
+                sums[j, i] = np.bincount(self._cell, count * part, self._cells)
         return self._events(events.confidence, *sums)
 
     def _events(self, confidence, weight, hits, square=None):

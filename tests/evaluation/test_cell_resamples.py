@@ -47,3 +47,35 @@ def test_the_interval_of_a_binned_error_is_that_of_whole_units():
     expected = whole.low - whole, whole.high - whole
     width = whole.high - whole.low
     assert found[name] == pytest.approx(expected, abs=0.17 * width)
+
+
+NAMES = [
+    "maximum_calibration_error",
+    "adaptive_calibration_error",
+    "debiased_calibration_error",
+    "label_binned_calibration_error",
+]
+
+
+@pytest.mark.parametrize("shape", [(12_000,), (240, 50)])
+def test_equal_confidences_are_one_cell(shape):
+    # A cell across two values had a confidence, and a bin, of its own.
+    rng = np.random.default_rng(0)
+    p = np.round(rng.uniform(0.55, 1, shape), 1)
+    labels = (rng.random(shape) < 0.9 * p).astype(int)
+    scores = np.stack([1 - p, p], axis=-1)
+    data = read_predictions(labels, scores, from_logits=False)
+    found = intervals_by_cells(data, NAMES, (15, 0.9), 400)
+    whole = kc.metrics.calibration_errors(
+        labels, scores, metrics=NAMES, num_resamples=400, interval="basic"
+    )
+    debiased = "debiased_calibration_error"
+    whole |= kc.metrics.calibration_errors(
+        labels, scores, metrics=[debiased], num_resamples=400
+    )
+    for name in NAMES:
+        width = whole[name].high - whole[name].low
+        expected = whole[name].low, whole[name].high
+        ends = np.add(found[name], float(whole[name]))
+        # Of 400 draws, the ends are within a sixth.
+        assert ends == pytest.approx(expected, abs=0.17 * width), name
