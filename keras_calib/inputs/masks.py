@@ -7,7 +7,10 @@ predictions keep their mask.
 """
 
 import collections
+import contextlib
+import contextvars
 import weakref
+from collections.abc import Iterator
 
 import keras
 import numpy as np
@@ -20,6 +23,20 @@ from keras_calib.keras_private import keras_mask
 MOST = 16
 # By the labels' id: masks, each with the predictions that it belongs to.
 _remembered: dict[int, collections.deque] = {}
+_remembering = contextvars.ContextVar("remembering", default=True)
+
+
+@contextlib.contextmanager
+def beside_metrics() -> Iterator[None]:
+    """In the block, losses are of a network that no metric sees.
+
+    Compiled labels do not tell whose predictions a mask belongs to.
+    """
+    token = _remembering.set(False)
+    try:
+        yield
+    finally:
+        _remembering.reset(token)
 
 
 def mask_for_metrics(y_true, y_pred):
@@ -31,8 +48,8 @@ def mask_for_metrics(y_true, y_pred):
     are remembered as well, and a metric of others sees no mask.
     """
     mask = keras_mask(y_pred)
-    if mask is None:
-        return None
+    if mask is None or not _remembering.get():
+        return mask
     if _is_traced_by_jax(y_true) or _is_traced_by_jax(y_pred):
         key = id(y_true)
         if key not in _remembered:

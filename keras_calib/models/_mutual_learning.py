@@ -1,5 +1,6 @@
 """Networks that learn from each other, in one `fit`."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from keras import ops
 from keras_calib import keras_private
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import is_number
+from keras_calib.inputs.masks import beside_metrics
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import from_the_left
 from keras_calib.keras_graph.composite import CompositeModel
@@ -285,7 +287,10 @@ class MutualLearning(CompositeModel):
         terms = []
         for i, output in enumerate(outputs):
             label_weight, divergence_weight, peers = self._objective(i)
-            supervised = self._on_labels(label_weight, y, output, sample_weight)
+            data = label_weight, y, output, sample_weight
+            # Metrics are of the primary.
+            with contextlib.nullcontext() if i == 0 else beside_metrics():
+                supervised = self._on_labels(*data)
             divergence = self._divergence(i, peers, log_p, masks, sample_weight)
             value = supervised + divergence_weight * divergence
             terms.append((supervised, divergence, value + penalties[i]))

@@ -308,6 +308,32 @@ def test_a_loss_by_name_or_as_a_function_is_a_mean(cls):
         assert each == pytest.approx(found[0], rel=1e-5)
 
 
+@pytest.mark.parametrize("masked", [(0, 1), (1, 0), (1, 1)])
+def test_metrics_have_the_mask_of_the_primary(masked):
+    rng = np.random.default_rng(0)
+    x = rng.integers(3, size=(12, 5))
+    y = rng.integers(3, size=(12, 5))
+
+    def reader(masks, seed):
+        keras.utils.set_random_seed(seed)
+        inputs = keras.Input((5,))
+        found = layers.Embedding(3, 4, mask_zero=bool(masks))(inputs)
+        return keras.Model(inputs, layers.Dense(3)(found))
+
+    model = kc.models.MutualLearning(reader(masked[0], 0), reader(masked[1], 1))
+    loss = kc.losses.DCA(from_logits=True)
+    metric = kc.metrics.ExpectedCalibrationError(name="e", from_logits=True)
+    model.compile(sgd(1e-9), loss, metrics=[metric])
+    logs = model.fit(x, y, batch_size=12, shuffle=False, verbose=0).history
+    p = keras.ops.convert_to_numpy(
+        keras.ops.softmax(model.predict(x, verbose=0))
+    )
+    counts = x != 0 if masked[0] else np.ones(x.shape, bool)
+    expected = kc.metrics.calibration_errors(y[counts], p[counts])
+    value = expected["expected_calibration_error"]
+    assert logs["e"][0] == pytest.approx(value, abs=1e-5)
+
+
 class Penalized(layers.Layer):
     """Adds a loss that depends on its inputs."""
 
