@@ -53,7 +53,10 @@ class CalibrationMonitor(PredictingCallback):
     Without `validation_data` the predictions of `fit`'s validation are used,
     which costs no second pass. If they cannot be collected
     (`steps_per_execution` above 1, several replicas under `tf.distribute`, a
-    test step without `compute_metrics`), the model predicts once more.
+    test step without `compute_metrics`), the model predicts once more. Such a
+    pass is of the weights at the end of the epoch: put `SwapEMAWeights`, with
+    `swap_on_epoch=True`, before this callback, or the validation of `fit` is of
+    other weights.
 
     Args:
         validation_data: `None`, or `(x, y)` or `(x, y, sample_weight)` arrays,

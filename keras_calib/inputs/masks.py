@@ -27,12 +27,12 @@ _remembering = contextvars.ContextVar("remembering", default=True)
 
 
 @contextlib.contextmanager
-def beside_metrics() -> Iterator[None]:
-    """In the block, losses are of a network that no metric sees.
+def beside_metrics(beside: bool) -> Iterator[None]:
+    """In the block, losses are of a network that no metric sees, or are not.
 
     Compiled labels do not tell whose predictions a mask belongs to.
     """
-    token = _remembering.set(False)
+    token = _remembering.set(not beside)
     try:
         yield
     finally:

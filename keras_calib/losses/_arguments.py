@@ -5,6 +5,27 @@ from typing import Any
 
 import keras
 
+# Losses of Keras that want a column per class, also where there are two.
+CATEGORICAL = (
+    keras.losses.CategoricalCrossentropy,
+    keras.losses.CategoricalFocalCrossentropy,
+    keras.losses.KLDivergence,
+    keras.losses.SparseCategoricalCrossentropy,
+)
+# Those that want rows for labels, and not class ids.
+OF_ROWS = (
+    keras.losses.CategoricalCrossentropy,
+    keras.losses.CategoricalFocalCrossentropy,
+    keras.losses.CategoricalHinge,
+    keras.losses.CosineSimilarity,
+    keras.losses.Huber,
+    keras.losses.KLDivergence,
+    keras.losses.LogCosh,
+    keras.losses.MeanAbsoluteError,
+    keras.losses.MeanSquaredError,
+    keras.losses.Poisson,
+)
+
 
 def setting_of(loss: Any, name: str, default: Any = None) -> Any:
     """An argument of a loss object, or the default of a loss function's.

@@ -17,20 +17,14 @@ from keras_calib.inputs.masks import mask_of
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.keras_private import lower_is_better
+from keras_calib.losses._arguments import CATEGORICAL
+from keras_calib.losses._arguments import OF_ROWS
 from keras_calib.losses._reduction import MEAN_REDUCTIONS
 from keras_calib.losses._reduction import AlreadyReduced
 from keras_calib.losses._reduction import mean_reduction
 from keras_calib.losses._reduction import nan_where_invalid
 from keras_calib.losses._reduction import reduce
 from keras_calib.ops.replicas import of_all_replicas
-
-# Losses of Keras that want a column per class, also where there are two.
-CATEGORICAL = (
-    keras.losses.CategoricalCrossentropy,
-    keras.losses.CategoricalFocalCrossentropy,
-    keras.losses.KLDivergence,
-    keras.losses.SparseCategoricalCrossentropy,
-)
 
 
 def cross_entropy(rows: Rows) -> Tensor:
@@ -273,6 +267,8 @@ class PenalizedLoss(ClassificationLoss):
     def _foreign_terms(self, rows):
         """Values of a loss that knows nothing of rows, one per row."""
         labels = rows.labels if rows.targets is None else rows.targets
+        if isinstance(self.primary, OF_ROWS):
+            labels = rows.soft_labels
         scores, activation = rows.logits, keras.activations.softmax
         if rows.single and not isinstance(self.primary, CATEGORICAL):
             # A loss for one sigmoid unit sees it as it is.

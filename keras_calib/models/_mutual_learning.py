@@ -1,6 +1,5 @@
 """Networks that learn from each other, in one `fit`."""
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -192,8 +191,7 @@ class MutualLearning(CompositeModel):
         self._gives_logits = self._resolve_from_logits(loss)
         self._axis = setting_of(loss, "axis", -1)
         self._ignore_class = setting_of(loss, "ignore_class")
-        # Of a function of rows, Keras takes the mean.
-        self._reduction = getattr(loss, "reduction", "sum_over_batch_size")
+        self._reduction = setting_of(loss, "reduction", "sum_over_batch_size")
         super().compile(
             self._optimizer(optimizer, auxiliary_optimizer), loss, **kwargs
         )
@@ -286,11 +284,9 @@ class MutualLearning(CompositeModel):
         masks = [keras_private.keras_mask(output) for output in outputs]
         terms = []
         for i, output in enumerate(outputs):
-            label_weight, divergence_weight, peers = self._objective(i)
-            data = label_weight, y, output, sample_weight
-            # Metrics are of the primary.
-            with contextlib.nullcontext() if i == 0 else beside_metrics():
-                supervised = self._on_labels(*data)
+            factor, divergence_weight, peers = self._objective(i)
+            with beside_metrics(i > 0):  # those are of the primary
+                supervised = self._on_labels(factor, y, output, sample_weight)
             divergence = self._divergence(i, peers, log_p, masks, sample_weight)
             value = supervised + divergence_weight * divergence
             terms.append((supervised, divergence, value + penalties[i]))
@@ -319,16 +315,14 @@ class MutualLearning(CompositeModel):
 
     def _divergence(self, i, peers, log_p, masks, sample_weight):
         """The mean over the peers `j` of `KL(p_j || p_i)`."""
-        return sum(
-            reduced_divergence(
-                log_p[j],
-                log_p[i],
-                sample_weight,
-                (masks[j], masks[i]),
-                self._reduction,
+
+        def of(j):
+            pair = masks[j], masks[i]
+            return reduced_divergence(
+                log_p[j], log_p[i], sample_weight, pair, self._reduction
             )
-            for j in peers
-        ) / len(peers)
+
+        return sum(map(of, peers)) / len(peers)
 
     def _total(self, losses):
         """Sum of penalties, scaled as Keras does it for replicas."""

@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
+from keras_calib.losses._arguments import OF_ROWS
 from tests.helpers import JIT_COMPILE
 from tests.helpers import compiled
 from tests.helpers import small_network
@@ -517,3 +518,18 @@ def test_a_penalty_per_row_adds_nothing_for_the_batch():
     expected = kc.losses.acls(LABELS_B, B, margin=1.0)
     np.testing.assert_allclose(to_numpy(per_row), to_numpy(expected))
     assert batch == 0.0
+
+
+@pytest.mark.parametrize("name", [each.__name__ for each in OF_ROWS])
+@pytest.mark.parametrize("shape", [(4, 4), (1, 4), (3, 2, 4)])
+def test_primaries_that_want_rows_take_class_ids(name, shape):
+    # Ids were one row beside four samples of four classes.
+    rng = np.random.default_rng(0)
+    labels = rng.integers(4, size=shape[:-1])
+    p = rng.dirichlet(np.ones(4), shape[:-1]).astype("float32")
+    loss = kc.losses.MDCA(primary=getattr(keras.losses, name)())
+    rows = np.eye(4, dtype="float32")[labels]
+    expected = getattr(keras.losses, name)()(rows, p)
+    without = kc.losses.MDCA(primary=getattr(keras.losses, name)(), weight=0.0)
+    assert float(without(labels, p)) == pytest.approx(float(expected), rel=1e-5)
+    assert float(loss(labels, p)) == pytest.approx(float(loss(rows, p)))
