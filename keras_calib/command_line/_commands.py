@@ -17,6 +17,7 @@ from keras_calib.command_line._sources import check_logits_known
 from keras_calib.command_line._sources import inputs_of
 from keras_calib.command_line._sources import names_of
 from keras_calib.command_line._sources import read_models_or_predictions
+from keras_calib.command_line._sources import remember_scores
 from keras_calib.evaluation.calibration_errors import errors_of_predictions
 from keras_calib.evaluation.named_errors import METRICS
 from keras_calib.evaluation.named_errors import defined_for
@@ -172,6 +173,8 @@ def calibrate(options) -> str:
             seed=options.seed,
             verbose=_verbose(options),
         )
+    if not models:
+        remember_scores(calibrated, data[0])
     with whole_file(output) as place:
         calibrated.save(place)
     record = calibration_record(calibrated)

@@ -4,10 +4,12 @@ import pathlib
 
 import keras
 
+from keras_calib.calibration._calibrate import MAPS
 from keras_calib.command_line._files import SUFFIXES
 from keras_calib.command_line._files import Data
 from keras_calib.command_line._files import read
 from keras_calib.keras_graph.endings import gives_logits
+from keras_calib.keras_private import flatten_layers
 
 
 def read_models_or_predictions(
@@ -72,17 +74,51 @@ def names_of(paths: list[pathlib.Path]) -> list[str]:
     return stems if len(set(stems)) == len(stems) else [str(p) for p in paths]
 
 
+def remember_scores(model: keras.Model, data: Data) -> None:
+    """Keep, with a map, what it takes: logits or not, and of which classes."""
+    taken = {"from_logits": data.from_logits, "class_names": data.class_names}
+    for layer in maps_of(model):
+        layer.record = {**layer.record, "scores": taken}
+
+
+def maps_of(model: keras.Model) -> list:
+    """The fitted maps among its layers."""
+    layers = flatten_layers(model, include_self=False)
+    return [each for each in layers if isinstance(each, MAPS) and each.record]
+
+
+def check_scores(model: keras.Model, data: Data) -> None:
+    """Refuse scores that a map was not fitted to, but for what nothing shows.
+
+    Raises:
+        ValueError: if they are of another kind, or of other columns.
+    """
+    for taken in (each.record.get("scores") for each in maps_of(model)):
+        for key, given in (
+            ("from_logits", data.from_logits),
+            ("class_names", data.class_names),
+        ):
+            known = (taken or {}).get(key)
+            if None not in (known, given) and known != given:
+                raise ValueError(
+                    f"{data.path}: the map {model.name!r} was fitted to scores "
+                    f"with {key}={known}, and these have {given}. Give it "
+                    "scores of the same kind, in the same columns."
+                )
+
+
 def inputs_of(model: keras.Model, data: Data):
     """What a model is given: inputs, or scores if it is a map of them.
 
     Raises:
-        ValueError: if there is neither.
+        ValueError: if there is neither, or if the map takes others.
     """
     if data.x is not None:
         return data.x
     shape = getattr(model, "input_shape", None)
     if isinstance(shape, tuple) and data.scores is not None:
         if shape[1:] == data.scores.shape[1:]:
+            check_scores(model, data)
             return data.scores
     raise ValueError(
         f"{data.path}: the model {model.name!r} needs inputs `x`, or scores of "

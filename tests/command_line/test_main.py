@@ -92,6 +92,35 @@ def test_a_missing_category_is_not_another_one(folder, capsys):
     assert status == 2 and "a label of nan in row 2" in err
 
 
+@pytest.mark.parametrize("other", ["order", "kind"])
+def test_a_map_of_scores_takes_no_others(folder, capsys, other):
+    y, p = sample()
+    y, p = y[:200] % 3, p[:200]
+    z = np.log(p)
+    files = {
+        "fitted.csv": ("logit", z, [0, 1, 2]),
+        "order.csv": ("logit", z, [2, 0, 1]),
+        "kind.csv": ("probability", p, [0, 1, 2]),
+    }
+    for name, (kind, scores, order) in files.items():
+        table(
+            name,
+            head=[*(f"{kind}_{NAMES[k]}" for k in order), "label"],
+            rows=[
+                (*row[order], NAMES[k])
+                for k, row in zip(y, scores, strict=True)
+            ],
+        )
+    made = "calibrate", "fitted.csv", "-o", "map.keras", "--method", "vector"
+    assert run(capsys, *made)[0] == 0
+    status, shown, _ = run(capsys, "evaluate", "map.keras", "fitted.csv")
+    assert status == 0 and "map" in shown
+    status, _, err = run(capsys, "evaluate", "map.keras", f"{other}.csv")
+    assert status == 2 and "was fitted to scores" in err
+    report = "report", "map.keras", f"{other}.csv", "-o", "report.md"
+    assert run(capsys, *report)[0] == 2
+
+
 def test_labels_may_be_true_and_false(folder, capsys):
     p = np.random.default_rng(0).dirichlet([1, 1], 60)
     y = np.random.default_rng(1).random(60) < p[:, 1]
