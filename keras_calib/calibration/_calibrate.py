@@ -89,10 +89,10 @@ def calibrate(
     that need no calibration are rare. This is an estimate: it makes harm on new
     data rare and small, and cannot exclude it.
 
-    If the fitted layer increases the error on the calibration data, it is
-    rejected with a warning, and the new model predicts what `model` predicts.
-    The error is the NLL after a fit by likelihood and the ECE after a fit by
-    calibration error. After any other fit both must have increased.
+    If the fitted layer (but for averages over temperatures, which hedge)
+    increases the error on the calibration data, it is rejected with a warning,
+    and the new model predicts what `model` predicts. The error is the NLL after
+    a fit by likelihood, the ECE after one by it; after others both must rise.
 
     Logits above 256 MiB go to a temporary file while they are needed. Where a
     file does not hold them, either, `stream=True` keeps none: see below.

@@ -74,10 +74,11 @@ class DiffDML(MutualLearning):
             `MutualLearning`, with labels, as an ablation. With both `False`
             this is `MutualLearning`.
         label_warmup: number of first steps (int), or fraction of all steps of
-            the first `fit` (float below 1), in which the auxiliaries are also
-            trained on labels. Not from the paper. In `examples/results/S.md`
-            0.2 recovered more than half of the accuracy that the primary lost
-            against `MutualLearning`, with an ECE at most one point higher.
+            the first `fit`, from epoch 0 to `epochs` (float below 1), in which
+            the auxiliaries are also trained on labels. Not from the paper. In
+            `examples/results/S.md` 0.2 recovered more than half of the
+            accuracy that the primary lost against `MutualLearning`, with an
+            ECE at most one point higher.
         **kwargs: `weight`, the factor of the divergence in the primary's
             objective (defaults to 1; the supplement gives no value);
             `from_logits`, see `MutualLearning`; `name`, as in Keras.
