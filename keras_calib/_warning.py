@@ -1,14 +1,15 @@
 """Warnings that point at the line of the user."""
 
-import pathlib
+import os
 import sys
 import warnings
 
 import keras
 
-# Folders of this package and of Keras, whose frames a user did not write.
+# Folders of this package and of Keras, whose frames a user did not write, with
+# the names that files have in these frames: not normalized.
 INSIDE = tuple(
-    f"{pathlib.Path(file).parent}/"
+    os.path.join(os.path.dirname(file), "")
     for file in (__file__, keras.__file__)
     if file
 )

@@ -1,5 +1,9 @@
 """Warnings point at the line that a user wrote."""
 
+import os
+import pathlib
+import subprocess
+import sys
 import warnings
 
 import keras
@@ -62,6 +66,30 @@ def test_a_second_model_is_warned_of_too():
         kc.calibrate(Network(), X, Y, **settings)
     texts = [str(each.message) for each in ours(found)]
     assert sum("No final softmax" in text for text in texts) == 2
+
+
+def test_names_of_files_need_not_be_normalized(tmp_path):
+    """An entry of `sys.path` such as `./folder` is in the names of frames."""
+    (tmp_path / "folder").mkdir()
+    root = pathlib.Path(kc.__file__).parent
+    (tmp_path / "folder" / "keras_calib").symlink_to(root)
+    script = (
+        "import sys; sys.path.insert(0, './folder')\n"
+        "import warnings, numpy as np, keras_calib as kc\n"
+        "warnings.simplefilter('always')\n"
+        "layer = kc.layers.TemperatureScaling()\n"
+        "layer.adapt(9 * np.eye(3), [0, 1, 2])\n"
+    )
+    (tmp_path / "script.py").write_text(script)
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": ""},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "script.py:5: UserWarning: The temperature" in done.stderr
 
 
 def test_categories_are_kept():

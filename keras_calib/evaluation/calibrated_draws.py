@@ -48,8 +48,9 @@ class CalibratedDraws(Replicates):
 def cells_of(confidence):
     """Where cells of about equal numbers begin, and how many they have.
 
-    Equal confidences are never separated, so there may be fewer cells. One that
-    spans two values had a confidence that no sample has.
+    Equal confidences are never separated, so there may be fewer cells: parts of
+    two such values would have a confidence of their own. Only a cell of rare
+    values spans several.
 
     Args:
         confidence: sorted, `(n,)`.

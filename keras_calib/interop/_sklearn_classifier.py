@@ -39,7 +39,7 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
         model_kwargs: `None`, or a dict for the function.
         fit_kwargs: `None`, or a dict for `model.fit`, such as `epochs`.
         from_logits: whether the network gives logits; `None` if the end of its
-            graph shows it.
+            graph shows it. After a softmax or sigmoid it does not, in any case.
 
     Attributes:
         model_: the trained `keras.Model`.

@@ -169,7 +169,7 @@ class MutualLearning(CompositeModel):
 
         Args:
             optimizer: the optimizer of the primary.
-            loss: the supervised loss, any one loss of Keras or of ours.
+            loss: one supervised loss; of a function Keras takes the mean.
             auxiliary_optimizer: the optimizer of the auxiliaries. By default
                 `optimizer` and its schedule apply to all networks.
             **kwargs: `metrics` and the rest, as in Keras.

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from keras_calib.evaluation.calibration_errors import ROUNDING
 from keras_calib.reporting._measure import LEVEL
 from keras_calib.reporting._measure import QUANTILE
 
@@ -179,7 +180,7 @@ def _shown(measured):
         seen = _gap_shown(measured.metrics["confidence_gap"])
         return seen and measured.gap_p_value <= LEVEL
     error = measured.metrics[ECE]
-    return error["value"] > error["floor_high"]
+    return error["value"] > error["floor_high"] + ROUNDING
 
 
 def _gap_shown(gap):
