@@ -83,8 +83,9 @@ small network that knows its training images by heart is too sure of others by
 19 points. Which of two methods is ahead is there which one takes more
 confidence away. The networks of the papers, right on 93 to 96 % of the test
 images, have an ECE of 2 to 6 % with cross-entropy, and what takes most away
-may take too much. What takes training accuracy away loses that on test images,
-too."""
+may take too much. A training accuracy that is far below says that a loss is too
+strong for the network to learn from: DCA at the paper's weight, squared
+logits."""
 # What stands beside a claim about a key: its name among the results, the key
 # that is subtracted, and the part, if it is not that of the claim.
 BEHIND = {
