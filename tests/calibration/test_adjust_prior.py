@@ -607,3 +607,22 @@ def test_a_known_prior_of_a_model_without_a_graph(activation):
         expected, found = given + np.log(prior), found - found[:, :1]
         expected = expected - expected[:, :1]
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_fused_model_is_whole():
+    """Its record is beside it, for no layer has one."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 3)).astype("float32")
+    y = (x + rng.gumbel(size=x.shape)).argmax(axis=1)
+    inputs = keras.Input((3,))
+    layer = keras.layers.Dense(3)
+    model = keras.Model(inputs, layer(inputs))
+    layer.set_weights([2 * np.eye(3), np.zeros(3)])
+    fused = kc.calibrate(model, x, y, fuse=True, verbose=0)
+    plain = kc.calibrate(model, x, y, verbose=0)
+    prior = [0.6, 0.3, 0.1]
+    found = [
+        kc.adjust_prior(each, prior=prior, verbose=0).predict(x, verbose=0)
+        for each in (fused, plain)
+    ]
+    np.testing.assert_allclose(found[0], found[1], atol=1e-5)

@@ -236,3 +236,10 @@ def test_masked_weights_of_padding_do_not_matter():
 def test_masked_weights_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="do not fit"):
         read(np.ones(4), np.ones((2, 3), bool))
+
+
+def test_a_preprocessor_without_its_function_changes_nothing():
+    network = keras.Sequential([keras.Input((2,)), keras.layers.Identity()])
+    network.preprocessor = "of raw inputs"
+    x = np.array([[1.0, 2.0]], "float32")
+    np.testing.assert_array_equal(predict._preprocessed(network, x), x)
