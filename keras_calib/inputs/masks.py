@@ -19,7 +19,7 @@ from keras import ops
 from keras_calib.inputs.arrays import as_array
 from keras_calib.keras_private import keras_mask
 
-# Networks that may learn together from the same labels.
+# Predictions with a mask that may have the same labels.
 MOST = 16
 # By the labels' id: masks, each with the predictions that it belongs to.
 _remembered: dict[int, collections.deque] = {}
