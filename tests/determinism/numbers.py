@@ -1,19 +1,16 @@
-"""One seed, one number: to the bit on one backend, and alike on all three."""
+"""Numbers that a seed, or given weights, fix; each group a generator.
 
-import hashlib
-import importlib.util
-import itertools
+A group yields names, arrays, and a text of what are no arrays.
+"""
+
 import json
-import sys
 
 import keras
 import numpy as np
-import pytest
 from keras import ops
 
 import keras_calib as kc
 from tests.helpers import fitted_layers
-from tests.helpers import run_python
 from tests.helpers import value_and_gradient
 
 RNG = np.random.default_rng(0)
@@ -25,20 +22,11 @@ WEIGHTS = RNG.uniform(0.5, 2.0, 96).astype("float32")
 IMAGES = RNG.uniform(size=(4, 8, 8, 3)).astype("float32")
 
 
-def digest(arrays):
-    """A hash of all bits of arrays."""
-    found = hashlib.sha256()
-    for array in arrays:
-        found.update(array.tobytes())
-    return found.hexdigest()[:16]
-
-
 def arrays_of(*values):
     """NumPy arrays of the values of any backend."""
     return [np.asarray(ops.convert_to_numpy(value)) for value in values]
 
 
-# Each of these yields a name, arrays, and a text of what are no arrays.
 def losses():
     """Value and gradient of every loss."""
     for name in kc.losses.__all__:
@@ -256,79 +244,3 @@ def steps():
         for key in sorted(logs):
             yield f"{name}, {key}", arrays_of(logs[key]), ""
         yield f"{name}, weights", model.get_weights(), ""
-
-
-GROUPS = {each.__name__: each for each in (losses, maps, measures, trainings)}
-# Groups of numbers that no draw of a backend has a part in.
-ALIKE = {
-    each.__name__: each
-    for each in (losses, maps, measures, rows_in_use, decisions, steps)
-}
-
-
-@pytest.mark.slow
-def test_two_processes_have_the_same_bits():
-    first, second = (
-        json.loads(
-            run_python(["-m", "tests.test_determinism"]).splitlines()[-1]
-        )
-        for _ in range(2)
-    )
-    assert set(first) == set(GROUPS)
-    for group, found in first.items():
-        assert len(found) >= 3, group
-        assert found == second[group]
-
-
-@pytest.mark.slow
-@pytest.mark.backends("torch", reason="starts a process of each backend itself")
-def test_three_backends_have_the_same_numbers(tmp_path, monkeypatch):
-    backends = ("tensorflow", "jax", "torch")
-    for backend in backends:
-        if importlib.util.find_spec(backend) is None:
-            pytest.skip(f"{backend} is not installed")
-    found = {}
-    for backend in backends:
-        monkeypatch.setenv("KERAS_BACKEND", backend)
-        file = tmp_path / f"{backend}.npz"
-        run_python(["-m", "tests.test_determinism", str(file)])
-        with np.load(file) as arrays:
-            found[backend] = dict(arrays)
-    assert len(found["torch"]) > 150
-    for group in ALIKE:
-        assert any(name.startswith(f"{group}, ") for name in found["torch"])
-    for one, other in itertools.combinations(backends, 2):
-        assert found[one].keys() == found[other].keys()
-        for name, array in found[one].items():
-            np.testing.assert_allclose(
-                array,
-                found[other][name],
-                rtol=2e-5,
-                atol=2e-6,
-                err_msg=f"{name}: {one} and {other}",
-            )
-
-
-def main(arguments):
-    """Print hashes or, with a file, store the arrays that no weight starts."""
-    keras.utils.set_random_seed(0)
-    if arguments:
-        np.savez(
-            arguments[0],
-            **{
-                f"{group}, {name}, {place}": array
-                for group, each in ALIKE.items()
-                for name, arrays, _ in each()
-                for place, array in enumerate(arrays)
-            },
-        )
-        return
-    found = {
-        group: {name: digest(arrays) + text for name, arrays, text in each()}
-        for group, each in GROUPS.items()
-    }
-    print(json.dumps(found))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
