@@ -104,8 +104,8 @@ def auroc(events):
 
     The value is 0.5 without hits or without misses.
     """
-    hits = events.tie_bins.hits
-    misses = events.tie_bins.weight - hits
+    bins = events.tie_bins
+    hits, misses = bins.hits, bins.weight - bins.hits
     below = running(misses)[..., :-1]
     won = (hits * (below + misses / 2)).sum(axis=-1)
     pairs = hits.sum(axis=-1) * misses.sum(axis=-1)

@@ -153,6 +153,17 @@ class Events:
             self.confidence[start:], self.correct[..., start:], weights, square
         )
 
+    def parts(self, size):
+        """`Events` of `size` replicates each, the last one of fewer."""
+        tables = self.correct, self.weights, self.square
+        number = max(len(t) for t in tables if t is not None and t.ndim == 2)
+        for start in range(0, number, size):
+            part = slice(start, start + size)
+            yield Events(
+                self.confidence,
+                *(t if t is None or t.ndim == 1 else t[part] for t in tables),
+            )
+
     def width_cuts(self, num_bins):
         """Positions between right-closed bins of equal width."""
         edges = interior_edges(num_bins).astype(self.confidence.dtype)
@@ -198,11 +209,16 @@ class Events:
         found = [np.searchsorted(*pair) for pair in zip(*pairs, strict=True)]
         return np.reshape(found, rank.shape)
 
-    @functools.cached_property
+    @property
     def tie_bins(self):
         """A bin for each distinct confidence."""
+        # Not cached: bins and samples that know each other are freed late.
+        return self.bins(self._tie_cuts)
+
+    @functools.cached_property
+    def _tie_cuts(self):
         changes = np.flatnonzero(self.confidence[1:] != self.confidence[:-1])
-        return self.bins(np.concatenate([[0], changes + 1, [len(self)]]))
+        return np.concatenate([[0], changes + 1, [len(self)]])
 
 
 def sort_events(

@@ -16,8 +16,11 @@ from keras_calib.evaluation.named_errors import errors_of_events
 from keras_calib.inputs.arguments import generator
 from keras_calib.ops.bin_errors import divide
 
-# How many numbers a table of replicates may hold at a time.
+# How many numbers a table of replicates may hold at a time, which are drawn
+# together; and of how many statistics are computed together, with some twenty
+# tables of this size.
 TABLE = 1 << 22
+PART = 1 << 19
 
 
 class Replicates:
@@ -131,12 +134,17 @@ class Replicates:
 
     def _values(self, function, events, order, k):
         """Values of the sorted sample, followed by those of its replicates."""
-        parts = {name: [np.ravel(v)] for name, v in function(events).items()}
+        values = {name: [np.ravel(v)] for name, v in function(events).items()}
+        few = max(1, PART // max(len(events), 1))
         for rng, size in self.chunks():
-            found = function(self.replicate(events, order, k, rng, size))
-            for name, value in found.items():
-                parts[name].append(np.broadcast_to(value, size))
-        return {name: np.concatenate(part) for name, part in parts.items()}
+            drawn = self.replicate(events, order, k, rng, size)
+            for start, part in zip(
+                range(0, size, few), drawn.parts(few), strict=True
+            ):
+                number = min(few, size - start)
+                for name, value in function(part).items():
+                    values[name].append(np.broadcast_to(value, number))
+        return {name: np.concatenate(each) for name, each in values.items()}
 
 
 class Resamples(Replicates):
