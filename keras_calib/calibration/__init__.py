@@ -2,8 +2,8 @@
 
 from keras_calib.calibration._adjust_prior import adjust_prior
 from keras_calib.calibration._calibrate import calibrate
-from keras_calib.calibration._calibrate import calibration_record
 from keras_calib.calibration._preprocessed import PreprocessedModel
+from keras_calib.calibration._read_record import calibration_record
 from keras_calib.keras_graph.calibrated_model import CalibratedModel
 
 __all__ = [

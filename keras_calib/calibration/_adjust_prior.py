@@ -11,13 +11,17 @@ from keras_calib._warning import warn
 from keras_calib.calibration import _checks as checks
 from keras_calib.calibration import _network
 from keras_calib.calibration import _target_prior
-from keras_calib.calibration._calibrate import MAPS
-from keras_calib.calibration._calibrate import calibration_record
 from keras_calib.calibration._compile import compile_for_evaluate
+from keras_calib.calibration._compile import takes_rows
 from keras_calib.calibration._preprocessed import preprocessed_batches
 from keras_calib.calibration._preprocessed import taken_apart
 from keras_calib.calibration._preprocessed import with_preprocessor
+from keras_calib.calibration._read_record import MAPS
+from keras_calib.calibration._read_record import MERGES
+from keras_calib.calibration._read_record import calibration_record
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
+from keras_calib.calibration._record import fused_records
+from keras_calib.calibration._record import keep_fused_records
 from keras_calib.data.predict import states_kept
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arrays import as_array
@@ -34,16 +38,6 @@ from keras_calib.models import DeepEnsemble
 from keras_calib.models import MonteCarloDropout
 
 MEANS = DeepEnsemble, MonteCarloDropout
-MERGES = (
-    keras.layers.Add,
-    keras.layers.Average,
-    keras.layers.Concatenate,
-    keras.layers.Dot,
-    keras.layers.Maximum,
-    keras.layers.Minimum,
-    keras.layers.Multiply,
-    keras.layers.Subtract,
-)
 # A larger bias of a class is not chance, in standard errors.
 LARGEST_BIAS = 4
 
@@ -109,7 +103,8 @@ def adjust_prior(
         A `keras.Model` with outputs of the same kind, probabilities or logits,
         compiled for `evaluate`. `kc.calibration_record` has, as
         `"prior_correction"`, both priors, the number of rows and EM steps,
-        and for outputs of one row per sample a test of no shift:
+        and for outputs of one row per sample, all of equal weight, a test of
+        no shift:
         `shift_statistic`, 2 n times the gain in log-likelihood divided by
         1 + n / m, with its `degrees_of_freedom` and `p_value` (chi-square).
         `m` is the number of calibration samples that the source prior was
@@ -190,8 +185,13 @@ def adjust_prior(
             name=free_name(network.model, "prior_correction"),
         )
         corrected = _assemble(model, network, layer, num_units)
+        keep_fused_records(corrected, fused_records(model))
         if preprocessor is not None:
             corrected = with_preprocessor(corrected, preprocessor)
+    if not corrected.built and model.built:
+        # Without data, by the shapes that the model was called with.
+        corrected.build_from_config(model.get_build_config())
+        corrected.built = True
     _compile(corrected, given, network, num_units)
     if verbose:
         print(_target_prior.summary(layer.record))
@@ -257,19 +257,21 @@ def _assemble(model, network, layer, num_units):
 def _compile(corrected, given, network, num_units):
     """Compile, for labels as those of the model that was passed in."""
     loss = getattr(given, "loss", None)
+    if isinstance(loss, str):
+        loss = keras.losses.get(loss)
     logits = network.logits_source == "logits"
     compile_for_evaluate(
         corrected,
         "logits" if logits else "probabilities",
         num_units,
-        isinstance(loss, keras.losses.CategoricalCrossentropy),
+        takes_rows(loss),
         getattr(loss, "ignore_class", None),
     )
 
 
 def _ends_in_a_map(model):
     """Whether a calibrated model is whole: nothing is made of its outputs."""
-    if getattr(model, "_calibration_record", None) is not None:
+    if fused_records(model):
         return True
     layers = flatten_layers(model)
     maps = [

@@ -22,21 +22,13 @@ from keras_calib.calibration._preprocessed import preprocess
 from keras_calib.calibration._preprocessed import raw_arrays
 from keras_calib.calibration._preprocessed import taken_apart
 from keras_calib.calibration._record import CalibrationRecord
-from keras_calib.calibration._record import PrintedRecord
 from keras_calib.calibration._stream import calibrate_in_stream
 from keras_calib.data.batches import Source
 from keras_calib.data.collect import collect
 from keras_calib.inputs.arguments import require_flags
-from keras_calib.keras_graph import endings
-from keras_calib.keras_private import flatten_layers
 from keras_calib.layers._base import CalibrationLayer
-from keras_calib.layers._multi_label_scaling import MultiLabelScaling
-from keras_calib.layers._prior_correction import PriorCorrection
 from keras_calib.layers._shrunk import ShrunkCalibration
 from keras_calib.version import __version__
-
-# Layers that carry the record of `calibrate`.
-MAPS = (CalibrationLayer, MultiLabelScaling)
 
 
 def calibrate(
@@ -77,7 +69,8 @@ def calibrate(
 
     `model` is not changed. The new model uses the same weights, not copies of
     them: if `model` is trained further, the new model changes, too, and has to
-    be calibrated again. With `fuse=True` the last layer is a copy.
+    be calibrated again. `fit` of the new model trains the network and leaves
+    the map, which is not trainable. With `fuse=True` the last layer is a copy.
 
     A layer fitted by likelihood is compared with temperature scaling (`guard`):
     on samples that are left out of the fit, or, if it is an average of ridge
@@ -143,8 +136,10 @@ def calibrate(
         output: `"probabilities"` or `"logits"`, what the new model returns.
         output_name: which of several outputs is calibrated: its key, where
             `model` returns a dict, else its name in `model.output_names`. The
-            others stay as they are. Labels and weights are those of this
-            output, or a dict (or list) of those of all outputs.
+            others stay as they are. (Keras names an output in a list by its
+            last layer: there the calibrated one has a new name.) Labels and
+            weights are those of this output, or a dict (or list) of those of
+            all outputs.
         multi_label: whether the units are sigmoids of labels that do not
             exclude each other, or their logits. `y` has 0 or 1 for each,
             `(..., num_labels)`, and weights may be of this shape, too. Each
@@ -351,50 +346,3 @@ def _fit(method, mixture, network, rows, options):
         method, network, rows, options, adapt_map=choice.adapt
     )
     return layer, {**record, "trials": choice.trials}, accuracy
-
-
-def calibration_record(model: keras.Model) -> dict[str, Any]:
-    """What `kc.calibrate` fitted, read from a calibrated model or its file.
-
-    Args:
-        model: a model that `kc.calibrate` returned, also after loading. With
-            `fuse=True` only before saving, because the file is plain Keras. A
-            clone (`keras.models.clone_model`) has the record, but new weights
-            until it is given those of the model (`set_weights`).
-
-    Returns:
-        A dict of JSON values that prints one key per line: method, objective,
-        number of samples and classes, fitted parameters, NLL and ECE on the
-        calibration data before and after, a fingerprint of that data, what
-        `"auto"` tried, and the version of the library. The page
-        `examples/docs/record.md` has every key.
-
-    Raises:
-        ValueError: if the model contains no calibration layer, as in a file
-            saved after `fuse=True`, or only those of the members of an average
-            (`kc.models.DeepEnsemble`).
-
-    Example:
-        >>> import numpy as np, keras, keras_calib as kc
-        >>> model = keras.Sequential([keras.Input((2,)),
-        ...                           keras.layers.Dense(2)])
-        >>> x = np.random.default_rng(0).normal(size=(100, 2))
-        >>> calibrated = kc.calibrate(model, x, np.arange(100) % 2, verbose=0)
-        >>> kc.calibration_record(calibrated)["num_samples"]
-        100
-    """
-    record = getattr(model, "_calibration_record", None)
-    # Maps of members of an average are not that of their average.
-    if record is None and not endings.is_average(model):
-        for layer in flatten_layers(model, include_self=False):
-            if isinstance(layer, MAPS) and layer.record:
-                record = layer.record  # the last one is the outermost
-            if isinstance(layer, PriorCorrection) and layer.record:
-                record = {**(record or {}), "prior_correction": layer.record}
-    if record is None:
-        raise ValueError(
-            f"The model {model.name!r} holds no calibration layer. Pass what "
-            "`kc.calibrate` returned; a file saved after `fuse=True` is plain "
-            "Keras and carries no record."
-        )
-    return PrintedRecord(record)

@@ -177,16 +177,16 @@ def refuse_groups(groups):
         )
 
 
-def refuse_the_same_data(model, fingerprint):
+def refuse_the_same_data(model, fingerprint, mark):
     """Refuse data that the model was already calibrated on.
 
     A calibration layer has the fingerprint of the data in its record. A fused
-    model has it in its name, which a plain Keras file keeps.
+    model has a mark of it in its name, which a plain Keras file keeps.
     """
     for layer in flatten_layers(model):
         record = getattr(layer, "record", None)
         calibrated_on = isinstance(record, dict) and record.get("fingerprint")
-        if calibrated_on == fingerprint or fingerprint in layer.name:
+        if calibrated_on == fingerprint or mark in layer.name:
             raise ValueError(
                 "The model has already been calibrated on these very samples. "
                 f"Received: model {model.name!r}. Pass the model as it was "

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.losses import ClassificationLoss
 from keras_calib.losses import FocalLoss
 
 
@@ -24,7 +25,7 @@ def compile_for_evaluate(
         model: the calibrated model.
         output: `"probabilities"` or `"logits"`.
         num_units: size of the class axis of the outputs.
-        one_hot: whether labels are one-hot rows.
+        one_hot: whether labels are one-hot rows; `None` for either.
         ignore_class: `None`, or the label that is ignored.
         place: `OneOutput`, if the model has others, too.
         multi_label: see `calibrate`.
@@ -37,6 +38,8 @@ def compile_for_evaluate(
         kind = "sigmoid"
     elif one_hot:
         kind = "one_hot"
+    elif one_hot is None:
+        kind = "either"
     if ignore_class is None:
         loss, metrics = _loss_and_accuracy(kind, from_logits)
     else:
@@ -48,13 +51,26 @@ def compile_for_evaluate(
     model.compile("sgd", loss=loss, metrics=metrics)
 
 
+def takes_rows(loss: Any) -> bool | None:
+    """Whether the labels of a compiled loss are rows; `None` for either.
+
+    Without a loss they are class ids.
+    """
+    if isinstance(loss, ClassificationLoss):
+        return None
+    name = getattr(loss, "__name__", type(loss).__name__)
+    return loss is not None and "sparse" not in name.lower()
+
+
 def _loss_and_accuracy(kind, from_logits):
     if kind in ("labels", "sigmoid"):
         threshold = 0.0 if from_logits else 0.5
         accuracy = keras.metrics.BinaryAccuracy("accuracy", threshold=threshold)
         loss = keras.losses.BinaryCrossentropy(from_logits)
         return loss, [accuracy]
-    if kind == "one_hot":
+    if kind == "either":
+        loss = _cross_entropy(from_logits)
+    elif kind == "one_hot":
         loss = keras.losses.CategoricalCrossentropy(from_logits)
     else:
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits)
@@ -72,6 +88,11 @@ def _loss_without(kind, from_logits, ignore_class):
             from_logits, ignore_class
         )
     # That of Keras for one unit and for one-hot labels cannot ignore.
+    return _cross_entropy(from_logits, ignore_class)
+
+
+def _cross_entropy(from_logits, ignore_class=None):
+    """Of class ids or rows."""
     return FocalLoss(
         gamma=0.0,
         from_logits=from_logits,

@@ -211,8 +211,10 @@ def _is_calibration_error(objective):
 
 def _is_likelihood(objective):
     if isinstance(objective, LossObjective):
-        smoothing = getattr(objective.loss, "label_smoothing", 0)
-        return isinstance(objective.loss, CROSS_ENTROPIES) and not smoothing
+        loss = objective.loss
+        changed = getattr(loss, "label_smoothing", 0)
+        changed = changed or getattr(loss, "ignore_class", None) is not None
+        return isinstance(loss, CROSS_ENTROPIES) and not changed
     return objective.is_plain_nll
 
 

@@ -53,7 +53,8 @@ def calibrate_locally(model, source, method, options, settings, *, groups=None):
         _check_model(model)
         layer = as_map(method, free_name(network.model, str(method)))
         with _collect(network, data, settings, groups) as (maps, samples):
-            checks.refuse_the_same_data(model, samples.fingerprint)
+            own = samples.fingerprint
+            checks.refuse_the_same_data(model, own, settings.mark(own))
             record, accuracy = _adapt(layer, method, maps, samples)
         checks.warn_if_trained_on(model, accuracy, record["num_samples"])
         return layer, record, samples

@@ -10,6 +10,7 @@ from keras_calib.calibration._compile import compile_for_evaluate
 from keras_calib.calibration._one_output import OneOutput
 from keras_calib.calibration._preprocessed import with_preprocessor
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
+from keras_calib.calibration._record import keep_fused_records
 from keras_calib.calibration._record import summary
 from keras_calib.data.predict import stateful_layers
 from keras_calib.data.predict import states_kept
@@ -241,14 +242,14 @@ def assemble(model, network, layer, settings, num_units):
     if settings.fuse:
         fuse_into(network.head.layer, layer.as_affine(max(2, num_units)))
         # Plain Keras files carry no record: see `refuse_the_same_data`.
-        name = f"{name}_{record['fingerprint']}"
+        name = f"{name}_{settings.mark(record['fingerprint'])}"
         stages = []
     if settings.output == "probabilities":
         one_by_one = 1 if multi_label else num_units
         stages = [*stages, final_activation(network.model, one_by_one)]
     calibrated = followed_by(model, network, stages, name)
     if settings.fuse:
-        calibrated._calibration_record = record
+        keep_fused_records(calibrated, {None: record})
     return calibrated
 
 
@@ -293,6 +294,10 @@ class Settings:
     multi_label: bool = False
     preprocessor: keras.layers.Layer | None = None
 
+    def mark(self, fingerprint):
+        """What the name of a fused model says of its calibration data."""
+        return self.place.mark(fingerprint) if self.place else fingerprint
+
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
@@ -331,7 +336,8 @@ def calibrated_by_samples(
         with collect(
             network.model, data, ignore, verbose, groups=groups
         ) as samples:
-            checks.refuse_the_same_data(model, samples.fingerprint)
+            own = samples.fingerprint
+            checks.refuse_the_same_data(model, own, settings.mark(own))
             return fit(network, samples)
 
     return calibrated_by(fit_to_data, model, data, method, settings)
@@ -360,6 +366,9 @@ def calibrated_by(fit, model, data, method, settings):
         checks.check_name(method, network.model)
         layer, record, facts = fit(network)
         layer.record = record
+        # `fit` of the calibrated model would train the map on training data,
+        # and leave its record.
+        layer.trainable = False
         calibrated = assemble(model, network, layer, settings, facts.num_units)
         if settings.place is not None:
             calibrated = settings.place.with_others(calibrated)

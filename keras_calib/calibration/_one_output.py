@@ -1,10 +1,13 @@
 """One of several outputs of a model: taken out, and put back calibrated."""
 
 import dataclasses
+import hashlib
 from typing import Any
 
 import keras
 
+from keras_calib.calibration._record import fused_records
+from keras_calib.calibration._record import keep_fused_records
 from keras_calib.inputs.arguments import is_number
 from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.head import free_name
@@ -41,7 +44,12 @@ class OneOutput:
                 layer.name = free_name(self.model, layer.name)
         outputs = self._replaced(self.model.output, calibrated.output)
         inputs = endings.inputs_of(self.model)
-        return keras.Model(inputs, outputs, name=calibrated.name)
+        whole = keras.Model(inputs, outputs, name=calibrated.name)
+        records = dict(fused_records(self.model))
+        if None in fused_records(calibrated):
+            records[self.key] = fused_records(calibrated)[None]
+        keep_fused_records(whole, records)
+        return whole
 
     def only_here(self, value):
         """A structure like the outputs, with a value in this place."""
@@ -76,12 +84,30 @@ class OneOutput:
                 return values[places.index(self.key)]
         return values
 
+    def mark(self, fingerprint):
+        """A fingerprint of data that were used for this output."""
+        own = f"{self.key!r} {fingerprint}"
+        return hashlib.sha256(own.encode()).hexdigest()[:16]
+
     def _replaced(self, outputs, value):
         if isinstance(outputs, dict):
             return {**outputs, self.key: value}
         outputs = list(outputs)
         outputs[self.key] = value
         return outputs
+
+
+def output_keys(model: keras.Model) -> dict[str, str | int]:
+    """The names of the outputs of a graph, with the keys of `OneOutput`.
+
+    There are none if the model has one output.
+    """
+    outputs = model.output
+    if isinstance(outputs, dict):
+        return {key: key for key in outputs}
+    if isinstance(outputs, list | tuple):
+        return {each: i for i, each in enumerate(model.output_names)}
+    return {}
 
 
 def one_output(model: Any, name: str | None) -> OneOutput | None:
@@ -100,12 +126,8 @@ def one_output(model: Any, name: str | None) -> OneOutput | None:
             "`output_name` needs a Functional model, whose outputs have names. "
             f"Received: {type(model).__name__}."
         )
-    outputs = model.output
-    if isinstance(outputs, dict):
-        keys = {key: key for key in outputs}
-    elif isinstance(outputs, list | tuple):
-        keys = {each: i for i, each in enumerate(model.output_names)}
-    else:
+    keys = output_keys(model)
+    if not keys:
         raise ValueError(
             "The model has one output: leave out `output_name`. Received: "
             f"output_name={name!r}."

@@ -9,6 +9,8 @@ import keras
 import numpy as np
 
 from keras_calib._typing import Tensor
+from keras_calib.calibration._record import fused_records
+from keras_calib.calibration._record import keep_fused_records
 from keras_calib.data.batches import Batches
 from keras_calib.data.batches import as_batches
 from keras_calib.data.batches import for_model
@@ -193,9 +195,7 @@ def with_preprocessor(
     """A model with a graph, as one that takes raw inputs in `predict`."""
     whole = PreprocessedModel(model, preprocessor, name=model.name)
     whole(endings.inputs_of(model))  # which builds it
-    record = getattr(model, "_calibration_record", None)
-    if record is not None:
-        whole._calibration_record = record
+    keep_fused_records(whole, fused_records(model))
     return whole
 
 

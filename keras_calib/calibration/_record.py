@@ -132,6 +132,22 @@ class CalibrationRecord:
         return {**fitted, **known}
 
 
+def fused_records(model: Any) -> dict[str | int | None, dict[str, Any]]:
+    """Records of maps that are in the weights of a layer, by output.
+
+    The key is `None` for a model with one output. No file keeps them.
+    """
+    return getattr(model, "_fused_records", {})
+
+
+def keep_fused_records(
+    model: Any, records: dict[str | int | None, dict[str, Any]]
+) -> None:
+    """Have `fused_records` return these."""
+    if records:
+        model._fused_records = records
+
+
 class PrintedRecord(dict):
     """A record that prints one key per line."""
 

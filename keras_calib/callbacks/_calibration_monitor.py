@@ -42,7 +42,8 @@ class CalibrationMonitor(PredictingCallback):
     With `refinement=True` there are three keys more, in nats and without a
     second pass: `val_refinement_loss`, the NLL after the temperature that fits
     this validation data best, as temperature scaling after training would
-    leave it; `val_calibration_loss`, the NLL minus that; `val_temperature`.
+    leave it; `val_calibration_loss`, the NLL minus that (probabilities that
+    rounding made 0 count as tiny ones); `val_temperature`.
     The NLL of a network that becomes overconfident can rise while it still
     learns to tell classes apart. So refine, then calibrate:
     `EarlyStopping("val_refinement_loss", mode="min")` or `RestoreCalibrated`
@@ -67,8 +68,8 @@ class CalibrationMonitor(PredictingCallback):
             `val_calibration_loss` and `val_temperature`.
         **kwargs: `num_bins` (defaults to 15), `from_logits` (`False`),
             `ignore_class`, `every` (1; period in epochs, also runs after the
-            last epoch), `batch_size` (32, for arrays) and `axis` (-1, the
-            class axis).
+            last epoch, unless a callback that comes later ends the training),
+            `batch_size` (32, for arrays) and `axis` (-1, the class axis).
 
     Raises:
         ValueError: if an argument is out of range or a name is unknown; in
@@ -147,7 +148,15 @@ class CalibrationMonitor(PredictingCallback):
 
     def on_train_end(self, logs: Logs = None) -> None:
         super().on_train_end(logs)
-        if not self._measured:
+        if self._measured:
+            return
+        if self._passed_over or self.validation_data is not None:
+            warn(
+                "CalibrationMonitor measured nothing: training ended before an "
+                f"epoch was due. Received: every={self.every}. Put what ends "
+                "the training before it in the list, or measure more often."
+            )
+        else:
             warn(
                 "CalibrationMonitor received no validation data: pass "
                 "`validation_data` to `fit`, or to the callback."

@@ -69,8 +69,9 @@ class DataPruning(keras.callbacks.Callback):
         smoothing: float in `(0, 1]`, `kappa` in the paper.
         min_per_class: int, number of samples of a class that are always kept.
         **kwargs: `batch_size` (defaults to 32), `shuffle` (`True`; used
-            instead of the argument of `fit`) and `seed` (`None`; a resumed
-            run has the orders of one that was not interrupted).
+            instead of the argument of `fit`) and `seed` (`None`; with
+            an int, a resumed run has the orders of one that was not
+            interrupted).
 
     Attributes:
         data: what `fit` takes.

@@ -104,8 +104,9 @@ class EmpiricalTargets(PredictingCallback):
             all calls of `fit` with one model.
         from_logits: whether the model returns logits.
         **kwargs: `batch_size` (defaults to 32), `shuffle` (`True`; used
-            instead of the argument of `fit`) and `seed` (`None`; a resumed
-            run has the orders of one that was not interrupted).
+            instead of the argument of `fit`) and `seed` (`None`; with
+            an int, a resumed run has the orders of one that was not
+            interrupted).
 
     Attributes:
         data: what `fit` takes.

@@ -34,7 +34,8 @@ class PredictingCallback(keras.callbacks.Callback):
         num_bins: int, number of bins.
         from_logits: whether the model returns logits.
         ignore_class: samples with this label are ignored.
-        every: int, period in epochs; also runs after the last epoch.
+        every: int, period in epochs; also runs after the last epoch, unless a
+            callback that comes later ends the training.
         batch_size: for arrays; defaults to the one of a model whose batches
             have a fixed size, else to 32.
         axis: the class axis of the predictions.
@@ -73,6 +74,8 @@ class PredictingCallback(keras.callbacks.Callback):
         self._epoch: int | None = None
         self._fit_outputs: FitOutputs | None = None
         self._temperature: float | None = None
+        # Whether there were data in an epoch that was not due.
+        self._passed_over = False
 
     def set_model(self, model: keras.Model) -> None:
         # Called at the start of each `fit` and `evaluate`: an exception may
@@ -81,6 +84,7 @@ class PredictingCallback(keras.callbacks.Callback):
         self._epoch = None
         self._fit_outputs = None
         self._temperature = None
+        self._passed_over = False
         if model is not None and hasattr(model, "test_function"):
             put_back(model)
 
@@ -107,6 +111,7 @@ class PredictingCallback(keras.callbacks.Callback):
         else:
             # A callback may stop training after it: then it is due.
             self._fit_outputs.pass_over()
+            self._passed_over = True
 
     def on_test_batch_begin(self, batch: int, logs: Logs = None) -> None:
         if self._fit_outputs is not None:

@@ -28,7 +28,8 @@ class ReliabilityDiagram(PredictingCallback):
         validation_data: `(x, y)` or `(x, y, sample_weight)` arrays, or a
             dataset as `fit` takes it, for a separate pass; `None` to reuse the
             predictions of the validation that `fit` runs.
-        every: int, period in epochs; a diagram is also drawn after the last.
+        every: int, period in epochs; a diagram is also drawn after the last,
+            unless a callback that comes later ends the training.
         num_bins: int, number of bins.
         from_logits: whether the model returns logits.
         ignore_class: samples with this label are ignored.

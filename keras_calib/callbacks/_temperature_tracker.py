@@ -25,8 +25,8 @@ class TemperatureTracker(PredictingCallback):
             predictions of `fit`'s validation.
         **kwargs: `num_bins` (defaults to 15), `from_logits` (`False`),
             `ignore_class`, `every` (1; period in epochs, also runs after the
-            last epoch), `batch_size` (32, for arrays) and `axis` (-1, the
-            class axis).
+            last epoch, unless a callback that comes later ends the training),
+            `batch_size` (32, for arrays) and `axis` (-1, the class axis).
 
     Raises:
         ValueError: if `every` or `num_bins` is below 1, or data cannot be read

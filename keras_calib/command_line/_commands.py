@@ -16,6 +16,7 @@ from keras_calib.calibration import calibration_record
 from keras_calib.command_line._sources import check_logits_known
 from keras_calib.command_line._sources import inputs_of
 from keras_calib.command_line._sources import names_of
+from keras_calib.command_line._sources import one_input_of
 from keras_calib.command_line._sources import read_models_or_predictions
 from keras_calib.command_line._sources import remember_scores
 from keras_calib.evaluation.calibration_errors import errors_of_predictions
@@ -112,7 +113,7 @@ def report(options) -> str:
         for each in models.values():
             check_logits_known(each, options.from_logits)
         given, from_logits = models, options.from_logits
-        x = inputs_of(next(iter(models.values())), first)
+        x = one_input_of(models, first)
     else:
         names = names_of([each.path for each in data])
         x, from_logits = None, all(each.from_logits for each in data)

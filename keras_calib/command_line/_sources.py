@@ -4,7 +4,7 @@ import pathlib
 
 import keras
 
-from keras_calib.calibration._calibrate import MAPS
+from keras_calib.calibration._read_record import MAPS
 from keras_calib.command_line._files import SUFFIXES
 from keras_calib.command_line._files import Data
 from keras_calib.command_line._files import read
@@ -113,17 +113,35 @@ def inputs_of(model: keras.Model, data: Data):
     Raises:
         ValueError: if there is neither, or if the map takes others.
     """
-    if data.x is not None:
+    of_scores = any("scores" in each.record for each in maps_of(model))
+    if data.x is not None and not of_scores:
         return data.x
     shape = getattr(model, "input_shape", None)
     if isinstance(shape, tuple) and data.scores is not None:
         if shape[1:] == data.scores.shape[1:]:
             check_scores(model, data)
             return data.scores
+    wanted = "" if of_scores else "inputs `x`, or "
     raise ValueError(
-        f"{data.path}: the model {model.name!r} needs inputs `x`, or scores of "
-        f"the shape of its input, {shape}."
+        f"{data.path}: the model {model.name!r} needs {wanted}scores of the "
+        f"shape of its input, {shape}."
     )
+
+
+def one_input_of(models: dict[str, keras.Model], data: Data):
+    """What all models are given.
+
+    Raises:
+        ValueError: as `inputs_of`, or if not all take the same.
+    """
+    found = [inputs_of(each, data) for each in models.values()]
+    if any(each is not found[0] for each in found):
+        raise ValueError(
+            f"{data.path}: some of the models take its inputs `x`, others are "
+            "maps of its scores. `evaluate` measures both; for this command "
+            "give one kind."
+        )
+    return found[0]
 
 
 def check_logits_known(model: keras.Model, from_logits: bool | None) -> None:

@@ -84,9 +84,9 @@ def refinement_statistics(data, num_resamples, seed, verbose):
     Returns:
         dict of `(1 + num_resamples,)` arrays.
     """
-    rows = out_of_fold(data, folds_of(data, seed), verbose=verbose)
+    rows = _table_out_of_fold(data, folds_of(data, seed), verbose)
     resamples = Resamples(data, num_resamples, seed, 1, verbose)
-    means = resamples.means(np.stack([rows[name] for name in RANGES]))
+    means = resamples.means(rows)
     resamples.bar.finish()
     return dict(zip(RANGES, means, strict=True))
 
@@ -112,7 +112,14 @@ def out_of_fold(data, folds, *, verbose=0):
     Returns:
         dict of float64 arrays, `(n,)`.
     """
-    found = {name: np.zeros(len(folds)) for name in RANGES}
+    return dict(
+        zip(RANGES, _table_out_of_fold(data, folds, verbose), strict=True)
+    )
+
+
+def _table_out_of_fold(data, folds, verbose):
+    """The arrays of `out_of_fold` as one, `(number of RANGES, n)`."""
+    found = np.zeros((len(RANGES), len(folds)))
     # Found once, not in every fold.
     data.top_label  # noqa: B018
     numbers = np.unique(folds)
@@ -120,8 +127,8 @@ def out_of_fold(data, folds, *, verbose=0):
     for fold in numbers:
         held = folds == fold
         values = _recalibrated(data.part(held), data.part(~held))
-        for name in RANGES:
-            found[name][held] = values[name]
+        for row, name in zip(found, RANGES, strict=True):
+            row[held] = values[name]
         bar.step()
     bar.finish()
     return found

@@ -175,15 +175,22 @@ class Resamples(Replicates):
         return Events(events.confidence, events.correct, weights, square)
 
     def means(self, rows):
-        infinite = np.isinf(rows)
         weights = self.data.weights
-        weights = np.ones(rows.shape[1]) if weights is None else weights
-        total = self._by_unit(weights[None])
-        sums = self._by_unit(np.where(infinite, 0.0, rows) * weights)
-        infinite = self._by_unit(infinite * weights)
+        ones = np.ones(rows.shape[1]) if weights is None else weights
+        total = self._by_unit(ones[None])
+        # Tables of all rows are large: none is made that is not needed.
+        infinite = np.isinf(rows)
+        if infinite.any():
+            rows = np.where(infinite, 0.0, rows)
+            infinite = self._by_unit(infinite * ones)
+        else:
+            infinite = None
+        sums = self._by_unit(rows if weights is None else rows * weights)
 
         def mean(counts):
             value = divide(sums @ counts, total @ counts)
+            if infinite is None:
+                return value
             return np.where(infinite @ counts > 0, np.inf, value)
 
         found = [mean(np.ones((total.shape[1], 1)))]

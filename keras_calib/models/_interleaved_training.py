@@ -36,7 +36,8 @@ class InterleavedTraining(WrappedModel):
     A network that memorizes its training data is calibrated on them, so a
     calibration penalty on the same data has no effect. Here the training data
     is split once. Each epoch first takes the batches of the majority, then
-    those of the held-out part. Regularizers of the layers act in both parts.
+    those of the held-out part (of a `PyDataset` with several workers Keras goes
+    on where it stopped). Regularizers of the layers act in both parts.
 
     Compile with any `kc.losses` loss that has a primary and a penalty. `fit`
     takes arrays and splits them, or a dataset and a second one as

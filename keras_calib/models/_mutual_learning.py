@@ -12,7 +12,6 @@ from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.masks import beside_metrics
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import from_the_left
-from keras_calib.keras_graph.composite import CompositeModel
 from keras_calib.keras_graph.endings import output_kind
 from keras_calib.losses._arguments import setting_of
 from keras_calib.models import _mutual_optimizer
@@ -32,7 +31,7 @@ TRAINING_ONLY = (
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
-class MutualLearning(CompositeModel):
+class MutualLearning(_mutual_optimizer.OwnedNetworks):
     r"""Deep mutual learning (DML): networks that learn from each other.
 
     For K networks with predictions `p_1 ... p_K`, each minimizes
@@ -124,7 +123,7 @@ class MutualLearning(CompositeModel):
             name: keras.metrics.Mean(name=name) for name in TRAINING_ONLY
         }
         if all(network.built for network in self.networks):
-            self._mark()
+            self.mark_owners()
             self.built = True
 
     @property
@@ -149,13 +148,8 @@ class MutualLearning(CompositeModel):
             if not network.built:
                 network(_networks.symbolic(input_shape, network.input_dtype))
         _networks.check_distinct(_networks.named(self.networks))
-        self._mark()
+        self.mark_owners()
         self.built = True
-
-    def _mark(self):
-        _mutual_optimizer.mark(self.primary, "primary")
-        for network in self.auxiliaries:
-            _mutual_optimizer.mark(network, "auxiliary")
 
     def compile(
         self,
@@ -187,7 +181,7 @@ class MutualLearning(CompositeModel):
         loss = keras.losses.get(loss)
         # Layers may have been unfrozen, or have got weights of LoRA.
         _networks.check_distinct(_networks.named(self.networks))
-        self._mark()
+        self.mark_owners()
         self._gives_logits = self._resolve_from_logits(loss)
         self._axis = setting_of(loss, "axis", -1)
         self._ignore_class = setting_of(loss, "ignore_class")

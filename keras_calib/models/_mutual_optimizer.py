@@ -6,6 +6,7 @@ import keras
 
 from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require_kind
+from keras_calib.keras_graph.composite import CompositeModel
 from keras_calib.keras_private import copy_weight_decay_exclusions
 from keras_calib.keras_private import moving_averages
 
@@ -14,10 +15,27 @@ from keras_calib.keras_private import moving_averages
 OWNER = "_keras_calib_owner"
 
 
-def mark(network, owner):
-    """Tag the weights of a network, so that its optimizer finds them."""
-    for variable in network.variables:
-        setattr(variable, OWNER, owner)
+class OwnedNetworks(CompositeModel):
+    """Base of a model whose networks have two optimizers: tags their weights.
+
+    The model has `primary` and `auxiliaries`.
+    """
+
+    def mark_owners(self):
+        """Tag all weights, so that their optimizer finds them."""
+        for network in (self.primary, *self.auxiliaries):
+            owner = "primary" if network is self.primary else "auxiliary"
+            for variable in network.variables:
+                setattr(variable, OWNER, owner)
+
+    # Another model may have the networks in other roles.
+    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        self.mark_owners()
+        return super().fit(*args, **kwargs)
+
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        self.mark_owners()
+        return super().train_on_batch(*args, **kwargs)
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")

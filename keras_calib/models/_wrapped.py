@@ -12,6 +12,7 @@ from keras_calib.keras_graph.endings import check_one_output
 from keras_calib.keras_graph.endings import has_outputs
 from keras_calib.keras_graph.endings import output_kind
 from keras_calib.keras_private import additional_loss
+from keras_calib.models._networks import symbolic
 
 
 class WrappedModel(CompositeModel):
@@ -50,7 +51,7 @@ class WrappedModel(CompositeModel):
         if isinstance(input_shape, dict):
             input_shape = input_shape.get(INPUTS, input_shape)
         if not self.model.built:
-            self.model.build(input_shape)
+            self.model(symbolic(input_shape, self.model.input_dtype))
         self.built = True
 
     def call(self, inputs: Any, training: bool | None = None) -> Tensor:

@@ -92,6 +92,7 @@ def model_card(
     name: str | None = None,
     task: str | None = None,
     dataset: str | None = None,
+    output_name: str | None = None,
 ) -> ModelCard:
     """Write the model card of a calibrated model.
 
@@ -114,6 +115,8 @@ def model_card(
             `"image-classification"`.
         dataset: `None`, or what the samples of the report are, such as
             `"CIFAR-10, 10,000 test images"`.
+        output_name: the output that the card is about, where several were
+            calibrated; see `kc.calibration_record`.
 
     Returns:
         `ModelCard`, with `save(folder)`; printed, it is the page.
@@ -142,7 +145,7 @@ def model_card(
         arXiv:1810.03993. The keys of the metadata are those of
         https://huggingface.co/docs/hub/model-cards.
     """
-    record = calibration_record(calibrated)
+    record = calibration_record(calibrated, output_name=output_name)
     text = (str, type(None))
     require_kind(
         text, "a string or None", name=name, task=task, dataset=dataset

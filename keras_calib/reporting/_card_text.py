@@ -171,6 +171,13 @@ def _guard(record):
         )
     if guard is None or "by_label" in guard:
         return
+    if "trials" in record:
+        yield (
+            "The layer was chosen by the NLL of left-out samples, among others "
+            "that the record names (`trials`), temperature scaling and the "
+            "model as it came."
+        )
+        return
     if "skipped" in guard:
         yield (
             "The layer was not compared with temperature scaling and with the "

@@ -359,6 +359,9 @@ def test_subclassed_network(tmp_path):
         "known": {"prior": record["target_prior"]},
     }.items():
         corrected = kc.adjust_prior(model, **arguments, verbose=0)
+        assert corrected.built
+        again = kc.adjust_prior(corrected, prior=[0.2] * 5, verbose=0)
+        assert again.built
         np.testing.assert_allclose(
             corrected.predict(target, verbose=0),
             expected.predict(target, verbose=0),
@@ -626,3 +629,56 @@ def test_a_fused_model_is_whole():
         for each in (fused, plain)
     ]
     np.testing.assert_allclose(found[0], found[1], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "categorical_crossentropy",
+        keras.losses.CategoricalCrossentropy(),
+        keras.losses.categorical_crossentropy,
+        kc.losses.MDCA(),
+        kc.losses.FocalLoss(ignore_class=2),
+        "sparse_categorical_crossentropy",
+        None,
+    ],
+)
+def test_evaluate_takes_the_labels_of_the_compiled_loss(loss):
+    model = networks.built(networks.functional(networks.dense("softmax")))
+    if loss is not None:
+        model.compile("sgd", loss)
+    prior = {"prior": [0.5, 0.3, 0.2], "source_prior": [1 / 3] * 3}
+    corrected = kc.adjust_prior(model, **prior, verbose=0)
+    p = corrected.predict(networks.X, verbose=0)
+    y, ignored = networks.Y, getattr(loss, "ignore_class", None)
+    counts = np.ones(len(y), bool) if ignored is None else y != ignored
+    expected = -np.log(p[np.arange(len(y)), y])[counts].mean()
+    sparse = loss in (None, "sparse_categorical_crossentropy")
+    ours = isinstance(loss, kc.losses.ClassificationLoss)
+    labels = ([np.eye(3)[y]] if not sparse else []) + (
+        [y] if sparse or ours else []
+    )
+    for each in labels:
+        # Keras' accuracy stays with the kind of labels it saw first.
+        corrected = kc.adjust_prior(model, **prior, verbose=0)
+        found = corrected.evaluate(
+            *(networks.X, each),
+            batch_size=len(y),
+            verbose=0,
+            return_dict=True,
+        )
+        assert found["loss"] == pytest.approx(expected, rel=1e-5)
+        if ignored is None:
+            accuracy = np.mean(p.argmax(axis=1) == y)
+            assert found["accuracy"] == pytest.approx(accuracy)
+
+
+def test_record_of_a_fused_model_that_was_corrected():
+    model = networks.built(networks.functional(networks.dense("softmax")))
+    fused = kc.calibrate(model, networks.X, networks.Y, fuse=True, verbose=0)
+    prior = [0.5, 0.3, 0.2]
+    corrected = kc.adjust_prior(fused, prior=prior, verbose=0)
+    record = kc.calibration_record(corrected)
+    correction = record.pop("prior_correction")
+    assert record == kc.calibration_record(fused)
+    assert correction["target_prior"] == pytest.approx(prior)

@@ -19,6 +19,22 @@ from tests.calibration.networks import functional
 from tests.helpers import to_numpy
 
 
+def test_fit_of_the_calibrated_model_leaves_the_map():
+    network = functional(layers.Dense(4, "relu"), dense("softmax"))
+    calibrated = kc.calibrate(network, X, Y, method="vector", verbose=0)
+    (scaling,) = (
+        each
+        for each in calibrated.layers
+        if isinstance(each, kc.layers.VectorScaling)
+    )
+    before = scaling.get_weights(), network.get_weights()
+    calibrated.compile("adam", "sparse_categorical_crossentropy")
+    calibrated.fit(X, Y, verbose=0)
+    for one, other in zip(scaling.get_weights(), before[0], strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert not np.array_equal(network.get_weights()[0], before[1][0])
+
+
 def networks():
     nested = keras.Sequential([keras.Input((8,)), dense("softmax")])
     return {

@@ -217,3 +217,40 @@ def test_a_layer_of_several_outputs_is_saved_once(case, tmp_path):
         found = again.predict(X, verbose=0)[name]
         np.testing.assert_array_equal(found, expected)
     assert len(again.weights) == len(calibrated.weights)
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_outputs_have_their_own_records(kind, fuse):
+    # The same samples twice: each output sees them once.
+    model = two_outputs(kind)
+    y = {"kind": Y, "size": OTHER}
+    once = [
+        kc.calibration_record(
+            kc.calibrate(model, X, y, output_name=name, fuse=fuse, verbose=0)
+        )
+        for name in ("kind", "size")
+    ]
+    both = model
+    for place, name in enumerate(("kind", "size")):
+        if kind == "list":
+            name = both.output_names[place]
+        both = kc.calibrate(
+            *(both, X, [Y, OTHER][place]),
+            output_name=name,
+            fuse=fuse,
+            verbose=0,
+        )
+    names = ("kind", "size") if kind == "dict" else both.output_names
+    for name, expected in zip(names, once, strict=True):
+        found = kc.calibration_record(both, output_name=name)
+        assert found == expected
+        assert str(found["num_samples"]) in str(
+            kc.model_card(both, output_name=name)
+        )
+    with pytest.raises(ValueError, match="Several outputs were calibrated"):
+        kc.calibration_record(both)
+    with pytest.raises(ValueError, match="already been calibrated on these"):
+        kc.calibrate(
+            *(both, X, OTHER), output_name=names[1], fuse=fuse, verbose=0
+        )

@@ -173,3 +173,14 @@ def test_chance_is_not_a_higher_ece(seed):
     labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Identity()])
     kc.calibrate(model, z, labels, from_logits=True, verbose=0)
+
+
+def test_records_of_members_are_not_that_of_their_average():
+    members = [
+        kc.calibrate(built(functional(dense("softmax"))), X, Y, verbose=0)
+        for _ in range(2)
+    ]
+    inputs = keras.Input((8,))
+    outputs = keras.layers.Average()([each(inputs) for each in members])
+    with pytest.raises(ValueError, match="holds no calibration layer"):
+        kc.calibration_record(keras.Model(inputs, outputs))

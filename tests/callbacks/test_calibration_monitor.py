@@ -104,6 +104,22 @@ class StopAfter(keras.callbacks.Callback):
 
 
 @pytest.mark.parametrize("own", [True, False])
+def test_training_that_ends_before_an_epoch_is_due_is_told(own, digits):
+    (x, y), validation, _ = digits
+    monitor = kc.callbacks.CalibrationMonitor(
+        validation if own else None, from_logits=True, every=5
+    )
+    with pytest.warns(UserWarning, match="ended before an epoch was due"):
+        network().fit(
+            *(x, y),
+            validation_data=validation,
+            epochs=9,
+            verbose=0,
+            callbacks=[monitor, StopAfter()],
+        )
+
+
+@pytest.mark.parametrize("own", [True, False])
 def test_an_epoch_that_becomes_the_last_counts(own, digits):
     (x, y), validation, _ = digits
     model = network()

@@ -121,6 +121,36 @@ def test_a_map_of_scores_takes_no_others(folder, capsys, other):
     assert run(capsys, *report)[0] == 2
 
 
+def test_every_map_of_a_report_takes_the_scores(folder, capsys):
+    y, p = sample()
+    y, z = y % 3, np.log(p)
+    x = np.zeros_like(z)
+    np.savez("p.npz", probabilities=p, labels=y)
+    np.savez("z.npz", logits=z, labels=y, x=x)
+    for name in ("p", "z"):
+        made = "calibrate", f"{name}.npz", "-o", f"of_{name}.keras"
+        assert run(capsys, *made)[0] == 0
+    report = "report", "of_z.keras", "of_p.keras", "z.npz", "-o", "r.json"
+    status, _, err = run(capsys, *report)
+    assert status == 2 and "was fitted to scores" in err
+    # A map of scores is not given the inputs beside them; a network is.
+    inputs = keras.Input((3,))
+    network = keras.Model(inputs, keras.layers.Softmax()(inputs))
+    network.save("network.keras")
+    found = {}
+    for name in ("of_z", "network"):
+        command = "evaluate", f"{name}.keras", "z.npz", "--json"
+        status, out, _ = run(capsys, *command)
+        found |= json.loads(out)
+    assert found["network"]["mean_entropy"] == pytest.approx(np.log(3))
+    record = kc.calibration_record(keras.saving.load_model("of_z.keras"))
+    nll = found["of_z"]["negative_log_likelihood"]
+    assert nll == pytest.approx(record["nll_after"], rel=1e-5)
+    report = "report", "of_z.keras", "network.keras", "z.npz", "-o", "r.json"
+    status, _, err = run(capsys, *report)
+    assert status == 2 and "`evaluate` measures both" in err
+
+
 def test_labels_may_be_true_and_false(folder, capsys):
     p = np.random.default_rng(0).dirichlet([1, 1], 60)
     y = np.random.default_rng(1).random(60) < p[:, 1]

@@ -421,6 +421,25 @@ class TestPenalties:
 
 
 class TestOptimizers:
+    @pytest.mark.parametrize("how", ["fit", "train_on_batch"])
+    @pytest.mark.parametrize("cls", MODELS)
+    def test_networks_may_have_other_roles_in_another_pair(self, cls, how):
+        model = pair(cls)
+        model.compile(
+            sgd(0.1),
+            CrossEntropy(from_logits=True),
+            auxiliary_optimizer=sgd(0.0),
+        )
+        primary, auxiliary = model.networks
+        cls(auxiliary, primary)  # in other roles
+        before = [part.get_weights()[0] for part in model.networks]
+        arguments = {"verbose": 0} if how == "fit" else {}
+        x = np.random.default_rng(0).normal(size=(8, 4))
+        getattr(model, how)(x, np.arange(8) % 3, **arguments)
+        after = [part.get_weights()[0] for part in model.networks]
+        assert not np.array_equal(before[0], after[0])
+        np.testing.assert_array_equal(before[1], after[1])
+
     def test_exclusions_from_weight_decay_are_copied(self):
         model = pair()
         optimizer = sgd(1.0, weight_decay=0.1)

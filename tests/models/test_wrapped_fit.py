@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from tests.calibration.networks import Subclassed
 from tests.helpers import Pieces
 from tests.helpers import small_network
 from tests.helpers import to_numpy
@@ -41,6 +42,25 @@ def remembering(rate=0.0):
     loss = kc.losses.CRL(from_logits=True)
     model.compile(keras.optimizers.SGD(rate), loss, metrics=["accuracy"])
     return model
+
+
+@pytest.mark.parametrize("cls", ["InterleavedTraining", "SampleHistoryModel"])
+def test_a_subclassed_network_is_built_without_a_word(cls, data, recwarn):
+    own = {} if cls == "InterleavedTraining" else {"num_samples": SIZE}
+    model = getattr(kc.models, cls)(Subclassed(), **own)
+    model.compile(
+        "sgd",
+        kc.losses.MarginLabelSmoothing(from_logits=True)
+        if cls == "InterleavedTraining"
+        else kc.losses.CRL(from_logits=True),
+    )
+    x = (
+        data[0]
+        if cls == "InterleavedTraining"
+        else kc.add_sample_index(data[0])
+    )
+    model.fit(x, data[1] % 3, verbose=0)
+    assert not [each for each in recwarn if "build" in str(each.message)]
 
 
 def test_history_takes_positional_arguments(data):

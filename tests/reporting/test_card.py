@@ -250,6 +250,10 @@ def test_what_the_guard_found_is_told(models):
         assert f"{value:.4f} for " in text
     free = kc.calibrate(network(), X, Y, guard=False, verbose=0)
     assert "not compared with temperature" in kc.model_card(free).text
+    chosen = kc.calibrate(network(), X, Y, method="auto", verbose=0)
+    text = kc.model_card(chosen).text
+    assert "chosen by the NLL of left-out samples" in text
+    assert "not compared" not in text.split("## The record")[0].split("```")[0]
 
 
 def test_settings_of_the_fit_are_told():

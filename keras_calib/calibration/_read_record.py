@@ -1,0 +1,115 @@
+"""`kc.calibration_record`: a calibrated model -> what was fitted."""
+
+from typing import Any
+
+import keras
+
+from keras_calib.calibration._one_output import one_output
+from keras_calib.calibration._one_output import output_keys
+from keras_calib.calibration._record import PrintedRecord
+from keras_calib.calibration._record import fused_records
+from keras_calib.keras_graph import endings
+from keras_calib.keras_private import flatten_layers
+from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._multi_label_scaling import MultiLabelScaling
+from keras_calib.layers._prior_correction import PriorCorrection
+
+# Layers that carry the record of `calibrate`.
+MAPS = (CalibrationLayer, MultiLabelScaling)
+# Layers that make one tensor of several, and so end what a record is of.
+MERGES = (
+    keras.layers.Add,
+    keras.layers.Average,
+    keras.layers.Concatenate,
+    keras.layers.Dot,
+    keras.layers.Maximum,
+    keras.layers.Minimum,
+    keras.layers.Multiply,
+    keras.layers.Subtract,
+)
+
+
+def calibration_record(
+    model: keras.Model, *, output_name: str | None = None
+) -> dict[str, Any]:
+    """What `kc.calibrate` fitted, read from a calibrated model or its file.
+
+    Args:
+        model: a model that `kc.calibrate` returned, also after loading. With
+            `fuse=True` only before saving, because the file is plain Keras. A
+            clone (`keras.models.clone_model`) has the record, but new weights
+            until it is given those of the model (`set_weights`).
+        output_name: the output whose record is wanted, where several were
+            calibrated: its key, or its name in `model.output_names`.
+
+    Returns:
+        A dict of JSON values that prints one key per line: method, objective,
+        number of samples and classes, fitted parameters, NLL and ECE on the
+        calibration data before and after, a fingerprint of that data, what
+        `"auto"` tried, and the version of the library. The page
+        `examples/docs/record.md` has every key.
+
+    Raises:
+        ValueError: if the model contains no calibration layer, as in a file
+            saved after `fuse=True`, or only those of the members of an average
+            (`kc.models.DeepEnsemble`, `keras.layers.Average`); if several
+            outputs were calibrated and `output_name` is not one of them.
+
+    Example:
+        >>> import numpy as np, keras, keras_calib as kc
+        >>> model = keras.Sequential([keras.Input((2,)),
+        ...                           keras.layers.Dense(2)])
+        >>> x = np.random.default_rng(0).normal(size=(100, 2))
+        >>> calibrated = kc.calibrate(model, x, np.arange(100) % 2, verbose=0)
+        >>> kc.calibration_record(calibrated)["num_samples"]
+        100
+    """
+    place = one_output(model, output_name)
+    if place is not None:
+        fused = fused_records(model).get(place.key)
+        record = fused or _record_of(place.alone())
+    elif endings.has_graph(model) and len(model.outputs) > 1:
+        record = _only_record(model)
+    else:
+        record = _record_of(model)
+    if record is None:
+        raise ValueError(
+            f"The model {model.name!r} holds no calibration layer. Pass what "
+            "`kc.calibrate` returned; a file saved after `fuse=True` is plain "
+            "Keras and carries no record."
+        )
+    return PrintedRecord(record)
+
+
+def _only_record(model):
+    """The record of the one output that was calibrated."""
+    found = [*fused_records(model).values()]
+    for tensor in keras.tree.flatten(model.outputs):
+        alone = keras.Model(endings.inputs_of(model), tensor)
+        record = _record_of(alone)
+        # An output may be computed from one that was calibrated.
+        if record is not None and record not in found:
+            found.append(record)
+    if len(found) > 1:
+        raise ValueError(
+            "Several outputs were calibrated. Received: a model with "
+            f"{len(found)} records. Pass `output_name=`, one of "
+            f"{[*output_keys(model)]}."
+        )
+    return found[0] if found else None
+
+
+def _record_of(model):
+    """The record of a model with one output, or `None`."""
+    fused = record = fused_records(model).get(None)
+    # Maps of members of an average are not that of their average.
+    if record is None and endings.is_average(model):
+        return None
+    for layer in flatten_layers(model, include_self=False):
+        if isinstance(layer, MAPS) and layer.record:
+            record = layer.record  # the last one is the outermost
+        elif isinstance(layer, PriorCorrection) and layer.record:
+            record = {**(record or {}), "prior_correction": layer.record}
+        elif isinstance(layer, MERGES):
+            record = fused
+    return record
