@@ -38,13 +38,15 @@ if keras.backend.backend() == "torch":
 SLOW = frozenset(
     (pathlib.Path(__file__).parent / "slow.txt").read_text().splitlines()
 )
-# Of these `--share` leaves nothing out: backends are compared in the first two,
-# and examples run on one backend as it is.
+# Of these `--share` leaves nothing out but what is weekly: each backend is
+# compared with NumPy in the first two, and examples run on one as it is.
 WHOLE = (
     "tests/differential/",
     "tests/inputs/test_all_doors.py",
     "tests/examples/",
 )
+# But for this one: to compile a network for each loss takes minutes.
+SHARED = "tests/differential/test_fit.py"
 # Torch twice: small arrays take it the least time.
 BACKENDS = ("tensorflow", "jax", "torch", "torch")
 
@@ -53,7 +55,8 @@ def pytest_addoption(parser):
     parser.addoption(
         "--share",
         action="store_true",
-        help="run each slow test on one backend, drawn by its name",
+        help="run each slow test on one backend, drawn by its name, and no "
+        "weekly ones",
     )
 
 
@@ -74,11 +77,17 @@ def pytest_collection_modifyitems(config, items):
         able = item.get_closest_marker("backends")
         if able is not None and backend not in able.args:
             item.add_marker(pytest.mark.skip(**able.kwargs))
-        if config.getoption("share") and not numpy_only:
+        if not config.getoption("share"):
+            continue
+        if item.get_closest_marker("weekly") is not None:
+            dropped.append(item)
+        elif not numpy_only:
             where = BACKENDS if able is None else able.args
             drawn = where[zlib.crc32(item.nodeid.encode()) % len(where)]
             slow = item.get_closest_marker("slow") is not None
-            if slow and backend != drawn and not item.nodeid.startswith(WHOLE):
+            whole = item.nodeid.startswith(WHOLE)
+            whole = whole and not item.nodeid.startswith(SHARED)
+            if slow and backend != drawn and not whole:
                 dropped.append(item)
     if dropped:
         config.hook.pytest_deselected(items=dropped)

@@ -221,6 +221,7 @@ def test_smooth_curve_is_that_of_relplot():
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.one_backend
 @pytest.mark.parametrize("shape", SHAPES)
 def test_coverage_of_the_smooth_band(shape, record_property):

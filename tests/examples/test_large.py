@@ -1,6 +1,7 @@
 """What is computed from a memory map takes little memory besides."""
 
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -9,6 +10,9 @@ import keras_calib as kc
 from keras_calib.data import collect
 from keras_calib.inputs import large
 from tests.helpers import example
+from tests.helpers import run_python
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +78,21 @@ def assert_same(found, expected):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
     else:
         assert found == expected
+
+
+@pytest.mark.slow
+@pytest.mark.weekly
+@pytest.mark.one_backend
+@pytest.mark.skipif(
+    not pathlib.Path("/proc/self/status").exists(), reason="needs Linux"
+)
+def test_a_report_of_five_million_rows_takes_less_than_two_gib(tmp_path):
+    # The part that takes the most, in a process of its own.
+    if shutil.disk_usage(tmp_path).free < 16 << 30:
+        pytest.skip("needs 16 GB of disk")
+    script = str(EXAMPLES / "benchmarks" / "large.py")
+    arguments = ["--rows", "5000000", "--parts", "report"]
+    shown = run_python([script, *arguments, "--folder", str(tmp_path)])
+    cells = shown.strip().splitlines()[-1].strip("| ").split(" | ")
+    assert cells[:2] == ["5,000,000", "report"]
+    assert int(cells[7]) < 2048

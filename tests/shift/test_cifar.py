@@ -45,6 +45,7 @@ def ranks(values):
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.backends("torch", reason="minutes; pixels are those of torch")
 def test_accuracies_have_the_published_order(data_folder):
     part = read_part(data_folder, "cifar10", "test")
