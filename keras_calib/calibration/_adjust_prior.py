@@ -185,13 +185,8 @@ def adjust_prior(
             name=free_name(network.model, "prior_correction"),
         )
         corrected = _assemble(model, network, layer, num_units)
-        keep_fused_records(corrected, fused_records(model))
         if preprocessor is not None:
             corrected = with_preprocessor(corrected, preprocessor)
-    if not corrected.built and model.built:
-        # Without data, by the shapes that the model was called with.
-        corrected.build_from_config(model.get_build_config())
-        corrected.built = True
     _compile(corrected, given, network, num_units)
     if verbose:
         print(_target_prior.summary(layer.record))
@@ -251,7 +246,13 @@ def _assemble(model, network, layer, num_units):
         stages.append(_network.final_activation(network.model, num_units))
     layer.build((None, num_units))
     name = f"{model.name}_adjusted"
-    return _network.followed_by(model, network, stages, name)
+    corrected = _network.followed_by(model, network, stages, name)
+    keep_fused_records(corrected, fused_records(model))
+    if not corrected.built and model.built:
+        # Without data, by the shapes that the model was called with.
+        corrected.build_from_config(model.get_build_config())
+        corrected.built = True
+    return corrected
 
 
 def _compile(corrected, given, network, num_units):
