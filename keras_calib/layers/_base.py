@@ -203,8 +203,7 @@ class CalibrationLayer(RecordedLayer):
                 found, record = self.solve(*data)
             else:
                 # This layer stays as it is, also not built, until it is done.
-                twin = type(self).from_config(self.get_config())
-                twin.build((None, num_units))
+                twin = self._unfitted(num_units)
                 found, record = solve_with_scaling(
                     self,
                     *data,
@@ -212,14 +211,15 @@ class CalibrationLayer(RecordedLayer):
                     lambda found, part: twin._scores(found, given[part]),
                 )
         again = self._rounds and scaling is None and "nll_after" in record
-        old = self.get_weights() if again and self.built else None
+        if again:
+            as_it_was = self if self.built else self._unfitted(num_units)
+            old = as_it_was.get_weights()
         self._assign(found, num_units)
         if again:
             try:
                 nll = self._nll(given, rows.labels, weights)
             except BaseException:
-                if old is not None:
-                    self.set_weights(old)
+                self.set_weights(old)
                 raise
             if abs(nll - record["nll_after"]) > ROUNDING:
                 record["nll_after"] = nll
@@ -231,6 +231,12 @@ class CalibrationLayer(RecordedLayer):
             **plain_values(record),
         }
         return self
+
+    def _unfitted(self, num_units):
+        """A layer of the same settings, built."""
+        twin = type(self).from_config(self.get_config())
+        twin.build((None, num_units))
+        return twin
 
     def _scores(self, weights, logits):
         """The output with other weights, which the layer does not keep."""

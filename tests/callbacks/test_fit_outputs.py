@@ -127,3 +127,19 @@ def test_weights_of_a_step_of_ones_own_are_those_of_its_metrics():
         VALIDATION[1], scores, weight, from_logits=True
     )["brier_score"]
     assert found == pytest.approx([expected], abs=1e-6)
+
+
+def test_without_a_validation_there_is_nothing_to_read_again():
+    model = compiled()
+    outputs = _fit_outputs.FitOutputs(model)
+    assert not outputs._can_be_read_again()
+    seen = []
+
+    class Look(keras.callbacks.Callback):
+        def on_test_end(self, logs=None):
+            seen.append(outputs._can_be_read_again())
+
+    model.fit(
+        *(X, Y), validation_data=VALIDATION, callbacks=[Look()], verbose=0
+    )
+    assert seen == [True]

@@ -309,3 +309,20 @@ def test_weights_that_are_none_are_named():
 
     with pytest.raises(ValueError, match="'temperatures'"):
         Wrong().adapt(np.eye(3), np.arange(3))
+
+
+def test_what_was_never_fitted_is_as_new_after_an_interrupted_fit(monkeypatch):
+    layer = kc.layers.MatrixScaling()
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(layer, "_nll", interrupted)
+    z = np.random.default_rng(0).normal(size=(60, 3))
+    with pytest.raises(KeyboardInterrupt):
+        layer.adapt(z, np.arange(60) % 3)
+    assert layer.record is None
+    new = kc.layers.MatrixScaling()
+    new.build((None, 3))
+    for one, other in zip(layer.weights, new.weights, strict=True):
+        np.testing.assert_array_equal(to_numpy(one), to_numpy(other))

@@ -436,3 +436,12 @@ def test_constant_logits_tell_no_scale(name, num_classes):
     assert found.plain > 0.4 and abs(found.log_evidence) < 1
     log_p = log_softmax(x[0] * found.parameters[0] + found.parameters[1])
     assert np.abs(log_p + np.log(num_classes)).max() < 0.5
+
+
+def test_an_evidence_of_rounding_alone_is_refused():
+    # A Hessian without curvature, as of logits of which nothing is left.
+    path = types.SimpleNamespace(
+        plain=(1.0, 1.0), typical=np.zeros(2), ridges=[np.ones(5)], phi=1.0
+    )
+    with pytest.raises(ArithmeticError, match="only rounding"):
+        dense_evidence._Path._end(path, 1.0, np.zeros(4), np.zeros((4, 4)))
