@@ -6,7 +6,6 @@ import keras
 from keras import ops
 
 from keras_calib._typing import Tensor
-from keras_calib.losses import ClassificationLoss
 from keras_calib.losses import FocalLoss
 
 
@@ -54,12 +53,15 @@ def compile_for_evaluate(
 def takes_rows(loss: Any) -> bool | None:
     """Whether the labels of a compiled loss are rows; `None` for either.
 
-    Without a loss they are class ids.
+    Without a loss they are class ids. Of Keras' losses the name tells; others
+    may take either, as ours do.
     """
-    if isinstance(loss, ClassificationLoss):
+    if loss is None:
+        return False
+    kind = loss if hasattr(loss, "__name__") else type(loss)
+    if not kind.__module__.startswith("keras."):
         return None
-    name = getattr(loss, "__name__", type(loss).__name__)
-    return loss is not None and "sparse" not in name.lower()
+    return "sparse" not in kind.__name__.lower()
 
 
 def _loss_and_accuracy(kind, from_logits):
