@@ -36,6 +36,7 @@ from keras_calib.layers._prior_correction import PriorCorrection
 from keras_calib.layers._prior_correction import as_prior
 from keras_calib.models import DeepEnsemble
 from keras_calib.models import MonteCarloDropout
+from keras_calib.models._networks import symbolic
 
 MEANS = DeepEnsemble, MonteCarloDropout
 # A larger bias of a class is not chance, in standard errors.
@@ -247,11 +248,15 @@ def _assemble(model, network, layer, num_units):
     layer.build((None, num_units))
     name = f"{model.name}_adjusted"
     corrected = _network.followed_by(model, network, stages, name)
-    keep_fused_records(corrected, fused_records(model))
-    if not corrected.built and model.built:
+    correction = {"prior_correction": layer.record}
+    fused = fused_records(model).items()
+    keep_fused_records(
+        corrected, {key: {**r, **correction} for key, r in fused}
+    )
+    shape = (model.get_build_config() or {}).get("input_shape")
+    if not corrected.built and model.built and shape is not None:
         # Without data, by the shapes that the model was called with.
-        corrected.build_from_config(model.get_build_config())
-        corrected.built = True
+        corrected(symbolic(shape, corrected.network.input_dtype))
     return corrected
 
 

@@ -46,6 +46,7 @@ class OneOutput:
         inputs = endings.inputs_of(self.model)
         whole = keras.Model(inputs, outputs, name=calibrated.name)
         records = dict(fused_records(self.model))
+        records.pop(self.key, None)
         if None in fused_records(calibrated):
             records[self.key] = fused_records(calibrated)[None]
         keep_fused_records(whole, records)

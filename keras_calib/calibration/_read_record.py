@@ -6,6 +6,7 @@ import keras
 
 from keras_calib.calibration._one_output import one_output
 from keras_calib.calibration._one_output import output_keys
+from keras_calib.calibration._preprocessed import taken_apart
 from keras_calib.calibration._record import PrintedRecord
 from keras_calib.calibration._record import fused_records
 from keras_calib.keras_graph import endings
@@ -64,14 +65,15 @@ def calibration_record(
         >>> kc.calibration_record(calibrated)["num_samples"]
         100
     """
+    model, _ = taken_apart(model)
     place = one_output(model, output_name)
+    fused = fused_records(model)
     if place is not None:
-        fused = fused_records(model).get(place.key)
-        record = fused or _record_of(place.alone())
+        record = fused.get(place.key) or _record_of(place.alone())
     elif endings.has_graph(model) and len(model.outputs) > 1:
-        record = _only_record(model)
+        record = _only_record(model, fused)
     else:
-        record = _record_of(model)
+        record = next(iter(fused.values()), None) or _record_of(model)
     if record is None:
         raise ValueError(
             f"The model {model.name!r} holds no calibration layer. Pass what "
@@ -81,12 +83,13 @@ def calibration_record(
     return PrintedRecord(record)
 
 
-def _only_record(model):
+def _only_record(model, fused):
     """The record of the one output that was calibrated."""
-    found = [*fused_records(model).values()]
+    found = [*fused.values()]
     for tensor in keras.tree.flatten(model.outputs):
-        alone = keras.Model(endings.inputs_of(model), tensor)
-        record = _record_of(alone)
+        record = _record_of(
+            keras.Model(endings.inputs_of(model), tensor, name=model.name)
+        )
         # An output may be computed from one that was calibrated.
         if record is not None and record not in found:
             found.append(record)
@@ -100,16 +103,16 @@ def _only_record(model):
 
 
 def _record_of(model):
-    """The record of a model with one output, or `None`."""
-    fused = record = fused_records(model).get(None)
+    """The record that the layers of a model with one output have, or `None`."""
     # Maps of members of an average are not that of their average.
-    if record is None and endings.is_average(model):
+    if endings.is_average(model):
         return None
+    record = None
     for layer in flatten_layers(model, include_self=False):
         if isinstance(layer, MAPS) and layer.record:
             record = layer.record  # the last one is the outermost
         elif isinstance(layer, PriorCorrection) and layer.record:
             record = {**(record or {}), "prior_correction": layer.record}
         elif isinstance(layer, MERGES):
-            record = fused
+            record = None
     return record

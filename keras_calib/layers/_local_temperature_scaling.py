@@ -259,7 +259,9 @@ class LocalTemperatureScaling(CalibrationLayer):
         Raises:
             ValueError: if no pixel counts; the layer is then unchanged.
         """
-        twin = type(self).from_config({**self.get_config(), "name": "twin"})
+        # Adam trains it, also where the layer of a calibrated model stays.
+        changes = {"name": "twin", "trainable": True}
+        twin = type(self).from_config({**self.get_config(), **changes})
         weights, record = fit_local(twin, maps)
         self._check_finite(weights)
         if not self.built:

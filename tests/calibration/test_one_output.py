@@ -219,6 +219,28 @@ def test_a_layer_of_several_outputs_is_saved_once(case, tmp_path):
     assert len(again.weights) == len(calibrated.weights)
 
 
+def test_a_map_that_is_not_fused_takes_the_place_of_one_that_was():
+    model = two_outputs("dict")
+    arguments = {"output_name": "kind", "verbose": 0}
+    first = kc.calibrate(model, X, Y, fuse=True, **arguments)
+    second = kc.calibrate(first, X[:100], Y[:100], **arguments)
+    for name in ("kind", None):
+        record = kc.calibration_record(second, output_name=name)
+        assert record["num_samples"] == 100
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+def test_a_dict_of_one_output(fuse):
+    plain = alone(two_outputs("dict"), "kind")
+    model = keras.Model(plain.inputs, {"kind": plain.output})
+    calibrated = kc.calibrate(
+        *(model, X, Y), output_name="kind", fuse=fuse, verbose=0
+    )
+    for name in ("kind", None):
+        record = kc.calibration_record(calibrated, output_name=name)
+        assert record["num_samples"] == len(X)
+
+
 @pytest.mark.parametrize("fuse", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_outputs_have_their_own_records(kind, fuse):

@@ -175,6 +175,24 @@ def test_chance_is_not_a_higher_ece(seed):
     kc.calibrate(model, z, labels, from_logits=True, verbose=0)
 
 
+def test_the_record_of_a_fused_map_is_not_that_of_a_map_inside():
+    inner = kc.calibrate(built(functional(dense("softmax"))), X, Y, verbose=0)
+    head = keras.layers.Dense(3, "softmax")
+    model = keras.Model(inner.inputs, head(inner.output))
+    half = X[::2], Y[::2]
+    fused = kc.calibrate(model, *half, fuse=True, verbose=0)
+    assert kc.calibration_record(fused)["num_samples"] == len(half[0])
+    plain = kc.calibrate(model, *half, verbose=0)
+    prior = {"prior": [0.5, 0.3, 0.2], "verbose": 0}
+    found = [
+        kc.calibration_record(kc.adjust_prior(each, **prior))
+        for each in (fused, plain)
+    ]
+    np.testing.assert_allclose(
+        *(each["prior_correction"]["source_prior"] for each in found), rtol=1e-5
+    )
+
+
 def test_records_of_members_are_not_that_of_their_average():
     members = [
         kc.calibrate(built(functional(dense("softmax"))), X, Y, verbose=0)

@@ -5,11 +5,13 @@ import numpy as np
 
 import keras_calib as kc
 from tests.determinism.numbers import IMAGES
+from tests.determinism.numbers import LABELS
 from tests.determinism.numbers import WEIGHTS
 from tests.determinism.numbers import X
 from tests.determinism.numbers import Y
 from tests.determinism.numbers import Z
 from tests.determinism.numbers import arrays_of
+from tests.determinism.numbers import local_temperature
 from tests.determinism.numbers import started
 
 PICTURES = IMAGES.repeat(2, axis=1).repeat(2, axis=2)
@@ -19,7 +21,7 @@ QUIET = {"epochs": 3, "batch_size": 32, "shuffle": False, "verbose": 0}
 def fitted(name, model, loss, *data, callbacks=(), **arguments):
     """Compile, `fit`; then the name and arrays of each log, and the weights."""
     parts = getattr(loss, "component_metrics", list)()
-    model.compile(keras.optimizers.SGD(0.1), loss, metrics=["accuracy", *parts])
+    model.compile(keras.optimizers.SGD(1.0), loss, metrics=["accuracy", *parts])
     logs = model.fit(*data, callbacks=[*callbacks], **{**QUIET, **arguments})
     for key in sorted(logs.history):
         yield f"{name}, {key}", arrays_of(logs.history[key]), ""
@@ -29,35 +31,39 @@ def fitted(name, model, loss, *data, callbacks=(), **arguments):
 def procedures():
     """What sees the samples of earlier epochs, or divides the data."""
     focal = kc.losses.FocalLoss(from_logits=True)
-    validation = {"validation_data": (X, Y)}
+    validation = {"validation_data": (X, LABELS)}
     model = kc.models.SampleHistoryModel(started(0), num_samples=len(X))
     crl = kc.losses.CRL(from_logits=True)
-    yield from fitted("CRL", model, crl, kc.add_sample_index(X), Y)
+    yield from fitted("CRL", model, crl, kc.add_sample_index(X), LABELS)
     yield "CRL, history", list(model.sample_history().values()), ""
 
     schedule = kc.callbacks.AdaFocalSchedule()
     loss = kc.losses.AdaFocalLoss(num_bins=5, from_logits=True)
     yield from fitted(
-        *("AdaFocal", started(0), loss, X, Y),
+        *("AdaFocal", started(0), loss, X, LABELS),
         callbacks=[schedule],
         **validation,
     )
     restore = [
         kc.callbacks.CalibrationMonitor(from_logits=True, refinement=True),
-        kc.callbacks.RestoreCalibrated("val_refinement_loss"),
+        # The worst epoch: the weights of the first one come back.
+        kc.callbacks.RestoreCalibrated(
+            "val_refinement_loss", mode="max", max_accuracy_loss=1.0
+        ),
     ]
     yield from fitted(
-        *("RestoreCalibrated", started(0), focal, X, Y),
+        *("RestoreCalibrated", started(0), focal, X, LABELS),
         callbacks=restore,
         **validation,
     )
     parted = kc.models.InterleavedTraining(started(0), penalty_split=0.25)
     penalty = kc.losses.MDCA(from_logits=True)
     yield from fitted(
-        *("InterleavedTraining", parted, penalty, X, Y), sample_weight=WEIGHTS
+        *("InterleavedTraining", parted, penalty, X, LABELS),
+        sample_weight=WEIGHTS,
     )
 
-    pruning = kc.callbacks.DataPruning(X, Y, every=1, seed=2)
+    pruning = kc.callbacks.DataPruning(X, LABELS, every=1, seed=2)
     model = kc.models.SampleHistoryModel(started(0), num_samples=len(X))
     yield from fitted(
         *("DataPruning", model, kc.losses.CRL(from_logits=True), pruning.data),
@@ -67,7 +73,7 @@ def procedures():
     yield "DataPruning, dropped", arrays_of(pruning.dropped), ""
 
     targets = kc.callbacks.EmpiricalTargets(
-        X, Y, num_classes=3, from_logits=True, seed=2
+        X, LABELS, num_classes=3, from_logits=True, seed=2
     )
     soft = keras.losses.CategoricalCrossentropy(from_logits=True)
     yield from fitted(
@@ -108,10 +114,7 @@ def options():
         layer = kc.layers.TemperatureScaling()
         layer.adapt(Z, Y, class_loss_scaling=scaling)
         yield f"ClassLossScaling, {reduction}", arrays_of(layer.temperature), ""
-    images = [IMAGES, np.log(IMAGES + 0.1)]
-    local = kc.layers.LocalTemperatureScaling(epochs=2)
-    local.adapt(images, IMAGES.argmax(-1))
-    yield "LocalTemperatureScaling", arrays_of(*local.get_weights()), ""
+    yield local_temperature()
     inputs = keras.Input((3,))
     model = keras.Model(inputs, keras.layers.Softmax()(inputs))
     for name, arguments in {
@@ -160,6 +163,8 @@ def numbers_in(name, found):
         for key, value in found.items():
             yield from numbers_in(f"{name}, {key}", value)
     elif isinstance(found, (int, float, np.ndarray, np.number, list, tuple)):
+        if hasattr(found, "low"):  # ends of an interval
+            found = [found, found.low, found.high]
         array = np.asarray(found)
         if array.dtype.kind in "iufb":
             yield name, [array], ""

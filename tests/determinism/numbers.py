@@ -12,12 +12,15 @@ from keras import ops
 import keras_calib as kc
 from tests.helpers import fitted_layers
 from tests.helpers import value_and_gradient
+from tests.layers.test_local_temperature_scaling import images
 
 RNG = np.random.default_rng(0)
 Z = RNG.normal(0, 3, (96, 3)).astype("float32")
 Y = (np.exp(Z) / np.exp(Z).sum(1, keepdims=True)).cumsum(1)
 Y = (Y > RNG.random((96, 1))).argmax(1)
 X = RNG.normal(size=(96, 4)).astype("float32")
+# Labels that the inputs tell something of.
+LABELS = (2 * X[:, :3] + RNG.gumbel(size=(96, 3))).argmax(1)
 WEIGHTS = RNG.uniform(0.5, 2.0, 96).astype("float32")
 IMAGES = RNG.uniform(size=(4, 8, 8, 3)).astype("float32")
 
@@ -64,12 +67,13 @@ def measures():
     found = kc.metrics.calibration_errors(
         Y, p, num_resamples=20, floor=True, verbose=0, seed=3
     )
-    yield "calibration_errors", [], json.dumps(found, default=str)
+    ends = [[e.low, e.high] for e in found.values() if hasattr(e, "low")]
+    yield "calibration_errors", [np.array(ends)], json.dumps(found, default=str)
     test = kc.metrics.consistency_test(Y, p, num_draws=50, verbose=0)
     yield "consistency_test", [], repr(test)
-    images = RNG.integers(0, 256, (2, 16, 16, 3)).astype("uint8")
+    pictures = RNG.integers(0, 256, (2, 16, 16, 3)).astype("uint8")
     for kind in ("gaussian_noise", "glass_blur", "snow", "elastic_transform"):
-        yield kind, arrays_of(kc.shift.corrupt(images, kind, 3)), ""
+        yield kind, arrays_of(kc.shift.corrupt(pictures, kind, 3)), ""
     for name in kc.metrics.__all__:
         make = getattr(kc.metrics, name)
         if not isinstance(make, type) or name in NOT_METRICS:
@@ -160,10 +164,17 @@ def trainings():
     )
     model.fit(targets.data, epochs=2, callbacks=[targets], verbose=0)
     yield "EmpiricalTargets", [*model.get_weights(), targets.targets], ""
-    images = [IMAGES, np.log(IMAGES + 0.1)]
-    local = kc.layers.LocalTemperatureScaling(epochs=2)
-    local.adapt(images, IMAGES.argmax(-1))
-    yield "LocalTemperatureScaling", arrays_of(*local.get_weights()), ""
+    yield local_temperature()
+
+
+def local_temperature():
+    """A map that was trained, of images that are too sure where bright."""
+    x, logits, labels = images(40, size=8)
+    local = kc.layers.LocalTemperatureScaling(epochs=8)
+    local.adapt([x, logits], labels)
+    if local.record["kept"] != "local":
+        raise AssertionError(f"Nothing was trained: {local.record}.")
+    return "LocalTemperatureScaling", arrays_of(*local.get_weights()), ""
 
 
 def rows_in_use():
@@ -191,7 +202,7 @@ def decisions():
     for name, layer in {
         "LAC": kc.layers.ConformalSets(method="lac"),
         "RAPS": kc.layers.ConformalSets(method="raps", randomized=True),
-        "RiskThreshold": kc.layers.RiskThreshold(target_risk=0.6),
+        "RiskThreshold": kc.layers.RiskThreshold(target_risk=0.2),
     }.items():
         layer.adapt(Z, Y)
         yield name, arrays_of(*layer.get_weights(), layer(Z)), ""
@@ -226,13 +237,13 @@ def steps():
         "DiffDML": kc.models.DiffDML(started(0), started(1)),
         "MutualLearning": kc.models.MutualLearning(started(0), started(1)),
     }.items():
-        model.compile(keras.optimizers.SGD(0.1), loss, metrics=["accuracy"])
+        model.compile(keras.optimizers.SGD(1.0), loss, metrics=["accuracy"])
         logs = model.fit(
             X,
-            Y,
+            LABELS,
             batch_size=32,
             sample_weight=WEIGHTS,
-            validation_data=(X, Y),
+            validation_data=(X, LABELS),
             epochs=2,
             shuffle=False,
             callbacks=[
