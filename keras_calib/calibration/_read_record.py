@@ -39,7 +39,9 @@ def calibration_record(
         model: a model that `kc.calibrate` returned, also after loading. With
             `fuse=True` only before saving, because the file is plain Keras. A
             clone (`keras.models.clone_model`) has the record, but new weights
-            until it is given those of the model (`set_weights`).
+            until it is given those of the model (`set_weights`; a clone has
+            more weights where the last layer of the network feeds another
+            output, too).
         output_name: the output whose record is wanted, where several were
             calibrated: its key, or its name in `model.output_names`.
 
