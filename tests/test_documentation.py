@@ -1,6 +1,8 @@
 """The code of every page runs, on small data and a small network."""
 
+import ast
 import importlib.util
+import inspect
 import pathlib
 import re
 
@@ -143,6 +145,21 @@ def test_table_beside_other_libraries_counts_our_losses():
         and found not in bases
     ]
     assert int(told[1]) == len(losses)
+
+
+def test_defaults_of_the_callbacks_are_those_of_the_page():
+    page = (ROOT / "keras_calib/callbacks/README.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (`\w+=.*`) \|$", page, flags=re.M)
+    public = {
+        name
+        for name in kc.callbacks.__all__
+        if isinstance(getattr(kc.callbacks, name), type)
+    }
+    assert {name for name, _ in rows} == public
+    for name, told in rows:
+        known = inspect.signature(getattr(kc.callbacks, name)).parameters
+        for key, value in re.findall(r"`(\w+)=([^`]*)`", told):
+            assert known[key].default == ast.literal_eval(value), (name, key)
 
 
 def copy_of(model):

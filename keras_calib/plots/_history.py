@@ -88,7 +88,7 @@ def calibration_history(
             markersize=4,
             label=key,
         )
-    above.set_ylabel("calibration error")
+    above.set_ylabel(_unit(keys))
     above.set_ylim(bottom=0)
     _style.set_title(above, title or "Calibration by epoch")
     _style.add_legend(above, loc="best")
@@ -105,6 +105,16 @@ def calibration_history(
     last.set_xlabel("epoch")
     last.xaxis.get_major_locator().set_params(integer=True)
     return figure
+
+
+def _unit(keys):
+    """What the upper axis shows."""
+    if all(key.endswith("calibration_error") for key in keys):
+        return "calibration error"
+    in_nats = "refinement_loss", "calibration_loss", "log_likelihood"
+    if all(key.endswith(in_nats) for key in keys):
+        return "loss (nats)"
+    return "value"
 
 
 def _check_keys(keys, logs):

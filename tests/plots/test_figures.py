@@ -155,6 +155,21 @@ def test_history_of_a_fit_and_of_a_dict():
     assert figure.axes[0].lines[0].get_label() == "loss"
 
 
+@pytest.mark.parametrize(
+    ("keys", "unit"),
+    [
+        (["val_smooth_calibration_error"], "calibration error"),
+        (["val_calibration_loss", "val_refinement_loss"], "loss (nats)"),
+        (["val_negative_log_likelihood"], "loss (nats)"),
+        (["val_calibration_loss", "val_smooth_calibration_error"], "value"),
+    ],
+)
+def test_the_axis_of_a_history_says_what_it_shows(keys, unit):
+    logs = {key: [0.2, 0.1] for key in keys}
+    (panel,) = kc.plots.calibration_history(logs, keys=keys).axes
+    assert panel.get_ylabel() == unit
+
+
 def test_axes_of_the_caller_stay_where_they_are():
     logs = {"loss": [1.0, 0.5]}
     _, axes = pyplot.subplots(2)
