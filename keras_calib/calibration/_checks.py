@@ -177,12 +177,13 @@ def refuse_groups(groups):
         )
 
 
-def refuse_the_same_data(model, fingerprint, mark):
+def refuse_the_same_data(model, fingerprint, settings):
     """Refuse data that the model was already calibrated on.
 
     A calibration layer has the fingerprint of the data in its record. A fused
     model has a mark of it in its name, which a plain Keras file keeps.
     """
+    mark = settings.mark(fingerprint)
     for layer in flatten_layers(model):
         record = getattr(layer, "record", None)
         calibrated_on = isinstance(record, dict) and record.get("fingerprint")

@@ -53,8 +53,7 @@ def calibrate_locally(model, source, method, options, settings, *, groups=None):
         _check_model(model)
         layer = as_map(method, free_name(network.model, str(method)))
         with _collect(network, data, settings, groups) as (maps, samples):
-            own = samples.fingerprint
-            checks.refuse_the_same_data(model, own, settings.mark(own))
+            checks.refuse_the_same_data(model, samples.fingerprint, settings)
             record, accuracy = _adapt(layer, method, maps, samples)
         checks.warn_if_trained_on(model, accuracy, record["num_samples"])
         return layer, record, samples

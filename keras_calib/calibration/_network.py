@@ -336,8 +336,7 @@ def calibrated_by_samples(
         with collect(
             network.model, data, ignore, verbose, groups=groups
         ) as samples:
-            own = samples.fingerprint
-            checks.refuse_the_same_data(model, own, settings.mark(own))
+            checks.refuse_the_same_data(model, samples.fingerprint, settings)
             return fit(network, samples)
 
     return calibrated_by(fit_to_data, model, data, method, settings)

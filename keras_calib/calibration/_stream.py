@@ -151,8 +151,7 @@ class _Rows:
     def _check_the_same(self, num_samples, fingerprint):
         """Refuse data that another pass did not have."""
         if self.fingerprint is None:
-            mark = self.settings.mark(fingerprint)
-            checks.refuse_the_same_data(self.model, fingerprint, mark)
+            checks.refuse_the_same_data(self.model, fingerprint, self.settings)
         elif self.fingerprint != fingerprint:
             raise ValueError(
                 "`stream=True` reads the data several times, and it must be "

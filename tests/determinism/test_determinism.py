@@ -14,31 +14,27 @@ from tests.determinism import more_numbers as more
 from tests.determinism import numbers
 from tests.helpers import run_python
 
-GROUPS = {
-    each.__name__: each
-    for each in (
-        numbers.losses,
-        numbers.maps,
-        numbers.measures,
-        numbers.trainings,
-    )
-}
+
+def by_name(*groups):
+    return {each.__name__: each for each in groups}
+
+
+GROUPS = by_name(
+    numbers.losses, numbers.maps, numbers.measures, numbers.trainings
+)
 # Groups of numbers that no draw of a backend has a part in.
-ALIKE = {
-    each.__name__: each
-    for each in (
-        numbers.losses,
-        numbers.maps,
-        numbers.measures,
-        numbers.rows_in_use,
-        numbers.decisions,
-        numbers.steps,
-        more.procedures,
-        more.several,
-        more.options,
-        more.judgements,
-    )
-}
+ALIKE = by_name(
+    numbers.losses,
+    numbers.maps,
+    numbers.measures,
+    numbers.rows_in_use,
+    numbers.decisions,
+    numbers.steps,
+    more.procedures,
+    more.several,
+    more.options,
+    more.judgements,
+)
 
 
 def digest(arrays):

@@ -39,23 +39,18 @@ def test_there_and_here(code):
     exec(code, names)
     if "ReliabilityDiagram" in code or "CalibrationDisplay" in code:
         return  # two pictures
+    compared = [*pairs(names["there"], names["here"])]
     told = [apart for word, apart in APART.items() if word in code]
-    found = []
-    for theirs, ours in pairs(names["there"], names["here"]):
+    (expected,) = told or [(NEAR,) * len(compared)]
+    for (theirs, ours), apart in zip(compared, expected, strict=True):
         assert theirs.shape == ours.shape
-        found.append(np.abs(ours - theirs).max())
-    if not told:
-        assert max(found) < NEAR
-    for apart, expected in zip(found, *told, strict=True) if told else ():
-        if expected == NEAR:
-            assert apart < NEAR
+        found = np.abs(ours - theirs).max()
+        if apart == NEAR:
+            assert found < NEAR
         else:
-            assert apart == pytest.approx(expected, rel=0.05)
+            assert found == pytest.approx(apart, rel=0.05)
     if "svs" in code:
-        means = [
-            np.abs(ours - theirs).mean()
-            for theirs, ours in pairs(names["there"], names["here"])
-        ]
+        means = [np.abs(ours - theirs).mean() for theirs, ours in compared]
         np.testing.assert_allclose(means, 0.001, atol=3e-4)
 
 

@@ -46,20 +46,16 @@ def remembering(rate=0.0):
 
 @pytest.mark.parametrize("cls", ["InterleavedTraining", "SampleHistoryModel"])
 def test_a_subclassed_network_is_built_without_a_word(cls, data, recwarn):
-    own = {} if cls == "InterleavedTraining" else {"num_samples": SIZE}
-    model = getattr(kc.models, cls)(Subclassed(), **own)
-    model.compile(
-        "sgd",
-        kc.losses.MarginLabelSmoothing(from_logits=True)
-        if cls == "InterleavedTraining"
-        else kc.losses.CRL(from_logits=True),
-    )
-    x = (
-        data[0]
-        if cls == "InterleavedTraining"
-        else kc.add_sample_index(data[0])
-    )
-    model.fit(x, data[1] % 3, verbose=0)
+    x, y = data
+    if cls == "InterleavedTraining":
+        model = kc.models.InterleavedTraining(Subclassed())
+        loss = kc.losses.MarginLabelSmoothing(from_logits=True)
+    else:
+        model = kc.models.SampleHistoryModel(Subclassed(), num_samples=SIZE)
+        loss = kc.losses.CRL(from_logits=True)
+        x = kc.add_sample_index(x)
+    model.compile("sgd", loss)
+    model.fit(x, y % 3, verbose=0)
     assert not [each for each in recwarn if "build" in str(each.message)]
 
 
