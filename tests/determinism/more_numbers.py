@@ -1,5 +1,7 @@
 """More groups of `numbers.py`: procedures of training, options of maps."""
 
+import dataclasses
+
 import keras
 import numpy as np
 
@@ -156,7 +158,9 @@ def judgements():
 
 
 def numbers_in(name, found):
-    """Every number of nested dicts and lists of them, by its keys."""
+    """Every number of nested dicts, lists of them and dataclasses, by key."""
+    if dataclasses.is_dataclass(found):
+        found = dataclasses.asdict(found)
     if isinstance(found, list) and found and isinstance(found[0], dict):
         found = dict(enumerate(found))
     if isinstance(found, dict):
