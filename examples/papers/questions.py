@@ -20,12 +20,15 @@ class Question:
         text: what is known, and from where.
         pairs: `(table, method, other)` whose difference decides.
         state: what is settled without these rows, or an empty text.
+        gaps: methods of S whose confidence after temperature scaling is shown
+            beside their accuracy.
     """
 
     title: str
     text: str
     pairs: tuple[tuple[str, str, str], ...]
     state: str = ""
+    gaps: tuple[str, ...] = ()
 
 
 QUESTIONS = (
@@ -136,6 +139,25 @@ that row is to be compared with cross-entropy, and not the one of S.""",
             ("S-square", "squared logit", "CE"),
         ),
     ),
+    Question(
+        "Focal loss: why has it the higher ECE after temperature scaling?",
+        """\
+Focal loss is no proper loss: what minimizes it are not the probabilities of the
+classes but, where one class is likely, probabilities that are bent towards
+equal ones, the more so the larger gamma (Charoenphakdee et al., "On Focal Loss
+for Class-Posterior Probability Estimation", 2021). To divide all logits by one
+number does not undo that: where the NLL is least, the network is right more
+often than it says, as the column "gap" shows (mean confidence minus accuracy).
+It is so with gamma 3 and with losses that choose gamma by sample, little with
+gamma 1 (FL+MDCA, FL+SB-ECE), and the other way round with inverse focal loss.
+`IntraOrderPreserving`, which can bend back, takes most of the ECE away that
+focal loss has above cross-entropy.""",
+        (("S", "FL", "CE"),),
+        gaps=(
+            *("CE", "Brier", "FL", "FLSD-53", "AdaFocal", "dual focal"),
+            *("FL+MDCA", "FL+SB-ECE", "inverse focal"),
+        ),
+    ),
 )
 ABOUT = """\
 Differences of rows of the same seed, mean ± standard error over seeds:
@@ -148,6 +170,8 @@ HEADER = (
     "table | difference | pairs | accuracy | ECE | NLL | NLL after TS "
     "| p (accuracy) | p (ECE) | p (NLL after TS) | seen"
 ).split(" | ")
+# A map that can bend the scale of confidences.
+BENT = "IntraOrderPreserving"
 # What is compared: its name, its key and its part of a row.
 COMPARED = (
     ("accuracy", "accuracy", "test"),
@@ -176,6 +200,8 @@ def page(results):
                 open_pairs.append(command(name, method, other, missing))
         if lines:
             texts.append(table.markdown(HEADER, lines))
+        if question.gaps:
+            texts.append(gaps(rows_of(results, "S"), question.gaps))
         if question.state:
             texts.append(question.state)
         if open_pairs:
@@ -183,6 +209,33 @@ def page(results):
         elif question.pairs:
             texts.append("All rows are there.")
     return "\n\n".join(texts)
+
+
+def gaps(rows, methods):
+    """A table of confidence beside accuracy, after temperature scaling."""
+    lines = []
+    for method in methods:
+        of_method = [
+            row
+            for (name, _), row in rows.items()
+            if name == method and BENT in row.get("maps", ())
+        ]
+        if not of_method:
+            continue
+        found = [
+            (
+                after["temperature"],
+                100 * (after["confidence"] - after["accuracy"]),
+                100 * after["ece"],
+                100 * row["maps"][BENT]["ece"],
+            )
+            for row in of_method
+            for after in [row["test_scaled"]]
+        ]
+        cells = [table.cell(values) for values in zip(*found, strict=True)]
+        lines.append([method, str(len(of_method)), *cells])
+    header = ["method, in S", "seeds", "T", "gap, points", "ECE % after TS"]
+    return table.markdown([*header, f"ECE % after {BENT}"], lines)
 
 
 def rows_of(results, name):

@@ -46,6 +46,26 @@ def test_square_loss_is_compared_with_cross_entropy_of_s(questions, tmp_path):
     assert 'run.py S-square --only "squared logit"`' in printed
 
 
+def test_gaps_are_of_the_scaled_test_images(questions, tmp_path):
+    rows = []
+    for seed, confidence in enumerate((0.57, 0.59)):
+        of_seed = row("FL", seed, 0.7, 0.1)
+        of_seed["maps"] = {questions.BENT: {"ece": 0.014}}
+        of_seed["test_scaled"] |= {
+            "temperature": 1.2,
+            "confidence": confidence,
+            "accuracy": 0.6,
+            "ece": 0.023,
+        }
+        rows.append(of_seed)
+    text = "".join(json.dumps(each) + "\n" for each in rows)
+    (tmp_path / "S.jsonl").write_text(text)
+    printed = questions.page(tmp_path)
+    line = "| FL | 2 | 1.20 ± 0.00 | -2.00 ± 1.00 | 2.30 ± 0.00 | 1.40 ± 0.00 |"
+    assert line in printed
+    assert "| CE | 0 |" not in printed
+
+
 def test_questions_name_rows_that_are_planned(questions):
     import run
 
