@@ -58,6 +58,20 @@ def test_it_builds_without_warnings(tmp_path):
     assert 'href="which_method.html"' in start
 
 
+@pytest.mark.one_backend
+def test_every_page_of_results_is_in_the_site():
+    pages = (ROOT / "examples/docs/repository_pages.py").read_text()
+    evidence = (ROOT / "examples/docs").glob("*.md")
+    listed = "".join(page.read_text() for page in evidence)
+    results = sorted((ROOT / "examples/results").glob("*.md"))
+    assert results
+    for page in results:
+        path = page.relative_to(ROOT).as_posix()
+        found = re.search(rf'"{re.escape(path)}": "(\w+)"', pages)
+        assert found, path
+        assert f"pages/{found[1]}\n" in listed, path
+
+
 def test_every_script_of_the_gallery_has_its_picture():
     gallery = example("docs/gallery.py")
     for script, picture in gallery.scripts().items():
