@@ -199,11 +199,11 @@ def warn_if_few(layer, num_samples, num_classes):
     """Warn of fewer than ten samples for each parameter of a map."""
     needed = samples_needed(layer, num_classes)
     if num_samples < needed:
-        count = needed // 10
-        parameters = "1 parameter" if count == 1 else f"{count} parameters"
-        smaller = "" if count == 1 else ", or a smaller layer such as " + (
-            '"temperature"'
-        )
+        count, smaller = needed // 10, ""
+        parameters = "1 parameter"
+        if count > 1:
+            parameters = f"{count} parameters"
+            smaller = ', or a smaller layer such as "temperature"'
         warn(
             f"{type(layer).__name__} has {parameters}, and should have ten "
             f"samples for each: {needed}. Received: {num_samples} calibration "
