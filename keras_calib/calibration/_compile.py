@@ -17,6 +17,7 @@ def compile_for_evaluate(
     ignore_class,
     place=None,
     multi_label=False,
+    plain=True,
 ):
     """Compile with the cross-entropy, and with the accuracy if Keras can.
 
@@ -28,6 +29,9 @@ def compile_for_evaluate(
         ignore_class: `None`, or the label that is ignored.
         place: `OneOutput`, if the model has others, too.
         multi_label: see `calibrate`.
+        plain: with the losses of Keras, which a program without this package
+            can load. They cannot weigh whole sequences or images, nor take
+            labels of every kind.
     """
     from_logits = output == "logits"
     kind = "sparse"
@@ -41,9 +45,14 @@ def compile_for_evaluate(
         kind = "either"
     if ignore_class is None:
         loss, metrics = _loss_and_accuracy(kind, from_logits)
+        if kind == "sigmoid" and one_hot:
+            # Keras' would compare rows of two with one number.
+            plain, metrics = False, []
     else:
         # Keras' accuracy would count the ignored label.
         loss, metrics = _loss_without(kind, from_logits, ignore_class), []
+    if not plain and kind != "labels":
+        loss = _cross_entropy(from_logits, ignore_class)
     if place is not None:
         loss, metrics = place.only_here(loss), place.only_here(metrics)
     # An optimizer without slots, so that a saved file loads without a warning.
@@ -107,7 +116,8 @@ def _cross_entropy(from_logits, ignore_class=None):
 class LabelCrossentropy(keras.losses.Loss):
     """Binary cross-entropy of several labels, some of which are unknown.
 
-    The loss of a batch is the mean over labels that are known.
+    The loss of a batch is the mean over labels that are known, each weighted
+    as its row.
 
     Args:
         from_logits: whether predictions are logits.
@@ -129,7 +139,9 @@ class LabelCrossentropy(keras.losses.Loss):
             ops.cast(labels, y_pred.dtype), y_pred, self.from_logits
         )
         known = ops.cast(known, losses.dtype)
-        return ops.divide_no_nan(losses * known, ops.mean(known))
+        return ops.mean(
+            ops.divide_no_nan(losses * known, ops.mean(known)), axis=-1
+        )
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -374,7 +374,9 @@ def calibrated_by(fit, model, data, method, settings):
         if settings.preprocessor is not None:
             calibrated = with_preprocessor(calibrated, settings.preprocessor)
         # Called once, so that it is built, and can be saved and exported.
-        calibrated(example, training=False)
+        outputs = calibrated(example, training=False)
+        if settings.place is not None:
+            outputs = outputs[settings.place.key]
     compile_for_evaluate(
         calibrated,
         output,
@@ -383,6 +385,7 @@ def calibrated_by(fit, model, data, method, settings):
         settings.ignore_class,
         settings.place,
         settings.multi_label,
+        plain=fuse or len(outputs.shape) == 2,
     )
     if settings.verbose:
         print(summary(layer.record))

@@ -85,3 +85,94 @@ def test_the_accuracy_has_one_name():
         )
         logs = calibrated.evaluate(X, target, verbose=0, return_dict=True)
         assert set(logs) == {"loss", "accuracy"}
+
+
+def steps(units):
+    keras.utils.set_random_seed(0)
+    activation = "softmax" if units > 1 else "sigmoid"
+    return keras.Sequential(
+        [
+            keras.Input((5, 3)),
+            keras.layers.Masking(),
+            keras.layers.SimpleRNN(4, return_sequences=True),
+            keras.layers.Dense(units, activation=activation),
+        ]
+    )
+
+
+def images(units):
+    keras.utils.set_random_seed(0)
+    activation = "softmax" if units > 1 else "sigmoid"
+    layer = keras.layers.Conv2D(units, 1, activation=activation)
+    return keras.Sequential([keras.Input((5, 5, 3)), layer])
+
+
+@pytest.mark.parametrize("ignore_class", [None, VOID])
+@pytest.mark.parametrize("units", [1, 3])
+@pytest.mark.parametrize("network", [steps, images])
+@pytest.mark.parametrize("weights", ["of rows", "of labels", None])
+def test_sequences_and_images_weigh_as_a_whole(
+    network, units, weights, ignore_class, tmp_path
+):
+    # Batches as long as a sequence: a weight of a row fits a label, too.
+    model = network(units)
+    rng = np.random.default_rng(0)
+    shape = (5, *model.output_shape[1:-1])
+    x = rng.normal(size=(*shape, 3)).astype("float32")
+    y = rng.integers(0, max(units, 2), shape)
+    counts = np.ones(shape, bool)
+    if network is steps:
+        x[0, 2:], counts[0, 2:] = 0.0, False
+    if ignore_class is not None:
+        y[1, :2] = VOID
+        counts[1, :2] = False
+    w = None
+    if weights is not None:
+        w = rng.integers(1, 4, shape if weights == "of labels" else 5)
+        w = w.astype("float32")
+    calibrated = kc.calibrate(
+        model, x, y, w, ignore_class=ignore_class, verbose=0
+    )
+    calibrated.save(tmp_path / "model.keras")
+    p = calibrated.predict(x, verbose=0).astype("float64")
+    if units == 1:
+        p = np.concatenate([1 - p, p], axis=-1)
+    own = np.take_along_axis(p, np.maximum(y, 0)[..., None], axis=-1)[..., 0]
+    each = np.ones(5) if w is None else w
+    each = each.reshape(each.shape + (1,) * (len(shape) - each.ndim))
+    expected = (-np.log(own) * each)[counts].sum() / counts.sum()
+    for found in calibrated, keras.saving.load_model(tmp_path / "model.keras"):
+        logs = found.evaluate(
+            x, y, sample_weight=w, batch_size=5, verbose=0, return_dict=True
+        )
+        assert logs["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_rows_of_two_for_one_unit():
+    y = np.eye(2)[np.random.default_rng(1).integers(0, 2, 60)]
+    calibrated = kc.calibrate(network(1, "sigmoid"), X, y, verbose=0)
+    p = calibrated.predict(X, verbose=0)
+    expected = -np.log((np.concatenate([1 - p, p], 1) * y).sum(1)).mean()
+    found = calibrated.evaluate(X, y, verbose=0)
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_several_labels_some_unknown_weigh_as_their_rows():
+    y = labels("several sigmoid units")[::15][:3]
+    y[0, 1] = VOID
+    w = np.array([1.0, 2.0, 3.0], "float32")
+    calibrated = kc.calibrate(
+        network(3, "sigmoid"),
+        X[:3],
+        y,
+        w,
+        ignore_class=VOID,
+        multi_label=True,
+        guard=False,
+        verbose=0,
+    )
+    p = calibrated.predict(X[:3], verbose=0)
+    losses = -np.log(np.where(y == 1, p, 1 - p)) * w[:, None]
+    expected = losses[y != VOID].sum() / (y != VOID).sum()
+    found = calibrated.evaluate(X[:3], y, sample_weight=w, verbose=0)
+    assert found == pytest.approx(expected, rel=1e-5)
