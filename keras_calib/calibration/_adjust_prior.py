@@ -12,6 +12,7 @@ from keras_calib.calibration import _checks as checks
 from keras_calib.calibration import _network
 from keras_calib.calibration import _target_prior
 from keras_calib.calibration._compile import compile_for_evaluate
+from keras_calib.calibration._compile import takes_either
 from keras_calib.calibration._compile import takes_rows
 from keras_calib.calibration._preprocessed import preprocessed_batches
 from keras_calib.calibration._preprocessed import taken_apart
@@ -31,6 +32,7 @@ from keras_calib.keras_graph.calibrated_model import CalibratedModel
 from keras_calib.keras_graph.head import find_head
 from keras_calib.keras_graph.head import free_name
 from keras_calib.keras_private import flatten_layers
+from keras_calib.keras_private import keras_mask
 from keras_calib.layers._log_probabilities import LogProbabilities
 from keras_calib.layers._prior_correction import PriorCorrection
 from keras_calib.layers._prior_correction import as_prior
@@ -121,7 +123,9 @@ def adjust_prior(
         UserWarning: if calibration left a bias of classes (above 4 standard
             errors on the calibration data); if the target data show no shift
             (p-value above 0.05); if the source prior of a class is 0, which
-            then stays 0; if EM has not converged after 10,000 steps.
+            then stays 0; if EM has not converged after 10,000 steps; if the
+            calibration ignored a label (`ignore_class`), and neither weights
+            nor a mask tell which rows of the target data have it.
 
     Example:
         >>> import numpy as np, keras, keras_calib as kc
@@ -168,7 +172,13 @@ def adjust_prior(
         network, num_units = _network_of(model, from_logits, data, len(source))
         if prior is None:
             target, record, kind = _target_prior.estimate(
-                network, data, from_logits, source, known_by, verbose
+                network,
+                data,
+                from_logits,
+                source,
+                known_by,
+                verbose,
+                ignored=_ignored(model, network, data),
             )
             network = dataclasses.replace(network, logits_source=kind)
         else:
@@ -192,6 +202,18 @@ def adjust_prior(
     if verbose:
         print(_target_prior.summary(layer.record))
     return corrected
+
+
+def _ignored(model, network, data):
+    """The label that calibration left out, if nothing tells which rows."""
+    ignored = getattr(getattr(model, "loss", None), "ignore_class", None)
+    if ignored is None:
+        return None
+    example = _network.as_example(model, data.first_inputs())
+    if data.first_weights() is not None:
+        return None
+    masked = keras_mask(network.model(example, training=False)) is not None
+    return None if masked else ignored
 
 
 def _network_of(model, from_logits, data, num_classes):
@@ -272,6 +294,7 @@ def _compile(corrected, given, network, num_units):
         num_units,
         takes_rows(loss),
         getattr(loss, "ignore_class", None),
+        plain=not takes_either(loss),
     )
 
 

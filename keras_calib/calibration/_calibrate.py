@@ -132,7 +132,9 @@ def calibrate(
             `"matrix"` are fitted to logits minus their mean then, `"platt"`
             without shrinkage, so that these are other maps than without
             `fuse`: compare them on new data. Such a file carries no record; the
-            model's name ends in the fingerprint of the calibration data.
+            model's name ends in the fingerprint of the calibration data. Where
+            no loss of Keras fits (`ignore_class` with rows, one unit or
+            several labels; rows for one unit), it is not compiled.
         output: `"probabilities"` or `"logits"`, what the new model returns.
         output_name: which of several outputs is calibrated: its key, where
             `model` returns a dict, else its name in `model.output_names`. The

@@ -6,7 +6,9 @@ import keras
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.keras_private import keras_mask
 from keras_calib.losses import FocalLoss
+from keras_calib.losses._base import ClassificationLoss
 
 
 def compile_for_evaluate(
@@ -18,8 +20,11 @@ def compile_for_evaluate(
     place=None,
     multi_label=False,
     plain=True,
+    alone=False,
 ):
     """Compile with the cross-entropy, and with the accuracy if Keras can.
+
+    With `alone`, where no loss of Keras computes it, the model is not compiled.
 
     Args:
         model: the calibrated model.
@@ -29,9 +34,9 @@ def compile_for_evaluate(
         ignore_class: `None`, or the label that is ignored.
         place: `OneOutput`, if the model has others, too.
         multi_label: see `calibrate`.
-        plain: with the losses of Keras, which a program without this package
-            can load. They cannot weigh whole sequences or images, nor take
-            labels of every kind.
+        plain: whether the losses of Keras will do. They cannot weigh whole
+            sequences or images, nor take labels of every kind.
+        alone: whether a program without this package has to load the model.
     """
     from_logits = output == "logits"
     kind = "sparse"
@@ -53,6 +58,8 @@ def compile_for_evaluate(
         loss, metrics = _loss_without(kind, from_logits, ignore_class), []
     if not plain and kind != "labels":
         loss = _cross_entropy(from_logits, ignore_class)
+    if alone and not type(loss).__module__.startswith("keras."):
+        return
     if place is not None:
         loss, metrics = place.only_here(loss), place.only_here(metrics)
     # An optimizer without slots, so that a saved file loads without a warning.
@@ -71,6 +78,11 @@ def takes_rows(loss: Any) -> bool | None:
     if not kind.__module__.startswith("keras."):
         return None
     return "sparse" not in kind.__name__.lower()
+
+
+def takes_either(loss: Any) -> bool:
+    """Whether a compiled loss is ours, which takes labels of every kind."""
+    return isinstance(loss, ClassificationLoss)
 
 
 def _loss_and_accuracy(kind, from_logits):
@@ -140,7 +152,18 @@ class LabelCrossentropy(keras.losses.Loss):
         )
         known = ops.cast(known, losses.dtype)
         return ops.mean(
-            ops.divide_no_nan(losses * known, ops.mean(known)), axis=-1
+            ops.divide_no_nan(losses * known, self._share(known, y_pred)),
+            axis=-1,
+        )
+
+    def _share(self, known, y_pred):
+        """Of the labels that are known, among rows that no mask leaves out."""
+        mask = keras_mask(y_pred)
+        if mask is None:
+            return ops.mean(known)
+        of_rows = ops.cast(mask, known.dtype) * ops.mean(known, axis=-1)
+        return ops.divide_no_nan(
+            ops.sum(of_rows), ops.sum(ops.cast(mask, known.dtype))
         )
 
     def get_config(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 
+import keras
 import numpy as np
 
 from keras_calib.calibration import _checks as checks
@@ -115,6 +116,7 @@ def _collect(network, data, settings, groups):
         ):
             hashes.append(hashes_of(x, len(y)))
             one_hot = scores.ndim == y.ndim and y.shape[-1] > 1
+            [x] = keras.tree.flatten(x)  # also a dict or list of one
             maps = Maps(
                 as_array(x),
                 *as_maps(scores, y, weights, settings.ignore_class, mask),

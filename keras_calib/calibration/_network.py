@@ -386,6 +386,7 @@ def calibrated_by(fit, model, data, method, settings):
         settings.place,
         settings.multi_label,
         plain=fuse or len(outputs.shape) == 2,
+        alone=fuse,
     )
     if settings.verbose:
         print(summary(layer.record))

@@ -16,7 +16,9 @@ LEAST = 1e-8
 LARGEST_P_VALUE = 0.05
 
 
-def estimate(network, data, from_logits, source, known_by, verbose):
+def estimate(
+    network, data, from_logits, source, known_by, verbose, *, ignored=None
+):
     """Run a network over target data and estimate their prior by EM.
 
     Args:
@@ -26,6 +28,7 @@ def estimate(network, data, from_logits, source, known_by, verbose):
         source: the source prior, `(num_classes,)`.
         known_by: number of samples that it was estimated from, or infinity.
         verbose: 0 for silence.
+        ignored: a label that calibration left out, if nothing tells of it.
 
     Returns:
         target: the target prior, `(num_classes,)`.
@@ -56,6 +59,13 @@ def estimate(network, data, from_logits, source, known_by, verbose):
         n = len(scores)
         ratios = label_shift.likelihood_ratios(scores, source)
         found = label_shift.estimate_prior(ratios, source, weights)
+    # A label beside the classes is of padding only where rows have steps.
+    if ignored is not None and (not by_sample or 0 <= ignored < len(source)):
+        warn(
+            f"Calibration ignored label {ignored}; of the target data each of "
+            f"the {n} rows counts, whatever its label. Pass `sample_weight`, 0 "
+            "for rows that do not count."
+        )
     target = without_unseen(np.maximum(found.prior, LEAST), source)
     record = {
         "num_samples": n,

@@ -38,6 +38,12 @@ class Batches:
         """The same batches, each as `function(x, y, sample_weight)` has it."""
         return Batches(itertools.starmap(function, self.source), self.total)
 
+    def first_weights(self):
+        """Sample weights of the first batch, or `None`; see `first_inputs`."""
+        first = next(self.source)
+        self.source = itertools.chain([first], self.source)
+        return first[2]
+
     def first_inputs(self):
         """Inputs of the first batch, which stays in the iterator.
 

@@ -18,12 +18,14 @@ OF_ROWS = (
     keras.losses.CategoricalFocalCrossentropy,
     keras.losses.CategoricalHinge,
     keras.losses.CosineSimilarity,
+    keras.losses.Dice,
     keras.losses.Huber,
     keras.losses.KLDivergence,
     keras.losses.LogCosh,
     keras.losses.MeanAbsoluteError,
     keras.losses.MeanSquaredError,
     keras.losses.Poisson,
+    keras.losses.Tversky,
 )
 
 

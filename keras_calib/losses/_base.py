@@ -269,6 +269,10 @@ class PenalizedLoss(ClassificationLoss):
         labels = rows.labels if rows.targets is None else rows.targets
         if isinstance(self.primary, OF_ROWS):
             labels = rows.soft_labels
+        elif isinstance(
+            self.primary, keras.losses.SparseCategoricalCrossentropy
+        ):
+            labels = rows.labels
         scores, activation = rows.logits, keras.activations.softmax
         if rows.single and not isinstance(self.primary, CATEGORICAL):
             # A loss for one sigmoid unit sees it as it is.

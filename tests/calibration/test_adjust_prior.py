@@ -688,3 +688,29 @@ def test_record_of_a_fused_model_that_was_corrected():
     correction = record.pop("prior_correction")
     assert record == kc.calibration_record(fused)
     assert correction["target_prior"] == pytest.approx(prior)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_rows_that_calibration_left_out_are_told_of(masked, weighted, recwarn):
+    rng = np.random.default_rng(0)
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((4,)),
+            keras.layers.Embedding(6, 5, mask_zero=masked),
+            keras.layers.Dense(6, "softmax"),
+        ]
+    )
+    x = rng.integers(1, 6, (200, 4))
+    x[::2, 2:] = 0
+    calibrated = kc.calibrate(model, x, x, ignore_class=0, verbose=0)
+    recwarn.clear()
+    kc.adjust_prior(
+        calibrated,
+        x,
+        sample_weight=(x > 0).astype("float32") if weighted else None,
+        verbose=0,
+    )
+    told = [w for w in recwarn if "ignored label 0" in str(w.message)]
+    assert len(told) == (0 if masked or weighted else 1)

@@ -176,3 +176,43 @@ def test_several_labels_some_unknown_weigh_as_their_rows():
     expected = losses[y != VOID].sum() / (y != VOID).sum()
     found = calibrated.evaluate(X[:3], y, sample_weight=w, verbose=0)
     assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_labels_of_masked_steps_do_not_count():
+    model = steps(3)
+    model.layers[-1].activation = keras.activations.sigmoid
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(5, 5, 3)).astype("float32")
+    y = rng.integers(0, 2, (5, 5, 3))
+    x[0, 2:], y[0, 2:], y[1, :2, 0] = 0.0, VOID, VOID
+    calibrated = kc.calibrate(
+        model, x, y, ignore_class=VOID, multi_label=True, guard=False, verbose=0
+    )
+    p = calibrated.predict(x, verbose=0)
+    expected = -np.log(np.where(y == 1, p, 1 - p))[y != VOID].mean()
+    found = calibrated.evaluate(x, y, verbose=0)
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("one_hot", [False, True])
+@pytest.mark.parametrize("ignore_class", [None, 1])
+@pytest.mark.parametrize("units", [1, 3])
+def test_a_fused_model_has_no_loss_of_this_package(
+    units, ignore_class, one_hot
+):
+    y = np.random.default_rng(1).integers(0, max(units, 2), 60)
+    model = network(units, "softmax" if units > 1 else "sigmoid")
+    y = np.eye(max(units, 2))[y] if one_hot else y
+    if units == 1 and ignore_class is not None:
+        y[:10] = -1 if not one_hot else y[:10]
+        ignore_class = -1 if not one_hot else None
+    calibrated = kc.calibrate(
+        model, X, y, ignore_class=ignore_class, fuse=True, verbose=0
+    )
+    if calibrated.compiled:
+        assert type(calibrated.loss).__module__.startswith("keras.")
+    # Only what no loss of Keras computes is left without one.
+    known = (units == 3 and not one_hot) or (
+        ignore_class is None and not (units == 1 and one_hot)
+    )
+    assert calibrated.compiled == known

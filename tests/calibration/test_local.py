@@ -230,3 +230,21 @@ def test_images_of_any_size_after_the_fit():
     )
     x, _, _ = images(2, size=12)
     assert calibrated.predict(x, verbose=0).shape == (2, 12, 12, 3)
+
+
+def test_inputs_may_be_a_dict_or_a_list_of_one():
+    found = []
+    for wrap in (lambda x: x, lambda x: {"image": x}, lambda x: [x]):
+        keras.utils.set_random_seed(0)
+        inputs = keras.Input((8, 8, 3), name="image")
+        outputs = keras.layers.Conv2D(3, 1, activation="softmax")(inputs)
+        model = keras.Model(wrap(inputs), outputs)
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=(30, 8, 8, 3)).astype("float32")
+        y = rng.integers(0, 3, (30, 8, 8))
+        calibrated = kc.calibrate(
+            model, wrap(x), y, method="local_temperature", verbose=0
+        )
+        found.append(calibrated.predict(wrap(x), verbose=0))
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], rtol=1e-5)

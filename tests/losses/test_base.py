@@ -533,3 +533,27 @@ def test_primaries_that_want_rows_take_class_ids(name, shape):
     without = kc.losses.MDCA(primary=getattr(keras.losses, name)(), weight=0.0)
     assert float(without(labels, p)) == pytest.approx(float(expected), rel=1e-5)
     assert float(loss(labels, p)) == pytest.approx(float(loss(rows, p)))
+
+
+@pytest.mark.parametrize(
+    "primary",
+    [
+        keras.losses.Dice(),
+        keras.losses.Tversky(),
+        keras.losses.SparseCategoricalCrossentropy(),
+    ],
+)
+def test_a_primary_takes_ids_and_rows(primary):
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet([1.0, 1.0, 1.0], 8).astype("float32")
+    y = rng.integers(0, 3, 8)
+    loss = kc.losses.MDCA(primary=primary)
+    of_ids = float(loss(y, p))
+    assert of_ids == pytest.approx(float(loss(np.eye(3)[y], p)), rel=1e-6)
+    expected = primary.call(
+        y if "Sparse" in type(primary).__name__ else np.eye(3)[y],
+        keras.ops.convert_to_tensor(p),
+    )
+    penalty = float(kc.losses.mdca(y, np.log(p)))
+    expected = float(keras.ops.mean(expected)) + penalty
+    assert of_ids == pytest.approx(expected, rel=1e-5)
