@@ -102,6 +102,12 @@ def indented_blocks_are_literal(app, what, name, obj, options, lines):
     lines[:] = found + lines[place:]
 
 
+def constants_have_no_docstring(app, what, name, obj, options, lines):
+    """Of a constant it would be that of `tuple`; the page says what it is."""
+    if what == "data":
+        lines.clear()
+
+
 def some_members_are_left_out(app, what, name, obj, skip, options):
     of_scikit_learn = re.fullmatch("set_.*_request|get_metadata_routing", name)
     if name in LEFT_OUT or name.startswith("on_") or of_scikit_learn:
@@ -130,6 +136,7 @@ def setup(app):
     app.connect(
         "autodoc-process-docstring", equations.into_docstring, priority=450
     )
+    app.connect("autodoc-process-docstring", constants_have_no_docstring)
     app.connect("autodoc-process-signature", arguments_of_init)
     app.connect("autodoc-skip-member", some_members_are_left_out)
     app.add_html_math_renderer(

@@ -31,6 +31,7 @@ PARTS = {
             "stories/image_classification": "",
             "stories/transfer_learning": "",
             "stories/tuned": "",
+            "training_procedures": "story_training_procedures",
             "mutual_learning": "story_mutual_learning",
             "refine_then_calibrate": "story_refine_then_calibrate",
         },

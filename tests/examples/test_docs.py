@@ -5,10 +5,13 @@ import pathlib
 import re
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
+import keras_calib as kc
 from tests.helpers import example
+from tests.test_house import PUBLIC
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -54,6 +57,7 @@ def test_it_builds_without_warnings(tmp_path):
     story = (tmp_path / "gallery" / "2_tasks" / "tokens.html").read_text()
     assert "the next word of a sentence" in story
     assert "_images/story_tokens.png" in story
+    every_public_name_has_an_entry(tmp_path / "objects.inv")
     start = (tmp_path / "start.html").read_text()
     assert 'href="which_method.html"' in start
 
@@ -70,6 +74,30 @@ def test_every_page_of_results_is_in_the_site():
         found = re.search(rf'"{re.escape(path)}": "(\w+)"', pages)
         assert found, path
         assert f"pages/{found[1]}\n" in listed, path
+
+
+def every_public_name_has_an_entry(inventory):
+    """Under its package, or under `keras_calib` if it is there, too."""
+    from sphinx.util.inventory import InventoryFile
+
+    with inventory.open("rb") as file:
+        found = InventoryFile.load(file, "", lambda base, name: name)
+    entries = {
+        name
+        for kind, names in found.items()
+        if kind.startswith("py:")
+        for name in names
+    }
+    assert {f"keras_calib.{name}" for name in kc.__all__} - entries <= {
+        "keras_calib.__version__"
+    }
+    # The command line has a page of its own.
+    for room in set(PUBLIC) - {"command_line"}:
+        for name in import_module(f"keras_calib.{room}").__all__:
+            both = {f"keras_calib.{room}.{name}"}
+            if hasattr(kc, name):
+                both.add(f"keras_calib.{name}")
+            assert both & entries, name
 
 
 def test_every_script_of_the_gallery_has_its_picture():
