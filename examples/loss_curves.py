@@ -6,15 +6,24 @@ share `1 - p`. Left to right: p, or z for the losses with a margin. Below is
 the derivative by z, which for cross-entropy is `p - 1`: above 0 a loss lowers
 the confidence, below 0 it raises it.
 
-The second has the penalties of a batch. Of 2,000 samples the predicted
-probabilities stay as they are, and labels are drawn so that the mean
-confidence minus the accuracy is the number below the panels. In the left panel
-all classes have this gap, in the right one half of the classes have it, and
-the others none.
+The second has the penalties of a batch. Above, the predicted probabilities of
+2,000 samples stay as they are, and labels are drawn so that the mean confidence
+minus the accuracy is the number below the panels. In the left panel all classes
+have this gap, in the right one half of the classes have it, and the others
+none. Below is the derivative by the logit of the predicted class, times the
+number of samples, against the confidence: of the samples that are predicted as
+class 0, left those that are right, right those that are wrong, in one batch of
+20,000 samples with confidences from 0.2 to 0.98, where class 0 and four others
+are overconfident by 0.15.
+
+The third has what changes while a network trains. AdaFocal: a focal loss with
+other gammas in each of five bins. CRL: the term of a pair of samples, of which
+the other one has confidence 0.5 and was right half of the time.
 
     python examples/loss_curves.py
 
-writes `examples/figures/losses_sample.png` and `losses_batch.png`.
+writes `losses_sample.png`, `losses_batch.png` and `losses_adaptive.png` into
+`examples/figures`.
 """
 
 import argparse
@@ -80,6 +89,14 @@ BATCH = {
     "SoftAvUC": kc.losses.SoftAvUC,
 }
 GAPS = np.linspace(-0.25, 0.25, 21)
+# Gammas of five bins of the probability, by what is said of them.
+GAMMAS = {
+    "1 in each bin (start)": [1.0] * 5,
+    "1, 1, 2, 3, 5": [1.0, 1.0, 2.0, 3.0, 5.0],
+    "-1 in each bin": [-1.0] * 5,
+}
+# How often the sample was right whose confidence varies; the other: half.
+OFTEN = [1.0, 0.75, 0.5, 0.25, 0.0]
 
 
 def curve(loss, z):
@@ -126,16 +143,31 @@ def draw_samples(style):
     return figure
 
 
-def made_batch(gap, some, rng):
+def derivative(loss, labels, logits):
+    """Of a loss by each logit, times the number of samples.
+
+    The logits are weights, and one step of SGD changes them by this much.
+    """
+    number = len(logits)
+    table = keras.layers.Embedding(number, logits.shape[1])
+    model = keras.Sequential([keras.Input((), dtype="int32"), table])
+    table.set_weights([logits])
+    model.compile(keras.optimizers.SGD(float(number)), loss)
+    model.train_on_batch(np.arange(number, dtype="int32"), labels)
+    return logits - table.get_weights()[0]
+
+
+def made_batch(gap, some, rng, n=2000, between=(0.35, 0.75)):
     """Labels and logits of samples that are overconfident by `gap`.
 
     Args:
         gap: mean confidence minus accuracy.
         some: whether only predictions of the first five classes have the gap.
         rng: where uniform numbers come from; the same give the same samples.
+        n: number of samples.
+        between: the least and the largest confidence.
     """
-    n = 2000
-    confidence = rng.uniform(0.35, 0.75, n)
+    confidence = rng.uniform(*between, n)
     predicted = rng.integers(CLASSES, size=n)
     p = np.repeat((1 - confidence[:, None]) / (CLASSES - 1), CLASSES, axis=1)
     p[np.arange(n), predicted] = confidence
@@ -148,13 +180,10 @@ def made_batch(gap, some, rng):
 def draw_batches(style):
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, 2, figsize=(12, 5), layout="constrained")
+    figure, axes = pyplot.subplots(2, 2, figsize=(12, 9), layout="constrained")
     titles = "every class has the gap", "half of the classes have the gap"
-    for some, (panel, title) in enumerate(zip(axes, titles, strict=True)):
-        for look, (name, kind) in zip(
-            itertools.cycle(style), BATCH.items(), strict=False
-        ):
-            penalty = kind(primary=None, weight=1.0, **LOGITS)
+    for some, (panel, title) in enumerate(zip(axes[0], titles, strict=True)):
+        for name, look, penalty in penalties(style):
             values = [
                 float(penalty(*made_batch(gap, bool(some), rng)))
                 for gap, rng in zip(GAPS, generators(), strict=True)
@@ -162,13 +191,119 @@ def draw_batches(style):
             panel.plot(GAPS, values, label=name, **look)
         panel.set(title=title, xlabel="mean confidence minus accuracy")
         panel.axvline(0, color="black", linewidth=0.8)
-    axes[0].set_ylabel("penalty")
-    axes[1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    for name, look, penalty in penalties(style):
+        for panel, curve in zip(axes[1], forces(penalty), strict=True):
+            panel.plot(*curve, label=name, **look)
+    for panel, which in zip(axes[1], ("right", "wrong"), strict=True):
+        panel.set(
+            title=f"samples whose prediction is {which}",
+            xlabel="confidence of the sample",
+            ylim=(-0.6, 0.6),
+        )
+        panel.axhline(0, color="black", linewidth=0.8)
+    axes[0, 0].set_ylabel("penalty")
+    axes[1, 0].set_ylabel("derivative by the logit, times samples")
+    axes[0, 1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
+
+
+def penalties(style):
+    """Name, look and penalty of each curve."""
+    for look, (name, kind) in zip(
+        itertools.cycle(style), BATCH.items(), strict=False
+    ):
+        yield name, look, kind(primary=None, weight=1.0, **LOGITS)
+
+
+def forces(penalty):
+    """Confidences, and derivatives by the logit of the predicted class 0.
+
+    Yields:
+        Both for the right predictions, then for the wrong ones.
+    """
+    rng = np.random.default_rng(0)
+    labels, logits = made_batch(0.15, True, rng, 20_000, (0.2, 0.98))
+    found = derivative(penalty, labels, logits)[:, 0]
+    confidence = np.exp(logits[:, 0])
+    order = np.argsort(confidence)
+    for right in (True, False):
+        # Of class 0, in the order of their confidence.
+        chosen = order[
+            (logits.argmax(axis=1) == 0)[order]
+            & ((labels == 0) == right)[order]
+        ]
+        yield confidence[chosen], found[chosen]
 
 
 def generators():
     return (np.random.default_rng(0) for _ in GAPS)
+
+
+def ada_focal(gammas):
+    """`AdaFocalLoss` with these gammas, in bins of equal width."""
+    loss = kc.losses.AdaFocalLoss(num_bins=len(gammas), **LOGITS)
+    edges = np.linspace(0, 1, len(gammas) + 1)[1:-1]
+    loss.table.set(edges, np.array(gammas))
+    return loss
+
+
+def pair(often, z):
+    """The ranking loss of a sample with logits `(z, 0, ..., 0)` and another.
+
+    The other has confidence 0.5 and was right half of the time.
+    """
+    logits = np.zeros((2, CLASSES), "float32")
+    logits[1, 0] = np.log(CLASSES - 1)
+    values = []
+    for logits[0, 0] in z:
+        value = kc.losses.crl([0, 0], logits, correctness=[often, 0.5])
+        values.append(float(value))
+    return np.array(values)
+
+
+def draw_adaptive(style):
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(
+        2, 2, figsize=(11, 7), height_ratios=(3, 2), layout="constrained"
+    )
+    z = np.linspace(-4, 8.5, 801)
+    p = 1 / (1 + (CLASSES - 1) * np.exp(-z))
+    losses = {"cross-entropy": CROSS_ENTROPY}
+    losses |= {f"gamma: {name}": ada_focal(g) for name, g in GAMMAS.items()}
+    logits = np.zeros((len(z), CLASSES), "float32")
+    logits[:, 0] = z
+    labels = np.zeros(len(z), "int32")
+    for look, (name, loss) in zip(style, losses.items(), strict=False):
+        axes[0, 0].plot(p, curve(loss, z), label=name, **look)
+        found = derivative(loss, labels, logits)[:, 0]
+        axes[1, 0].plot(p, found, **look)
+    # Where the class with the logit z is predicted.
+    z = np.linspace(0, 8.5, 201)
+    p = 1 / (1 + (CLASSES - 1) * np.exp(-z))
+    for look, often in zip(style, OFTEN, strict=False):
+        values = pair(often, z)
+        axes[0, 1].plot(p, values, label=f"right in {often:.0%}", **look)
+        axes[1, 1].plot(p, np.gradient(values, z), **look)
+    axes[0, 0].set(title="AdaFocalLoss", ylabel="loss", ylim=(-0.1, 4))
+    axes[0, 1].set(ylim=(-0.05, 1.6))
+    axes[0, 1].set(title="CRL: a pair, the other one right in 50%")
+    axes[1, 0].set(xlabel=BY_P, ylabel="derivative by the logit")
+    axes[1, 1].set(xlabel="confidence of the sample (the other's is 0.5)")
+    for above, below in axes.T:
+        above.legend(loc="upper right", fontsize=9)
+        below.axhline(0, color="black", linewidth=0.8)
+    return figure
+
+
+def save(figure, path):
+    """A small file, without the version of what has drawn it."""
+    from PIL import Image
+
+    figure.savefig(path, dpi=80, metadata={"Software": None})
+    with Image.open(path) as image:
+        few_colors = image.convert("RGB").quantize(256)
+    few_colors.save(path, optimize=True)
 
 
 def main(arguments=None):
@@ -184,11 +319,14 @@ def main(arguments=None):
         {"color": color, "linestyle": line, "linewidth": 1.8}
         for color, line in zip(colors, lines, strict=True)
     ]
-    pictures = {"sample": draw_samples(style), "batch": draw_batches(style)}
+    pictures = {
+        "sample": draw_samples(style),
+        "batch": draw_batches(style),
+        "adaptive": draw_adaptive(style),
+    }
     for name, figure in pictures.items():
-        # A file without the version of what has drawn it.
         path = folder / f"losses_{name}.png"
-        figure.savefig(path, dpi=80, metadata={"Software": None})
+        save(figure, path)
         print(path)
 
 

@@ -1,9 +1,10 @@
 """Processor seconds to fit each calibration map, the paper's and ours.
 
 5,000 x 100 float32 logits that are off by a temperature, 5,000 x 2 for maps of
-two classes, 5,000 x 100 sigmoid units for those of several labels; one thread;
-the median of three fits after a first one. "paper's" is without shrinkage and
-without a penalty, for the matrix with the structured one and for Dirichlet with
+two classes, 5,000 x 100 sigmoid units for those of several labels, 25 images of
+64 x 64 pixels and 11 classes for the local temperature, where one half of each
+needs another temperature; one thread; the median of three fits after a first
+one. "paper's" is without shrinkage and without a penalty, for Dirichlet with
 ODIR; "default" is what a layer does if nothing is said. "Guarded" is the fit
 and the guard of `kc.calibrate` as a multiple of the fit, both ways: its guard
 takes what a call takes more than one with `guard=False`, measured in turns. The
@@ -13,6 +14,7 @@ last rows are `kc.calibrate` with `method="auto"`, once.
 """
 
 import datetime
+import functools
 import os
 import platform
 import statistics
@@ -28,8 +30,10 @@ import threadpoolctl
 import keras_calib as kc
 
 ROWS, CLASSES, REPEATS = 5_000, 100, 3
+IMAGES, SIZE, IMAGE_CLASSES = 25, 64, 11
 PLAIN = {"regularization": None}
 UNSHRUNK = {"shrinkage": None}
+STRUCTURED = 'MatrixScaling(regularization="structured")'
 # Layer: what makes it the paper's map, or `None` where that is the default.
 MAPS = {
     "TemperatureScaling": None,
@@ -37,7 +41,8 @@ MAPS = {
     "BiasCorrectedTemperatureScaling": PLAIN,
     "ClassTemperatureScaling": PLAIN,
     "VectorScaling": PLAIN,
-    "MatrixScaling": {"regularization": "structured"},
+    "MatrixScaling": PLAIN,
+    STRUCTURED: None,
     "DirichletScaling": {"regularization": "odir"},
     "EnsembleTemperatureScaling": None,
     "ParameterizedTemperatureScaling": UNSHRUNK,
@@ -69,6 +74,21 @@ def labels_of_units():
     return logits, (rng.random(logits.shape) < chance).astype("int32")
 
 
+def images():
+    """Logits that need the temperature 1 in dark pixels, and 3 in bright ones.
+
+    Returns:
+        The pair of images and logits, and the labels.
+    """
+    rng = np.random.default_rng(0)
+    shape = IMAGES, SIZE, SIZE
+    logits = 3 * rng.normal(size=(*shape, IMAGE_CLASSES)).astype("float32")
+    bright = np.broadcast_to(np.arange(SIZE) >= SIZE // 2, shape)[..., None]
+    noise = rng.gumbel(size=logits.shape)
+    labels = (logits / np.where(bright, 3, 1) + noise).argmax(axis=-1)
+    return [bright.astype("float32"), logits], labels
+
+
 def seconds(fit, repeats=REPEATS):
     """Median of processor seconds, after a first fit that does not count."""
     found = []
@@ -81,7 +101,9 @@ def seconds(fit, repeats=REPEATS):
 
 def row(name, paper, data, guarded=True):
     """A line of the table."""
-    layer = getattr(kc.layers, name)
+    layer = getattr(kc.layers, name.partition("(")[0])
+    if name == STRUCTURED:
+        layer = functools.partial(layer, regularization="structured")
     ways = [{}] if paper is None else [paper, {}]
     fits = [seconds(lambda way=way: layer(**way).adapt(*data)) for way in ways]
     ratios = ["-"]
@@ -130,8 +152,10 @@ def main():
         for maps, data in ((MAPS, classes(CLASSES)), (BINARY, classes(2))):
             for name, paper in maps.items():
                 print(row(name, paper, data), flush=True)
-        labels = labels_of_units()  # such maps have no guard
+        # The guard judges neither.
+        labels = labels_of_units()
         print(row("MultiLabelScaling", UNSHRUNK, labels, False), flush=True)
+        print(row("LocalTemperatureScaling", None, images(), False), flush=True)
         for mixture in (False, True):
             option = ", mixture=True" if mixture else ""
             chosen = {"method": "auto", "mixture": mixture}
