@@ -12,9 +12,12 @@ confidence minus the accuracy is the number below the panels. In the left panel
 all classes have this gap, in the right one half of the classes have it, and
 the others none.
 
+The third is what `kc.plots.loss_profile` draws of any losses.
+
     python examples/loss_curves.py
 
-writes `examples/figures/losses_sample.png` and `losses_batch.png`.
+writes `examples/figures/losses_sample.png`, `losses_batch.png` and
+`losses_profile.png`.
 """
 
 import argparse
@@ -70,6 +73,12 @@ PANELS = {
             "ACLS": kc.losses.ACLS(margin=6.0, **LOGITS),
         },
     ),
+}
+PROFILE = {
+    "cross-entropy": CROSS_ENTROPY,
+    "focal loss, gamma 3": kc.losses.FocalLoss(gamma=3.0, **LOGITS),
+    "label smoothing": kc.losses.LabelSmoothing(**LOGITS),
+    "margin 6": kc.losses.MarginLabelSmoothing(margin=6.0, **LOGITS),
 }
 BATCH = {
     "DCA": kc.losses.DCA,
@@ -184,7 +193,11 @@ def main(arguments=None):
         {"color": color, "linestyle": line, "linewidth": 1.8}
         for color, line in zip(colors, lines, strict=True)
     ]
-    pictures = {"sample": draw_samples(style), "batch": draw_batches(style)}
+    pictures = {
+        "sample": draw_samples(style),
+        "batch": draw_batches(style),
+        "profile": kc.plots.loss_profile(PROFILE),
+    }
     for name, figure in pictures.items():
         # A file without the version of what has drawn it.
         path = folder / f"losses_{name}.png"
