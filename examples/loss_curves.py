@@ -20,10 +20,12 @@ The third has what changes while a network trains. AdaFocal: a focal loss with
 other gammas in each of five bins. CRL: the term of a pair of samples, of which
 the other one has confidence 0.5 and was right half of the time.
 
+The fourth is what `kc.plots.loss_profile` draws of any losses.
+
     python examples/loss_curves.py
 
-writes `losses_sample.png`, `losses_batch.png` and `losses_adaptive.png` into
-`examples/figures`.
+writes `losses_sample.png`, `losses_batch.png`, `losses_adaptive.png` and
+`losses_profile.png` into `examples/figures`.
 """
 
 import argparse
@@ -79,6 +81,12 @@ PANELS = {
             "ACLS": kc.losses.ACLS(margin=6.0, **LOGITS),
         },
     ),
+}
+PROFILE = {
+    "cross-entropy": CROSS_ENTROPY,
+    "focal loss, gamma 3": kc.losses.FocalLoss(gamma=3.0, **LOGITS),
+    "label smoothing": kc.losses.LabelSmoothing(**LOGITS),
+    "margin 6": kc.losses.MarginLabelSmoothing(margin=6.0, **LOGITS),
 }
 BATCH = {
     "DCA": kc.losses.DCA,
@@ -323,6 +331,7 @@ def main(arguments=None):
         "sample": draw_samples(style),
         "batch": draw_batches(style),
         "adaptive": draw_adaptive(style),
+        "profile": kc.plots.loss_profile(PROFILE),
     }
     for name, figure in pictures.items():
         path = folder / f"losses_{name}.png"

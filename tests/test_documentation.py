@@ -147,19 +147,33 @@ def test_table_beside_other_libraries_counts_our_losses():
     assert int(told[1]) == len(losses)
 
 
-def test_defaults_of_the_callbacks_are_those_of_the_page():
-    page = (ROOT / "keras_calib/callbacks/README.md").read_text()
+def defaults_on_the_page(room):
+    """Names in a package's table of defaults, each compared with its code."""
+    page = (ROOT / f"keras_calib/{room}/README.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (`\w+=.*`) \|$", page, flags=re.M)
+    for name, told in rows:
+        found = getattr(getattr(kc, room), name)
+        known = inspect.signature(found).parameters
+        for key, value in re.findall(r"`(\w+)=([^`]*)`", told):
+            assert known[key].default == ast.literal_eval(value), (name, key)
+    return {name for name, _ in rows}
+
+
+def test_defaults_of_the_callbacks_are_those_of_the_page():
     public = {
         name
         for name in kc.callbacks.__all__
         if isinstance(getattr(kc.callbacks, name), type)
     }
-    assert {name for name, _ in rows} == public
-    for name, told in rows:
-        known = inspect.signature(getattr(kc.callbacks, name)).parameters
-        for key, value in re.findall(r"`(\w+)=([^`]*)`", told):
-            assert known[key].default == ast.literal_eval(value), (name, key)
+    assert defaults_on_the_page("callbacks") == public
+
+
+def test_defaults_of_the_plots_are_those_of_the_page():
+    # The others have data and words as arguments, and nothing to choose.
+    assert set(kc.plots.__all__) - defaults_on_the_page("plots") == {
+        "confidence_map",
+        "risk_coverage",
+    }
 
 
 def copy_of(model):

@@ -21,6 +21,7 @@ PARTS = {
         "Begin",
         {
             "quickstart": "quickstart_reliability",
+            "report_and_card": "story_report_and_card",
             "stories/published_network": "",
             "stories/keras_hub_text": "",
         },

@@ -32,7 +32,6 @@ from keras_calib.keras_graph.calibrated_model import CalibratedModel
 from keras_calib.keras_graph.head import find_head
 from keras_calib.keras_graph.head import free_name
 from keras_calib.keras_private import flatten_layers
-from keras_calib.keras_private import keras_mask
 from keras_calib.layers._log_probabilities import LogProbabilities
 from keras_calib.layers._prior_correction import PriorCorrection
 from keras_calib.layers._prior_correction import as_prior
@@ -172,13 +171,7 @@ def adjust_prior(
         network, num_units = _network_of(model, from_logits, data, len(source))
         if prior is None:
             target, record, kind = _target_prior.estimate(
-                network,
-                data,
-                from_logits,
-                source,
-                known_by,
-                verbose,
-                ignored=_ignored(model, network, data),
+                network, data, from_logits, source, known_by, verbose, model
             )
             network = dataclasses.replace(network, logits_source=kind)
         else:
@@ -202,18 +195,6 @@ def adjust_prior(
     if verbose:
         print(_target_prior.summary(layer.record))
     return corrected
-
-
-def _ignored(model, network, data):
-    """The label that calibration left out, if nothing tells which rows."""
-    ignored = getattr(getattr(model, "loss", None), "ignore_class", None)
-    if ignored is None:
-        return None
-    example = _network.as_example(model, data.first_inputs())
-    if data.first_weights() is not None:
-        return None
-    masked = keras_mask(network.model(example, training=False)) is not None
-    return None if masked else ignored
 
 
 def _network_of(model, from_logits, data, num_classes):

@@ -8,6 +8,7 @@ from keras_calib.calibration import _network
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.data.collect import collect_outputs
 from keras_calib.inputs import arrays
+from keras_calib.keras_private import keras_mask
 from keras_calib.solvers import label_shift
 
 # An estimate rules no class out: a class that the rows lack keeps this.
@@ -16,9 +17,7 @@ LEAST = 1e-8
 LARGEST_P_VALUE = 0.05
 
 
-def estimate(
-    network, data, from_logits, source, known_by, verbose, *, ignored=None
-):
+def estimate(network, data, from_logits, source, known_by, verbose, model):
     """Run a network over target data and estimate their prior by EM.
 
     Args:
@@ -28,13 +27,14 @@ def estimate(
         source: the source prior, `(num_classes,)`.
         known_by: number of samples that it was estimated from, or infinity.
         verbose: 0 for silence.
-        ignored: a label that calibration left out, if nothing tells of it.
+        model: the calibrated model.
 
     Returns:
         target: the target prior, `(num_classes,)`.
         record: dict of JSON values.
         kind: the `logits_source` of the network, see `CalibrationRecord`.
     """
+    ignored = _ignored(model, network, data)
     with collect_outputs(network.model, data, verbose) as found:
         scores, weights, by_sample = found
         kind = network.logits_source or checks.source_by_values(scores)
@@ -83,6 +83,18 @@ def estimate(
     if by_sample and weights is None:
         record |= _test_of_no_shift(found, n, source, known_by)
     return target, record, kind
+
+
+def _ignored(model, network, data):
+    """The label that calibration left out, if nothing tells which rows."""
+    ignored = getattr(getattr(model, "loss", None), "ignore_class", None)
+    if ignored is None:
+        return None
+    example = _network.as_example(model, data.first_inputs())
+    if data.first_weights() is not None:
+        return None
+    masked = keras_mask(network.model(example, training=False)) is not None
+    return None if masked else ignored
 
 
 def _test_of_no_shift(found, n, source, known_by):
