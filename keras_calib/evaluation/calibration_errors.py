@@ -106,7 +106,9 @@ def calibration_errors(
     Debiased errors have the percentile interval in either case.
 
     Args:
-        labels: class ids, `(...)`, or one-hot rows, `(..., num_classes)`.
+        labels: class ids, `(...)`, or one-hot rows, `(..., num_classes)`. A
+            distribution counts as its largest entry, except in the NLL and the
+            Brier score: draw labels from it to compare with it.
         probabilities: `(..., num_classes)`; `(..., 1)` or `(n,)` for one
             sigmoid unit. NumPy arrays or tensors.
         sample_weight: `None`, or weights that broadcast from the left.

@@ -124,7 +124,8 @@ def report(
             models or probabilities by name.
         x: inputs of the models, or a dataset of `(x, y)`; `None` for
             predictions.
-        y: labels: class ids, `(...)`, or one-hot rows.
+        y: labels: class ids, `(...)`, or one-hot rows; for distributions see
+            `kc.metrics.calibration_errors`.
         sample_weight: `None`, or weights that broadcast from the left.
         groups: `None`, or ids of groups to compare (site, age band), one per
             sample.
