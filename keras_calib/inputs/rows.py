@@ -232,6 +232,11 @@ def as_rows(
     batch = ops.shape(scores)[: len(lead)]
     scores = ops.reshape(scores, (-1, layout.width))
     labels, targets, wrong = _labels(labels, layout, scores.dtype)
+    if is_logits and not from_logits and layout.width > 1:
+        # The logits that Keras keeps may be those of several sigmoid units.
+        sums = ops.sum(at_least_float32(y_pred), axis=axis)
+        off = ops.abs(ops.reshape(sums, (-1,)) - 1.0) > rules.OFF
+        wrong = ops.logical_or(wrong, off)
 
     counts = _counting_rows(labels, mask, ignore_class, batch, lead)
     weights, used = None, counts

@@ -557,3 +557,23 @@ def test_a_primary_takes_ids_and_rows(primary):
     penalty = float(kc.losses.mdca(y, np.log(p)))
     expected = float(keras.ops.mean(expected)) + penalty
     assert of_ids == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("loss", [kc.losses.MDCA, kc.losses.FocalLoss])
+def test_several_sigmoid_units_are_no_softmax(loss):
+    # TensorFlow and PyTorch would show the logits of the units.
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [keras.Input((6,)), keras.layers.Dense(4, activation="sigmoid")]
+    )
+    x = np.random.default_rng(0).normal(size=(40, 6)).astype("float32")
+    y = np.arange(40) % 4
+    with pytest.raises(ValueError, match="must be a probability vector"):
+        loss()(y, model(x))
+    model.compile("sgd", loss())
+    try:
+        (value,) = model.fit(x, y, epochs=1, verbose=0).history["loss"]
+    except ValueError as error:  # where training is eager
+        assert "must be a probability vector" in str(error)
+    else:
+        assert np.isnan(value)
