@@ -224,25 +224,19 @@ def as_rows(
     scores, is_logits = _given_scores(y_pred, from_logits, use_carried)
     labels = ops.convert_to_tensor(y_true)
     layout = rules.layout(labels.shape, scores.shape, axis)
-    lead = layout.lead
     if len(scores.shape) > 1 and axis not in (-1, len(scores.shape) - 1):
         scores = ops.moveaxis(scores, axis, -1)
         if layout.one_hot:
             labels = ops.moveaxis(labels, axis, -1)
-    batch = ops.shape(scores)[: len(lead)]
+    batch = ops.shape(scores)[: len(layout.lead)]
     scores = ops.reshape(scores, (-1, layout.width))
     labels, targets, wrong = _labels(labels, layout, scores.dtype)
-    if is_logits and not from_logits and layout.width > 1:
-        # The logits that Keras keeps may be those of several sigmoid units.
-        sums = ops.sum(at_least_float32(y_pred), axis=axis)
-        off = ops.abs(ops.reshape(sums, (-1,)) - 1.0) > rules.OFF
-        wrong = ops.logical_or(wrong, off)
 
-    counts = _counting_rows(labels, mask, ignore_class, batch, lead)
+    counts = _counting_rows(labels, mask, ignore_class, batch, layout.lead)
     weights, used = None, counts
     if sample_weight is not None:
         weights = ops.cast(ops.convert_to_tensor(sample_weight), scores.dtype)
-        weights = _per_row(weights, batch, lead)
+        weights = _per_row(weights, batch, layout.lead)
         used = _both(used, ops.not_equal(weights, 0.0))
     if used is not None:
         # Not by a product: 0 times NaN is NaN, in the gradient too.
@@ -250,7 +244,8 @@ def as_rows(
         scores = ops.where(used[:, None], scores, neutral)
         if targets is not None:
             targets = ops.where(used[:, None], targets, 0.0)
-    faulty = _faulty(wrong, scores, weights, used, is_logits)
+    unlike = _unlike_softmax(y_pred, axis, is_logits and not from_logits)
+    faulty = _faulty(wrong, scores, weights, used, is_logits, unlike)
     args = y_true, y_pred, sample_weight, from_logits, axis, ignore_class, mask
     checked = check and _raise_if_seen(faulty, scores, used, is_logits, args)
 
@@ -274,7 +269,7 @@ def as_rows(
         # Those that Keras keeps are not known on every backend.
         own_logits=from_logits or layout.single,
         checked=checked,
-        shape=_shape_to_restore(lead, batch),
+        shape=_shape_to_restore(layout.lead, batch),
         given_probabilities=probabilities,
         single=layout.single,
         weighted=sample_weight is not None,
@@ -297,9 +292,20 @@ def _shape_to_restore(lead, batch):
     return batch if None in shape else shape
 
 
-def _faulty(wrong, scores, weights, used, is_logits):
+def _unlike_softmax(y_pred, axis, carried):
+    """Rows of several sigmoid units, whose logits Keras keeps, too, or `None`.
+
+    Without those logits they are no probabilities either.
+    """
+    if not carried or len(y_pred.shape) == 1 or y_pred.shape[axis] == 1:
+        return None
+    sums = ops.sum(at_least_float32(y_pred), axis=axis)
+    return ops.abs(ops.reshape(sums, (-1,)) - 1.0) > rules.OFF
+
+
+def _faulty(wrong, scores, weights, used, is_logits, unlike):
     """Rows that count and are impossible, `(n,)`."""
-    faulty = wrong
+    faulty = wrong if unlike is None else ops.logical_or(wrong, unlike)
     if not is_logits:
         faulty = ops.logical_or(faulty, rules.wrong_probabilities(scores, ops))
     if weights is not None:
