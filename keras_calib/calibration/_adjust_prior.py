@@ -12,7 +12,6 @@ from keras_calib.calibration import _checks as checks
 from keras_calib.calibration import _network
 from keras_calib.calibration import _target_prior
 from keras_calib.calibration._compile import compile_for_evaluate
-from keras_calib.calibration._compile import takes_either
 from keras_calib.calibration._compile import takes_rows
 from keras_calib.calibration._preprocessed import preprocessed_batches
 from keras_calib.calibration._preprocessed import taken_apart
@@ -273,9 +272,8 @@ def _compile(corrected, given, network, num_units):
         corrected,
         "logits" if logits else "probabilities",
         num_units,
-        takes_rows(loss),
+        takes_rows(loss, num_units),
         getattr(loss, "ignore_class", None),
-        plain=not takes_either(loss),
     )
 
 

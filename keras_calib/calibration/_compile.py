@@ -8,7 +8,6 @@ from keras import ops
 from keras_calib._typing import Tensor
 from keras_calib.keras_private import keras_mask
 from keras_calib.losses import FocalLoss
-from keras_calib.losses._base import ClassificationLoss
 
 
 def compile_for_evaluate(
@@ -30,7 +29,8 @@ def compile_for_evaluate(
         model: the calibrated model.
         output: `"probabilities"` or `"logits"`.
         num_units: size of the class axis of the outputs.
-        one_hot: whether labels are one-hot rows; `None` for either.
+        one_hot: whether labels are one-hot rows; for one unit, rows of two.
+            `None` for either.
         ignore_class: `None`, or the label that is ignored.
         place: `OneOutput`, if the model has others, too.
         multi_label: see `calibrate`.
@@ -52,10 +52,12 @@ def compile_for_evaluate(
         loss, metrics = _loss_and_accuracy(kind, from_logits)
         if kind == "sigmoid" and one_hot:
             # Keras' would compare rows of two with one number.
-            plain, metrics = False, []
+            metrics = []
     else:
         # Keras' accuracy would count the ignored label.
         loss, metrics = _loss_without(kind, from_logits, ignore_class), []
+    if kind == "sigmoid" and one_hot is not False:
+        plain = False
     if not plain and kind != "labels":
         loss = _cross_entropy(from_logits, ignore_class)
     if alone and not type(loss).__module__.startswith("keras."):
@@ -66,23 +68,18 @@ def compile_for_evaluate(
     model.compile("sgd", loss=loss, metrics=metrics)
 
 
-def takes_rows(loss: Any) -> bool | None:
+def takes_rows(loss: Any, num_units: int) -> bool | None:
     """Whether the labels of a compiled loss are rows; `None` for either.
 
-    Without a loss they are class ids. Of Keras' losses the name tells; others
-    may take either, as ours do.
+    Without a loss they are class ids. Of Keras' losses the name tells, and for
+    one unit they take ids; others may take either, as ours do.
     """
     if loss is None:
         return False
     kind = loss if hasattr(loss, "__name__") else type(loss)
     if not kind.__module__.startswith("keras."):
         return None
-    return "sparse" not in kind.__name__.lower()
-
-
-def takes_either(loss: Any) -> bool:
-    """Whether a compiled loss is ours, which takes labels of every kind."""
-    return isinstance(loss, ClassificationLoss)
+    return num_units > 1 and "sparse" not in kind.__name__.lower()
 
 
 def _loss_and_accuracy(kind, from_logits):

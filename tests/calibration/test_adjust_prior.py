@@ -714,3 +714,27 @@ def test_rows_that_calibration_left_out_are_told_of(masked, weighted, recwarn):
     )
     told = [w for w in recwarn if "ignored label 0" in str(w.message)]
     assert len(told) == (0 if masked or weighted else 1)
+
+
+@pytest.mark.parametrize("steps", [False, True])
+def test_a_corrected_unit_is_evaluated_as_before(steps):
+    rng = np.random.default_rng(0)
+    keras.utils.set_random_seed(0)
+    shape = (6, 5) if steps else (60,)
+    model = keras.Sequential(
+        [keras.Input((*shape[1:], 4)), keras.layers.Dense(1, "sigmoid")]
+    )
+    x = rng.normal(size=(*shape, 4)).astype("float32")
+    y = rng.integers(0, 2, shape)
+    w = rng.integers(1, 4, shape[0]).astype("float32")
+    calibrated = kc.calibrate(model, x, y, verbose=0)
+    corrected = kc.adjust_prior(calibrated, prior=0.3, verbose=0)
+    p = corrected.predict(x, verbose=0)[..., 0]
+    # As long as a sequence, where a weight of a row fits a step, too.
+    logs = corrected.evaluate(
+        *(x, y), sample_weight=w, batch_size=5, verbose=0, return_dict=True
+    )
+    assert logs["accuracy"] == pytest.approx(((p > 0.5) == y).mean())
+    weights = w[:, None] if steps else w
+    expected = (-np.log(np.where(y == 1, p, 1 - p)) * weights).mean()
+    assert logs["loss"] == pytest.approx(expected, rel=1e-5)
