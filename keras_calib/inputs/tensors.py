@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.ops.products import matmul
 
 # Up to here JAX compiles `argmax` to faster code than two reductions.
 NARROW = 64
@@ -84,7 +85,7 @@ def weighted_sum(weights, values):
     """
     if keras.backend.standardize_dtype(values.dtype) == "float64":
         return ops.sum(weights[:, None] * values, axis=0)
-    return ops.matmul(weights, values)
+    return matmul(weights, values)
 
 
 def from_the_left(values, batch, lead, what="Sample weights"):

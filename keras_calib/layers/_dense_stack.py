@@ -7,6 +7,7 @@ from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_widths
 from keras_calib.layers._shrunk import ShrunkCalibration
+from keras_calib.ops.products import matmul
 from keras_calib.solvers.dense_network import mean_and_deviation
 
 # Scores beyond this are clipped before they enter the network.
@@ -34,7 +35,7 @@ class DenseStack(ShrunkCalibration):
         x = (xp.clip(scores, -LIMIT, LIMIT) - w.mean) / w.deviation
         last = len(self.hidden)
         for number in range(last + 1):
-            x = xp.matmul(x, getattr(w, f"kernel_{number}"))
+            x = matmul(x, getattr(w, f"kernel_{number}"))
             x = x + getattr(w, f"bias_{number}")
             if number < last:
                 x = xp.maximum(x, 0.0)

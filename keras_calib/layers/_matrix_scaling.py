@@ -8,6 +8,7 @@ import numpy as np
 from keras_calib.layers._affine import AffineCalibration
 from keras_calib.layers._affine import check_regularization
 from keras_calib.layers._vector_scaling import VectorScaling
+from keras_calib.ops.products import matmul
 from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.matrix_evidence import MAX_CLASSES
@@ -95,7 +96,7 @@ class MatrixScaling(AffineCalibration):
         self._add("bias", np.zeros(num_classes))
 
     def _transform(self, x):
-        return keras.ops.matmul(x, self.kernel) + self.bias
+        return matmul(x, self.kernel) + self.bias
 
     def _matrix_and_bias(self):
         return self.kernel, self.bias

@@ -140,8 +140,9 @@ def _sorted_form(s, c, width):
         # Centered, which lets the width be small before `exp` overflows.
         up = ops.exp((c - 0.5) / width)
         down = ops.exp((0.5 - c) / width)
+        first = ops.zeros_like(c[:1], dtype="int32")  # none of no rows
         new = ops.cast(c[1:] > c[:-1], "int32")
-        group = ops.concatenate([ops.zeros((1,), "int32"), ops.cumsum(new)])
+        group = ops.concatenate([first, ops.cumsum(new)])
         columns = ops.stack([s, s * up, s * down], axis=1)
         sums = ops.segment_sum(columns, group, num_segments=ops.shape(s)[0])
         at, ups, downs = ops.unstack(sums, 3, axis=1)

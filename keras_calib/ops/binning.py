@@ -6,6 +6,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.ops.products import matmul
 
 
 @functools.lru_cache
@@ -76,7 +77,7 @@ def bin_sums(columns: Tensor, index: Tensor, num_bins: int) -> Tensor:
         # accelerators and with XLA, and works on the "meta" device of torch.
         one_hot = ops.one_hot(index, num_bins, dtype=columns.dtype)
         parts = ops.concatenate(short_parts(columns), axis=0)
-        sums = ops.matmul(parts, one_hot)
+        sums = matmul(parts, one_hot)
         return ops.sum(ops.reshape(sums, (3, -1, num_bins)), axis=0)
     start = ops.zeros((num_bins, columns.shape[0]), dtype=columns.dtype)
     sums = ops.scatter_update(
