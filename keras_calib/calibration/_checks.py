@@ -55,6 +55,7 @@ def check_ending(model, from_logits, multi_label=False):
     shape = tuple(model.outputs[0].shape)
     if len(shape) < 2:
         raise ValueError(rules.no_class_axis(shape))
+    endings.refuse_another_class_axis(model)
     if multi_label:
         _check_multi_label(model, shape)
     else:

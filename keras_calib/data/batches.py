@@ -229,7 +229,7 @@ def check_same_length(arrays, where=""):
                 "Inputs, labels and weights must be arrays with an axis of "
                 f"samples. Received: {type(leaf).__name__}{where}."
             )
-    lengths = list(dict.fromkeys(map(len, leaves)))
+    lengths = list(dict.fromkeys(map(_length, leaves)))
     if len(lengths) != 1:
         raise ValueError(
             "Inputs, labels and weights must have the same length. "
@@ -244,6 +244,11 @@ def _has_axis(leaf):
     if shape is not None:
         return len(shape) > 0
     return hasattr(leaf, "__len__") and not isinstance(leaf, str | bytes)
+
+
+def _length(leaf):
+    """Entries along the first axis, of variables too, which have no `len`."""
+    return leaf.shape[0] if hasattr(leaf, "shape") else len(leaf)
 
 
 def take(arrays, index):

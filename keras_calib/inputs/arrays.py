@@ -21,6 +21,7 @@ def as_array(values: ArrayLike) -> np.ndarray:
     """A NumPy view of an array, a list, or any framework's tensor."""
     if isinstance(values, np.ndarray):
         return values
+    refuse_ragged(values)
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     if isinstance(values, list | tuple) and any(
@@ -36,6 +37,16 @@ def as_array(values: ArrayLike) -> np.ndarray:
             "An array, or a list that is one, is needed. Received: "
             f"{type(values).__name__}, of which NumPy says: {error}"
         ) from error
+
+
+def refuse_ragged(values: Any) -> None:
+    """Raise `ValueError` for TensorFlow's tensor of rows of unequal length."""
+    if hasattr(values, "flat_values"):
+        raise ValueError(
+            "Rows of unequal length would be padded with zeros that count. "
+            "Pass the `flat_values` of labels and of predictions. Received: "
+            f"{type(values).__name__} of shape {tuple(values.shape)}."
+        )
 
 
 def as_floats(

@@ -15,9 +15,11 @@ from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.arrays import concrete_value
 from keras_calib.inputs.predictions import read_predictions
+from keras_calib.inputs.tensors import as_tensor
 from keras_calib.inputs.tensors import at_least_float32
 from keras_calib.inputs.tensors import floored
 from keras_calib.inputs.tensors import from_the_left
+from keras_calib.inputs.tensors import limited
 from keras_calib.inputs.tensors import pick
 from keras_calib.inputs.tensors import predicted_class
 from keras_calib.inputs.tensors import row_max
@@ -144,7 +146,7 @@ class Rows:
         edge of a bin.
         """
         if self.given_probabilities is not None:
-            return ops.clip(self.given_probabilities, 0.0, 1.0)
+            return limited(self.given_probabilities)
         return ops.softmax(self.logits, axis=-1)
 
     def probability(self, index):
@@ -152,7 +154,7 @@ class Rows:
         if self.given_probabilities is None:
             return pick(self.probabilities, index)
         # Picked first: compiled code would clip the whole matrix.
-        return ops.clip(pick(self.given_probabilities, index), 0.0, 1.0)
+        return limited(pick(self.given_probabilities, index))
 
     @functools.cached_property
     def total_weight(self):
@@ -222,7 +224,7 @@ def as_rows(
     """
     mask = keras_mask(y_pred) if mask is None else mask
     scores, is_logits = _given_scores(y_pred, from_logits, use_carried)
-    labels = ops.convert_to_tensor(y_true)
+    labels = as_tensor(y_true)
     layout = rules.layout(labels.shape, scores.shape, axis)
     if len(scores.shape) > 1 and axis not in (-1, len(scores.shape) - 1):
         scores = ops.moveaxis(scores, axis, -1)
@@ -235,7 +237,7 @@ def as_rows(
     counts = _counting_rows(labels, mask, ignore_class, batch, layout.lead)
     weights, used = None, counts
     if sample_weight is not None:
-        weights = ops.cast(ops.convert_to_tensor(sample_weight), scores.dtype)
+        weights = ops.cast(as_tensor(sample_weight), scores.dtype)
         weights = _per_row(weights, batch, layout.lead)
         used = _both(used, ops.not_equal(weights, 0.0))
     if used is not None:
@@ -341,7 +343,7 @@ def _counting_rows(labels, mask, ignore_class, batch, lead):
     if ignore_class is not None:
         counts = ops.not_equal(labels, ignore_class)
     if mask is not None:
-        mask = ops.cast(ops.convert_to_tensor(mask), "bool")
+        mask = ops.cast(as_tensor(mask), "bool")
         counts = _both(counts, _per_row(mask, batch, lead, "Masks"))
     return counts
 
@@ -364,7 +366,7 @@ def _scores(scores, is_logits):
     # One sigmoid unit: its logit is known from its probability.
     z, probabilities = scores, None
     if not is_logits:
-        scores = ops.clip(scores, 0.0, 1.0)
+        scores = limited(scores)
         other = 1.0 - scores
         probabilities = ops.concatenate([other, scores], axis=-1)
         z = ops.log(ops.maximum(scores, TINY))

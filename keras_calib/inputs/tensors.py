@@ -1,11 +1,12 @@
 """Operations on rows of scores, with equal results on every backend."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
-from keras_calib.ops.products import matmul
+from keras_calib.inputs.arrays import refuse_ragged
 
 # Up to here JAX compiles `argmax` to faster code than two reductions.
 NARROW = 64
@@ -69,12 +70,42 @@ def floored(values):
     return ops.maximum(values, LOWEST)
 
 
+def as_tensor(values):
+    """A dense tensor of an array, list, tensor or variable."""
+    refuse_ragged(values)
+    return ops.convert_to_tensor(values, sparse=False)
+
+
 def at_least_float32(values):
     """Cast integers and half precision up; leave float32 and float64 alone."""
-    values = ops.convert_to_tensor(values)
+    values = as_tensor(values)
     if keras.backend.standardize_dtype(values.dtype) in ("float32", "float64"):
         return values
     return ops.cast(values, "float32")
+
+
+def limited(x):
+    """`x` within `[0, 1]`, with slope 1 at the ends, which JAX would halve."""
+    return ops.where(x < 0, 0.0, ops.where(x > 1, 1.0, x))
+
+
+def matmul(a, b):
+    """The matrix product of arrays or tensors, in the dtype of both.
+
+    PyTorch's `autocast` computes products, and nothing else that we use, in
+    half precision: sums over a batch would lose five digits, or overflow.
+    """
+    if isinstance(a, np.ndarray):
+        return np.matmul(a, b)
+    if keras.backend.backend() == "torch":
+        import torch
+
+        kind = a.device.type
+        # Only where it is on: an exported graph would contain the block.
+        if kind != "meta" and torch.is_autocast_enabled(kind):
+            with torch.autocast(kind, enabled=False):
+                return ops.matmul(a, b)
+    return ops.matmul(a, b)
 
 
 def weighted_sum(weights, values):
@@ -97,7 +128,7 @@ def from_the_left(values, batch, lead, what="Sample weights"):
         lead: the same as far as it is known, of numbers or `None`.
         what: see `rules.shape_per_row`, which refuses what does not fit.
     """
-    values = ops.convert_to_tensor(values)
+    values = as_tensor(values)
     rank = len(rules.shape_per_row(values.shape, lead, what))
     while len(values.shape) > rank:
         values = ops.squeeze(values, axis=-1)

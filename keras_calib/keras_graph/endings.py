@@ -229,6 +229,47 @@ def refuse_several_sigmoids(model: keras.Model) -> None:
         )
 
 
+def refuse_another_class_axis(model: keras.Model) -> None:
+    """Refuse a model whose graph shows that its last axis is not the classes.
+
+    Where an image is as wide as there are classes, no shape would tell.
+
+    Raises:
+        ValueError: if the graph ends in a layer of `channels_first`, or in a
+            softmax over another axis, with what to do.
+    """
+    if not has_graph(model):
+        return
+    axis = _class_axis(model, model.outputs[0])
+    if axis is None:
+        return
+    rank = len(model.outputs[0].shape)
+    order = [*(i for i in range(1, rank) if i != axis), axis]
+    raise ValueError(
+        "The last axis must be that of the classes. Received: model "
+        f"{model.name!r}, whose output of shape {model.outputs[0].shape} has "
+        f"them on axis {axis}. Append `keras.layers.Permute({tuple(order)})`, "
+        "and fit to labels without that axis."
+    )
+
+
+def _class_axis(model, tensor):
+    """The axis of the classes, where the graph shows it and it is not last."""
+    operation, arguments = producer(model, tensor)
+    if isinstance(operation, keras.Model):
+        return _class_axis(operation, operation.outputs[0])
+    last = len(tensor.shape) - 1
+    activation = is_activation(operation)
+    if activation and isinstance(getattr(operation, "axis", None), int):
+        axis = operation.axis % (last + 1)
+        return None if axis == last else axis
+    if getattr(operation, "data_format", None) == "channels_first":
+        return 1 if last > 1 else None
+    if (activation or is_identity(operation)) and len(arguments) == 1:
+        return _class_axis(model, arguments[0])
+    return None
+
+
 def has_graph(model: keras.Model) -> bool:
     """Whether a model is Functional or Sequential, so that its end is known."""
     if not getattr(model, "outputs", None):

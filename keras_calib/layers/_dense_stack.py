@@ -6,8 +6,8 @@ from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_widths
+from keras_calib.inputs.tensors import matmul
 from keras_calib.layers._shrunk import ShrunkCalibration
-from keras_calib.ops.products import matmul
 from keras_calib.solvers.dense_network import mean_and_deviation
 
 # Scores beyond this are clipped before they enter the network.

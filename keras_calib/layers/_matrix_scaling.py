@@ -5,10 +5,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_calib.inputs.tensors import matmul
 from keras_calib.layers._affine import AffineCalibration
 from keras_calib.layers._affine import check_regularization
 from keras_calib.layers._vector_scaling import VectorScaling
-from keras_calib.ops.products import matmul
 from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.matrix_evidence import MAX_CLASSES

@@ -123,7 +123,8 @@ class CalibrationMetric(keras.metrics.Metric):
         """Add the sums of other metrics with the same settings.
 
         Args:
-            metrics: an iterable of metrics, from other processes for example.
+            metrics: an iterable of metrics, from other processes for example:
+                pickled they keep their sums.
         """
         for other in metrics:
             if other.classes is not None:
@@ -131,6 +132,17 @@ class CalibrationMetric(keras.metrics.Metric):
             for name, parts in other._sums.items():
                 for part in parts:
                     self.add_to(name, ops.convert_to_tensor(part))
+
+    def __reduce__(self) -> tuple:
+        """A copy, or a metric sent to another process, keeps its sums.
+
+        Keras' own start anew, and merging those would add nothing.
+        """
+        sums = {
+            name: [ops.convert_to_numpy(part) for part in parts]
+            for name, parts in self._sums.items()
+        }
+        return _restored, (type(self), self.get_config(), self.classes, sums)
 
     def rows(
         self,
@@ -171,3 +183,14 @@ class CalibrationMetric(keras.metrics.Metric):
             **super().get_config(),
             **{name: getattr(self, name) for name in names},
         }
+
+
+def _restored(make, config, classes, sums):
+    """The metric that `__reduce__` took apart."""
+    metric = make.from_config(config)
+    if classes is not None:
+        metric.create_for(classes)
+    for name, parts in sums.items():
+        for variable, value in zip(metric._sums[name], parts, strict=True):
+            variable.assign(value)
+    return metric

@@ -11,6 +11,7 @@ from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import is_one_of
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.masks import mask_of
+from keras_calib.inputs.tensors import as_tensor
 from keras_calib.metrics._per_class import PerClassMetric
 from keras_calib.ops.bin_errors import calibration_error
 
@@ -88,8 +89,8 @@ class MultilabelCalibrationError(PerClassMetric):
     ) -> None:
         # Keras' mask is lost when the shape of a tensor changes.
         mask = mask_of(y_true, y_pred)
-        labels = ops.convert_to_tensor(y_true)
-        units = ops.convert_to_tensor(y_pred)
+        labels = as_tensor(y_true)
+        units = as_tensor(y_pred)
         equal = labels.shape[1:] == units.shape[1:]
         if len(units.shape) < 2 or not equal or units.shape[-1] == 0:
             raise ValueError(

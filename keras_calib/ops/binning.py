@@ -6,7 +6,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
-from keras_calib.ops.products import matmul
+from keras_calib.inputs.tensors import matmul
 
 
 @functools.lru_cache

@@ -2,11 +2,14 @@ import numpy as np
 import pytest
 from keras import ops
 
+import keras_calib as kc
 from keras_calib.inputs.arrays import concrete_value
 from keras_calib.inputs.rows import as_rows
 from keras_calib.ops.confidence import top_label
 from tests.helpers import compiled
+from tests.helpers import small_network
 from tests.helpers import to_numpy
+from tests.helpers import value_and_gradient
 
 
 def test_the_first_of_equal_logits_is_the_prediction():
@@ -91,3 +94,56 @@ def test_a_float64_batch_keeps_its_digits():
 def test_an_empty_class_axis():
     with pytest.raises(ValueError, match="class axis of known size"):
         as_rows(np.zeros(1), np.zeros((1, 0)))
+
+
+def test_the_slope_at_the_ends_of_probabilities():
+    # JAX would halve that of `clip` there.
+    p = np.array([[1.0, 0.0, 0.0], [0.25, 0.75, 0.0]], "float32")
+    loss = kc.losses.BrierLoss(from_logits=False)
+    _, slope = value_and_gradient(lambda p: loss([1, 1], p), p)
+    np.testing.assert_allclose(slope, p - np.eye(3)[[1, 1]], atol=1e-6)
+    unit = np.array([[1.0], [0.0]], "float32")
+    _, slope = value_and_gradient(lambda p: loss([0, 0], p), unit)
+    np.testing.assert_allclose(slope, [[2.0], [0.0]], atol=1e-6)
+
+
+@pytest.mark.backends("tensorflow", reason="others have no such tensors")
+def test_rows_of_unequal_length_and_sparse_labels():
+    import tensorflow as tf
+
+    values = [[[0.8, 0.2], [0.6, 0.4]], [[0.5, 0.5]]]
+    p = tf.ragged.constant(values, ragged_rank=1)
+    y = tf.ragged.constant([[0, 1], [1]])
+    layer = kc.layers.TemperatureScaling()
+    metric = kc.metrics.MultilabelCalibrationError()
+    for refused in (
+        lambda: kc.metrics.calibration_errors(y, p),
+        lambda: kc.metrics.calibration_errors(y.flat_values, p),
+        lambda: kc.losses.FocalLoss()(y, p),
+        lambda: kc.losses.FocalLoss()([0, 1, 1], p.flat_values, y),
+        lambda: kc.metrics.ExpectedCalibrationError()(y, p),
+        lambda: metric(y, y),
+        lambda: layer.adapt(p, y),
+        lambda: kc.plots.reliability_diagram(y, p),
+    ):
+        with pytest.raises(ValueError, match="flat_values"):
+            refused()
+    kc.losses.FocalLoss()(y.flat_values, p.flat_values)
+    one_hot = np.eye(2, dtype="float32")
+    sparse = tf.sparse.from_dense(one_hot)
+    loss = kc.losses.BrierLoss(from_logits=False)
+    p = p.flat_values[:2]
+    assert float(loss(sparse, p)) == float(loss(one_hot, p))
+
+
+@pytest.mark.backends("tensorflow", reason="others' variables have a length")
+def test_variables_are_arrays():
+    import tensorflow as tf
+
+    model = small_network(num_classes=3, inputs=2)
+    x, y = np.eye(2, dtype="float32")[[0, 1] * 20], np.arange(40) % 3
+    plain = kc.calibrate(model, x, y, verbose=0)
+    given = kc.calibrate(model, tf.Variable(x), tf.Variable(y), verbose=0)
+    np.testing.assert_array_equal(
+        given.predict(x, verbose=0), plain.predict(x, verbose=0)
+    )

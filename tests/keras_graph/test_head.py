@@ -8,6 +8,7 @@ from keras import ops
 
 import keras_calib as kc
 from keras_calib.keras_graph.endings import output_kind
+from keras_calib.keras_graph.endings import refuse_another_class_axis
 from keras_calib.keras_graph.endings import refuse_several_sigmoids
 from keras_calib.keras_graph.head import find_head
 from keras_calib.keras_graph.without_activation import WithoutActivation
@@ -454,3 +455,29 @@ def test_a_nested_model_on_the_same_input_loses_its_softmax():
     model = keras.Model(inputs, nested_model(inputs))
     assert find_head(model).activation == "softmax"
     assert find_head(model, twin=True).layer is not None
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        [layers.Conv2D(4, 1, data_format="channels_first")],
+        [
+            layers.UpSampling2D(2, data_format="channels_first"),
+            layers.Activation("relu"),
+            layers.Dropout(0.1),
+        ],
+        [layers.Softmax(axis=1)],
+        [layers.Softmax(axis=-3)],
+    ],
+)
+def test_classes_on_another_axis_are_refused(ends):
+    # The width of the image is the number of classes, too.
+    model = keras.Sequential([keras.Input((4, 4, 4)), *ends])
+    outer = keras.Sequential([keras.Input((4, 4, 4)), model])
+    for each in (model, outer):
+        with pytest.raises(ValueError, match=r"axis 1.*Permute\(\(2, 3, 1\)\)"):
+            kc.calibrate(each, np.zeros((2, 4, 4, 4)), np.zeros((2, 4, 4)))
+    moved = keras.Sequential([*outer.layers, layers.Permute((2, 3, 1))])
+    refuse_another_class_axis(moved)
+    refuse_another_class_axis(functional(dense("softmax")))
+    refuse_another_class_axis(Subclassed())

@@ -1,6 +1,8 @@
 """Every streaming metric: equal to the whole array, however it is cut."""
 
+import copy
 import csv
+import pickle
 
 import keras
 import numpy as np
@@ -79,6 +81,21 @@ def test_any_split_order_and_merge_gives_the_same_sums(name):
                 np.testing.assert_array_equal(rows, np.rint(rows))
                 np.testing.assert_array_equal(one[0], two[0])
         assert value(other) == pytest.approx(value(whole), abs=2e-6)
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda metric: pickle.loads(pickle.dumps(metric))]
+)
+def test_a_copy_keeps_the_sums(name, copied):
+    labels, p = random_predictions(300)
+    metric = fed(ALL[name](), labels[:200], p[:200])
+    again = copied(metric)
+    assert value(again) == value(metric)
+    for each in (again, metric):
+        each.update_state(labels[200:], p[200:])
+    assert value(again) == value(metric)
+    assert value(copied(ALL[name]())) == value(ALL[name]())
 
 
 @pytest.mark.parametrize("name", ALL)

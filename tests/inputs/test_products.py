@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.ops.products import matmul
+from keras_calib.inputs.tensors import matmul
 from tests.helpers import fitted_layers
 from tests.helpers import to_numpy
 from tests.helpers import value_and_gradient
