@@ -23,6 +23,7 @@ from keras_calib.solvers.regression_problems import RIDGE
 from keras_calib.solvers.regression_problems import SMALL
 from keras_calib.solvers.regression_problems import DiagonalProblem
 from keras_calib.solvers.temperature import fit_temperature
+from keras_calib.solvers.temperature_posterior import cautious_scale
 
 NORMALIZATIONS = ("auto", None, "log_softmax", "mean")
 # Newton stops at a gradient this small, in units of the logits.
@@ -183,9 +184,12 @@ class AffineCalibration(CalibrationLayer):
         bounds = -np.inf, np.inf
         if self._slopes_bounded:
             bounds = tuple(temperature * slope for slope in regression.SLOPES)
+        factor = 1.0
+        if objective.is_plain_nll and tempered.stop_reason is None:
+            factor = cautious_scale(logits, labels, weights, temperature)
         # Nothing here holds the inputs, so that the fit can let them go.
         average = self._average(
-            inputs(), labels, weights, self._paths, smoothing, bounds
+            inputs(), labels, weights, self._paths, smoothing, bounds, factor
         )
         parameters, value = average.parameters, average.value
         if not isinstance(objective, NegativeLogLikelihoodObjective):
@@ -212,6 +216,7 @@ class AffineCalibration(CalibrationLayer):
             "bias_width": average.bias_width,
             "matrix_width": average.matrix_width,
             "dispersion": average.dispersion,
+            "scale_factor": factor,
             **self._findings(parameters),
         }
 

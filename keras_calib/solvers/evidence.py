@@ -55,6 +55,7 @@ def average_by_evidence(
     paths,
     smoothing=0.0,
     bounds=(-np.inf, np.inf),
+    factor=1.0,
     plain=PLAIN,
 ):
     """Fit the deviations from temperature scaling for every width.
@@ -62,7 +63,7 @@ def average_by_evidence(
         P(fit) ~ (1 - plain) E p(t),    P(temperature scaling) ~ plain
         E: evidence of the fit against temperature scaling, see `with_evidence`
         p(t) ~ exp(-tv^2 / (2 * 0.5^2) - tb^2 / (2 * 1^2))
-        result = sum P(fit) parameters
+        result = factor sum P(fit) parameters
 
     Args:
         x: log-probabilities divided by the temperature, `(n, num_classes)`.
@@ -74,6 +75,7 @@ def average_by_evidence(
         smoothing: weight of the uniform distribution in the labels. The
             evidence is then that of a loss, not of a likelihood.
         bounds: least and largest slope of the result.
+        factor: of all scores of the result; see `cautious_scale`.
         plain: prior probability of temperature scaling.
 
     Returns:
@@ -90,7 +92,7 @@ def average_by_evidence(
         evidence[around_zero], log_prior[around_zero], 0.0, plain
     )
     parameters = np.stack([fit.parameters for fit in fits] + [problem.center])
-    parameters = np.tensordot(posterior, parameters, 1)
+    parameters = factor * np.tensordot(posterior, parameters, 1)
     parameters[0] = np.clip(parameters[0], *bounds)
     parameters[1] -= parameters[1].mean()  # which changes no probability
     widths = of_widths[:-1] @ widths[around_zero]

@@ -52,12 +52,15 @@ AT_ONCE = 6
 MAX_CLASSES = 100
 
 
-def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
+def average_matrices(
+    x, labels, weights, paths, smoothing=0.0, bounds=None, factor=1.0
+):
     """Fit matrices for every width, and average with what has none.
 
         P(fit) ~ MATRIX E p(t),    P(no matrix) ~ (1 - MATRIX) E_0
         E: evidence of the fit, E_0: of the average without a matrix
-        p(t) ~ exp(-t^2 / (2 MATRIX_WIDTH^2)),    result = sum P parameters
+        p(t) ~ exp(-t^2 / (2 MATRIX_WIDTH^2))
+        result = factor sum P parameters
 
     Args:
         x: see `average_by_evidence`, as the other arguments; its memory is
@@ -67,15 +70,17 @@ def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
         paths: of the average without a matrix.
         smoothing: weight of the uniform distribution in the labels.
         bounds: not used; slopes of a matrix have none.
+        factor: of all scores of the result.
 
     Returns:
         `Average`; its `parameters` are a matrix above biases,
         `(num_classes + 1, num_classes)`.
     """
     data = labels, weights
-    diagonal = _without_matrix(x, *data, paths, smoothing)
     if not fits_matrix(x.shape[1]):
-        return diagonal
+        return _without_matrix(x, *data, paths, smoothing, factor=factor)
+    # Beside matrices, temperature scaling has the probability 1/2 again.
+    diagonal = _without_matrix(x, *data, paths, smoothing, plain=PLAIN)
     problem = _MatrixDeviations(x, *data, smoothing)
     del x  # the problem has the same numbers
     fits = problem.fits_of_all_widths(diagonal)
@@ -85,7 +90,7 @@ def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
     posterior, log_evidence = mix(evidence, log_prior, *without)
     found = [problem.of_x(fit.parameters) for fit in fits]
     found = np.stack([*found, diagonal.parameters])
-    parameters = np.tensordot(posterior, found, 1)
+    parameters = factor * np.tensordot(posterior, found, 1)
     return dataclasses.replace(
         diagonal,
         parameters=parameters,
@@ -97,13 +102,11 @@ def average_matrices(x, labels, weights, paths, smoothing=0.0, bounds=None):
     )
 
 
-def _without_matrix(x, labels, weights, paths, smoothing):
+def _without_matrix(x, labels, weights, paths, smoothing, **kwargs):
     """`average_by_evidence`, with a matrix above biases as parameters."""
-    # Beside matrices, temperature scaling has the probability 1/2 again.
-    prior = {"plain": PLAIN} if fits_matrix(x.shape[1]) else {}
     if x.size >= DIGITS:
         x = x.astype("float32", copy=False)
-    found = average_by_evidence(x, labels, weights, paths, smoothing, **prior)
+    found = average_by_evidence(x, labels, weights, paths, smoothing, **kwargs)
     slopes, biases = found.parameters
     parameters = np.concatenate([np.diag(slopes), biases[None]])
     return dataclasses.replace(found, parameters=parameters)

@@ -13,6 +13,7 @@ then certain.
 import numpy as np
 
 from keras_calib.solvers.blocks import TINY64
+from keras_calib.solvers.root import false_position
 from keras_calib.solvers.temperature import HIGH
 from keras_calib.solvers.temperature import LOW
 from keras_calib.solvers.temperature import SUBSAMPLE
@@ -30,6 +31,8 @@ NEGLIGIBLE = 1e-6
 CUT_OFF = 1e-4
 # A finer grid would only show rounding.
 LEAST_STEP = 1e-6
+# A posterior narrower than this changes a mean NLL by less than 0.0001 nats.
+NARROW = 0.05
 # Prior probability of `c = 0`, and the second parameter of the beta prior.
 PLAIN, CAUTION = 0.5, 49
 # Cells of `c`, narrow near 0, where the prior is.
@@ -69,6 +72,40 @@ def temperature_nodes(logits, labels, weights):
     width = float(np.sqrt(posterior @ (grid - mean) ** 2))
     nodes, shares = gauss_nodes(grid, posterior, NODES)
     return -nodes, shares, width
+
+
+def cautious_scale(logits, labels, weights, temperature):
+    """The factor from the likeliest scores `z / T` to those of the average.
+
+    With b = 1 / T, `softmax(b z)` is an exponential family whose mean is
+    `G(b) = mean_i E_q z_i`. At the likeliest `b` it is that of the labels. Here
+    it is the mean of `G` over the posterior, which makes `softmax(b z)` the
+    nearest, by cross-entropy, to the mean of `softmax(z / T)`.
+
+    Args:
+        logits: see `temperature_nodes`.
+        labels: int class ids, `(n,)`.
+        weights: `(n,)`, with the number of samples as their sum.
+        temperature: the likeliest.
+
+    Returns:
+        float, below 1 as a rule; 1 where the posterior is narrow.
+    """
+    likelihood = Likelihood(logits, labels, weights, 0.0)
+
+    def mean_score(u):
+        return likelihood.derivatives(u)[1] * np.exp(-u)
+
+    *_, curvature = likelihood.derivatives(-np.log(temperature))
+    if likelihood.count * curvature > NARROW**-2:
+        return 1.0
+    nodes, shares, _ = temperature_nodes(logits, labels, weights)
+    nodes, shares = nodes[shares > 0], shares[shares > 0]
+    mean = shares @ [mean_score(-node) for node in nodes]
+    u = false_position(
+        lambda u: mean_score(u) - mean, -nodes.max(), -nodes.min()
+    )
+    return 1.0 if u is None else float(temperature * np.exp(u))
 
 
 def uniform_weight(log_q, num_classes, weights):

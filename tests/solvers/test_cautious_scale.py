@@ -1,0 +1,111 @@
+"""The scale that stands for the posterior of a temperature."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+
+import keras_calib as kc
+from keras_calib.inputs.arrays import log_softmax
+from keras_calib.solvers.temperature_posterior import cautious_scale
+from keras_calib.solvers.temperature_posterior import temperature_nodes
+from tests.helpers import to_numpy
+from tests.layers.generated import nll
+
+
+def samples(count, seed=0, num_classes=3):
+    """Samples for which the temperature 2 is the truth."""
+    rng = np.random.default_rng(seed)
+    logits = 4 * rng.normal(size=(count, num_classes))
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    return logits, labels
+
+
+def likeliest(logits, labels, weights=None):
+    layer = kc.layers.TemperatureScaling()
+    layer.adapt(logits, labels, sample_weight=weights)
+    return layer.record["temperature"]
+
+
+@pytest.mark.parametrize("ruled_out", [False, True])
+def test_it_is_the_nearest_to_the_average_by_cross_entropy(ruled_out):
+    logits, labels = samples(40)
+    if ruled_out:
+        logits = np.insert(logits, 1, -np.inf, axis=1)
+        labels = np.where(labels > 0, labels + 1, labels)
+    weights = np.random.default_rng(1).uniform(0.5, 1.5, len(labels))
+    weights *= len(labels) / weights.sum()
+    nodes, shares, _ = temperature_nodes(logits, labels, weights)
+    average = sum(
+        share * np.exp(log_softmax(logits / np.exp(node)))
+        for node, share in zip(nodes, shares, strict=True)
+    )
+
+    def cross_entropy(u):
+        log_q = np.maximum(log_softmax(logits * np.exp(u)), -1e9)
+        return -(weights[:, None] * average * log_q).sum()
+
+    best = minimize_scalar(
+        cross_entropy, bounds=(-3, 3), method="bounded", options={"xatol": 1e-9}
+    )
+    temperature = likeliest(logits, labels, weights)
+    found = cautious_scale(logits, labels, weights, temperature)
+    assert found < 0.99
+    assert found / temperature == pytest.approx(np.exp(best.x), rel=1e-4)
+
+
+def test_many_samples_need_no_caution():
+    logits, labels = samples(2000)
+    temperature = likeliest(logits, labels)
+    weights = np.ones(len(labels))
+    assert cautious_scale(logits, labels, weights, temperature) == 1.0
+    # The same rows with little weight are few samples.
+    few = cautious_scale(logits, labels, weights / 50, temperature)
+    assert few < 0.99
+
+
+@pytest.mark.one_backend
+def test_it_lowers_the_loss_on_other_samples():
+    test, test_labels = samples(4000, seed=100)
+    gains = []
+    for seed in range(20):
+        logits, labels = samples(30, seed)
+        temperature = likeliest(logits, labels)
+        factor = cautious_scale(logits, labels, np.ones(30), temperature)
+        gains.append(
+            nll(test / temperature, test_labels)
+            - nll(factor * test / temperature, test_labels)
+        )
+    error = np.std(gains) / np.sqrt(len(gains))
+    assert np.mean(gains) > 2 * error
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "VectorScaling",
+        "ClassTemperatureScaling",
+        "BiasCorrectedTemperatureScaling",
+        "MatrixScaling",
+        "DirichletScaling",
+    ],
+)
+def test_ridge_fits_are_scaled_by_it(name, monkeypatch):
+    logits, labels = samples(40)
+    make = getattr(kc.layers, name)
+    found = make().adapt(logits, labels)
+    monkeypatch.setattr(
+        "keras_calib.layers._affine.cautious_scale", lambda *data: 1.0
+    )
+    without = make().adapt(logits, labels)
+    factor = found.record["scale_factor"]
+    assert factor < 0.99
+    scores, unscaled = (to_numpy(layer(logits)) for layer in (found, without))
+    np.testing.assert_allclose(
+        scores - scores.mean(axis=1, keepdims=True),
+        factor * (unscaled - unscaled.mean(axis=1, keepdims=True)),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+    objective = kc.layers.FocalObjective(gamma=2.0)
+    other = make().adapt(logits, labels, objective=objective)
+    assert other.record["scale_factor"] == 1.0
