@@ -31,12 +31,18 @@ LEAST_RISE = 0.01
 def check_model(model):
     """Refuse anything but a model that takes inputs as they are passed in."""
     if not isinstance(model, keras.Model):
+        kind = type(model)
         remedy = "Pass a `keras.Model` that gives class scores."
         if isinstance(model, keras.layers.Layer):
             remedy = "Put it into a model: `keras.Sequential([layer])`."
+        elif any(base.__module__.startswith("torch.") for base in kind.mro()):
+            remedy = (
+                "On the PyTorch backend a module is a layer as "
+                "`keras.layers.TorchModuleWrapper(module)`."
+            )
         raise ValueError(
             "`model` must be a Keras model. Received: model of type "
-            f"{type(model).__name__}. {remedy}"
+            f"{kind.__name__}. {remedy}"
         )
     if getattr(model, "preprocessor", None) is not None:
         raise ValueError(

@@ -184,7 +184,8 @@ class ConformalSets(DecisionLayer):
         if self.allow_empty:
             return sets
         top = first_largest(log_p)[..., None]
-        return ops.logical_or(sets, ops.arange(0, z.shape[-1]) == top)
+        each = ops.arange(z.shape[-1], dtype="int32")
+        return ops.logical_or(sets, each == top)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (*input_shape[:-1], max(2, input_shape[-1]))

@@ -59,8 +59,10 @@ def interpolate(knots, heights, values, xp=ops):
         xp: `keras.ops` or `numpy`.
     """
     upper = count_below(knots, values, xp)
-    lower = xp.maximum(upper - 1, 0)
-    upper = xp.minimum(upper, knots.shape[1] - 1)
+    last = knots.shape[1] - 1
+    # On JAX `maximum` of whole numbers has fractions where `floatx` is half.
+    lower = xp.where(upper > 0, upper - 1, 0)
+    upper = xp.where(upper < last, upper, last)
     x0, x1 = take_rows(knots, lower, xp), take_rows(knots, upper, xp)
     y0, y1 = take_rows(heights, lower, xp), take_rows(heights, upper, xp)
     width = x1 - x0

@@ -288,12 +288,18 @@ MESSAGES = {
     "path": (lambda: "model.keras", "must be a Keras model.*type str"),
     "function": (lambda: print, "must be a Keras model"),
     "nothing": (lambda: None, "must be a Keras model"),
+    "module": (lambda: module_of_torch(), "TorchModuleWrapper"),
     "dict of one output": (lambda: dict_of_outputs(1), "keys 'a'"),
     "dict of two outputs": (lambda: dict_of_outputs(2), "keys 'a', 'b'"),
     "subclassed dict": (lambda: SubclassedDict(), "a dict of 2 outputs"),
     "one number": (lambda: functional(*flat()), "one number per sample"),
     "subclassed one number": (lambda: OneNumber(), "one number per sample"),
 }
+
+
+def module_of_torch():
+    torch = pytest.importorskip("torch")
+    return torch.nn.Sequential(torch.nn.Linear(8, 3))
 
 
 def dict_of_outputs(count):

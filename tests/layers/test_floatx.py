@@ -1,11 +1,15 @@
-"""Maps where numbers are float64 by default, in a process of its own."""
+"""Maps where numbers have other digits by default, float64 in a process."""
 
 import os
 import subprocess
 import sys
 
 import keras
+import numpy as np
 import pytest
+
+from tests.helpers import fitted_layers
+from tests.helpers import to_numpy
 
 SCRIPT = """
 import keras
@@ -40,3 +44,21 @@ def test_float64_by_default():
         text=True,
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("floatx", ["float16", "bfloat16"])
+def test_half_precision_by_default_changes_no_map(floatx):
+    rng = np.random.default_rng(0)
+    logits = (3 * rng.normal(size=(200, 3))).astype("float32")
+    labels = rng.integers(0, 3, 200)
+    for name, layer, classes in fitted_layers(logits, labels):
+        expected = keras.tree.flatten(layer(logits[:, :classes]))
+        keras.config.set_floatx(floatx)
+        try:
+            found = keras.tree.flatten(layer(logits[:, :classes]))
+        finally:
+            keras.config.set_floatx("float32")
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(
+                to_numpy(one), to_numpy(other), err_msg=name
+            )
