@@ -19,9 +19,6 @@ def by_name(*groups):
     return {each.__name__: each for each in groups}
 
 
-GROUPS = by_name(
-    numbers.losses, numbers.maps, numbers.measures, numbers.trainings
-)
 # Groups of numbers that no draw of a backend has a part in.
 ALIKE = by_name(
     numbers.losses,
@@ -35,6 +32,7 @@ ALIKE = by_name(
     more.options,
     more.judgements,
 )
+GROUPS = {**ALIKE, **by_name(numbers.trainings)}
 
 
 def digest(arrays):
@@ -57,7 +55,7 @@ def test_two_processes_have_the_same_bits():
     )
     assert set(first) == set(GROUPS)
     for group, found in first.items():
-        assert len(found) >= 3, group
+        assert len(found) >= 2, group
         assert found == second[group]
 
 
