@@ -1,6 +1,9 @@
 """Dropout in prediction: the average over random masks of one network."""
 
 import contextlib
+import contextvars
+import functools
+import threading
 from typing import Any
 
 import keras
@@ -14,6 +17,7 @@ from keras_calib.models._averages import MeanProbabilities
 from keras_calib.models._networks import ask_from_logits
 from keras_calib.models._networks import check_networks
 from keras_calib.models._wrapped import check_trains_by_its_loss
+from keras_calib.ops.uncompiled import uncompiled_on_torch
 
 DROPOUT = (
     keras.layers.Dropout,
@@ -112,6 +116,10 @@ class MonteCarloDropout(CompositeModel):
             # Some layers create their dropout when they are built.
             self.model(inputs, training=False)
             _check_dropout(self.model)
+        # PyTorch's compiler cannot trace the switch.
+        return uncompiled_on_torch(self._sample)(inputs)
+
+    def _sample(self, inputs):
         layers = _dropouts(self.model)
         with _switched_on(layers):
             if any(map(_shares_masks, layers)):
@@ -179,24 +187,64 @@ def _shares_masks(layer):
     return bool(shape) and shape[0] is not None
 
 
+# Layers that run as in training, by `id`: those of this thread's blocks.
+_training: contextvars.ContextVar[frozenset] = contextvars.ContextVar(
+    "training", default=frozenset()
+)
+_changing_layers = threading.Lock()
+
+
 @contextlib.contextmanager
 def _switched_on(layers):
-    """Call these layers, and no others, as in training while a block runs."""
+    """Call these layers, and no others, as in training while a block runs.
 
-    def training(call):
-        def run(*args, **kwargs):
-            return call(*args, **{**kwargs, "training": True})
-
-        return run
-
-    before = [(layer, vars(layer).get("call")) for layer in layers]
-    for layer in layers:
-        layer.call = training(layer.call)
+    Other threads may call the same layers meanwhile, with this switch or
+    without: the `call` that is put on them reads what its own thread wants,
+    and the last block takes it away.
+    """
+    token = _training.set(_training.get() | set(map(id, layers)))
+    with _changing_layers:
+        switches = [_put_on(layer) for layer in layers]
     try:
         yield
     finally:
-        for layer, call in before:
-            if call is None:
-                del layer.call
-            else:
-                layer.call = call
+        with _changing_layers:
+            for switch in switches:
+                switch.take_off()
+        _training.reset(token)
+
+
+def _put_on(layer):
+    """The switch of a layer, which is put on it by the first block."""
+    switch = vars(layer).get("call")
+    if not isinstance(switch, _Switch):
+        switch = _Switch(layer)
+        vars(layer)["call"] = switch
+    switch.blocks += 1
+    return switch
+
+
+class _Switch:
+    """The `call` of a layer, in training where `_training` has the layer."""
+
+    def __init__(self, layer):
+        self.layer = layer
+        # A `call` that the user has put on this one layer.
+        self.before = vars(layer).get("call")
+        self.run = layer.call
+        self.blocks = 0
+        functools.update_wrapper(self, layer.call)
+
+    def __call__(self, *args, **kwargs):
+        if id(self.layer) in _training.get():
+            kwargs = {**kwargs, "training": True}
+        return self.run(*args, **kwargs)
+
+    def take_off(self):
+        self.blocks -= 1
+        if self.blocks or vars(self.layer).get("call") is not self:
+            return
+        if self.before is None:
+            del vars(self.layer)["call"]
+        else:
+            vars(self.layer)["call"] = self.before

@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from keras_calib.ops.gradients import closed_gradient
+from keras_calib.ops.uncompiled import uncompiled_on_torch
 
 
 @closed_gradient
@@ -103,8 +104,4 @@ def _loop(lower, upper, body, start):
 
     `torch.compile` would unroll it: hundreds of copies of the body.
     """
-    if keras.backend.backend() == "torch":
-        import torch
-
-        return torch.compiler.disable(ops.fori_loop)(lower, upper, body, start)
-    return ops.fori_loop(lower, upper, body, start)
+    return uncompiled_on_torch(ops.fori_loop)(lower, upper, body, start)
