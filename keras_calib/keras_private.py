@@ -19,6 +19,12 @@ try:
     )
 except ImportError:
     _get_keras_mask = None
+try:
+    from keras.src.export.export_utils import (
+        get_input_signature as _get_input_signature,
+    )
+except ImportError:
+    _get_input_signature = None
 
 
 def keras_mask(tensor):
@@ -173,6 +179,24 @@ def _layers_of(layer):
 
 def _values(layer):
     return [value for name, value in vars(layer).items() if name[:1] != "_"]
+
+
+def input_signature(model):
+    """What `keras.Model.export` takes the inputs of a model to be, or `None`.
+
+    Keras asks its own `get_input_signature` the same. Without it, and where
+    Keras does not know the inputs, the answer is `None`, with which `export`
+    looks for itself.
+
+    Args:
+        model: a `keras.Model`.
+    """
+    if _get_input_signature is None:
+        return None
+    try:
+        return _get_input_signature(model)
+    except ValueError:
+        return None
 
 
 def compile_loss(model, y, y_pred, sample_weight=None):

@@ -180,6 +180,16 @@ def test_flatten_layers(monkeypatch):
     assert len(fallback) == len(set(fallback))
 
 
+def test_input_signature(monkeypatch):
+    [found] = keras_private.input_signature(tagger())
+    assert found.shape == (None, 3)
+    # Of a Sequential that is not built Keras knows no inputs.
+    unbuilt = keras.Sequential([layers.Dense(2)])
+    assert keras_private.input_signature(unbuilt) is None
+    monkeypatch.setattr(keras_private, "_get_input_signature", None)
+    assert keras_private.input_signature(tagger()) is None
+
+
 def test_compile_loss_leaves_out_penalties():
     model = keras.Sequential(
         [keras.Input((3,)), layers.Dense(2, kernel_regularizer="l2")]

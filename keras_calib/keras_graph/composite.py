@@ -7,6 +7,8 @@ import keras
 
 from keras_calib._whole_file import whole_file
 from keras_calib.inputs.arguments import require_kind
+from keras_calib.keras_private import flatten_layers
+from keras_calib.keras_private import input_signature as signature_of
 
 
 class CompositeModel(keras.Model):
@@ -20,10 +22,13 @@ class CompositeModel(keras.Model):
         parts: names of the arguments of `__init__` that are models, or lists
             of models; each is an attribute, too.
         settings: names of the other arguments.
+        random_formats: formats to which a model that draws random numbers in
+            prediction can be exported; `None` if it draws none.
     """
 
     parts: tuple[str, ...] = ("model",)
     settings: tuple[str, ...] = ()
+    random_formats: tuple[str, ...] | None = None
 
     def __init__(self, first: keras.Model, **kwargs: Any) -> None:
         require_kind(keras.layers.Layer, "a Keras model", model=first)
@@ -75,6 +80,49 @@ class CompositeModel(keras.Model):
             return
         with whole_file(name) as place:
             super().save(place, True, zipped, **kwargs)
+
+    def export(
+        self,
+        filepath: str | os.PathLike,
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+        input_signature: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Export the model, as `keras.Model.export` does.
+
+        Args:
+            filepath: see `keras.Model.export`.
+            format: see `keras.Model.export`.
+            verbose: see `keras.Model.export`.
+            input_signature: defaults to that of the first model inside.
+            **kwargs: see `keras.Model.export`.
+
+        Raises:
+            ValueError: for a format in which random numbers would be lost; see
+                `keras.Model.export`.
+        """
+        for part in flatten_layers(self):
+            formats = getattr(part, "random_formats", None)
+            if formats is not None and format not in formats:
+                raise ValueError(
+                    "A model that draws random numbers in prediction can be "
+                    f"exported to {' and '.join(formats)}; files of other "
+                    "formats would draw none. Received: "
+                    f"format={format!r} for the model {part.name!r}."
+                )
+        if input_signature is None:
+            # Keras has recorded it only for a model that its first call built.
+            input_signature = signature_of(self._innermost())
+        super().export(filepath, format, verbose, input_signature, **kwargs)
+
+    def _innermost(self):
+        """The first model inside, inside of that, and so on."""
+        model = self
+        while isinstance(model, CompositeModel):
+            first = getattr(model, model.parts[0])
+            model = first[0] if isinstance(first, list) else first
+        return model
 
     def get_config(self) -> dict[str, Any]:
         serialize = keras.saving.serialize_keras_object

@@ -48,6 +48,8 @@ class MonteCarloDropout(CompositeModel):
     probabilities, even if the network returns logits, with the shape and the
     mask of its outputs. Two calls differ; `keras.utils.set_random_seed` makes a
     program repeatable. `fit` trains the network with one mask per sample.
+    Exported as a SavedModel or a torch program, it averages over new masks in
+    each call, too; other formats are refused, because they lose the masks.
 
     Args:
         model: a `keras.Model` with dropout and one output of shape
@@ -82,6 +84,8 @@ class MonteCarloDropout(CompositeModel):
     # Read by `kc.calibrate`, because the model has no graph.
     output_kind = "probabilities"
     settings = ("num_masks", "multi_label", "from_logits")
+    # Converters to ONNX and OpenVINO fix the masks, or leave them out.
+    random_formats = ("tf_saved_model", "torch")
 
     def __init__(
         self,

@@ -58,6 +58,10 @@ class WrappedModel(CompositeModel):
         inputs, _ = self.unpack(inputs)
         return self.model(inputs, training=training)
 
+    def export(self, *args: Any, **kwargs: Any) -> None:
+        """Export the model inside, as `keras.Model.export` does."""
+        return self.model.export(*args, **kwargs)
+
     def show(self, part, value, weight):
         """Report a part of the loss, a mean over rows of this weight."""
         self._parts[part].update_state(value, sample_weight=weight)
