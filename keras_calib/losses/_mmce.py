@@ -144,7 +144,9 @@ def _sorted_form(s, c, width):
         new = ops.cast(c[1:] > c[:-1], "int32")
         group = ops.concatenate([first, ops.cumsum(new)])
         columns = ops.stack([s, s * up, s * down], axis=1)
-        sums = ops.segment_sum(columns, group, num_segments=ops.shape(s)[0])
+        # Keras' `segment_sum` fails where torch's default dtype has 64 bits.
+        nothing = ops.zeros_like(columns)
+        sums = ops.scatter_update(nothing, group[:, None], columns, "add")
         at, ups, downs = ops.unstack(sums, 3, axis=1)
         below = ops.cumsum(ups) - ups
         # From the other end: a total minus a running sum would cancel.

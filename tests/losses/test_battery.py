@@ -275,3 +275,30 @@ def test_parts_cost_no_forward_pass(digits):
         model.fit(x[:200], y[:200], batch_size=100, verbose=0)
         calls.append(CountingDense.calls)
     assert calls[0] == calls[1] > 0
+
+
+@pytest.mark.backends("torch", reason="torch has a default dtype")
+@EACH_LOSS
+def test_default_dtype_of_torch_changes_nothing(loss):
+    import torch
+
+    rng = np.random.default_rng(0)
+    # More rows than MMCE takes to a matrix of pairs.
+    logits = rng.normal(size=(200, 5)).astype("float32")
+    labels = rng.integers(0, 5, 200)
+
+    def found():
+        z = torch.tensor(logits, requires_grad=True)
+        value = loss(labels, z)
+        value.backward()
+        return value.detach().numpy(), z.grad.numpy()
+
+    expected = found()
+    torch.set_default_dtype(torch.float64)
+    try:
+        wide = found()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for one, two in zip(wide, expected, strict=True):
+        assert one.dtype == two.dtype
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-7)
