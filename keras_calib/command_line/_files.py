@@ -1,16 +1,16 @@
 """Predictions and labels in `.npz`, `.csv` and `.parquet` files."""
 
-import collections
 import contextlib
 import csv
 import dataclasses
 import math
-import os
 import pathlib
 import zipfile
 
 import numpy as np
 
+from keras_calib.command_line._tables import check_size
+from keras_calib.command_line._tables import read_columns
 from keras_calib.inputs import rules
 
 SUFFIXES = (".npz", ".csv", ".parquet")
@@ -77,7 +77,7 @@ def read(path: pathlib.Path, from_logits: bool | None = None) -> Data:
         if path.suffix == ".npz":
             found, class_names = _of_archive(path), None
         else:
-            found, class_names = _of_table(_columns(path))
+            found, class_names = _of_table(read_columns(path, _is_wanted))
         kinds = [name for name in SCORES if name in found]
         if "labels" not in found or not (kinds or "x" in found):
             raise ValueError(
@@ -153,7 +153,7 @@ def _of_archive(path):
                 raise ValueError(f"`{name}` is not one for each sample")
             size += math.prod(shape) * dtype.itemsize
             lengths[name] = shape[0]
-        _check_size(size)
+        check_size(size)
         _check_lengths(lengths)
         found = {}
         for name, member in present.items():
@@ -203,18 +203,6 @@ def _header(archive, member):
     return shape, dtype
 
 
-def _check_size(size):
-    """Refuse what memory cannot hold; a small file can become very large."""
-    names = getattr(os, "sysconf_names", {})
-    if not {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= set(names):
-        return
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if size > memory:
-        raise ValueError(
-            f"it would take {size:,} bytes, and there are {memory:,} of memory"
-        )
-
-
 def _check_lengths(lengths):
     """Refuse arrays of other lengths than the labels."""
     for name, length in lengths.items():
@@ -224,66 +212,13 @@ def _check_lengths(lengths):
             )
 
 
-def _columns(path):
-    """The columns of a table: dict from names to arrays of text or numbers."""
-    if path.suffix == ".parquet":
-        return _of_parquet(path)
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        rows = csv.reader(file)
-        header = [name.strip() for name in next(rows, [])]
-        table = list(rows)
-    _check_names(header)
-    for number, row in enumerate(table, start=2):
-        if len(row) != len(header):
-            raise ValueError(
-                f"line {number} has {len(row)} values, and the first line has "
-                f"{len(header)} names"
-            )
-    # By rows, of Python strings; columns are converted one after another.
-    columns = zip(*table, strict=True) if table else [()] * len(header)
-    return {
-        name: np.array(column)
-        for name, column in zip(header, columns, strict=True)
-    }
-
-
-def _check_names(header):
-    """Refuse two columns of one name, of which one would be lost."""
-    counts = collections.Counter(name for name in header if name)
-    for name, count in counts.items():
-        if count > 1:
-            raise ValueError(f"two columns have the name `{name}`")
-
-
-def _of_parquet(path):
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise ValueError(
-            "`.parquet` needs pyarrow, `pip install pyarrow`"
-        ) from None
-    file = parquet.ParquetFile(path)
-    rows = file.metadata.num_rows
-    _check_size(8 * rows * file.metadata.num_columns)
-    _check_names(file.schema_arrow.names)
-    # In batches: memory for what the header announces may be asked for at once.
-    table = pyarrow.Table.from_batches(file.iter_batches(), file.schema_arrow)
-    if table.num_rows != rows:
-        raise ValueError(
-            f"the header announces {rows:,} rows, and there are "
-            f"{table.num_rows:,}"
-        )
-    return {name: _values(table[name]) for name in table.column_names}
-
-
-def _values(column):
-    """A column; `to_numpy` takes the last category for one that is missing."""
-    import pyarrow
-
-    if pyarrow.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    return column.to_numpy()
+def _is_wanted(column):
+    """Whether a column of this name is read."""
+    return any(
+        column == name or (kind in SCORES and column.startswith(f"{name}_"))
+        for kind in ("labels", "sample_weight", "groups", *SCORES)
+        for name in NAMES[kind]
+    )
 
 
 def _of_table(columns):
