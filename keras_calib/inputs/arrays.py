@@ -49,6 +49,21 @@ def refuse_ragged(values: Any) -> None:
         )
 
 
+def holds_numbers(values: Any) -> bool:
+    """Whether an array, a tensor or a list has real numbers or booleans.
+
+    Of a list the first entry tells.
+    """
+    while isinstance(values, list | tuple) and values:
+        values = values[0]
+    dtype = getattr(values, "dtype", type(values))
+    kind = getattr(dtype, "kind", None)
+    if kind is not None:
+        return kind not in "cmMOSU"
+    # Frameworks have dtypes of their own, and a Python number has a type.
+    return not any(each in str(dtype) for each in ("str", "bytes", "complex"))
+
+
 def as_floats(
     values: ArrayLike, what: str, dtype: str | None = None
 ) -> np.ndarray:

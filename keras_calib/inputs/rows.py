@@ -224,7 +224,7 @@ def as_rows(
     """
     mask = keras_mask(y_pred) if mask is None else mask
     scores, is_logits = _given_scores(y_pred, from_logits, use_carried)
-    labels = as_tensor(y_true)
+    labels = as_tensor(y_true, "Labels")
     layout = rules.layout(labels.shape, scores.shape, axis)
     if len(scores.shape) > 1 and axis not in (-1, len(scores.shape) - 1):
         scores = ops.moveaxis(scores, axis, -1)
@@ -237,7 +237,8 @@ def as_rows(
     counts = _counting_rows(labels, mask, ignore_class, batch, layout.lead)
     weights, used = None, counts
     if sample_weight is not None:
-        weights = ops.cast(as_tensor(sample_weight), scores.dtype)
+        weights = as_tensor(sample_weight, "Sample weights")
+        weights = ops.cast(weights, scores.dtype)
         weights = _per_row(weights, batch, layout.lead)
         used = _both(used, ops.not_equal(weights, 0.0))
     if used is not None:
@@ -343,7 +344,7 @@ def _counting_rows(labels, mask, ignore_class, batch, lead):
     if ignore_class is not None:
         counts = ops.not_equal(labels, ignore_class)
     if mask is not None:
-        mask = ops.cast(as_tensor(mask), "bool")
+        mask = ops.cast(as_tensor(mask, "Masks"), "bool")
         counts = _both(counts, _per_row(mask, batch, lead, "Masks"))
     return counts
 

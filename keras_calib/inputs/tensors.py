@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.arrays import holds_numbers
 from keras_calib.inputs.arrays import refuse_ragged
 
 # Up to here JAX compiles `argmax` to faster code than two reductions.
@@ -70,9 +71,26 @@ def floored(values):
     return ops.maximum(values, LOWEST)
 
 
-def as_tensor(values):
-    """A dense tensor of an array, list, tensor or variable."""
+def as_tensor(values, what="Predictions"):
+    """A dense tensor of an array, list, tensor or variable.
+
+    Args:
+        values: real numbers or booleans.
+        what: how they are called in the message.
+
+    Raises:
+        ValueError: for text, objects, dates and complex numbers. Backends
+            raise what they like, TensorFlow only in the first operation.
+    """
     refuse_ragged(values)
+    if not holds_numbers(values):
+        found = type(values).__name__
+        if hasattr(values, "dtype"):
+            found += f" of dtype {values.dtype} and shape {tuple(values.shape)}"
+        raise ValueError(
+            f"{what} must be real numbers. Received: {found}. Classes are "
+            "numbered from 0."
+        )
     return ops.convert_to_tensor(values, sparse=False)
 
 
@@ -128,7 +146,7 @@ def from_the_left(values, batch, lead, what="Sample weights"):
         lead: the same as far as it is known, of numbers or `None`.
         what: see `rules.shape_per_row`, which refuses what does not fit.
     """
-    values = as_tensor(values)
+    values = as_tensor(values, what)
     rank = len(rules.shape_per_row(values.shape, lead, what))
     while len(values.shape) > rank:
         values = ops.squeeze(values, axis=-1)

@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib.inputs.arrays import holds_numbers
+
 
 def plain_values(value):
     """A record's value with Python's numbers and lists instead of NumPy's."""
@@ -28,9 +30,8 @@ class LayerOfScores(keras.layers.Layer):
     def check_inputs(self, inputs: Any) -> None:
         """Raise `ValueError` for what is no tensor with an axis."""
         shape = getattr(inputs, "shape", None)
-        kind = getattr(getattr(inputs, "dtype", None), "kind", "f")
         axis = shape is not None and len(shape) > 0 and shape[-1] != 0
-        if not axis or kind in "cmMOSU":
+        if not axis or not holds_numbers(inputs):
             found = type(inputs).__name__
             if shape is not None:
                 found += f" of shape {tuple(shape)} and dtype {inputs.dtype}"

@@ -20,6 +20,7 @@ from keras_calib.inputs.arguments import is_one_of
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.tensors import as_tensor
 from keras_calib.inputs.tensors import pick
 from keras_calib.inputs.tensors import predicted_class
 from keras_calib.losses._base import PenalizedLoss
@@ -75,7 +76,7 @@ def crl(
     """
     _check(confidence=confidence)
     rows = as_rows(labels, logits)
-    history = ops.convert_to_tensor(correctness)
+    history = as_tensor(correctness, "`correctness`")
     shape, lead = tuple(history.shape), tuple(rows.weights.shape)
     require(
         rules.fits(shape, lead),

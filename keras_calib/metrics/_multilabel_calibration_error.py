@@ -89,7 +89,7 @@ class MultilabelCalibrationError(PerClassMetric):
     ) -> None:
         # Keras' mask is lost when the shape of a tensor changes.
         mask = mask_of(y_true, y_pred)
-        labels = as_tensor(y_true)
+        labels = as_tensor(y_true, "Labels")
         units = as_tensor(y_pred)
         equal = labels.shape[1:] == units.shape[1:]
         if len(units.shape) < 2 or not equal or units.shape[-1] == 0:

@@ -5,6 +5,7 @@ from keras import ops
 from keras_calib._typing import Tensor
 from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import require
+from keras_calib.inputs.tensors import as_tensor
 from keras_calib.inputs.tensors import from_the_left
 from keras_calib.ops.replicas import num_replicas
 
@@ -31,7 +32,8 @@ def kl_divergence(peer: Tensor, own: Tensor) -> Tensor:
     Reference:
         Zhang et al., "Deep Mutual Learning", CVPR 2018, eq. 4.
     """
-    peer, own = ops.convert_to_tensor(peer), ops.convert_to_tensor(own)
+    peer = as_tensor(peer, "Log-probabilities")
+    own = as_tensor(own, "Log-probabilities")
     shapes = tuple(peer.shape), tuple(own.shape)
     require(
         len(shapes[0]) > 0 and rules.fits(*shapes),

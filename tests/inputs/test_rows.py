@@ -136,6 +136,56 @@ def test_rows_of_unequal_length_and_sparse_labels():
     assert float(loss(sparse, p)) == float(loss(one_hot, p))
 
 
+NO_NUMBERS = {
+    "text": np.array(["0", "1"]),
+    "bytes": np.array([b"0", b"1"]),
+    "list": ["0", "1"],
+    "objects": np.array(["0", 1], object),
+    "complex": np.array([0, 1j]),
+    "dates": np.array(["2020-01-01", "2021-01-01"], "datetime64[D]"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_NUMBERS)
+def test_text_and_other_things_that_are_no_numbers_are_refused(kind):
+    bad, y = NO_NUMBERS[kind], np.array([0, 1])
+    p = np.array([[0.25, 0.75], [0.5, 0.5]], "float32")
+    rows = [bad, bad] if kind == "list" else np.stack([bad, bad])
+    loss = kc.losses.BrierLoss()
+    metric = kc.metrics.ExpectedCalibrationError()
+    multi = kc.metrics.MultilabelCalibrationError()
+    for what, refused in (
+        ("Predictions", lambda: loss(y, rows)),
+        ("Predictions", lambda: metric.update_state(y, rows)),
+        ("Predictions", lambda: multi.update_state(p, rows)),
+        ("Predictions", lambda: kc.losses.brier_loss(y, rows)),
+        ("Labels", lambda: loss(bad, p)),
+        ("Labels", lambda: metric.update_state(bad, p)),
+        ("Labels", lambda: multi.update_state(rows, p)),
+        ("Labels", lambda: kc.losses.brier_loss(rows, np.log(p))),
+        ("Sample weights", lambda: loss(y, p, sample_weight=bad)),
+        ("Sample weights", lambda: metric.update_state(y, p, bad)),
+        ("Log-prob", lambda: kc.models.kl_divergence(rows, p)),
+        (
+            "`correctness`",
+            lambda: kc.losses.crl(y, np.log(p), correctness=bad),
+        ),
+    ):
+        with pytest.raises(ValueError, match=f"^{what}.* must be real numbers"):
+            refused()
+
+
+@pytest.mark.backends("tensorflow", reason="others have no such tensors")
+@pytest.mark.parametrize("made", ["text", "complex"])
+def test_tensors_that_are_no_numbers_are_refused(made):
+    bad = ops.convert_to_tensor(NO_NUMBERS[made][None])
+    with pytest.raises(ValueError, match="Predictions must be real numbers"):
+        kc.losses.BrierLoss()(np.array([0]), bad)
+    for layer in (kc.layers.TemperatureScaling(), kc.layers.LogProbabilities()):
+        with pytest.raises(ValueError, match="takes one tensor of numbers"):
+            layer(bad)
+
+
 @pytest.mark.backends("tensorflow", reason="others' variables have a length")
 def test_variables_are_arrays():
     import tensorflow as tf
