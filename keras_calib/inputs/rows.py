@@ -237,9 +237,8 @@ def as_rows(
     counts = _counting_rows(labels, mask, ignore_class, batch, layout.lead)
     weights, used = None, counts
     if sample_weight is not None:
-        weights = as_tensor(sample_weight, "Sample weights")
+        weights = _per_row(sample_weight, batch, layout.lead)
         weights = ops.cast(weights, scores.dtype)
-        weights = _per_row(weights, batch, layout.lead)
         used = _both(used, ops.not_equal(weights, 0.0))
     if used is not None:
         # Not by a product: 0 times NaN is NaN, in the gradient too.

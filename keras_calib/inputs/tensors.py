@@ -13,16 +13,23 @@ from keras_calib.inputs.arrays import refuse_ragged
 NARROW = 64
 
 
-def row_max(scores):
+def row_max(scores, xp=ops, keepdims=False):
     """The largest of each row, `(n,)`.
 
     `ops.max` refuses an empty batch, and `ops.amax` too on TensorFlow.
+
+    Args:
+        scores: `(..., num_classes)`.
+        xp: `keras.ops` or NumPy.
+        keepdims: whether the result is a column, `(..., 1)`.
     """
+    if xp is not ops:
+        return xp.max(scores, axis=-1, keepdims=keepdims)
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        return tf.reduce_max(scores, axis=-1)
-    return ops.amax(scores, axis=-1)
+        return tf.reduce_max(scores, axis=-1, keepdims=keepdims)
+    return ops.amax(scores, axis=-1, keepdims=keepdims)
 
 
 def row_min(scores):

@@ -18,6 +18,7 @@ from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_one_of
+from keras_calib.inputs.tensors import row_max
 from keras_calib.layers._decision import TUNING
 from keras_calib.layers._decision import DecisionLayer
 from keras_calib.layers._decision import classes
@@ -273,7 +274,7 @@ class ConformalSets(DecisionLayer):
             1, PRIME, (2, num_classes), "int32"
         )
         # Float32, as in the layer; far below the maximum nothing is seen.
-        below = xp.max(z, axis=-1, keepdims=True) - z
+        below = row_max(z, xp, keepdims=True) - z
         below = xp.minimum(below, 1000.0)
         digits = (
             ops.cast(4096 * below, "int32")
@@ -343,7 +344,7 @@ def _log_softmax(logits, temperature, xp):
 
     Dividing would round it to other digits in each class.
     """
-    z = (logits - xp.max(logits, axis=-1, keepdims=True)) / temperature
+    z = (logits - row_max(logits, xp, keepdims=True)) / temperature
     return arrays.log_softmax(z) if xp is np else ops.log_softmax(z, axis=-1)
 
 

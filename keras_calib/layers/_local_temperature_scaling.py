@@ -162,6 +162,9 @@ class LocalTemperatureScaling(CalibrationLayer):
 
     def call(self, inputs: Any) -> Tensor:
         images, logits = inputs
+        if logits.shape[0] == 0:
+            # TensorFlow and PyTorch can neither pad nor convolve no images.
+            return ops.cast(logits, self.compute_dtype)
         return logits / self.temperatures(images, logits)[..., None]
 
     def temperatures(self, images: Tensor, logits: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from keras import ops
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.tensors import at_least_float32
+from keras_calib.inputs.tensors import row_max
 
 # Twice the spacing of float32 numbers around 1.
 STEP = 2.0**-22
@@ -30,7 +31,7 @@ def on_pairs(call, logits):
 
 def log_softmax(logits, xp=ops):
     """`log softmax`, finite for any finite logits and for minus infinity."""
-    logits = logits - xp.max(logits, axis=-1, keepdims=True)
+    logits = logits - row_max(logits, xp, keepdims=True)
     logits = xp.maximum(logits, LOWEST)
     return logits - xp.log(xp.sum(xp.exp(logits), axis=-1, keepdims=True))
 
@@ -89,12 +90,10 @@ def keep_prediction(logits, calibrated, xp=ops):
     Rounding can map two different scores to the same number. Classes that tie
     for the prediction before, tie after.
     """
-    chosen = logits >= xp.max(logits, axis=-1, keepdims=True)
-    others = xp.max(
-        xp.where(chosen, LOWEST, calibrated), axis=-1, keepdims=True
-    )
-    largest = xp.max(
-        xp.where(chosen, calibrated, LOWEST), axis=-1, keepdims=True
-    )
+    chosen = logits >= row_max(logits, xp, keepdims=True)
+    rest = xp.where(chosen, LOWEST, calibrated)
+    others = row_max(rest, xp, keepdims=True)
+    rest = xp.where(chosen, calibrated, LOWEST)
+    largest = row_max(rest, xp, keepdims=True)
     above = others + STEP * xp.maximum(xp.abs(others), 1e-6)
     return xp.where(chosen, xp.maximum(largest, above), calibrated)

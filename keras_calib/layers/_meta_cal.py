@@ -12,6 +12,7 @@ from keras_calib._typing import Tensor
 from keras_calib._warning import warn
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arguments import require_fraction
+from keras_calib.inputs.tensors import row_max
 from keras_calib.layers._decision import DecisionLayer
 from keras_calib.layers._decision import classes
 from keras_calib.layers._logit_ops import log1pexp
@@ -212,7 +213,7 @@ def _entropy(z, top, xp):
     Next to the likeliest class, `top`, the others would be lost in a sum, so
     that they are summed alone.
     """
-    z = z - xp.max(z, axis=-1, keepdims=True)
+    z = z - row_max(z, xp, keepdims=True)
     others = xp.not_equal(xp.arange(0, z.shape[-1]), top[..., None])
     e = xp.where(others, xp.exp(z), 0.0)
     total = xp.sum(e, axis=-1)

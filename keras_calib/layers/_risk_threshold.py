@@ -14,6 +14,7 @@ from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_one_of
+from keras_calib.inputs.tensors import row_max
 from keras_calib.layers._decision import TUNING
 from keras_calib.layers._decision import DecisionLayer
 from keras_calib.layers._decision import classes
@@ -219,7 +220,7 @@ class RiskThreshold(DecisionLayer):
 
         In float32 many probabilities are 1, and none of their log-odds tie.
         """
-        top = xp.max(z, axis=-1, keepdims=True)
+        top = row_max(z, xp, keepdims=True)
         # The largest logit once, so that of two equal ones one is left.
         index = first_largest(z, xp)[..., None]
         first = index == xp.arange(0, z.shape[-1], dtype=index.dtype)
@@ -229,12 +230,12 @@ class RiskThreshold(DecisionLayer):
 
 def _normalized(z, exponent, xp):
     z = z - xp.mean(z, axis=-1, keepdims=True)
-    largest = xp.max(xp.abs(z), axis=-1, keepdims=True)
+    largest = row_max(xp.abs(z), xp, keepdims=True)
     largest = xp.maximum(largest, arrays.TINY)
     # An exponent of 0 is not used, and must not divide.
     exponent = xp.maximum(exponent, 1)
     norm = xp.sum((xp.abs(z) / largest) ** exponent, axis=-1) ** (1 / exponent)
-    return xp.max(z, axis=-1) / largest[..., 0] / norm
+    return row_max(z, xp) / largest[..., 0] / norm
 
 
 def _area_under_risk_coverage(score, wrong):

@@ -9,6 +9,7 @@ from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import TINY
+from keras_calib.inputs.tensors import row_max
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import probabilities_seen
@@ -145,7 +146,7 @@ class SplineCalibration(ShrunkCalibration):
     def _transform(self, logits, w, xp):
         index = xp.expand_dims(first_largest(logits, xp), -1)
         predicted = xp.equal(index, xp.arange(0, logits.shape[-1]))
-        largest = xp.max(logits, axis=-1, keepdims=True)
+        largest = row_max(logits, xp, keepdims=True)
         e = xp.exp(xp.maximum(logits - largest, LOWEST))
         total = xp.sum(e, axis=-1, keepdims=True)
         # 1 - confidence would lose all digits near 1.

@@ -6,6 +6,7 @@ differs between backends, the entry at the first largest index does not.
 
 from keras import ops
 
+from keras_calib.inputs.tensors import row_max
 from keras_calib.ops.gradients import closed_gradient
 
 
@@ -46,7 +47,7 @@ def first_largest(scores, xp=ops):
     """
     if xp is not ops:
         return xp.argmax(scores, axis=-1)
-    largest = ops.equal(scores, ops.max(scores, axis=-1, keepdims=True))
+    largest = ops.equal(scores, row_max(scores, keepdims=True))
     return ops.argmax(ops.cast(largest, "int32"), axis=-1)
 
 

@@ -52,6 +52,9 @@ def test_from_network_to_file(method, tmp_path):
     assert record["nll_after"] < record["nll_before"] or record["rejected"]
     probabilities = calibrated.predict(X, verbose=0)
     assert np.isfinite(probabilities).all()
+    # The last batch of a stream can be empty.
+    empty = calibrated.predict_on_batch(X[:0])
+    assert empty.shape == (0, *probabilities.shape[1:])
     if method not in BINARY:
         np.testing.assert_allclose(probabilities.sum(-1), 1, atol=1e-5)
     loss, _ = calibrated.evaluate(X, labels, verbose=0)

@@ -490,7 +490,7 @@ def test_a_decision_has_the_shape_of_the_rows():
         (lambda: layers.ConformalSets(randomized=True), '"lac"'),
         (lambda: layers.RiskThreshold(target_risk=0), "target_risk"),
         (lambda: layers.RiskThreshold(confidence=1), "confidence"),
-        (lambda: layers.RiskThreshold(score="margin"), "score"),
+        (lambda: layers.RiskThreshold(score="logit_norm"), "score"),
     ],
 )
 def test_bad_arguments(make, message):
@@ -556,3 +556,21 @@ def test_counts_are_whole_numbers():
                 kc.layers.ConformalSets(**{name: value})
     with pytest.raises(ValueError, match="seed"):
         kc.layers.RiskThreshold(seed=-1)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        layers.ConformalSets,
+        lambda: layers.ConformalSets(method="aps"),
+        lambda: layers.ConformalSets(method="raps", randomized=True),
+        lambda: layers.RiskThreshold(target_risk=0.5),
+        lambda: layers.RiskThreshold(target_risk=0.5, score="logit_norm"),
+        lambda: layers.MetaCal(max_miscoverage=0.2),
+    ],
+)
+def test_no_samples_give_no_decisions(make):
+    z, y, _, _ = data()
+    found = make().adapt(z, y)(np.zeros((0, 5), "float32"))
+    found = keras.tree.flatten(found)
+    assert {tuple(each.shape) for each in found} <= {(0, 5), (0,)}

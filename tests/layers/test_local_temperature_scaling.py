@@ -92,6 +92,13 @@ def test_an_image_unlike_all_others_keeps_every_class_possible():
     np.testing.assert_allclose(temperatures(layer, image, z), 0.1, rtol=1e-6)
 
 
+def test_no_images_give_no_logits():
+    layer = kc.layers.LocalTemperatureScaling()
+    shape = (0, 8, 8, 3)
+    empty = np.zeros(shape, "float32")
+    assert tuple(layer([empty, empty]).shape) == shape
+
+
 def test_logits_are_taken_without_their_mean():
     z, image, kernels, biases = example()
     layer = kc.layers.LocalTemperatureScaling()

@@ -122,6 +122,16 @@ def test_starts_as_the_identity(name):
 
 
 @pytest.mark.parametrize("name", [*MAPS, *BINARY])
+def test_no_samples_give_no_scores(name):
+    layer = adapted(name)
+    num_classes = 5 if name in MAPS else 2
+    for shape in ((0, num_classes), (0, 4, num_classes), (4, 0, num_classes)):
+        assert tuple(layer(np.zeros(shape, "float32")).shape) == shape
+    if name in BINARY:
+        assert tuple(layer(np.zeros((0, 1), "float32")).shape) == (0, 1)
+
+
+@pytest.mark.parametrize("name", [*MAPS, *BINARY])
 def test_extreme_logits_stay_finite(name):
     layer = adapted(name)
     logits = EXTREME if name in MAPS else EXTREME[:, :2]
