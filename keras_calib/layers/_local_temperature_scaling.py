@@ -301,19 +301,16 @@ def _convolve(x, kernel):
 
 
 def _check_shapes(images, logits):
-    known = [
-        (a, b)
-        for a, b in zip(images[1:3], logits[1:3], strict=False)
-        if a is not None and b is not None
-    ]
-    if len(images) != 4 or len(logits) != 4 or any(a != b for a, b in known):
+    pairs = list(zip(images[:3], logits[:3], strict=False))
+    unequal = any(a != b for a, b in pairs if None not in (a, b))
+    if len(images) != 4 or len(logits) != 4 or unequal:
         raise ValueError(
             "LocalTemperatureScaling needs images `(batch, height, width, "
-            "channels)` and logits `(batch, height, width, num_classes)` of "
-            f"one size. Received: images of shape {tuple(images)}, logits of "
-            f"shape {tuple(logits)}. Resize one of them."
+            "channels)` and logits `(batch, height, width, num_classes)`, as "
+            f"many and of one size. Received: images of shape {tuple(images)}, "
+            f"logits of shape {tuple(logits)}. Resize one of them."
         )
-    if any(a <= PADDING for a, _ in known):
+    if any(a is not None and a <= PADDING for a in images[1:3]):
         raise ValueError(
             "LocalTemperatureScaling needs images of at least "
             f"{PADDING + 1} x {PADDING + 1} pixels. Received: images of shape "

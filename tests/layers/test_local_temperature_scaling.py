@@ -348,6 +348,8 @@ def test_bad_input_changes_nothing():
     for arguments, kwargs, message in (
         (([x[:, :4], logits], labels), {}, "one size"),
         (([x[..., 0], logits], labels), {}, "one size"),
+        (([x[:2], logits], labels), {}, "as many"),
+        (([x, logits[:2]], labels[:2]), {}, "as many"),
         (([x[:, :4, :4], logits[:, :4, :4]], labels), {}, "at least"),
         (([x, logits], labels + 9), {}, "from 9 to 12"),
         (([x, logits], labels), {"objective": "ece"}, "minimizes the NLL"),
