@@ -246,9 +246,9 @@ def class_ids(y, num_classes, counts=None):
             f"{labels.shape}. For one-hot rows pass `y.argmax(axis=-1)`."
         )
     labels = labels.reshape(-1)
+    rules.check_numbers(labels)
     if counts is not None and counts.shape == labels.shape:
         known = np.isin(labels, np.arange(num_classes))
         labels = np.where(counts | known, labels, 0)
-    rules.check_numbers(labels)
     rules.check_ids(labels, num_classes)
     return labels.astype("int64")

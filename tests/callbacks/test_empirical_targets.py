@@ -129,6 +129,10 @@ def test_bad_arguments(digits):
         kc.callbacks.EmpiricalTargets(
             x, y, num_classes=10, sample_weight=np.zeros(len(y))
         )
+    for weights in (None, np.ones(len(y))):
+        for text in (y.astype("str"), y.astype("str").astype(object)):
+            with pytest.raises(ValueError, match="Labels must be numbers"):
+                kc.callbacks.EmpiricalTargets(x, text, weights, num_classes=10)
     with pytest.raises(ValueError, match="at least 1"):
         kc.callbacks.EmpiricalTargets(x, y, num_classes=10, num_bins=0)
     with pytest.raises(ValueError, match="classes 0 to 8"):
