@@ -281,9 +281,22 @@ class AdaFocalLoss(ClassificationLoss):
         self.table = AdaFocalTable(**self.arguments)
 
     def terms(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        edges = ops.cast(self.table.edges, rows.logits.dtype)
-        gammas = ops.cast(self.table.gammas, rows.logits.dtype)
-        return _ada_focal(rows, edges, gammas), 0.0
+        try:
+            edges, gammas = self.table.edges.value, self.table.gammas.value
+        except TypeError as error:
+            # Within `fit` on JAX variables have no value but that of the state.
+            raise ValueError(
+                "`AdaFocalLoss` needs the state of its table. In a `train_step`"
+                " of your own on JAX, call `self.stateless_compute_loss("
+                "trainable_variables, non_trainable_variables, "
+                "metrics_variables, x=x, y=y, y_pred=y_pred)` instead of "
+                "`self.compute_loss`."
+            ) from error
+        dtype = rows.logits.dtype
+        terms = _ada_focal(
+            rows, ops.cast(edges, dtype), ops.cast(gammas, dtype)
+        )
+        return terms, 0.0
 
     def component_metrics(self) -> list[keras.metrics.Metric]:
         """The metric that carries the gammas through the compiled step.

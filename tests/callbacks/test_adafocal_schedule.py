@@ -412,3 +412,70 @@ def test_the_loss_takes_the_gamma_of_the_bin_that_was_measured():
     found = model.evaluate(x, y, verbose=0, return_dict=True)["loss"]
     gamma = np.exp(0.25)
     assert found == pytest.approx(0.75**gamma * np.log(4), rel=1e-5)
+
+
+def own_step(model, stateless):
+    """A model with a `train_step` as in Keras' guide for JAX."""
+    import jax
+
+    class OwnStep(keras.Model):
+        def loss_and_updates(self, trainable, non_trainable, metrics, x, y):
+            y_pred, non_trainable = self.stateless_call(
+                trainable, non_trainable, x, training=True
+            )
+            if stateless:
+                loss, _ = self.stateless_compute_loss(
+                    trainable, non_trainable, metrics, x=x, y=y, y_pred=y_pred
+                )
+            else:
+                loss = self.compute_loss(x, y, y_pred)
+            return loss, non_trainable
+
+        def train_step(self, state, data):
+            trainable, non_trainable, optimizer, metrics = state
+            gradient = jax.value_and_grad(self.loss_and_updates, has_aux=True)
+            (loss, non_trainable), gradients = gradient(
+                trainable, non_trainable, metrics, *data
+            )
+            trainable, optimizer = self.optimizer.stateless_apply(
+                optimizer, gradients, trainable
+            )
+            return {"loss": loss}, (
+                trainable,
+                non_trainable,
+                optimizer,
+                metrics,
+            )
+
+    return OwnStep(model.inputs, model.outputs)
+
+
+@pytest.mark.backends("jax", reason="on others variables keep their values")
+def test_a_step_of_ones_own_needs_the_state_of_the_table(digits):
+    (x, y), validation, _ = digits
+    found = []
+    for make in (
+        lambda model: model,
+        lambda model: own_step(model, stateless=True),
+        lambda model: own_step(model, stateless=False),
+    ):
+        keras.utils.set_random_seed(0)
+        model = make(small_network())
+        loss = kc.losses.AdaFocalLoss(num_bins=5, from_logits=True)
+        metrics = loss.component_metrics()
+        model.compile(keras.optimizers.SGD(0.1), loss, metrics=metrics)
+        schedule = kc.callbacks.AdaFocalSchedule(validation)
+
+        def fit(model=model, schedule=schedule):
+            model.fit(
+                x, y, epochs=3, shuffle=False, callbacks=[schedule], verbose=0
+            )
+
+        if len(found) == 2:
+            with pytest.raises(ValueError, match="stateless_compute_loss"):
+                fit()
+        else:
+            fit()
+            found.append([*model.get_weights(), schedule.gammas[-1]])
+    for own, plain in zip(*found, strict=True):
+        np.testing.assert_allclose(own, plain, rtol=1e-4, atol=1e-6)
