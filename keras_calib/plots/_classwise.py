@@ -171,6 +171,7 @@ def _wanted(classes, data):
     if classes is not None:
         require(
             isinstance(classes, Sequence | np.ndarray)
+            and np.ndim(classes) == 1
             and len(classes) > 0
             and all(map(is_integer, classes)),
             "`classes` must be a list of class ids, one at least.",

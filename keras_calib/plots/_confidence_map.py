@@ -7,6 +7,7 @@ import numpy as np
 from keras_calib._typing import ArrayLike
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.arrays import as_floats
 from keras_calib.inputs.predictions import read_predictions
 from keras_calib.plots import _style
 
@@ -36,8 +37,9 @@ def confidence_map(
         labels: class ids, `(height, width)`, or one-hot rows.
         probabilities: `(height, width, num_classes)`, or logits;
             `(height, width, 1)` for one sigmoid unit.
-        image: `None`, or `(height, width)` or `(height, width, 3)`, floats in
-            [0, 1] or integers in [0, 255], drawn first.
+        image: `None`, or `(height, width)`, or `(height, width, 3)` (or 1, or
+            4 with opacity), floats in [0, 1] or integers in [0, 255], drawn
+            first. It may be larger than the predictions.
         from_logits: whether `probabilities` are logits.
         ignore_class: pixels with this label are ignored.
         title: text above all panels.
@@ -67,6 +69,7 @@ def confidence_map(
         "Pass `predictions[0]`.",
         shape=full_shape,
     )
+    _check_image(image)
     data = read_predictions(
         labels, probabilities, None, from_logits, axis, ignore_class
     )
@@ -105,6 +108,19 @@ def confidence_map(
         panel.set(xticks=[], yticks=[])
     _style.set_figure_title(figure, title)
     return figure
+
+
+def _check_image(image):
+    """Raise unless matplotlib can draw it."""
+    if image is None:
+        return
+    shape = as_floats(image, "`image`").shape
+    drawable = len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4))
+    require(
+        drawable and 0 not in shape,
+        "`image` must be one image, `(height, width)` or `(height, width, 3)`.",
+        shape=shape,
+    )
 
 
 def _draw_map(axes, name, values, num_classes):

@@ -8,6 +8,7 @@ from keras_calib._typing import ArrayLike
 from keras_calib.evaluation import decisions
 from keras_calib.evaluation.binless import selective_risk
 from keras_calib.inputs.arguments import require
+from keras_calib.inputs.arrays import as_floats
 from keras_calib.plots import _style
 
 # More points than a figure can show are left out.
@@ -157,7 +158,7 @@ def net_benefit(
     class_id = _positive(class_id, read)
     if thresholds is None:
         thresholds = np.arange(1, 100) / 100
-    t = np.sort(np.asarray(thresholds, "float64").ravel())
+    t = np.sort(as_floats(thresholds, "`thresholds`", "float64").ravel())
     require(
         bool(t.size) and 0 < t[0] and t[-1] < 1,
         "`thresholds` must be in (0, 1).",

@@ -104,6 +104,9 @@ def test_net_benefit_on_the_axes():
     for wrong in ([0.0], [1.0], []):
         with pytest.raises(ValueError, match=r"must be in \(0, 1\)"):
             kc.plots.net_benefit(labels, p, class_id=2, thresholds=wrong)
+    for wrong in ("half", {}, 1j):
+        with pytest.raises(ValueError, match="`thresholds` must be real"):
+            kc.plots.net_benefit(labels, p, class_id=2, thresholds=wrong)
 
 
 def test_points_of_accuracy_and_ece():
@@ -261,6 +264,21 @@ def test_maps_of_an_image():
     _, axes = pyplot.subplots()
     with pytest.raises(ValueError, match="has 3 axes"):
         kc.plots.confidence_map(labels, p, ignore_class=255, axes=axes)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [0, True, "photo.png", [], {}, 1j, np.zeros(3), np.zeros((2, 2, 2))],
+)
+def test_what_is_no_image_is_refused(image):
+    p = np.full((4, 5, 2), 0.5)
+    with pytest.raises(ValueError, match="`image` must be"):
+        kc.plots.confidence_map(np.zeros((4, 5), int), p, image=image)
+    # One of another resolution is drawn.
+    figure = kc.plots.confidence_map(
+        np.zeros((4, 5), int), p, image=np.zeros((8, 10, 1), "uint8")
+    )
+    assert figure.axes[0].images[0].get_array().shape == (8, 10)
 
 
 def test_profile_of_cross_entropy():

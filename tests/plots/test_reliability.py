@@ -364,3 +364,6 @@ def test_class_panels():
         kc.plots.classwise_reliability(labels, p, axes=axes)
     with pytest.raises(ValueError, match="one of the 3 classes"):
         kc.plots.classwise_reliability(labels, p, classes=[3])
+    for wrong in ([], np.array("x"), np.array([[0]]), 1):
+        with pytest.raises(ValueError, match="`classes` must be a list"):
+            kc.plots.classwise_reliability(labels, p, classes=wrong)
