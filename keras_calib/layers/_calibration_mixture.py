@@ -61,9 +61,8 @@ class CalibrationMixture(CalibrationLayer):
         fits = fits and all(isinstance(m, CalibrationLayer) for m in self.maps)
         if not fits or not (w >= 0).all() or not 0 < w.sum() < np.inf:
             raise ValueError(
-                "A mixture needs calibration layers, and a weight >= 0 for "
-                "each. "
-                f"Received: {len(self.maps)} layers, weights={weights!r}."
+                "A mixture needs calibration layers as `maps`, and a weight "
+                f">= 0 for each. Received: maps={maps!r}, weights={weights!r}."
             )
         names = [layer.name for layer in self.maps]
         if len(set(names)) < len(names):
@@ -144,5 +143,6 @@ class CalibrationMixture(CalibrationLayer):
     def from_config(cls, config: dict) -> "CalibrationMixture":
         config = dict(config)
         deserialize = keras.saving.deserialize_keras_object
-        config["maps"] = [deserialize(layer) for layer in config["maps"]]
+        if isinstance(config["maps"], list | tuple):
+            config["maps"] = [deserialize(layer) for layer in config["maps"]]
         return cls(**config)

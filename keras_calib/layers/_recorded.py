@@ -1,11 +1,13 @@
 """The base of all layers that `adapt` fits: variables, settings, a record."""
 
+from types import NoneType
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_calib.inputs.arguments import require_kind
 from keras_calib.inputs.arrays import holds_numbers
 
 
@@ -68,6 +70,7 @@ class RecordedLayer(LayerOfScores):
     def __init__(self, *, record: dict | None = None, **kwargs: Any) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
+        require_kind((dict, NoneType), "a dict, or None", record=record)
         self.record = record
 
     def check_inputs(self, inputs: Any) -> None:

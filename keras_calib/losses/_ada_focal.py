@@ -6,6 +6,7 @@ sees those change; `kc.callbacks.AdaFocalSchedule` sets them after each epoch.
 
 import itertools
 import weakref
+from types import NoneType
 from typing import Any
 
 import keras
@@ -17,6 +18,7 @@ from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import MOST
 from keras_calib.inputs.arguments import is_integer
 from keras_calib.inputs.arguments import require
+from keras_calib.inputs.arguments import require_kind
 from keras_calib.inputs.arguments import require_number
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
@@ -31,6 +33,13 @@ from keras_calib.ops.binning import interval_index
 # which is read next, becomes this table instead of a new one.
 _PAIRS = itertools.count(1)
 _WAITING: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+
+
+def _pair_of(config):
+    """The number of the pair, which is taken out of a config; or `None`."""
+    pair = config.pop("pair", None)
+    require_kind((int, NoneType), "an integer, or None", pair=pair)
+    return pair
 
 
 def ada_focal_loss(
@@ -219,7 +228,7 @@ class AdaFocalTable(keras.metrics.Metric):
     @classmethod
     def from_config(cls, config):
         config = dict(config)
-        pair = config.pop("pair", None)
+        pair = _pair_of(config)
         table = _WAITING.pop(pair, None)
         if table is None or table.num_bins != config["num_bins"]:
             table = cls(**config)
@@ -319,7 +328,7 @@ class AdaFocalLoss(ClassificationLoss):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "AdaFocalLoss":
         config = dict(config)
-        pair = config.pop("pair", None)
+        pair = _pair_of(config)
         loss = cls(**config)
         if pair is not None:
             loss.table.pair = pair

@@ -295,8 +295,11 @@ class PenalizedLoss(ClassificationLoss):
     def _check_primary(self, primary):
         if is_one_of(primary, (None, "cross_entropy")):
             return primary
-        loss = keras.losses.get(primary)
         wanted = '"cross_entropy", a `keras.losses.Loss` or None'
+        try:
+            loss = keras.losses.get(primary)
+        except (TypeError, ValueError):
+            loss = primary  # Keras names no argument
         require_kind(keras.losses.Loss, wanted, primary=loss)
         inner = loss.get_config()
         if inner.get("from_logits", self.from_logits) != self.from_logits:

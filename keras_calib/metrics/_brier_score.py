@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.rows import Rows
 from keras_calib.metrics._binned import check_bins
 from keras_calib.metrics._mean_metrics import MeanOfRows
@@ -69,6 +70,7 @@ class BrierScore(MeanOfRows):
         self.num_bins = num_bins
         self.num_classes = num_classes
         if num_classes is not None:
+            require_integer(1, num_classes=num_classes)
             self.create_for(num_classes)
 
     def create_sums(self) -> None:

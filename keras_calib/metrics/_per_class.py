@@ -6,6 +6,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.metrics._binned import BinnedMetric
 from keras_calib.ops.bin_errors import calibration_error
 from keras_calib.ops.binning import bin_sums_by_class
@@ -28,6 +29,7 @@ class PerClassMetric(BinnedMetric):
         super().__init__(**kwargs)
         self.num_classes = num_classes
         if num_classes is not None:
+            require_integer(1, num_classes=num_classes)
             self.create_for(num_classes)
 
     def create_sums(self) -> None:
