@@ -3,7 +3,8 @@
 The map is compared with temperature scaling by the mean negative log-likelihood
 of calibration samples that are left out:
 
-- three folds for most maps;
+- three folds for most maps, each fitted with at most as many Newton steps as
+  all samples took;
 - for maps that are mixed with temperature scaling (`shrinkage="auto"`), the
   five folds of their own fit;
 - for averages of ridge fits (`regularization="auto"`) nothing is fitted again:
@@ -178,7 +179,10 @@ def _held_out(layer, rows, fold, start):
     known = _is_temperature(layer)
     plain, rich = held_out_tempered(rows, fold, start, None if known else layer)
     if rich is None and not known:
-        rich = held_out_losses(layer, rows, fold)
+        # Classes that fewer rows separate would take parameters ever further,
+        # for a loss on other rows that is poor long before.
+        steps = (layer.record or {}).get("iterations")
+        rich = held_out_losses(layer, rows, fold, most_steps=steps)
     return _mean(plain, rows), None if rich is None else _mean(rich, rows)
 
 

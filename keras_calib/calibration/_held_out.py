@@ -39,13 +39,15 @@ def folds(rows, num_folds, seed=0):
     return random_folds(unit, num_folds, seed)
 
 
-def held_out_losses(layer, rows, fold, **options):
+def held_out_losses(layer, rows, fold, *, most_steps=None, **options):
     """`-log q_y` of each row, by copies of a map fitted to the other folds.
 
     Args:
         layer: `CalibrationLayer`, which stays as it is.
         rows: `CalibrationRows`.
         fold: from `folds`.
+        most_steps: `None`, or Newton steps after which the fit of an affine map
+            to a fold is stopped.
         **options: `objective` and `class_loss_scaling`, as for `adapt`.
 
     Returns:
@@ -59,6 +61,8 @@ def held_out_losses(layer, rows, fold, **options):
         inside = np.flatnonzero(fold != number)
         outside = np.flatnonzero(fold == number)
         twin = type(layer).from_config(layer.get_config())
+        if most_steps is not None:
+            twin.most_steps = most_steps
         with warnings.catch_warnings():
             # Warnings about one fold do not concern the user.
             warnings.simplefilter("ignore")

@@ -61,6 +61,8 @@ class AffineCalibration(CalibrationLayer):
     _options: dict = {}
     _average: Any = staticmethod(average_by_evidence)
     _minimize_around: Any = staticmethod(minimize_around)
+    # Newton steps of a fit without slopes that are bounded.
+    most_steps = regression.MAX_ITERATIONS
     # Whether slopes stay within the bounds of a temperature.
     _slopes_bounded = False
 
@@ -244,7 +246,11 @@ class AffineCalibration(CalibrationLayer):
             found = regression.fit_within_bounds(problem, start, tolerance)
         else:
             found = regression.fit_regression(
-                problem, start, tolerance, None if has_optimum else labels
+                problem,
+                start,
+                tolerance,
+                None if has_optimum else labels,
+                self.most_steps,
             )
         if not isinstance(objective, NegativeLogLikelihoodObjective):
             found = regression.fit_objective(

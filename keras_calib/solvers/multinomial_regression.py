@@ -17,6 +17,7 @@ from keras_calib.solvers.temperature import BOUNDS
 
 # Slopes that a temperature within its bounds can have.
 SLOPES = 1 / BOUNDS[1], 1 / BOUNDS[0]
+MAX_ITERATIONS = 100
 
 
 def unit_of(x):
@@ -24,7 +25,9 @@ def unit_of(x):
     return min(max(float(np.sqrt(np.mean(np.square(x[:1000])))), 1.0), 100.0)
 
 
-def fit_regression(problem, start, tolerance, labels=None):
+def fit_regression(
+    problem, start, tolerance, labels=None, max_iterations=MAX_ITERATIONS
+):
     """Minimize a convex problem by truncated Newton steps.
 
     Args:
@@ -34,6 +37,7 @@ def fit_regression(problem, start, tolerance, labels=None):
         labels: class ids if only they bound the parameters, all of which are
             free: as soon as every sample is classified correctly, the
             likelihood has no optimum, and the fit stops.
+        max_iterations: int, Newton steps after which the fit stops anyway.
 
     Returns:
         `Minimum`.
@@ -54,6 +58,7 @@ def fit_regression(problem, start, tolerance, labels=None):
         find_step,
         start,
         tolerance=tolerance,
+        max_iterations=max_iterations,
         rounding=rounding,
     )
     if separated():

@@ -454,3 +454,39 @@ def test_how_many_fits_a_guard_costs(method, monkeypatch):
     found = judge(layer, read_rows(logits, labels))
     by_folds = found.by == "folds" and not mixed
     assert fits == [100] * 3 if by_folds else not fits
+
+
+@pytest.mark.one_backend
+@pytest.mark.filterwarnings("ignore")
+def test_a_fold_takes_no_more_steps_than_the_fit(monkeypatch):
+    # 300 samples have an optimum; 200 separate some of the 20 classes, and
+    # their fits took 30, 30 and 23 steps, for 6 of the fit to all.
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(300, 20)).astype("float32")
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    layer = PLAIN["matrix"]().adapt(logits, labels)
+    steps = []
+    record = LAYERS.MatrixScaling._record
+
+    def recorded(self, *data):
+        found = record(self, *data)
+        steps.append(found["iterations"])
+        return found
+
+    monkeypatch.setattr(LAYERS.MatrixScaling, "_record", recorded)
+    found = judge(layer, read_rows(logits, labels))
+    assert found.returned == "temperature_scaling"
+    assert len(steps) == 3
+    assert max(steps) == layer.record["iterations"]
+    # Where the optimum is near, nothing has changed.
+    logits, labels = sampled(900, scale=2.0, num_classes=5)
+    layer = PLAIN["matrix"]().adapt(logits, labels)
+    rows = read_rows(logits, labels, groups=np.arange(900))
+    losses = np.empty(900)
+    fold = np.random.default_rng(0).permutation(np.arange(900) % 3)
+    for number in range(3):
+        inside, outside = fold != number, np.flatnonzero(fold == number)
+        twin = PLAIN["matrix"]().adapt(logits[inside], labels[inside])
+        losses[outside] = -twin.log_q_of_labels(logits, labels, outside)
+    held_out = judge(layer, rows).held_out_nll
+    assert held_out["map"] == pytest.approx(losses.mean(), abs=2e-4)
