@@ -36,7 +36,8 @@ def blocks(page):
 def missing_packages(code):
     """Packages that a block imports and that are not installed."""
     found = re.findall(r"^(?:from|import) (\w+)", code, flags=re.M)
-    return [name for name in found if not importlib.util.find_spec(name)]
+    names = dict.fromkeys(found)
+    return [name for name in names if not importlib.util.find_spec(name)]
 
 
 def network(name=None):

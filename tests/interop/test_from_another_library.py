@@ -16,6 +16,16 @@ APART = {
     "IsotonicRegression": (0.0016, NEAR),
     "BetaCalibration": (4.9e-5,),
     "ici": (NEAR, 0.0083),
+    "torch_uncertainty.post_processing": (5.5e-4,),
+    "secondary_losses": (NEAR, 6e-6, NEAR),
+}
+# What blocks gave whose library is not in `peers` of `pyproject.toml`
+# (Torch-Uncertainty 0.13.0, uncertainty-baselines 163351d, 2026-11-26): numbers
+# as they are, of probabilities the mean confidence.
+ONCE = {
+    "torch_uncertainty.post_processing": [0.437350],
+    "torch_uncertainty.losses": [1.490344, 1.799715],
+    "secondary_losses": [0.05721220, 0.26003924, 0.44025362],
 }
 
 
@@ -27,21 +37,39 @@ def pairs(there, here):
         yield np.asarray(theirs, "float64"), to_numpy(ours)
 
 
+def differences_told(code, results):
+    told = [apart for word, apart in APART.items() if word in code]
+    (expected,) = told or [(NEAR,) * results]
+    return expected
+
+
+def compare_with_what_was_noted(code, names):
+    here = names.get("here")
+    here = here if isinstance(here, list) else [here]
+    for noted in [noted for word, noted in ONCE.items() if word in code]:
+        told = differences_told(code, len(noted))
+        for (value, ours), apart in zip(pairs(noted, here), told, strict=True):
+            found = ours.max(axis=1).mean() if ours.ndim == 2 else ours
+            assert abs(found - value) < 1.05 * apart
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("code", JOBS)
 def test_there_and_here(code):
-    missing = missing_packages(code)
-    if missing:
-        pytest.skip(f"without {', '.join(missing)}")
     names = {}
     exec(DATA, names)
+    missing = missing_packages(code)
+    if missing:
+        _, _, ours = code.rpartition("\n\n")
+        exec(ours, names)
+        compare_with_what_was_noted(code, names)
+        pytest.skip(f"without {', '.join(missing)}, only our side was run")
     exec(code, names)
     if "ReliabilityDiagram" in code or "CalibrationDisplay" in code:
         return  # two pictures
     compared = [*pairs(names["there"], names["here"])]
-    told = [apart for word, apart in APART.items() if word in code]
-    (expected,) = told or [(NEAR,) * len(compared)]
+    expected = differences_told(code, len(compared))
     for (theirs, ours), apart in zip(compared, expected, strict=True):
         assert theirs.shape == ours.shape
         found = np.abs(ours - theirs).max()
@@ -59,5 +87,5 @@ def test_there_and_here(code):
 
 def test_every_job_has_two_sides():
     pictures = [code for code in JOBS if "there" not in code]
-    assert len(JOBS) == 13 and len(pictures) == 2
+    assert len(JOBS) == 20 and len(pictures) == 2
     assert all("here = " in code for code in JOBS if code not in pictures)
