@@ -7,8 +7,12 @@ images of 100 classes, one of 256 of 1,000 classes, and a segmentation crop of
 so that a busy machine disturbs less; losses take turns, and the least of the
 repetitions counts.
 
+CRL alone is the sum of cross-entropy and of the function of the ranking loss,
+with a made history; pixels have none. In the step it is the loss of a
+`SampleHistoryModel`, whose bookkeeping counts.
+
     KERAS_BACKEND=jax python examples/benchmarks/losses.py [--markdown]
-    python examples/benchmarks/losses.py --step --only mdca dca
+    python examples/benchmarks/losses.py --step --only MDCA DCA
     python examples/benchmarks/losses.py --memory
 """
 
@@ -38,6 +42,20 @@ SHAPES = {
     "256 x 1000": (256, 1000),
     "512 x 512 x 21": (1, 512, 512, 21),
 }
+
+
+class RankedCrossEntropy:
+    """CRL of samples with a made history, which is a constant."""
+
+    def __init__(self, from_logits):
+        self.primary = keras.losses.SparseCategoricalCrossentropy(from_logits)
+
+    def __call__(self, labels, logits):
+        how_often = np.random.default_rng(1).random(len(labels), "float32")
+        ranking = kc.losses.crl(labels, logits, how_often)
+        return self.primary(labels, logits) + ranking
+
+
 LOSSES = {
     "cross-entropy": keras.losses.SparseCategoricalCrossentropy,
     "LabelSmoothing": kc.losses.LabelSmoothing,
@@ -45,7 +63,9 @@ LOSSES = {
     "SampleDependentFocalLoss": kc.losses.SampleDependentFocalLoss,
     "DualFocalLoss": kc.losses.DualFocalLoss,
     "InverseFocalLoss": kc.losses.InverseFocalLoss,
+    "AdaFocalLoss": kc.losses.AdaFocalLoss,
     "BrierLoss": kc.losses.BrierLoss,
+    "SquaredLogitLoss": kc.losses.SquaredLogitLoss,
     "EntropyRegularization": kc.losses.EntropyRegularization,
     "MarginLabelSmoothing": kc.losses.MarginLabelSmoothing,
     "ACLS": kc.losses.ACLS,
@@ -56,6 +76,7 @@ LOSSES = {
     "SoftAvUC": kc.losses.SoftAvUC,
     "SoftBinnedECE": kc.losses.SoftBinnedECE,
     "CPC": kc.losses.CPC,
+    "CRL": RankedCrossEntropy,
 }
 
 
@@ -131,10 +152,18 @@ def resnet_20(classes=100):
     return keras.Model(inputs, keras.layers.Dense(classes)(x))
 
 
-def training_step(loss, rng, batch=128):
-    model = resnet_20()
-    model.compile("sgd", loss)
+def training_step(name, rng, batch=128):
+    model, metrics = resnet_20(), []
     images = rng.normal(size=(batch, 32, 32, 3)).astype("float32")
+    if name == "CRL":
+        loss = kc.losses.CRL(from_logits=True)
+        model = kc.models.SampleHistoryModel(model, num_samples=batch)
+        images = kc.add_sample_index(images)
+    else:
+        loss = LOSSES[name](from_logits=True)
+    if name == "AdaFocalLoss":
+        metrics = loss.component_metrics()  # its gammas
+    model.compile("sgd", loss, metrics=metrics)
     labels = rng.integers(0, 100, batch).astype("int32")
     return lambda: model.train_on_batch(images, labels)
 
@@ -198,10 +227,7 @@ def main():
     names += [name for name in arguments.only if name not in names]
     columns = {}
     if arguments.step:
-        runs = {
-            name: training_step(LOSSES[name](from_logits=True), rng)
-            for name in names
-        }
+        runs = {name: training_step(name, rng) for name in names}
         columns["step"] = least_seconds(runs, arguments.repeats)
     for column in [] if arguments.step else arguments.shapes:
         shape = SHAPES[column]
@@ -212,6 +238,7 @@ def main():
                 LOSSES[name](from_logits=True), labels, logits, arguments.eager
             )
             for name in names
+            if name != "CRL" or len(shape) == 2
         }
         columns[column] = least_seconds(runs, arguments.repeats)
 
@@ -230,7 +257,9 @@ def main():
         cells = [name.ljust(24)]
         for column, seconds in columns.items():
             base = seconds["cross-entropy"]
-            if name == "cross-entropy":
+            if name not in seconds:
+                cell = "-"
+            elif name == "cross-entropy":
                 cell = f"{1000 * base:.2f} ms"
             else:
                 cell = f"{seconds[name] / base:.2f}"
