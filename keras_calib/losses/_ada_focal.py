@@ -295,11 +295,11 @@ class AdaFocalLoss(ClassificationLoss):
         except TypeError as error:
             # Within `fit` on JAX variables have no value but that of the state.
             raise ValueError(
-                "`AdaFocalLoss` needs the state of its table. In a `train_step`"
-                " of your own on JAX, call `self.stateless_compute_loss("
-                "trainable_variables, non_trainable_variables, "
-                "metrics_variables, x=x, y=y, y_pred=y_pred)` instead of "
-                "`self.compute_loss`."
+                "`AdaFocalLoss` needs the state of its table, which a "
+                "`train_step` of your own on JAX has to pass. Use "
+                "`self.stateless_compute_loss(trainable_variables, "
+                "non_trainable_variables, metrics_variables, x=x, y=y, "
+                "y_pred=y_pred)` instead of `self.compute_loss`."
             ) from error
         dtype = rows.logits.dtype
         terms = _ada_focal(
