@@ -188,9 +188,11 @@ class AdaFocalTable(keras.metrics.Metric):
 
     def update_state(self, *args: Any, **kwargs: Any) -> None:
         """Nothing: the schedule sets the gammas."""
+        return None
 
     def reset_state(self) -> None:
         """Nothing: the gammas outlive the epoch."""
+        return None
 
     def result(self) -> Tensor:
         return ops.mean(ops.convert_to_tensor(self.gammas))

@@ -151,6 +151,7 @@ class BinnedMetric(CalibrationMetric):
 
     def add_totals(self, weights: Tensor) -> None:
         """Add to sums over all events, where an error has such."""
+        return None
 
     def per_event(
         self, confidence: Tensor, correct: Tensor, weights: Tensor

@@ -639,3 +639,12 @@ def test_statistics_are_float32_whatever_floatx_is(floatx):
         result = float(metric.result())
         assert float(found[name].result()) == pytest.approx(result), name
     assert low == pytest.approx(value, rel=0.01)
+
+
+@pytest.mark.backends("tensorflow", reason="AutoGraph is TensorFlow's")
+@pytest.mark.parametrize("name", ["add_totals", "create_sums"])
+def test_autograph_converts_what_a_metric_leaves_empty(name):
+    import tensorflow as tf
+
+    # In a `tf.function` of the user it warned of what it cannot convert.
+    tf.autograph.to_graph(getattr(kc.metrics.AdaptiveCalibrationError, name))
