@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_calib._progress import ProgressBar
 from keras_calib._typing import ArrayLike
 from keras_calib.calibration import _checks as checks
 from keras_calib.calibration import _network
@@ -28,6 +29,7 @@ from keras_calib.data.collect import collect
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._shrunk import ShrunkCalibration
+from keras_calib.solvers.blocks import each_pass
 from keras_calib.version import __version__
 
 
@@ -189,8 +191,10 @@ def calibrate(
             all candidates by how often they win. It predicts better than one
             layer, and cannot be fused.
         seed: int, for the folds and draws of `"auto"`.
-        verbose: `"auto"` for a line that says what was found, and a progress
-            bar after a few seconds; 1 for a bar from the start; 0 for silence.
+        verbose: `"auto"` for a line that says what was found, and progress
+            bars after a few seconds: batches predicted, then passes over the
+            logits, of which no number is known before; 1 for bars from the
+            start; 0 for silence.
 
     Returns:
         A `keras.Model`, compiled for `evaluate`. `kc.calibration_record`
@@ -295,7 +299,12 @@ def _calibrate_rows(
 
     def fit_one(network, samples):
         mine = options.for_samples(samples, groups)
-        return _fit_to_samples(model, network, samples, *how, mine)
+        unit = "pass over the logits"
+        bar = ProgressBar(None, settings.verbose, unit_name=unit)
+        with each_pass(bar.step):
+            found = _fit_to_samples(model, network, samples, *how, mine)
+        bar.finish()
+        return found
 
     return _network.calibrated_by_samples(
         fit_one, collect, model, source, method, settings, groups=groups

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import contextvars
 import functools
 import os
 import threading
@@ -66,11 +67,33 @@ def one_blas_thread():
         _LIMIT.release()
 
 
+_ON_PASS = contextvars.ContextVar("on_pass", default=None)
+
+
+@contextlib.contextmanager
+def each_pass(call):
+    """In the block, `call()` after each pass of a solver over many rows."""
+    token = _ON_PASS.set(call)
+    try:
+        yield
+    finally:
+        _ON_PASS.reset(token)
+
+
+def passed():
+    """A solver has read all rows, or as many, once more."""
+    call = _ON_PASS.get()
+    if call is not None:
+        call()
+
+
 def sum_blocks(function, blocks):
     """The sum of `function(block)` over blocks, computed in threads."""
     if len(blocks) == 1:  # a thread would cost more than it saves
         return function(blocks[0])
-    return sum(threads().map(function, blocks))
+    found = sum(threads().map(function, blocks))
+    passed()
+    return found
 
 
 def sum_groups(function, blocks):
@@ -130,4 +153,6 @@ def objective_in_blocks(function, objective, shape, weights):
         found, piece = function(rows, weights[rows])
         value += fraction * found
         pieces.append(fraction * piece)
+    if len(blocks) > 1:
+        passed()
     return value, pieces

@@ -5,6 +5,7 @@ from keras import layers
 from keras import ops
 
 import keras_calib as kc
+from keras_calib import _progress
 from keras_calib.solvers.temperature import fit_temperature
 from tests.calibration.networks import EXPECTED
 from tests.calibration.networks import KERNEL
@@ -380,3 +381,21 @@ def test_tensors_and_arrays_in_one_dict():
         for x in (mixed, plain)
     ]
     assert temperatures[0] == pytest.approx(temperatures[1], rel=1e-5)
+
+
+@pytest.mark.one_backend
+def test_passes_of_a_long_fit_are_shown(capsys, monkeypatch):
+    monkeypatch.setattr(_progress, "PATIENCE", 1e9)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40_000, 8)).astype("float32")
+    labels = (x[:, :3] + rng.gumbel(size=(len(x), 3))).argmax(axis=1)
+    network = built(functional(dense("softmax")))
+    known = {"batch_size": 8192, "method": "vector"}
+    for verbose, shown in ((1, True), ("auto", False), (0, False)):
+        kc.calibrate(network, x, labels, verbose=verbose, **known)
+        found = capsys.readouterr().out
+        assert ("pass over the logits" in found) == shown
+    # Fits of few rows have no passes that anybody waits for.
+    few = {"verbose": 1, "method": "vector"}
+    kc.calibrate(network, x[:500], labels[:500], **few)
+    assert "pass over" not in capsys.readouterr().out
