@@ -3,7 +3,7 @@
 Logits of 100 classes are written to a file, block by block, and read as a
 memory map: by a fit of the temperature, by `kc.calibrate` with a network that
 returns its inputs, by `calibration_errors`, by streaming metrics and by
-`kc.report`.
+`kc.report`. With `--maps`, `kc.calibrate` fits each of its maps in their place.
 Anonymous memory (`RssAnon` of Linux) is what the process cannot give back: the
 pages of files are not in it, those of temporary files neither. The largest
 value during each is shown, with that before.
@@ -11,6 +11,7 @@ value during each is shown, with that before.
     OMP_NUM_THREADS=1 KERAS_BACKEND=torch python examples/benchmarks/large.py
     OMP_NUM_THREADS=1 python examples/benchmarks/large.py --rows 200000 \
         --parts fit metrics
+    OMP_NUM_THREADS=1 python examples/benchmarks/large.py --maps vector isotonic
 
 Prints Markdown, a table for each number of rows; needs about six times the size
 of the logits on the disk (12 GB for 5 million rows).
@@ -20,6 +21,7 @@ of the logits on the disk (12 GB for 5 million rows).
 import argparse
 import contextlib
 import datetime
+import functools
 import pathlib
 import platform
 import tempfile
@@ -30,6 +32,7 @@ import keras
 import numpy as np
 
 import keras_calib as kc
+from keras_calib.calibration._methods import METHODS
 
 CLASSES = 100
 # Rows that are made, or given to a metric, at a time.
@@ -38,6 +41,7 @@ BATCH = 4_096
 ROWS = (500_000, 1_000_000, 2_000_000, 5_000_000)
 LOGITS = {"from_logits": True}
 MIB = 1 << 20
+OF_TWO_CLASSES = ("beta", "platt", "quadratic")
 
 
 def anonymous_bytes():
@@ -108,15 +112,22 @@ def fit(logits, labels, verbose):
     return layer.temperature
 
 
-def calibrate(logits, labels, verbose):
-    """The temperature of a network, which returns its inputs."""
+def calibrate(logits, labels, verbose, method="temperature"):
+    """The NLL after a map of a network, which returns its inputs."""
     network = keras.Sequential(
         [keras.Input((logits.shape[1],)), keras.layers.Activation("linear")]
     )
     calibrated = kc.calibrate(
-        network, logits, labels, batch_size=BATCH, verbose=verbose, **LOGITS
+        network,
+        logits,
+        labels,
+        batch_size=BATCH,
+        verbose=verbose,
+        method=method,
+        **LOGITS,
     )
-    return kc.calibration_record(calibrated)["temperature"]
+    record = kc.calibration_record(calibrated)
+    return record["temperature" if method == "temperature" else "nll_after"]
 
 
 def errors(logits, labels, verbose):
@@ -152,6 +163,11 @@ def report(logits, labels, verbose):
 
 PARTS = {each.__name__: each for each in (fit, calibrate, errors, metrics)}
 PARTS["report"] = report
+MAPS = {
+    name: functools.partial(calibrate, method=name)
+    for name in METHODS
+    if name not in ("temperature", *OF_TWO_CLASSES)
+}
 
 
 def main(arguments=None):
@@ -159,31 +175,36 @@ def main(arguments=None):
     parser.add_argument("--rows", nargs="*", type=int, default=ROWS)
     parser.add_argument("--classes", type=int, default=CLASSES)
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
+    parser.add_argument("--maps", nargs="*", choices=MAPS)
     parser.add_argument("--folder", help="where the file of logits is made")
     parser.add_argument("--verbose", default="0", choices=["0", "1", "auto"])
     given = parser.parse_args(arguments)
     verbose = given.verbose if given.verbose == "auto" else int(given.verbose)
+    parts = {name: PARTS[name] for name in given.parts}
+    if given.maps is not None:
+        parts = {name: MAPS[name] for name in given.maps or MAPS}
     today = datetime.date.today().isoformat()
     print(
         f"{keras.backend.backend()}, {platform.machine()}, Keras "
         f"{keras.__version__}, {today}.\n\n"
         "| rows | what | result | seconds | of the processor | of it a row, "
-        "microseconds | MiB before | MiB at most | MiB of the logits |\n"
-        "|---|---|---|---|---|---|---|---|---|"
+        "microseconds | MiB before | MiB at most | MiB of the logits | more, "
+        "bytes a row |\n|---|---|---|---|---|---|---|---|---|---|"
     )
     for rows in given.rows:
         with tempfile.TemporaryDirectory(dir=given.folder) as folder:
             logits, labels = make(folder, rows, classes=given.classes)
-            for name in given.parts:
+            for name, compute in parts.items():
                 with watched() as found:
-                    result = float(PARTS[name](logits, labels, verbose))
+                    result = float(compute(logits, labels, verbose))
                 seconds = found["processor"]
+                more = found["most"] - found["before"]
                 print(
                     f"| {rows:,} | {name} | {result:.4f} | "
                     f"{found['seconds']:.1f} | {seconds:.1f} | "
                     f"{1e6 * seconds / rows:.1f} | "
                     f"{found['before'] / MIB:.0f} | {found['most'] / MIB:.0f} "
-                    f"| {logits.nbytes / MIB:.0f} |",
+                    f"| {logits.nbytes / MIB:.0f} | {more / rows:.0f} |",
                     flush=True,
                 )
             del logits

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 from keras_calib._typing import ArrayLike
+from keras_calib.inputs import large
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
@@ -65,7 +66,7 @@ class CalibrationRows:
         weights = None if self.weights is None else self.weights[keep]
         labels = self.labels[keep]
         return CalibrationRows(
-            np.asarray(self.logits[keep]),
+            np.asarray(large.rows_of(self.logits, keep)),
             labels,
             relative_weights(weights),
             len(labels),

@@ -12,6 +12,7 @@ from keras_calib.inputs import arrays
 from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.large import by_rows
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._logit_ops import on_pairs
 from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
@@ -180,7 +181,7 @@ class AffineCalibration(CalibrationLayer):
 
         def inputs():
             x = self._inputs(logits)
-            return x / x.dtype.type(temperature)
+            return by_rows(lambda rows: rows / x.dtype.type(temperature), x)
 
         smoothing = objective.smoothing
         bounds = -np.inf, np.inf
@@ -351,10 +352,10 @@ class AffineCalibration(CalibrationLayer):
         if self.normalize_logits == "log_softmax":
             return arrays.log_softmax(logits)
         if self.normalize_logits == "mean":
-            return logits - logits.mean(axis=1, keepdims=True)
+            return by_rows(_centered, logits)
         if np.isneginf(logits.min()):
             # A probability of 0 times this is 0.
-            return np.maximum(logits, LOWEST)
+            return by_rows(lambda rows: np.maximum(rows, LOWEST), logits)
         return logits
 
     def _refuse_ruled_out(self, logits):
@@ -364,6 +365,10 @@ class AffineCalibration(CalibrationLayer):
                 "cannot mix a logit of minus infinity. Use "
                 "`DirichletScaling`, or give such classes a finite logit."
             )
+
+
+def _centered(logits):
+    return logits - logits.mean(axis=1, keepdims=True)
 
 
 def _normalized(logits, normalize_logits):

@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib.inputs.arrays import TINY
+from keras_calib.inputs.large import by_rows
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import logaddexp
@@ -99,7 +100,7 @@ class BayesianTemperatureScaling(TemperedCalibration):
         found["shares"] = shares
         rows = np.arange(len(labels))
         log_q = self._log_q_with(found, logits, labels, rows)
-        num_classes = (logits > IMPOSSIBLE).sum(axis=1)
+        num_classes = by_rows(lambda z: (z > IMPOSSIBLE).sum(axis=1), logits)
         c = uniform_weight(log_q, num_classes, weights)
         found |= {"uniform": c, "shares": (1 - c) * shares}
         log_q = self._log_q_with(found, logits, labels, rows)

@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arrays import TINY
+from keras_calib.inputs.large import rows_of
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import logaddexp
@@ -110,7 +111,7 @@ class EnsembleTemperatureScaling(TemperedCalibration):
         self._check_finite(found)
         temperature = np.exp(found["log_temperature"])
         log_p, _ = _log_parts(
-            logits[rows],
+            rows_of(logits, rows),
             labels[rows],
             None,
             NegativeLogLikelihoodObjective(),

@@ -8,6 +8,7 @@ import numpy as np
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_flags
+from keras_calib.inputs.large import by_rows
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import probabilities
 from keras_calib.layers._logit_ops import probabilities_seen
@@ -171,7 +172,10 @@ class HistogramBinning(TemperedCalibration):
         temperature, known = tempered
         # As the layer computes, in float32.
         temperature = np.float32(temperature)
-        p = probabilities_seen(np.asarray(logits, "float32") / temperature)
+        p = by_rows(
+            lambda z: probabilities_seen(z.astype("float32") / temperature),
+            logits,
+        )
         step = max(1, p.size >> 20)
         expected = p[::step] * weights[::step, None]
         inner = equal_mass_edges(

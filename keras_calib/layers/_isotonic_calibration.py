@@ -8,6 +8,7 @@ import numpy as np
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arrays import TINY
+from keras_calib.inputs.large import transposed
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import probabilities
@@ -18,6 +19,7 @@ from keras_calib.layers._piecewise_linear import padded
 from keras_calib.layers._piecewise_linear import table_size
 from keras_calib.layers._shrunk import ShrunkCalibration
 from keras_calib.solvers.isotonic import at_most
+from keras_calib.solvers.isotonic import isotonic_of_entries
 from keras_calib.solvers.isotonic import isotonic_regression
 from keras_calib.solvers.isotonic import without_certainty
 
@@ -104,26 +106,31 @@ class IsotonicCalibration(ShrunkCalibration):
         # The effective number grows slowly with the data; about this many.
         return 10 * (num_classes if self.per_class else 1)
 
+    def _seen(self, logits):
+        return probabilities_seen(logits)
+
     def _solve(self, logits, labels, weights, objective, tempered):
-        p = probabilities_seen(logits)
-        targets = np.zeros(p.shape, "float32")
-        targets[np.arange(len(labels)), labels] = 1
-        weights = np.broadcast_to(weights[:, None], p.shape)
-        columns = [values.T for values in (p, targets, weights)]
-        if not self.per_class:
-            columns = [values.T.reshape(1, -1) for values in columns]
-        tables = map(self._table, *columns)
+        rest = labels, weights, objective, tempered
+        return self._solve_seen(self._seen(logits), *rest)
+
+    def _solve_seen(self, p, labels, weights, objective, tempered):
+        functions: Any = [(p, labels, weights)]
+        fit = isotonic_of_entries
+        if self.per_class:
+            columns = enumerate(transposed(p))
+            functions = ((q, labels == k, weights) for k, q in columns)
+            fit = _against_the_rest
+        tables = [self._table(fit(*each)) for each in functions]
         knots, heights, levels = zip(*tables, strict=True)
         found = {"knots": np.stack(knots), "heights": np.stack(heights)}
         return found, {"per_class": self.per_class, "num_levels": max(levels)}
 
-    def _table(self, p, targets, weights):
+    def _table(self, blocks):
         """Knots, heights and the number of levels of one function."""
         size = table_size(2 * self.num_levels)
-        if not targets.any():
+        if blocks is None:
             identity = np.array([0.0, 1.0])
             return *padded(identity, identity, size), 1
-        blocks = isotonic_regression(p, targets, weights)
         blocks = at_most(blocks, self.num_levels)
         level = without_certainty(blocks.level, blocks.weight, blocks.score)
         # Only the first and the last level have changed.
@@ -139,3 +146,10 @@ class IsotonicCalibration(ShrunkCalibration):
         if self.per_class:
             return log_q
         return keep_prediction(logits, log_q, xp)
+
+
+def _against_the_rest(p, targets, weights):
+    """The regression of one class; `None` if it has no sample."""
+    if not targets.any():
+        return None
+    return isotonic_regression(p, targets, weights)

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import TINY
+from keras_calib.inputs.large import by_rows
 from keras_calib.inputs.tensors import at_least_float32
 from keras_calib.inputs.tensors import row_max
 
@@ -74,8 +75,12 @@ def probabilities_seen(logits):
         logits: `(n, num_classes)`, at least two classes.
 
     Returns:
-        float32, `(n, num_classes)`.
+        float32, `(n, num_classes)`; in a file if they are large.
     """
+    return by_rows(_probabilities_seen, logits)
+
+
+def _probabilities_seen(logits):
     logits = np.asarray(logits, "float32")
     shifted = logits - logits.max(axis=-1, keepdims=True)
     np.maximum(shifted, np.float32(LOWEST), out=shifted)

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_calib.inputs import large
 from keras_calib.inputs.tensors import matmul
 from keras_calib.layers._affine import AffineCalibration
 from keras_calib.layers._affine import check_regularization
@@ -128,7 +129,7 @@ class MatrixScaling(AffineCalibration):
             return inputs(logits)
         if self.normalize_logits is None and logits.dtype == "float32":
             return logits
-        x = np.empty(logits.shape, "float32")
+        x = large.empty(logits.shape, "float32")
         for rows in row_blocks(*logits.shape, IN_CACHE):
             x[rows] = inputs(logits[rows])
         return x

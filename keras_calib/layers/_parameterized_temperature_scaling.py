@@ -11,6 +11,7 @@ from keras_calib._typing import Tensor
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_one_of
+from keras_calib.inputs.large import by_rows
 from keras_calib.layers._dense_stack import DenseStack
 from keras_calib.layers._dense_stack import check_training
 from keras_calib.layers._dense_stack import network_weights
@@ -155,7 +156,9 @@ class ParameterizedTemperatureScaling(DenseStack):
         )
 
         def temperatures(theta):
-            return softplus(network.forward(theta, x)[0]) + LEAST
+            return by_rows(
+                lambda x: softplus(network.forward(theta, x)[0]) + LEAST, x
+            )
 
         def value(theta):
             temperature = temperatures(theta)
@@ -199,11 +202,15 @@ class ParameterizedTemperatureScaling(DenseStack):
     def _largest(self, logits):
         """The inputs of the network, `(n, num_scores)`, NumPy."""
         size = min(self.num_scores, logits.shape[1])
-        z = np.asarray(logits, "float64")
-        if self.normalize_logits is not None:
-            z = arrays.log_softmax(z, "float64")
-        largest = np.partition(z, z.shape[1] - size, axis=1)[:, -size:]
-        return -np.sort(-largest, axis=1)
+
+        def sorted_rows(z):
+            z = np.asarray(z, "float64")
+            if self.normalize_logits is not None:
+                z = arrays.log_softmax(z, "float64")
+            largest = np.partition(z, z.shape[1] - size, axis=1)[:, -size:]
+            return -np.sort(-largest, axis=1)
+
+        return by_rows(sorted_rows, logits)
 
     def check_inputs(self, inputs: Any) -> None:
         super().check_inputs(inputs)

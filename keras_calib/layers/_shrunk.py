@@ -13,6 +13,7 @@ from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.calibration_rows import CalibrationRows
+from keras_calib.inputs.large import rows_of
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import logaddexp
@@ -193,8 +194,10 @@ class ShrunkCalibration(TemperedCalibration):
                 count = np.count_nonzero(np.bincount(sample[part]))
                 share = share * (count / share.sum())
                 data = labels[part], share, objective
-                start = solve_temperature(logits[part], *data, tempered[0])
-                found, _ = self._solve_seen(seen[part], *data, start)
+                inside = rows_of(logits, part), *data
+                start = solve_temperature(*inside, tempered[0])
+                inside = rows_of(seen, part), *data
+                found, _ = self._solve_seen(*inside, start)
                 rest = logits, labels, rows
                 rich[rows] = self._log_q_of_map(found, start[0], *rest)
                 plain[rows] = tempered_log_q(*rest, start[0])

@@ -9,6 +9,7 @@ from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import TINY
+from keras_calib.inputs.large import by_rows
 from keras_calib.inputs.tensors import row_max
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
@@ -107,9 +108,13 @@ class SplineCalibration(ShrunkCalibration):
 
     def _seen(self, logits):
         """Confidence and predicted class, float64, `(n, 2)`."""
-        confidence = probabilities_seen(logits).max(axis=1)
-        predicted = np.asarray(logits, "float32").argmax(axis=1)
-        return np.stack([confidence, predicted], axis=1, dtype="float64")
+
+        def seen(z):
+            confidence = probabilities_seen(z).max(axis=1)
+            predicted = np.asarray(z, "float32").argmax(axis=1)
+            return np.stack([confidence, predicted], axis=1, dtype="float64")
+
+        return by_rows(seen, logits)
 
     def _solve(self, logits, labels, weights, objective, tempered):
         rest = labels, weights, objective, tempered

@@ -3,6 +3,7 @@
 import numpy as np
 
 from keras_calib.inputs import arrays
+from keras_calib.inputs.large import by_rows
 from keras_calib.solvers.blocks import objective_in_blocks
 from keras_calib.solvers.newton import dense_step
 from keras_calib.solvers.newton import newton
@@ -60,8 +61,12 @@ class IncreasingFunction:
         difference = np.diff(np.eye(self.size), axis=0)
         self.ridge = strength * difference.T @ difference
         log_p = arrays.log_softmax(logits, "float64")
-        self.segment = np.searchsorted(knots, log_p).astype("int32")
-        self.reach = log_p - self.ends[self.segment]
+        self.segment = by_rows(
+            lambda t: np.searchsorted(knots, t).astype("int32"), log_p
+        )
+        self.reach = by_rows(
+            lambda t, segment: t - self.ends[segment], log_p, self.segment
+        )
 
     def penalty(self, slopes):
         return slopes @ self.ridge @ slopes / 2

@@ -1,11 +1,17 @@
 """Isotonic regression: the best increasing step function, exactly."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 
+from keras_calib.solvers.blocks import passed
+from keras_calib.solvers.blocks import row_blocks
+
 # Passes that pool whole runs at once, before blocks are pooled one by one.
 PASSES = 50
+# Entries of a table of scores that are sorted at once.
+ENTRIES = 1 << 21
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,16 +65,79 @@ def isotonic_regression(scores, targets, weights=None):
         Ayer et al., "An empirical distribution function for sampling with
         incomplete information", 1955.
     """
-    order = np.argsort(scores, kind="stable")
-    scores = scores[order]
-    targets = targets[order].astype("float64")
     if weights is None:
         weights = np.ones(len(scores))
-    else:
-        weights = np.asarray(weights, "float64")[order]
-    starts = np.flatnonzero(np.append(True, scores[1:] > scores[:-1]))
+    targets, weights = (np.asarray(v, "float64") for v in (targets, weights))
     sums = np.stack([weights, weights * targets, weights * scores])
-    sums = np.add.reduceat(sums, starts, axis=1)
+    return _pooled(*_by_score(scores, sums))
+
+
+def isotonic_of_entries(p, labels, weights):
+    """`isotonic_regression` of all entries of `p` against one-hot labels.
+
+    Scores are taken in intervals that hold about `ENTRIES` of them. Each is
+    pooled by itself, which leaves few blocks, and then all of them together:
+    the order in which violators are pooled does not matter.
+
+    Args:
+        p: float32, `(n, num_classes)`.
+        labels: int class ids, `(n,)`.
+        weights: weights > 0, `(n,)`.
+
+    Returns:
+        `Blocks`.
+    """
+    found = []
+    for low, high in itertools.pairwise(_edges(p)):
+        cells = [
+            _cells_between(low, high, p[rows], labels[rows], weights[rows])
+            for rows in row_blocks(*p.shape, ENTRIES)
+        ]
+        found.append(_pooled(*_by_score(*_joined(cells))))
+        passed()
+    return _pooled(
+        np.concatenate([each.first for each in found]),
+        np.concatenate([each.sums for each in found], axis=1),
+        np.concatenate([each.last for each in found]),
+    )
+
+
+def _edges(p):
+    """Of intervals that hold about `ENTRIES` entries each."""
+    count = -(-p.size // ENTRIES)
+    inner = []
+    if count > 1:
+        sample = np.sort(p[:: 1 + (p.size >> 18)], axis=None)
+        inner = np.unique(sample[len(sample) * np.arange(1, count) // count])
+    return [-np.inf, *inner, np.inf]
+
+
+def _cells_between(low, high, p, labels, weights):
+    """Scores in `[low, high)`, ascending, and the sums of each."""
+    row, column = np.nonzero((p >= low) & (p < high))
+    scores, w = p[row, column], weights[row]
+    hits = w * (labels[row] == column)
+    return _by_score(scores, np.stack([w, hits, w * scores]))
+
+
+def _joined(cells):
+    scores, sums = zip(*cells, strict=True)
+    return np.concatenate(scores), np.concatenate(sums, axis=1)
+
+
+def _by_score(scores, sums):
+    """Different scores, ascending, and the sums of each."""
+    order = np.argsort(scores, kind="stable")
+    scores, sums = scores[order], sums[:, order]
+    first = np.append(True, scores[1:] > scores[:-1])[: len(scores)]
+    starts = np.flatnonzero(first)
+    return scores[starts], np.add.reduceat(sums, starts, axis=1)
+
+
+def _pooled(first, sums, last=None):
+    """Pool blocks in order until their levels increase."""
+    last = first if last is None else last
+    starts = np.arange(len(first))
     for _ in range(PASSES):
         level = sums[1] / sums[0]
         rises = np.append(True, level[1:] > level[:-1])
@@ -78,9 +147,10 @@ def isotonic_regression(scores, targets, weights=None):
         starts, sums = starts[keep], np.add.reduceat(sums, keep, axis=1)
     else:
         starts, sums = _one_by_one(starts, sums)
-    ends = np.append(starts[1:], len(scores)) - 1
-    scores = scores.astype("float64")
-    return Blocks(scores[starts], scores[ends], sums)
+    # An interval may hold no block.
+    ends = np.append(starts[1:], len(last))[: len(starts)] - 1
+    first, last = (v.astype("float64") for v in (first[starts], last[ends]))
+    return Blocks(first, last, sums)
 
 
 def _one_by_one(starts, sums):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_calib.inputs import large
 from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.blocks import sum_blocks
@@ -57,7 +58,7 @@ class _Problem:
         self.ridge = ridge
         self.center = center
         # Probabilities at the point that was evaluated last.
-        self.q = np.empty((len(x), center.shape[1]), x.dtype)
+        self.q = large.empty((len(x), center.shape[1]), x.dtype)
         self.moments = self._moments(labels, weights, smoothing)
         # Where that was, and what `_log_partition` returned there.
         self._last = None, None

@@ -120,8 +120,9 @@ def uniform_weight(log_q, num_classes, weights):
         float in `[0, 1]`.
     """
     q, floor = np.exp(log_q), 1 / num_classes
-    mixed = [np.log((1 - c) * q + c * floor) for c in CENTERS[1:]]
-    log_posterior = [weights @ each for each in (log_q, *mixed)] + LOG_PRIOR
+    mixed = (np.log((1 - c) * q + c * floor) for c in CENTERS[1:])
+    log_posterior = [weights @ log_q, *(weights @ each for each in mixed)]
+    log_posterior = log_posterior + LOG_PRIOR
     posterior = np.exp(log_posterior - log_posterior.max())
     return float(posterior @ CENTERS / posterior.sum())
 

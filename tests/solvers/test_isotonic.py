@@ -50,6 +50,26 @@ def test_levels_are_those_of_the_min_max_formula(monkeypatch, passes, seed):
     )
 
 
+@pytest.mark.parametrize("scale", [1.0, 60.0])  # 60: most entries are 0 or 1
+def test_intervals_of_scores_give_the_fit_of_all(monkeypatch, scale):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(400, 6))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    p = np.exp(scale * (logits - logits.max(axis=1, keepdims=True)))
+    p = (p / p.sum(axis=1, keepdims=True)).round(3).astype("float32")
+    weights = rng.integers(1, 4, 400).astype(float)
+    targets = labels[:, None] == np.arange(6)
+    expected = isotonic.isotonic_regression(
+        p.reshape(-1), targets.reshape(-1), np.repeat(weights, 6)
+    )
+    for entries in (1 << 22, 100):
+        monkeypatch.setattr(isotonic, "ENTRIES", entries)
+        found = isotonic.isotonic_of_entries(p, labels, weights)
+        np.testing.assert_array_equal(found.first, expected.first)
+        np.testing.assert_array_equal(found.last, expected.last)
+        np.testing.assert_allclose(found.sums, expected.sums, rtol=1e-13)
+
+
 def test_falling_targets_are_one_block():
     scores = np.arange(200.0)
     blocks = isotonic.isotonic_regression(scores, -scores)
