@@ -490,7 +490,7 @@ def test_a_decision_has_the_shape_of_the_rows():
         (lambda: layers.ConformalSets(randomized=True), '"lac"'),
         (lambda: layers.RiskThreshold(target_risk=0), "target_risk"),
         (lambda: layers.RiskThreshold(confidence=1), "confidence"),
-        (lambda: layers.RiskThreshold(score="logit_norm"), "score"),
+        (lambda: layers.RiskThreshold(score="margin"), "score"),
     ],
 )
 def test_bad_arguments(make, message):
