@@ -19,8 +19,7 @@ FOLDER = pathlib.Path(__file__).parent
 FIGURES = FOLDER.parent / "figures"
 ALL = ("tensorflow", "jax", "torch")
 # Which backends a story runs on: `train_step` is another on each, and the two
-# virtual devices are TensorFlow's or JAX's. The last ones have one, to keep the
-# weekly run short.
+# virtual devices are TensorFlow's or JAX's.
 STORIES = {
     "custom_train_step_tensorflow": ("tensorflow",),
     "custom_train_step_jax": ("jax",),
@@ -32,12 +31,12 @@ STORIES = {
     "imbalanced_table": ALL,
     "time_series": ALL,
     "transfer_learning": ALL,
-    "tokens": ("jax",),
-    "pixels": ("jax",),
-    "reject_and_predict_sets": ("jax",),
-    "corrupted_images": ("jax",),
-    "keras_hub_text": ("tensorflow",),
-    "published_network": ("tensorflow",),
+    "tokens": ALL,
+    "pixels": ALL,
+    "reject_and_predict_sets": ALL,
+    "corrupted_images": ALL,
+    "keras_hub_text": ALL,
+    "published_network": ALL,
 }
 NEEDED = {"tuned": "keras_tuner", "keras_hub_text": "keras_hub"}
 OF_DATA = ("published_network",)
