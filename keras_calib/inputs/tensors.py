@@ -109,6 +109,36 @@ def at_least_float32(values):
     return ops.cast(values, "float32")
 
 
+def maximum(a, b, xp=ops):
+    """The larger of two, in the dtype of `a`; see `_as_torch`."""
+    pair = _as_torch(a, b, xp)
+    return xp.maximum(a, b) if pair is None else pair[0].maximum(pair[1])
+
+
+def minimum(a, b, xp=ops):
+    """The smaller of two, in the dtype of `a`; see `_as_torch`."""
+    pair = _as_torch(a, b, xp)
+    return xp.minimum(a, b) if pair is None else pair[0].minimum(pair[1])
+
+
+def running_sum(a, xp=ops):
+    """The sums of each row up to each of its entries; see `_as_torch`."""
+    pair = _as_torch(a, 0.0, xp)
+    return xp.cumsum(a, axis=-1) if pair is None else pair[0].cumsum(-1)
+
+
+def _as_torch(a, b, xp):
+    """Two tensors of PyTorch of float64 if `a` is one, or else `None`.
+
+    Some operations of Keras return float32 there, with its digits.
+    """
+    if xp is not ops or keras.backend.backend() != "torch":
+        return None
+    if keras.backend.standardize_dtype(a.dtype) != "float64":
+        return None
+    return [ops.convert_to_tensor(each, "float64") for each in (a, b)]
+
+
 def limited(x):
     """`x` within `[0, 1]`, with slope 1 at the ends, which JAX would halve."""
     return ops.where(x < 0, 0.0, ops.where(x > 1, 1.0, x))
@@ -129,7 +159,10 @@ def matmul(a, b):
         # Only where it is on: an exported graph would contain the block.
         if kind != "meta" and torch.is_autocast_enabled(kind):
             with torch.autocast(kind, enabled=False):
-                return ops.matmul(a, b)
+                return matmul(a, b)
+        pair = _as_torch(a, b, ops)
+        if pair is not None:
+            return pair[0].matmul(pair[1])
     return ops.matmul(a, b)
 
 

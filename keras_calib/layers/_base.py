@@ -38,7 +38,7 @@ class CalibrationLayer(RecordedLayer):
 
     A Keras mask is passed on: it says which samples or tokens are used, and
     calibration does not change that. Layers compute in float32 also behind a
-    network of half precision.
+    network of half precision, or in float64 if that is their `dtype`.
 
     Args:
         record: dict of JSON values about the fit, which is saved with the

@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.large import by_rows
+from keras_calib.inputs.tensors import maximum
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import logaddexp
@@ -112,7 +113,7 @@ class BayesianTemperatureScaling(TemperedCalibration):
         }
 
     def _map(self, logits, w, xp):
-        log_shares = xp.log(xp.maximum(w.shares, TINY))
+        log_shares = xp.log(maximum(w.shares, TINY, xp))
         scales = xp.exp(-w.log_temperatures)
         mixed = None
         for m in range(NODES):
@@ -123,7 +124,7 @@ class BayesianTemperatureScaling(TemperedCalibration):
             logits > IMPOSSIBLE, xp.ones_like(logits), xp.zeros_like(logits)
         )
         num_classes = xp.sum(possible, axis=-1, keepdims=True)
-        log_uniform = xp.log(xp.maximum(w.uniform, TINY)) - xp.log(num_classes)
+        log_uniform = xp.log(maximum(w.uniform, TINY, xp)) - xp.log(num_classes)
         # With weight 0, not even the floor of its logarithm is added.
         added = possible * w.uniform > 0
         mixed = xp.where(added, logaddexp(mixed, log_uniform, xp), mixed)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.tensors import maximum
 from keras_calib.layers._shrunk import ShrunkCalibration
 from keras_calib.solvers.logistic import binary_nll
 from keras_calib.solvers.logistic import fit_logistic
@@ -45,7 +46,7 @@ class BinaryMap(ShrunkCalibration):
 
     def _transform(self, logits, w, xp):
         # Infinity minus infinity is not a number.
-        logits = xp.maximum(logits, LOWEST)
+        logits = maximum(logits, LOWEST, xp)
         half = self.transform(logits[..., 1:] - logits[..., :1], w, xp) / 2
         # Around 0: added to a large logit, the digits would be lost.
         return xp.concatenate([-half, half], axis=-1)

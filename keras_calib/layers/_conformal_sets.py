@@ -18,7 +18,9 @@ from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_one_of
+from keras_calib.inputs.tensors import minimum
 from keras_calib.inputs.tensors import row_max
+from keras_calib.inputs.tensors import running_sum
 from keras_calib.layers._decision import TUNING
 from keras_calib.layers._decision import DecisionLayer
 from keras_calib.layers._decision import classes
@@ -275,7 +277,7 @@ class ConformalSets(DecisionLayer):
         )
         # Float32, as in the layer; far below the maximum nothing is seen.
         below = row_max(z, xp, keepdims=True) - z
-        below = xp.minimum(below, 1000.0)
+        below = minimum(below, 1000.0, xp)
         digits = (
             ops.cast(4096 * below, "int32")
             if xp is ops
@@ -327,7 +329,7 @@ class ConformalSets(DecisionLayer):
         # the others would be lost.
         others = ascending[..., :-1]
         others = xp.concatenate([xp.zeros_like(log_p[..., :1]), others], -1)
-        below = xp.flip(xp.cumsum(others, axis=-1), -1)
+        below = xp.flip(running_sum(others, xp), -1)
         tail = take(below, rank, xp)
         if u is not None:
             tail = tail + u * xp.exp(log_p)

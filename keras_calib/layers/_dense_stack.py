@@ -7,6 +7,7 @@ from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_widths
 from keras_calib.inputs.tensors import matmul
+from keras_calib.inputs.tensors import maximum
 from keras_calib.layers._shrunk import ShrunkCalibration
 from keras_calib.solvers.dense_network import mean_and_deviation
 
@@ -38,7 +39,7 @@ class DenseStack(ShrunkCalibration):
             x = matmul(x, getattr(w, f"kernel_{number}"))
             x = x + getattr(w, f"bias_{number}")
             if number < last:
-                x = xp.maximum(x, 0.0)
+                x = maximum(x, 0.0, xp)
         return x
 
 

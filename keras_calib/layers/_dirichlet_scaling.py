@@ -4,11 +4,11 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arrays import TINY
+from keras_calib.inputs.tensors import maximum
 from keras_calib.layers._affine import AffineCalibration
 from keras_calib.layers._matrix_scaling import MatrixScaling
 
@@ -90,7 +90,7 @@ class DirichletScaling(MatrixScaling):
 
     def _transform(self, x):
         # A probability of 0 is the smallest float32, as in the fit.
-        return super()._transform(ops.maximum(x, float(np.log(TINY))))
+        return super()._transform(maximum(x, float(np.log(TINY))))
 
     def _check(self, logits):
         self._refuse_too_large(logits)

@@ -7,6 +7,7 @@ from keras import ops
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.large import rows_of
+from keras_calib.inputs.tensors import maximum
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import logaddexp
@@ -125,7 +126,7 @@ class EnsembleTemperatureScaling(TemperedCalibration):
         return np.logaddexp(mixed, log_p[:, 2] + np.log(w3)) if w3 else mixed
 
     def _map(self, logits, w, xp):
-        log_w = xp.log(xp.maximum(w.mixture, TINY))
+        log_w = xp.log(maximum(w.mixture, TINY, xp))
         tempered = logits / xp.exp(w.log_temperature)
         uniform = log_w[2] - np.log(logits.shape[-1])
         mixed = logaddexp(

@@ -10,6 +10,7 @@ from keras_calib.inputs import arrays
 from keras_calib.inputs.arguments import is_integer
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_one_of
+from keras_calib.inputs.tensors import running_sum
 from keras_calib.layers._dense_stack import DenseStack
 from keras_calib.layers._dense_stack import check_training
 from keras_calib.layers._dense_stack import network_weights
@@ -242,7 +243,7 @@ class IntraOrderPreserving(DenseStack):
         zero = xp.zeros((1, 1), "float32")
         ends = xp.concatenate([w.knots, zero], axis=1)
         rises = w.slopes[:, 1:] * (ends[:, 1:] - ends[:, :-1])
-        heights = xp.flip(xp.cumsum(xp.flip(rises, axis=1), axis=1), axis=1)
+        heights = xp.flip(running_sum(xp.flip(rises, axis=1), xp), axis=1)
         heights = xp.concatenate([-heights, zero], axis=1)
         segment = count_below(w.knots, log_p, xp)
         slope = take_rows(w.slopes, segment, xp)
@@ -288,5 +289,5 @@ def order_preserving(scores, stretch, xp=ops):
     """
     gaps = scores[..., :-1] - scores[..., 1:]
     stretch = log1pexp(xp.flip(stretch[..., 1:], axis=-1), xp)
-    falls = xp.cumsum(gaps * stretch, axis=-1)
+    falls = running_sum(gaps * stretch, xp)
     return xp.concatenate([xp.zeros_like(scores[..., :1]), -falls], axis=-1)

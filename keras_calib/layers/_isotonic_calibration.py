@@ -9,6 +9,7 @@ from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.large import transposed
+from keras_calib.inputs.tensors import maximum
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import probabilities
@@ -142,7 +143,7 @@ class IsotonicCalibration(ShrunkCalibration):
     def _transform(self, logits, w, xp):
         p = probabilities(logits, xp)
         q = interpolate(w.knots, w.heights, p, xp)
-        log_q = log_softmax(xp.log(xp.maximum(q, TINY)), xp)
+        log_q = log_softmax(xp.log(maximum(q, TINY, xp)), xp)
         if self.per_class:
             return log_q
         return keep_prediction(logits, log_q, xp)

@@ -18,6 +18,7 @@ from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.calibration_rows import checked_rows
 from keras_calib.inputs.calibration_rows import group_of_rows
 from keras_calib.inputs.predictions import as_maps
+from keras_calib.inputs.tensors import maximum
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._decision import classes
 from keras_calib.layers._local_fit import Maps
@@ -181,7 +182,7 @@ class LocalTemperatureScaling(CalibrationLayer):
         inner = g3 * left + (1 - g3) * right
         of_image = _convolve(images, self.image_kernel) + self.image_bias
         mix = g4 * inner + (1 - g4) * of_image[..., 0]
-        local = ops.maximum(ops.softplus(mix + OFFSET) + FLOOR, LEAST)
+        local = maximum(ops.softplus(mix + OFFSET) + FLOOR, LEAST)
         return ops.exp(self.log_temperature) * local
 
     def _standardized(self, z):
@@ -190,7 +191,7 @@ class LocalTemperatureScaling(CalibrationLayer):
         z = ops.where(possible, z, 0.0)
         if self.normalize_logits is not None:
             count = ops.sum(ops.cast(possible, z.dtype), axis=-1, keepdims=True)
-            mean = ops.sum(z, axis=-1, keepdims=True) / ops.maximum(count, 1.0)
+            mean = ops.sum(z, axis=-1, keepdims=True) / maximum(count, 1.0)
             z = ops.where(possible, z - mean, 0.0)
         return z / self.logit_scale
 

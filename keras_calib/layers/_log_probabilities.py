@@ -9,6 +9,7 @@ from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.tensors import at_least_float32
+from keras_calib.inputs.tensors import maximum
 from keras_calib.layers._recorded import LayerOfScores
 
 
@@ -38,7 +39,6 @@ class LogProbabilities(LayerOfScores):
     ends_in = "linear"
 
     def __init__(self, *, multi_label: bool = False, **kwargs: Any) -> None:
-        kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
         require_flags(multi_label=multi_label)
         self.multi_label = multi_label
@@ -47,9 +47,9 @@ class LogProbabilities(LayerOfScores):
     def call(self, probabilities: Tensor) -> Tensor:
         # Keras leaves labels as they are.
         probabilities = at_least_float32(probabilities)
-        logits = ops.log(ops.maximum(probabilities, TINY))
+        logits = ops.log(maximum(probabilities, TINY))
         if self.multi_label or probabilities.shape[-1] == 1:
-            logits -= ops.log(ops.maximum(1.0 - probabilities, TINY))
+            logits -= ops.log(maximum(1.0 - probabilities, TINY))
         return logits
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:

@@ -10,6 +10,7 @@ from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.large import by_rows
 from keras_calib.inputs.tensors import at_least_float32
+from keras_calib.inputs.tensors import maximum
 from keras_calib.inputs.tensors import row_max
 
 # Twice the spacing of float32 numbers around 1.
@@ -33,7 +34,7 @@ def on_pairs(call, logits):
 def log_softmax(logits, xp=ops):
     """`log softmax`, finite for any finite logits and for minus infinity."""
     logits = logits - row_max(logits, xp, keepdims=True)
-    logits = xp.maximum(logits, LOWEST)
+    logits = maximum(logits, LOWEST, xp)
     return logits - xp.log(xp.sum(xp.exp(logits), axis=-1, keepdims=True))
 
 
@@ -50,7 +51,7 @@ def logaddexp(a, b, xp=ops):
     """
     if xp is not ops:
         return xp.logaddexp(a, b)
-    return ops.maximum(a, b) + log1pexp(-ops.abs(a - b))
+    return maximum(a, b) + log1pexp(-ops.abs(a - b))
 
 
 def probabilities(logits, xp=ops):
@@ -100,5 +101,5 @@ def keep_prediction(logits, calibrated, xp=ops):
     others = row_max(rest, xp, keepdims=True)
     rest = xp.where(chosen, calibrated, LOWEST)
     largest = row_max(rest, xp, keepdims=True)
-    above = others + STEP * xp.maximum(xp.abs(others), 1e-6)
-    return xp.where(chosen, xp.maximum(largest, above), calibrated)
+    above = others + STEP * maximum(xp.abs(others), 1e-6, xp)
+    return xp.where(chosen, maximum(largest, above, xp), calibrated)

@@ -12,6 +12,7 @@ from keras_calib._typing import Tensor
 from keras_calib._warning import warn
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arguments import require_fraction
+from keras_calib.inputs.tensors import maximum
 from keras_calib.inputs.tensors import row_max
 from keras_calib.layers._decision import DecisionLayer
 from keras_calib.layers._decision import classes
@@ -219,5 +220,5 @@ def _entropy(z, top, xp):
     total = xp.sum(e, axis=-1)
     z = xp.where(e > 0, z, 0.0)
     # By operations that can be exported: ONNX has no `log1p`.
-    log_partition = log1pexp(xp.log(xp.maximum(total, arrays.TINY)), xp)
+    log_partition = log1pexp(xp.log(maximum(total, arrays.TINY, xp)), xp)
     return log_partition - xp.sum(e * z, axis=-1) / (1 + total)

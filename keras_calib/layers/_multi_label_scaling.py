@@ -19,6 +19,7 @@ from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.calibration_rows import group_of_rows
 from keras_calib.inputs.label_arrays import LabelArrays
 from keras_calib.inputs.label_arrays import read_labels
+from keras_calib.inputs.tensors import maximum
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._logit_ops import logaddexp
 from keras_calib.layers._platt_scaling import PlattScaling
@@ -113,7 +114,7 @@ class MultiLabelScaling(RecordedLayer):
         tempered = logits / self.temperature
         if self.method == "temperature":
             return tempered
-        logits = ops.maximum(logits, LOWEST)
+        logits = maximum(logits, LOWEST)
         platt = self.slope * logits + self.intercept
         c = ops.convert_to_tensor(self.mixture)
         log_q, log_one_minus_q = (

@@ -8,6 +8,8 @@ import numpy as np
 from keras_calib._typing import Tensor
 from keras_calib._warning import warn
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.tensors import maximum
+from keras_calib.inputs.tensors import minimum
 from keras_calib.layers._binary_map import BinaryMap
 
 
@@ -68,7 +70,7 @@ class QuadraticScaling(BinaryMap):
         return np.stack([log_odds, np.ones_like(x), x**2], axis=1)
 
     def transform(self, log_odds: Tensor, w: Any, xp: Any) -> Tensor:
-        inside = xp.minimum(xp.maximum(log_odds, w.lowest), w.highest)
+        inside = minimum(maximum(log_odds, w.lowest, xp), w.highest, xp)
         x, beyond = inside / w.scale, (log_odds - inside) / w.scale
         # A class that is ruled out stays so, whichever way the tangent falls.
         beyond = xp.where(xp.abs(log_odds) < RULED_OUT, beyond, 0.0)

@@ -22,7 +22,29 @@ def plain_values(value):
 
 
 class LayerOfScores(keras.layers.Layer):
-    """A layer that is called with one tensor of scores, and refuses others."""
+    """A layer that is called with one tensor of scores, and refuses others.
+
+    It computes in float32, or in float64 if that is its `dtype`.
+
+    Args:
+        **kwargs: `name`, `dtype`, `trainable`, as in Keras.
+
+    Raises:
+        ValueError: for a `dtype` of half precision.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        # `None` is Keras' policy, which may be of half precision.
+        if kwargs.get("dtype") is None:
+            kwargs["dtype"] = "float32"
+        super().__init__(**kwargs)
+        if self.compute_dtype not in ("float32", "float64"):
+            raise ValueError(
+                f"{type(self).__name__} computes in float32 or float64, also "
+                "behind a network of half precision: calibration is lost in "
+                f"its digits. Received: dtype={kwargs['dtype']!r}. Leave "
+                "`dtype` out."
+            )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if args:
@@ -68,7 +90,6 @@ class RecordedLayer(LayerOfScores):
     _least = 2
 
     def __init__(self, *, record: dict | None = None, **kwargs: Any) -> None:
-        kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
         require_kind((dict, NoneType), "a dict, or None", record=record)
         self.record = record

@@ -14,6 +14,7 @@ from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_one_of
+from keras_calib.inputs.tensors import maximum
 from keras_calib.inputs.tensors import row_max
 from keras_calib.layers._decision import TUNING
 from keras_calib.layers._decision import DecisionLayer
@@ -231,7 +232,7 @@ class RiskThreshold(DecisionLayer):
 def _normalized(z, exponent, xp):
     z = z - xp.mean(z, axis=-1, keepdims=True)
     largest = row_max(xp.abs(z), xp, keepdims=True)
-    largest = xp.maximum(largest, arrays.TINY)
+    largest = maximum(largest, arrays.TINY, xp)
     # An exponent of 0 is not used, and must not divide.
     exponent = xp.maximum(exponent, 1)
     norm = xp.sum((xp.abs(z) / largest) ** exponent, axis=-1) ** (1 / exponent)

@@ -10,6 +10,8 @@ from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.large import by_rows
+from keras_calib.inputs.tensors import maximum
+from keras_calib.inputs.tensors import minimum
 from keras_calib.inputs.tensors import row_max
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
@@ -152,21 +154,21 @@ class SplineCalibration(ShrunkCalibration):
         index = xp.expand_dims(first_largest(logits, xp), -1)
         predicted = xp.equal(index, xp.arange(0, logits.shape[-1]))
         largest = row_max(logits, xp, keepdims=True)
-        e = xp.exp(xp.maximum(logits - largest, LOWEST))
+        e = xp.exp(maximum(logits - largest, LOWEST, xp))
         total = xp.sum(e, axis=-1, keepdims=True)
         # 1 - confidence would lose all digits near 1.
         rest = xp.sum(xp.where(predicted, 0.0, e), axis=-1, keepdims=True)
         # As `probabilities_seen` rounds it: corrections can be steep.
         confidence = xp.exp(-xp.log(total))
         added = interpolate(w.points, w.corrections, confidence, xp)
-        rest = xp.maximum(rest / total - added, w.margin)
+        rest = maximum(rest / total - added, w.margin, xp)
         # Not `1 - margin`: OpenVINO does not know PyTorch's `subtract`.
-        rest = xp.minimum(rest, xp.negative(w.margin) + 1)
+        rest = minimum(rest, xp.negative(w.margin) + 1, xp)
         others = log_softmax(xp.where(predicted, LOWEST, logits), xp)
         log_q = xp.where(
             predicted,
             xp.log(1 - rest),
-            others + xp.log(xp.maximum(rest, TINY)),
+            others + xp.log(maximum(rest, TINY, xp)),
         )
         # The sum is not 1 where all other classes are ruled out.
         return keep_prediction(logits, log_softmax(log_q, xp), xp)

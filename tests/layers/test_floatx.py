@@ -1,4 +1,4 @@
-"""Maps where numbers have other digits by default, float64 in a process."""
+"""Maps in float64, and where numbers have other digits by default."""
 
 import os
 import subprocess
@@ -7,9 +7,77 @@ import sys
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
+import keras_calib as kc
 from tests.helpers import fitted_layers
 from tests.helpers import to_numpy
+from tests.layers.test_maps import BINARY
+from tests.layers.test_maps import MAPS
+from tests.layers.test_maps import adapted
+from tests.layers.test_maps import binary
+from tests.layers.test_maps import generated
+
+layers = kc.layers
+OTHERS = {
+    "temperature": layers.TemperatureScaling,
+    "class temperature": layers.ClassTemperatureScaling,
+    "bias corrected": layers.BiasCorrectedTemperatureScaling,
+    "vector": layers.VectorScaling,
+    "matrix": layers.MatrixScaling,
+    "dirichlet": layers.DirichletScaling,
+    "multi-label": layers.MultiLabelScaling,
+    "log p": layers.LogProbabilities,
+    "sets": layers.ConformalSets,
+    "risk": layers.RiskThreshold,
+    "meta": lambda: layers.MetaCal(max_miscoverage=0.1),
+    "local": layers.LocalTemperatureScaling,
+}
+HALF = ("float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
+
+
+def of_dtype(layer, dtype):
+    return type(layer).from_config({**layer.get_config(), "dtype": dtype})
+
+
+@pytest.mark.parametrize("name", [*MAPS, *BINARY, *OTHERS])
+def test_half_precision_is_refused(name):
+    layer = {**MAPS, **BINARY, **OTHERS}[name]()
+    for dtype in HALF:
+        # Keras wraps the errors of some layers.
+        with pytest.raises(
+            (ValueError, TypeError), match="in float32 or float"
+        ):
+            of_dtype(layer, dtype)
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        for dtype in (None, "float32"):
+            assert of_dtype(layer, dtype).compute_dtype == "float32"
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in (*MAPS, *BINARY) if name != "mixture"]
+)
+def test_float64_keeps_its_digits(name):
+    fitted = adapted(name)
+    logits = np.float64((generated() if name in MAPS else binary())[0][:50])
+    layer = of_dtype(fitted, "float64")
+    layer.build(logits.shape)
+    layer.set_weights(fitted.get_weights())
+    found = layer(logits)
+    # Unless JAX is told to, it has no float64.
+    jax = keras.backend.backend() == "jax"
+    assert keras.backend.standardize_dtype(found.dtype) == (
+        "float32" if jax else "float64"
+    )
+    found = ops.convert_to_numpy(found)
+    if not jax:
+        assert (found != found.astype("float32")).any()
+    expected = ops.convert_to_numpy(fitted(logits))
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
 
 SCRIPT = """
 import keras
