@@ -217,11 +217,14 @@ class ParameterizedTemperatureScaling(DenseStack):
         given = inputs.shape[-1]
         if not self.built or given is None:
             return
+        self._require_scores(max(self._least, given), inputs.shape)
+
+    def _require_scores(self, given, shape):
         size = self.mean.shape[0]
-        if max(self._least, given) < size:
+        if given < size:
             raise ValueError(
                 f"{type(self).__name__} was fitted to the {size} largest "
-                f"scores. Received: inputs of shape {tuple(inputs.shape)}. Fit "
+                f"scores. Received: inputs of shape {tuple(shape)}. Fit "
                 "another layer to these."
             )
 
@@ -239,6 +242,7 @@ class ParameterizedTemperatureScaling(DenseStack):
         """
         scores = ops.convert_to_tensor(logits, self.compute_dtype)
         self.check_inputs(scores)
+        self._require_scores(scores.shape[-1], scores.shape)
         if self.normalize_logits is not None:
             scores = log_softmax(scores)
         largest, _ = ops.top_k(scores, self.mean.shape[0], sorted=True)

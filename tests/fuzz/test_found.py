@@ -360,3 +360,34 @@ def test_log_odds_of_labels():
     labels = np.array([[True, False], [True, True]])
     found = to_numpy(kc.layers.LogProbabilities(multi_label=True)(labels))
     assert (np.sign(found) == np.where(labels, 1, -1)).all()
+
+
+def test_targets_of_labels_that_are_text():
+    x, w = np.zeros((6, 4)), np.ones(6)
+    with pytest.raises(ValueError, match="must be numbers"):
+        kc.callbacks.EmpiricalTargets(
+            x, np.array(list("012112")), w, num_classes=3, from_logits=True
+        )
+
+
+def test_local_temperatures_of_more_images_than_logits():
+    images, logits = np.zeros((2, 5, 5, 1)), np.zeros((1, 5, 5, 3))
+    with pytest.raises(ValueError, match="one size, as many"):
+        kc.layers.LocalTemperatureScaling().adapt(
+            [images, logits], np.zeros((1, 5, 5), int)
+        )
+
+
+def test_temperatures_of_fewer_scores_than_the_network_takes():
+    layer = kc.layers.ParameterizedTemperatureScaling(iterations=3)
+    layer.adapt(Z[:, :1], np.arange(len(Z)) % 2)
+    with pytest.raises(ValueError, match="2 largest scores"):
+        layer.temperatures(Z[:, :1])
+
+
+@pytest.mark.parametrize("image", [0, np.zeros((2, 2, 2)), [["a"]]])
+def test_a_confidence_map_beside_what_is_no_image(image):
+    with pytest.raises(ValueError, match="`image` must have numbers"):
+        kc.plots.confidence_map(
+            np.zeros((2, 2), int), np.full((2, 2, 2), 0.5), image=image
+        )
