@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from keras_calib.inputs import large
+from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.isotonic import isotonic_regression
 
 
@@ -62,7 +64,7 @@ def natural_spline(u, num_knots):
         num_knots: int >= 3.
 
     Returns:
-        Two arrays, `(n, num_knots)`.
+        Two arrays, `(n, num_knots)`; in files if they are large.
     """
     h = 1 / (num_knots - 1)
     inner = num_knots - 2
@@ -72,6 +74,17 @@ def natural_spline(u, num_knots):
         right[range(inner), range(shift, inner + shift)] = factor
     second = np.zeros((num_knots, num_knots))
     second[1:-1] = np.linalg.solve(left, right * 6 / h**2)
+    values, slopes = (
+        large.empty((len(u), num_knots), "float64") for _ in range(2)
+    )
+    for rows in row_blocks(len(u), num_knots):
+        values[rows], slopes[rows] = _at(u[rows], second, h)
+    return values, slopes
+
+
+def _at(u, second, h):
+    """Values and slopes, from the second derivatives of each column."""
+    num_knots = len(second)
     j = np.clip((u / h).astype(int), 0, num_knots - 2)
     t = (u - j * h)[:, None]
     unit = np.eye(num_knots)
