@@ -21,6 +21,10 @@ from tests.fuzz.inputs import settings_of
 from tests.fuzz.inputs import spoiled
 from tests.test_house import CALLABLES
 
+# Settings of every object of Keras, which Keras itself does not check.
+OF_KERAS = {"name", "dtype", "trainable"}
+# Methods without arguments, which some metrics have.
+OF_METRICS = "decomposition", "impossible", "per_class", "signed", "used_bins"
 DATA_SETTINGS = ("from_logits", "ignore_class", "axis")
 
 
@@ -43,12 +47,23 @@ def masked(batch):
     return p
 
 
+def again(draw, found):
+    """A copy by its configuration, in which one draw of eight is silly."""
+    config = found.get_config()
+    if draw(st.integers(0, 7)) == 0:
+        name = draw(st.sampled_from(sorted(set(config) - OF_KERAS) or [""]))
+        config[name] = draw(st.sampled_from(SILLY))
+        draw.plain = False
+    return type(found).from_config(config)
+
+
 def a_loss(draw, make, batch=None):
     batch = batch or draw(batches())
     given = {**draw(settings_of(make, DATA_SETTINGS)), **batch.options}
-    loss = make(**given)
-    again = type(loss).from_config(loss.get_config())
-    return again(batch.y, masked(batch), batch.w)
+    loss = again(draw, make(**given))
+    for metric in getattr(loss, "component_metrics", list)():
+        metric.update_state(batch.y, masked(batch), batch.w)
+    return loss(batch.y, masked(batch), batch.w)
 
 
 def crl(draw, make):
@@ -83,10 +98,16 @@ def a_metric(draw, make):
     batch = draw(batches())
     metric = make(**draw(settings_of(make, DATA_SETTINGS)), **batch.options)
     metric.update_state(batch.y, masked(batch), batch.w)
-    metric = type(metric).from_config(metric.get_config())
+    other, metric = metric, again(draw, metric)
     metric.update_state(batch.y, masked(batch), batch.w)
     metric.update_state(batch.y, batch.p, batch.w)
-    return metric.result()
+    if draw(st.booleans()):
+        metric.merge_state([other])
+    for name in OF_METRICS:
+        getattr(metric, name, dict)()
+    found = metric.result()
+    metric.reset_state()
+    return found
 
 
 def a_function_of_arrays(draw, function):
@@ -114,10 +135,12 @@ def a_layer(draw, make):
         draw.plain = False
         return layer(draw(spoiled(batch.p)))
     adapt(draw, layer, batch)
-    again = type(layer).from_config(layer.get_config())
-    again.build(np.shape(batch.p))
-    again.set_weights(layer.get_weights())
-    return again(batch.p)
+    other = again(draw, layer)
+    other.build(np.shape(batch.p))
+    other.set_weights(layer.get_weights())
+    if callable(getattr(other, "temperatures", None)):
+        other.temperatures(batch.p)
+    return other(batch.p)
 
 
 def a_local_layer(draw, make):
@@ -474,7 +497,7 @@ def a_part(draw, make):
     given = draw(st.sampled_from([loss, loss, loss, None, 3, "mdca"]))
     parts = ["primary_loss", "penalty"]
     part = draw(st.sampled_from([*parts, *parts, "", None, 3]))
-    found = make(given, part)
+    found = again(draw, make(given, part))
     found.update_state(batch.y, batch.p, batch.w)
     return found.result()
 
@@ -482,7 +505,7 @@ def a_part(draw, make):
 def a_table(draw, make):
     given = draw(settings_of(make, ("name", "dtype")))
     given.setdefault("num_bins", draw(st.sampled_from([2, 3])))
-    table = make(**given)
+    table = again(draw, make(**given))
     bins = [0.5], [0.2, 0.7], [], None, "x", [0.9, 0.1]
     gammas = [1.0, 2.0], [1.0, 0.0, -1.0], [1.0], None, [0.0]
     if draw(st.booleans()):
@@ -503,7 +526,9 @@ def sklearn(draw, make):
     if draw(st.booleans()):
         batch = draw(batches())
         x, y = batch.p, batch.y
-    return make(given, **settings).fit(x, y).predict(x)
+    found = make(given, **settings).fit(x, y)
+    ways = found.predict, found.predict_proba, found.decision_function
+    return draw(st.sampled_from(ways))(x)
 
 
 def a_wrapper(draw, make):
