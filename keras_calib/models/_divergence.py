@@ -42,7 +42,9 @@ def kl_divergence(peer: Tensor, own: Tensor) -> Tensor:
         own=shapes[1],
     )
     peer = ops.stop_gradient(peer)
-    return ops.sum(ops.exp(peer) * (peer - own), axis=-1)
+    # Not by operators: on TensorFlow these refuse two kinds of floats.
+    gap = ops.subtract(peer, own)
+    return ops.sum(ops.multiply(ops.exp(peer), gap), axis=-1)
 
 
 def reduced_divergence(peer, own, sample_weight, masks, reduction):
