@@ -91,16 +91,18 @@ class MultilabelCalibrationError(PerClassMetric):
         mask = mask_of(y_true, y_pred)
         labels = as_tensor(y_true, "Labels")
         units = as_tensor(y_pred)
-        equal = labels.shape[1:] == units.shape[1:]
-        if len(units.shape) < 2 or not equal or units.shape[-1] == 0:
+        rank = len(units.shape)
+        fit = rank > 1 and labels.shape[1:] == units.shape[1:]
+        if fit:
+            rules.check_axis(self.axis, units.shape)
+        if not fit or units.shape[self.axis] == 0:
             raise ValueError(
                 "Labels and predictions must have the same shape, `(..., "
                 "num_labels)`, of at least one label. Received: "
                 f"{tuple(labels.shape)} and {tuple(units.shape)}."
             )
-        rules.check_axis(self.axis, units.shape)
-        if self.axis not in (-1, len(units.shape) - 1):
-            if len(getattr(sample_weight, "shape", ())) == len(units.shape):
+        if self.axis not in (-1, rank - 1):
+            if len(getattr(sample_weight, "shape", ())) == rank:
                 sample_weight = ops.moveaxis(sample_weight, self.axis, -1)
             labels = ops.moveaxis(labels, self.axis, -1)
             units = ops.moveaxis(units, self.axis, -1)

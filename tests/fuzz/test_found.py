@@ -391,3 +391,9 @@ def test_a_confidence_map_beside_what_is_no_image(image):
         kc.plots.confidence_map(
             np.zeros((2, 2), int), np.full((2, 2, 2), 0.5), image=image
         )
+
+
+def test_no_labels_on_the_first_axis():
+    metric = kc.metrics.MultilabelCalibrationError(axis=0)
+    with pytest.raises(ValueError, match="at least one label"):
+        metric.update_state(np.zeros((0, 2)), np.zeros((0, 2)))
