@@ -74,7 +74,7 @@ class CalibrationRecord:
             - `num_bins`, `num_knots`, `num_levels`, `per_class`, `family`,
               `smooth_targets`: settings;
             - `temperature_scaling_probability`, `log_evidence`, `scale_width`,
-              `bias_width`, `matrix_width`, `dispersion`: what
+              `bias_width`, `matrix_width`, `dispersion`, `scale_factor`: what
               `regularization="auto"` found, see `solvers.evidence.Average`;
             - `log_temperature_width`, `uniform_weight`: what
               `BayesianTemperatureScaling` found;

@@ -216,6 +216,7 @@ class PredictingCallback(keras.callbacks.Callback):
 
     def _check_first_batch(self):
         """Find a wrong `from_logits` before the first epoch."""
+        batches.check_same_length(self.validation_data, " of `validation_data`")
         first = batches.take(self.validation_data, slice(self._batch_size()))
         found = list(self._predict_batches(self._batches(first)))
         if found:

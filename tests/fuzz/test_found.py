@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from tests.helpers import small_network
 from tests.helpers import to_numpy
 
 Z = np.array([[1.0, 0.0, -1.0], [0.5, 2.0, 0.0]], "float32")
@@ -397,3 +398,12 @@ def test_no_labels_on_the_first_axis():
     metric = kc.metrics.MultilabelCalibrationError(axis=0)
     with pytest.raises(ValueError, match="at least one label"):
         metric.update_state(np.zeros((0, 2)), np.zeros((0, 2)))
+
+
+def test_validation_data_without_samples():
+    model = small_network(num_classes=3, inputs=2)
+    model.compile("sgd", "mse")
+    nothing = np.array({}, object), np.zeros(4, int)
+    monitor = kc.callbacks.CalibrationMonitor(nothing)
+    with pytest.raises(ValueError, match="axis of samples"):
+        model.fit(np.zeros((4, 2)), np.zeros((4, 3)), callbacks=[monitor])
