@@ -12,6 +12,12 @@ value during each is shown, with that before.
     OMP_NUM_THREADS=1 python examples/benchmarks/large.py --rows 200000 \
         --parts fit metrics
     OMP_NUM_THREADS=1 python examples/benchmarks/large.py --maps vector isotonic
+    OMP_NUM_THREADS=1 python examples/benchmarks/large.py --bytes
+
+With `--bytes`, the memory of NumPy's arrays (`tracemalloc`; what is in a file
+is not among them) in `kc.calibrate` with each map is measured for 84,000 and
+for 168,000 rows, with files for arrays from 1 MiB on. The difference, by the
+rows, is what each further row takes; it does not depend on the machine.
 
 Prints Markdown, a table for each number of rows; needs about six times the size
 of the logits on the disk (12 GB for 5 million rows).
@@ -22,17 +28,22 @@ import argparse
 import contextlib
 import datetime
 import functools
+import math
 import pathlib
 import platform
 import tempfile
 import threading
 import time
+import tracemalloc
 
 import keras
 import numpy as np
 
 import keras_calib as kc
 from keras_calib.calibration._methods import METHODS
+from keras_calib.data import collect
+from keras_calib.inputs import large
+from keras_calib.solvers import isotonic
 
 CLASSES = 100
 # Rows that are made, or given to a metric, at a time.
@@ -41,6 +52,9 @@ BATCH = 4_096
 ROWS = (500_000, 1_000_000, 2_000_000, 5_000_000)
 LOGITS = {"from_logits": True}
 MIB = 1 << 20
+# Rows with `--bytes`: inputs are float32 from 84,000 on, and samples of a
+# million entries are as large in both.
+FEW = 84_000, 168_000
 OF_TWO_CLASSES = ("beta", "platt", "quadratic")
 
 
@@ -170,19 +184,56 @@ MAPS = {
 }
 
 
+def peak_of_arrays(compute, folder, rows, classes):
+    """Bytes of NumPy's arrays at most, while arrays from 1 MiB on are files."""
+    data = make(folder, rows, classes=classes)
+    large.LIMIT = collect.SPILL = 1 << 20
+    large.BLOCK, isotonic.ENTRIES = 1 << 18, 1 << 18
+    tracemalloc.start()
+    try:
+        compute(*data, 0)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def print_bytes(maps, given):
+    """A table of the bytes that a further row takes with each map."""
+    print(
+        f"{keras.backend.backend()}, Keras {keras.__version__}, "
+        f"{datetime.date.today().isoformat()}.\n\n"
+        "| map | bytes a row | MiB of 5,000,000 rows |\n|---|---|---|"
+    )
+    for name, compute in maps.items():
+        peaks = dict.fromkeys(FEW, math.inf)
+        for rows in 2 * FEW:  # a first call imports and keeps more
+            with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+                peak = peak_of_arrays(compute, folder, rows, given.classes)
+            peaks[rows] = min(peak, peaks[rows])
+        few, many = FEW
+        each = (peaks[many] - peaks[few]) / (many - few)
+        whole = 5_000_000 * each / MIB
+        print(f"| {name} | {each:.0f} | {whole:,.0f} |", flush=True)
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", nargs="*", type=int, default=ROWS)
     parser.add_argument("--classes", type=int, default=CLASSES)
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
-    parser.add_argument("--maps", nargs="*", choices=MAPS)
+    parser.add_argument("--maps", nargs="*", choices=("temperature", *MAPS))
+    parser.add_argument("--bytes", action="store_true")
     parser.add_argument("--folder", help="where the file of logits is made")
     parser.add_argument("--verbose", default="0", choices=["0", "1", "auto"])
     given = parser.parse_args(arguments)
     verbose = given.verbose if given.verbose == "auto" else int(given.verbose)
+    maps = {"temperature": calibrate, **MAPS}
+    if given.bytes:
+        print_bytes({n: maps[n] for n in given.maps or maps}, given)
+        return
     parts = {name: PARTS[name] for name in given.parts}
     if given.maps is not None:
-        parts = {name: MAPS[name] for name in given.maps or MAPS}
+        parts = {name: maps[name] for name in given.maps or MAPS}
     today = datetime.date.today().isoformat()
     print(
         f"{keras.backend.backend()}, {platform.machine()}, Keras "
