@@ -92,6 +92,7 @@ def _tail(c, w, size, bound):
         return 0.0
     log_odds = np.log(c) - np.log1p(-c)
     low, high, t = 0.0, np.inf, 0.0
+    # The bound is for cycles by rounding: Newton in a bracket ends before.
     for _ in range(100):  # pragma: no branch
         tilted = sigmoid(log_odds + t * w)
         first = float(w @ (tilted - c))
