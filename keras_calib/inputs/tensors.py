@@ -74,7 +74,7 @@ def pick(scores, index):
 def floored(values):
     """Replace minus infinity by `LOWEST`; NaN stays."""
     if keras.backend.backend() == "torch":
-        return values.clamp(min=LOWEST)  # `maximum` would lose float64
+        return values.clamp(min=LOWEST)  # Keras' `maximum` would lose float64
     return ops.maximum(values, LOWEST)
 
 
@@ -147,8 +147,9 @@ def limited(x):
 def matmul(a, b):
     """The matrix product of arrays or tensors, in the dtype of both.
 
-    PyTorch's `autocast` computes products, and nothing else that we use, in
-    half precision: sums over a batch would lose five digits, or overflow.
+    Keras' is float32 on PyTorch, also of float64; see `_as_torch`. And there
+    `autocast` computes products, and nothing else that we use, in half
+    precision: sums over a batch would lose five digits, or overflow.
     """
     if isinstance(a, np.ndarray):
         return np.matmul(a, b)
@@ -164,17 +165,6 @@ def matmul(a, b):
         if pair is not None:
             return pair[0].matmul(pair[1])
     return ops.matmul(a, b)
-
-
-def weighted_sum(weights, values):
-    """`sum_i w_i v_ik`, in the dtype of both.
-
-    A product takes half the time of a sum. On PyTorch that of Keras is float32,
-    also of float64.
-    """
-    if keras.backend.standardize_dtype(values.dtype) == "float64":
-        return ops.sum(weights[:, None] * values, axis=0)
-    return matmul(weights, values)
 
 
 def from_the_left(values, batch, lead, what="Sample weights"):
