@@ -22,6 +22,7 @@ from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.predictions import read_predictions
+from keras_calib.keras_graph.endings import output_kind
 
 
 class PredictingCallback(keras.callbacks.Callback):
@@ -43,7 +44,8 @@ class PredictingCallback(keras.callbacks.Callback):
     Raises:
         ValueError: if `every` or `num_bins` is below 1, or data cannot be read
             in each epoch; when training begins, if the model has several
-            outputs or its first predictions contradict `from_logits`.
+            outputs or its last layer or first predictions contradict
+            `from_logits`.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class PredictingCallback(keras.callbacks.Callback):
         if outputs is not None and len(outputs) != 1:
             the_one(self.model.output, "output")
         if self.validation_data is None:
+            self._check_kind()
             self._fit_outputs = FitOutputs(self.model)
         elif isinstance(self.validation_data, tuple) and self.model.built:
             self._check_first_batch()
@@ -213,6 +216,17 @@ class PredictingCallback(keras.callbacks.Callback):
                 if weights is not None:
                     weights = the_one(weights, "set of weights")
                 yield scores, the_one(labels, "set of labels"), weights, mask
+
+    def _check_kind(self):
+        """Find a wrong `from_logits` by the graph: there are no data yet."""
+        kind = output_kind(self.model)
+        wanted = "logits" if self.from_logits else "probabilities"
+        if kind not in (None, wanted):
+            raise ValueError(
+                f"The model gives {kind}, as its last layer shows: pass "
+                f"`from_logits={not self.from_logits}`. Received: "
+                f"{type(self).__name__}(from_logits={self.from_logits})."
+            )
 
     def _check_first_batch(self):
         """Find a wrong `from_logits` before the first epoch."""

@@ -293,11 +293,24 @@ def _refuse_other_labels(data):
         )
 
 
+def _is_pair(data):
+    """Whether it is `(x, y)` or `(x, y, sample_weight)`, no list of batches."""
+    if not isinstance(data, list | tuple) or len(data) not in (2, 3):
+        return False
+    return isinstance(data[1], np.ndarray) or keras.ops.is_tensor(data[1])
+
+
 def _check_dataset(data, sample_weight, batch_size):
     if isinstance(data, np.ndarray) or keras.ops.is_tensor(data):
         raise ValueError(
             "The data has no labels: pass `x` and `y`, or a dataset of "
             f"`(x, y)`. Received: x of shape {tuple(data.shape)} alone."
+        )
+    if _is_pair(data):
+        raise ValueError(
+            "Arrays are arguments of their own: pass `x, y`, not `(x, y)`. "
+            f"Received: a {type(data).__name__} of {len(data)}, whose second "
+            "is an array."
         )
     if sample_weight is not None or batch_size is not None:
         raise ValueError(

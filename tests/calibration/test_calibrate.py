@@ -251,6 +251,7 @@ BAD_INPUT = {
     "lengths": ({"y": Y[:-1]}, "same length"),
     "no labels": ({"y": None}, "data has no labels"),
     "no labels in a dataset": ({"x": [(X,)], "y": None}, "data has no labels"),
+    "a pair": ({"x": (X, Y), "y": None}, "`x, y`, not `.x, y.`"),
     "empty dataset": ({"x": [], "y": None}, "empty"),
     "no samples": ({"x": X[:0], "y": Y[:0]}, "empty"),
     "NaN": ({"x": X * np.nan}, "finite"),

@@ -293,20 +293,27 @@ def test_the_wrong_from_logits_costs_no_epoch(kind, activation, data, tmp_path):
     assert epochs.count == 0
 
 
+@pytest.mark.parametrize("shown", [True, False])
 @pytest.mark.parametrize("from_logits", [False, True])
-def test_the_wrong_from_logits_in_the_validation_of_fit(from_logits, data):
+def test_the_wrong_from_logits_in_the_validation_of_fit(
+    from_logits, shown, data
+):
     train, validation = data
     model = small_network(activation="softmax" if from_logits else None)
+    if not shown:  # the graph proves nothing, the data of an epoch do
+        model.add(keras.layers.Rescaling(1.0))
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy())
+    epochs = Epochs()
     with pytest.raises(
         ValueError, match=f"pass `from_logits={not from_logits}"
     ):
         model.fit(
             *train,
             validation_data=validation,
-            callbacks=[monitor(from_logits=from_logits)],
+            callbacks=[monitor(from_logits=from_logits), epochs],
             verbose=0,
         )
+    assert epochs.count == (0 if shown else 1)
 
 
 @pytest.mark.backends(
