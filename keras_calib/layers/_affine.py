@@ -330,9 +330,8 @@ class AffineCalibration(CalibrationLayer):
         warn(
             "All calibration samples are predicted correctly, so the negative "
             "log-likelihood has no minimum (it falls to 0 with the "
-            "temperature). The most probable temperature under the prior "
-            f"log T ~ N(0, 1), {tempered.temperature:.4g}, is used. Add harder "
-            "or more calibration data."
+            f"temperature). The temperature {tempered.temperature:.4g} is "
+            "used, at most 1. Add harder or more calibration data."
         )
         return {
             "nll_before": tempered.nll_before,

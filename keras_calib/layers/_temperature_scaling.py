@@ -25,8 +25,9 @@ from keras_calib.solvers.temperature_stream import fit_temperature_in_stream
 REASONS = {
     "all correct": (
         "every calibration sample is predicted correctly, so the negative "
-        "log-likelihood falls as T goes to 0, and the prior log T ~ N(0, 1) "
-        "decides. Use harder or more calibration data."
+        "log-likelihood falls as T goes to 0. T is then at most 1, and as low "
+        "as so many right predictions allow. Use harder or more calibration "
+        "data."
     ),
     "chance": (
         "the predictions on the calibration data are no better than chance, "
@@ -50,8 +51,9 @@ class TemperatureScaling(CalibrationLayer):
         mean_i -log softmax(z_i / T)[y_i]
 
     `T` stays in `[0.01, 100]`; a fit that stops at a bound warns and gives the
-    reason. If every sample is predicted correctly, this has no minimum; the
-    prior log T ~ N(0, 1) then decides, with a warning.
+    reason. If all `n` samples are predicted correctly, this has no minimum.
+    Then `1 / (2 (n + 1))` of each label is spread over the classes, `T` is at
+    most 1, and a warning says so.
 
     Other objectives are minimized by a search, which for calibration errors
     stays in `[0.1, 10]` and warns at the ends of the range: with

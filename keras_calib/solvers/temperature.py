@@ -32,14 +32,13 @@ class TemperatureFit:
 
     Attributes:
         temperature: the minimizer; or the bound at which the fit stopped; or
-            the most probable one, where all samples are right.
+            1 or less, where all samples are right.
         nll_before: mean negative log-likelihood at temperature 1, in nats.
         nll_after: mean negative log-likelihood at `temperature`, in nats.
         stop_reason: `None`, or why it is not the minimizer:
-            `"all correct"`, the NLL falls to 0 as T goes to 0, and a prior
-            decides; `"chance"`, it falls as T goes to infinity; `"limit"`, the
-            minimizer lies outside the bounds; `"constant"`, every row of
-            logits is constant.
+            `"all correct"`, the NLL falls to 0 as T goes to 0; `"chance"`, it
+            falls as T goes to infinity; `"limit"`, the minimizer lies outside
+            the bounds; `"constant"`, every row of logits is constant.
     """
 
     temperature: float
@@ -60,8 +59,10 @@ def fit_temperature(
     """Minimize `mean(logsumexp(z / T) - z_y / T)` over T.
 
     Where every sample is predicted correctly, there is no minimum, and any
-    wrong prediction on new data would be certain. Then a prior decides, log T ~
-    N(0, 1): the minimum of `sum(logsumexp(z / T) - z_y / T) + (log T)^2 / 2`.
+    wrong prediction on new data would be certain. Then a part `1 / (2 (n + 1))`
+    of each label is spread over the classes: so often, by Jeffreys' prior, what
+    has not happened in `n` samples happens in the next. The minimum is taken
+    over T <= 1, since nothing in the samples speaks for softer predictions.
 
     Args:
         logits: float32 or float64, `(n, num_classes)`, an array or a memory
@@ -69,7 +70,7 @@ def fit_temperature(
             over classes have the dtype of the logits.
         labels: int class ids, `(n,)`.
         weights: `None`, or weights >= 0, `(n,)`; their sum is the number of
-            samples in the sum above.
+            samples `n` above.
         smoothing: weight of the uniform distribution in the labels:
             `(1 - smoothing) z_y + smoothing mean_k z_k` takes the place of
             `z_y`.
@@ -153,8 +154,8 @@ def minimize(likelihood, start, tolerance, *, before=True):
     if likelihood.spread == 0.0:
         return TemperatureFit(1.0, nll, nll, "constant")
     if likelihood.shortfall == 0.0:
-        likely = _WithPrior(likelihood, likelihood.count, 1.0)
-        u, _ = _newton(likely, 0.0, None, LOW, HIGH, tolerance=1e-6)
+        likely = _WithOtherLabels(likelihood, unseen(likelihood.count))
+        u, _ = _newton(likely, 0.0, None, 0.0, HIGH, tolerance=1e-6)
         return _stopped(likelihood, u, nll, "all correct")
     if likelihood.excess >= 0.0:
         return _stopped(likelihood, LOW, nll, "chance")
@@ -272,6 +273,25 @@ class Likelihood:
         nll, first, second = sum_blocks(moments, self.blocks)
         slope = beta * first
         return float(nll), float(slope), float(slope + beta**2 * second)
+
+
+def unseen(count):
+    """The rate of what no sample of `count` has, by Jeffreys' prior."""
+    return 0.5 / (count + 1)
+
+
+class _WithOtherLabels:
+    """The likelihood where all labels are right, but for a part of each."""
+
+    def __init__(self, likelihood, share):
+        self.likelihood, self.share = likelihood, share
+
+    def derivatives(self, u):
+        """NLL with `share` of each label spread over the classes, see above."""
+        nll, slope, curvature = self.likelihood.derivatives(u)
+        # Linear in beta, and so its own derivative in u.
+        added = -self.share * self.likelihood.excess * float(np.exp(u))
+        return nll + added, slope + added, curvature + added
 
 
 class _WithPrior:

@@ -18,6 +18,7 @@ from keras_calib.solvers.temperature import HIGH
 from keras_calib.solvers.temperature import LOW
 from keras_calib.solvers.temperature import SUBSAMPLE
 from keras_calib.solvers.temperature import Likelihood
+from keras_calib.solvers.temperature import unseen
 
 # Standard deviation of the prior of `log T`.
 WIDTH = 1.0
@@ -80,7 +81,10 @@ def cautious_scale(logits, labels, weights, temperature):
     With b = 1 / T, `softmax(b z)` is an exponential family whose mean is
     `G(b) = mean_i E_q z_i`. At the likeliest `b` it is that of the labels. Here
     it is the mean of `G` over the posterior, which makes `softmax(b z)` the
-    nearest, by cross-entropy, to the mean of `softmax(z / T)`.
+    nearest, by cross-entropy, to the mean of `softmax(z / T)`. A part `c` of it
+    is the mean over the classes, for labels as no sample has them. `c` is that
+    of the module, and at most `unseen(n)`: what the samples do have, the
+    likeliest `b` knows.
 
     Args:
         logits: see `temperature_nodes`.
@@ -102,10 +106,23 @@ def cautious_scale(logits, labels, weights, temperature):
     nodes, shares, _ = temperature_nodes(logits, labels, weights)
     nodes, shares = nodes[shares > 0], shares[shares > 0]
     mean = shares @ [mean_score(-node) for node in nodes]
-    u = false_position(
-        lambda u: mean_score(u) - mean, -nodes.max(), -nodes.min()
-    )
+    if not likelihood.ruled_out:
+        log_q = _log_mean(likelihood, labels, nodes, shares)
+        c = uniform_weight(log_q, logits.shape[1], weights)
+        c = min(c, unseen(likelihood.count))
+        mean += c * (likelihood.excess - mean)
+    u = false_position(lambda u: mean_score(u) - mean, LOW, -nodes.min())
     return 1.0 if u is None else float(temperature * np.exp(u))
+
+
+def _log_mean(likelihood, labels, log_temperatures, shares):
+    """Log-probabilities of the labels, of the mean over temperatures."""
+    z = likelihood.logits - likelihood.largest[:, None]
+    means = 0.0
+    for log_temperature, share in zip(log_temperatures, shares, strict=True):
+        e = np.exp(z * np.exp(-log_temperature))
+        means = means + share * e[np.arange(len(z)), labels] / e.sum(axis=1)
+    return np.log(np.maximum(means, TINY64))
 
 
 def uniform_weight(log_q, num_classes, weights):

@@ -8,6 +8,7 @@ from keras_calib.solvers.temperature import fit_temperature
 from tests.helpers import read_predictions
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
+from tests.layers.generated import nll
 
 # Temperature fitted to rows 0 to 4999, and NLL there at 1 and at T.
 REAL = {
@@ -83,8 +84,8 @@ def test_starts_as_the_identity():
 @pytest.mark.parametrize(
     ("labels", "temperature", "stop_reason", "message"),
     [
-        # 4 log(1 + exp(-2 / T)) + (log T)^2 / 2 is smallest there.
-        ([0, 0, 0, 1], 0.615462661, "all correct", "predicted correctly"),
+        # The probability 1 / (1 + exp(-2 / T)) is that of the label, 0.95.
+        ([0, 0, 0, 1], 2 / np.log(19), "all correct", "predicted correctly"),
         ([1, 1, 1, 0], 100.0, "chance", "no better than chance"),
         ([0, 1, 1, 1], None, None, None),
     ],
@@ -102,23 +103,49 @@ def test_bounds(labels, temperature, stop_reason, message):
     assert layer.record["stop_reason"] == stop_reason
 
 
+@pytest.mark.parametrize("scale", [0.3, 3.0])
 @pytest.mark.parametrize("count", [1, 10, 1000])
-def test_the_prior_of_samples_that_are_all_right(count):
-    logits, _ = generated(count)
+def test_samples_that_are_all_right(count, scale):
+    logits = scale * generated(count)[0]
     labels = logits.argmax(axis=1)
-    u = np.linspace(np.log(0.01), np.log(100), 20_001)
+    share = 1 / (2 * (count + 1))
     z = logits - logits.max(axis=1, keepdims=True)
-    nll = [np.log(np.exp(z * np.exp(-t)).sum(axis=1)).sum() for t in u]
+    u = np.linspace(np.log(0.01), 0, 5_001)
+    smoothed = [
+        np.mean(np.log(np.exp(z * b).sum(axis=1)) - share * b * z.mean(axis=1))
+        for b in np.exp(-u)
+    ]
     found = fit_temperature(logits, labels)
-    best = np.exp(u[np.argmin(nll + u**2 / 2)])
+    best = np.exp(u[np.argmin(smoothed)])
     assert found.temperature == pytest.approx(best, rel=1e-3)
+    assert (found.temperature == 1) == (scale == 3 and count < 1000)
     # Copies of a sample tell more than a weight, which is relative.
     twice = fit_temperature(logits, labels, np.full(count, 2.0))
-    assert twice.temperature < found.temperature
+    assert twice.temperature <= found.temperature
     layer = kc.layers.TemperatureScaling()
-    with pytest.warns(UserWarning, match="the prior"):
+    with pytest.warns(UserWarning, match="at most 1"):
         layer.adapt(logits, labels, np.full(count, 2.0))
     assert layer.temperature == pytest.approx(found.temperature, rel=1e-6)
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("confidence", ["over", "right"])
+def test_few_samples_that_are_all_right_do_no_harm(confidence):
+    rng = np.random.default_rng(0)
+    logits = 8 * rng.normal(size=(20_000, 10))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    logits = logits * (2 if confidence == "over" else 1)
+    right = logits.argmax(axis=1) == labels
+    rest = slice(10_000, None)
+    untouched = nll(logits[rest], labels[rest])
+    seen = 0
+    for draw in range(200):
+        rows = np.random.default_rng(draw).permutation(10_000)[:20]
+        if right[rows].all():
+            t = fit_temperature(logits[rows], labels[rows]).temperature
+            assert nll(logits[rest] / t, labels[rest]) < untouched + 0.004
+            seen += 1
+    assert seen > 5
 
 
 def test_constant_logits_leave_temperature_one():

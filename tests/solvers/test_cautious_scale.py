@@ -8,6 +8,7 @@ import keras_calib as kc
 from keras_calib.inputs.arrays import log_softmax
 from keras_calib.solvers.temperature_posterior import cautious_scale
 from keras_calib.solvers.temperature_posterior import temperature_nodes
+from keras_calib.solvers.temperature_posterior import uniform_weight
 from tests.helpers import to_numpy
 from tests.layers.generated import nll
 
@@ -39,6 +40,12 @@ def test_it_is_the_nearest_to_the_average_by_cross_entropy(ruled_out):
         share * np.exp(log_softmax(logits / np.exp(node)))
         for node, share in zip(nodes, shares, strict=True)
     )
+    if not ruled_out:
+        # The uniform part, which 40 samples leave below 1 / (2 (n + 1)).
+        log_q = np.log(average[np.arange(40), labels])
+        c = uniform_weight(log_q, 3, weights)
+        assert 0.001 < c
+        average += min(c, 1 / 82) * (1 / 3 - average)
 
     def cross_entropy(u):
         log_q = np.maximum(log_softmax(logits * np.exp(u)), -1e9)
