@@ -3,7 +3,7 @@
 Vector and matrix scaling are fitted around temperature scaling as the layers do
 it, and then averaged by other rules: by the most likely width alone, with one
 width for all, without a prior on temperature scaling, without the dispersion,
-by folds instead of evidence, with the likeliest scale. All rules see the same
+by folds instead of evidence, with other scales. All rules see the same
 samples, and most the same ridge fits. Measured on other samples, against
 temperature scaling, beside the paper's map and the structured penalty.
 
@@ -20,6 +20,7 @@ import functools
 import os
 import pathlib
 import warnings
+from unittest import mock
 
 import no_harm
 import numpy as np
@@ -28,6 +29,7 @@ import stored_rows
 import keras_calib as kc
 from keras_calib.solvers import evidence
 from keras_calib.solvers import matrix_evidence
+from keras_calib.solvers import temperature_posterior
 from keras_calib.solvers.deviations import Deviations
 from keras_calib.solvers.folds import random_folds
 from keras_calib.solvers.laplace import mix
@@ -37,6 +39,7 @@ MOST = 5000
 VECTOR, MATRIX = "VectorScaling", "MatrixScaling"
 PATHS = ((True, False), (False, True), (True, True))
 AS_IT_IS = "as it is"
+AVERAGE = "the scale of the average alone"
 LIKELIEST = "the likeliest scale"
 
 
@@ -188,11 +191,12 @@ def nll_of_rules(name, logits, labels, rest):
     """Mean NLL of `rest` by each rule, and by temperature scaling."""
     layer = kc.layers.TemperatureScaling().adapt(logits, labels)
     temperature = layer.record["temperature"]
-    factor = 1.0
+    factor = bare = 1.0
     if layer.record.get("stop_reason") is None:
-        factor = cautious_scale(
-            logits, labels, np.ones(len(labels)), temperature
-        )
+        data = logits, labels, np.ones(len(labels)), temperature
+        factor = cautious_scale(*data)
+        with mock.patch.object(temperature_posterior, "unseen", lambda n: 0.0):
+            bare = cautious_scale(*data)
     x, outside = (
         no_harm.log_softmax(z) / temperature for z in (logits, rest[0])
     )
@@ -203,6 +207,7 @@ def nll_of_rules(name, logits, labels, rest):
     else:
         for rule, parameters in matrix_of_rules(x, labels).items():
             found[rule] = factor * (outside @ parameters[:-1] + parameters[-1])
+    found[AVERAGE] = found[AS_IT_IS] / factor * bare
     found[LIKELIEST] = found[AS_IT_IS] / factor
     for rule, arguments in LAYERS[name].items():
         layer = getattr(kc.layers, name)(**arguments).adapt(logits, labels)

@@ -25,6 +25,13 @@ needs a temperature was left as it was. In the mean of the draws of one file and
 number of samples, the NLL was up to 0.0017 above that of temperature scaling
 with folds, and 0.0001 with evidence. With groups there are folds, and the model
 must be better by 3 nats in all groups together.
+
+The likeliest temperature of few samples can be too low, where hardly one of
+them is wrong. So the model also stays as it is where the temperature is
+expected to raise the NLL (`expected_gain`). On ten development files, each as
+it is, calibrated and softer, this lowers the NLL with 50 samples by 0.020,
+0.022 and 0.018 on average, and raises none by more than 0.0015 (0.0002 from 100
+on).
 """
 
 import dataclasses
@@ -42,7 +49,9 @@ from keras_calib.inputs.arrays import two_classes
 from keras_calib.layers import TemperatureScaling
 from keras_calib.layers._base import ROUNDING
 from keras_calib.solvers.temperature import BOUNDS
+from keras_calib.solvers.temperature import fit_temperature
 from keras_calib.solvers.temperature import log_evidence
+from keras_calib.solvers.temperature_posterior import expected_gain
 
 NUM_FOLDS = 3
 # Elements of logits above which a part of the rows decides.
@@ -120,7 +129,7 @@ def judge(layer, rows, *, seconds=np.inf, taken=0.0):
         if by_evidence:
             # The average contains temperature scaling.
             ahead = max(0.0, layer.record["log_evidence"] / rows.num_samples)
-        means, prior = _expected_nll(part, start, plain, ahead)
+        means, prior = _expected_nll(part, layer, plain, ahead)
     except (ArithmeticError, TypeError, ValueError) as error:
         return Verdict(skipped=f"{type(error).__name__}: {error}")
     judged = by_evidence or (is_temperature and rows.group is None)
@@ -129,28 +138,40 @@ def judge(layer, rows, *, seconds=np.inf, taken=0.0):
     )
 
 
-def _expected_nll(rows, start, plain, ahead):
+def _expected_nll(rows, layer, plain, ahead):
     """Mean NLL of the three on new samples, and the prior against the model.
 
         model:                  on the calibration data
         temperature scaling:    model - E_T / n, or with groups `plain`
         map:                    temperature scaling - ahead
 
+    Where the temperature is expected to raise the NLL, by `g`:
+
+        temperature scaling:    model + g
+        map:                    with the `g` of its own scale, minus ahead
+
     Args:
         rows: `CalibrationRows`.
-        start: a temperature from which the fit starts.
+        layer: the map.
         plain: held-out NLL of temperature scaling; unused without groups.
         ahead: how far the NLL of the map is below that of temperature scaling,
             by its evidence or on held-out samples.
     """
+    record = layer.record or {}
     model = _mean(losses_of_model(rows), rows)
     n = groups_from_zero(rows).max() + 1
-    temperature, prior = plain, PRIOR
+    temperature, prior = plain, PRIOR / n
+    own = temperature
     if rows.group is None:
+        start = record.get("temperature", 1.0)
         temperature = model - evidence_of_temperature(rows, start) / n
-        prior = PRIOR_OF_EVIDENCE
-    means = {MAP: temperature - ahead, TEMPERATURE: temperature, MODEL: model}
-    return {name: float(mean) for name, mean in means.items()}, prior / n
+        own, prior = temperature, PRIOR_OF_EVIDENCE / n
+        gain, own_gain = expected_gains(rows, layer)
+        # The labels that are expected are those of an average.
+        if gain < 0 and not layer.averages:
+            temperature, own, prior = model - gain, model - own_gain, 0.0
+    means = {MAP: own - ahead, TEMPERATURE: temperature, MODEL: model}
+    return {name: float(mean) for name, mean in means.items()}, prior
 
 
 def _best(means, prior):
@@ -186,10 +207,38 @@ def _held_out(layer, rows, fold, start):
     return _mean(plain, rows), None if rich is None else _mean(rich, rows)
 
 
+def expected_gains(rows, layer):
+    """`expected_gain` of the likeliest temperature, and with a map's scale."""
+    record, logits, labels = layer.record or {}, _two(rows.logits), rows.labels
+    temperature = record.get("temperature", 1.0)
+    if type(layer) is not TemperatureScaling:
+        temperature = fit_temperature(
+            logits,
+            labels,
+            rows.weights,
+            start=_within_bounds(temperature),
+            before=False,
+        ).temperature
+    weights = rows.full_weights
+    weights = weights * (weights.sum() / (weights @ weights))
+    gain = expected_gain(logits, labels, weights, temperature)
+    if "scale_factor" not in record:
+        return gain, gain
+    temperature = temperature / record["scale_factor"]
+    return gain, expected_gain(logits, labels, weights, temperature)
+
+
 def evidence_of_temperature(rows, start=1.0):
     """Log evidence that the logits need a temperature, in nats."""
-    logits = rows.logits
-    if logits.shape[1] == 1:
-        logits = two_classes(logits)
-    start = float(np.clip(start, *BOUNDS))
-    return log_evidence(logits, rows.labels, rows.weights, start=start)
+    start = _within_bounds(start)
+    return log_evidence(
+        _two(rows.logits), rows.labels, rows.weights, start=start
+    )
+
+
+def _two(logits):
+    return two_classes(logits) if logits.shape[1] == 1 else logits
+
+
+def _within_bounds(temperature):
+    return float(np.clip(temperature, *BOUNDS))

@@ -80,11 +80,8 @@ def cautious_scale(logits, labels, weights, temperature):
 
     With b = 1 / T, `softmax(b z)` is an exponential family whose mean is
     `G(b) = mean_i E_q z_i`. At the likeliest `b` it is that of the labels. Here
-    it is the mean of `G` over the posterior, which makes `softmax(b z)` the
-    nearest, by cross-entropy, to the mean of `softmax(z / T)`. A part `c` of it
-    is the mean over the classes, for labels as no sample has them. `c` is that
-    of the module, and at most `unseen(n)`: what the samples do have, the
-    likeliest `b` knows.
+    it is that of `expected_score`, which makes `softmax(b z)` the nearest, by
+    cross-entropy, to what is expected of other samples.
 
     Args:
         logits: see `temperature_nodes`.
@@ -96,23 +93,75 @@ def cautious_scale(logits, labels, weights, temperature):
         float, below 1 as a rule; 1 where the posterior is narrow.
     """
     likelihood = Likelihood(logits, labels, weights, 0.0)
+    found = expected_score(likelihood, labels, weights, temperature)
+    if found is None:
+        return 1.0
+    mean, highest = found
+    u = false_position(
+        lambda u: _mean_score(likelihood, u) - mean, LOW, highest
+    )
+    return 1.0 if u is None else float(temperature * np.exp(u))
 
-    def mean_score(u):
-        return likelihood.derivatives(u)[1] * np.exp(-u)
 
+def expected_gain(logits, labels, weights, temperature):
+    """How far a temperature is expected to lower the NLL of other samples.
+
+    Of these, the inputs are as they are here, and the labels are drawn from the
+    mean of `expected_score`: the NLL, linear in the labels, needs no more.
+
+    Args:
+        logits: see `temperature_nodes`.
+        labels: int class ids, `(n,)`.
+        weights: `(n,)`, with the number of samples as their sum.
+        temperature: float.
+
+    Returns:
+        float, in nats; negative if the logits should stay as they are.
+    """
+    likelihood = Likelihood(logits, labels, weights, 0.0)
+    found = expected_score(likelihood, labels, weights, temperature)
+    mean = 0.0 if found is None else found[0]
+    b = 1 / temperature
+    before, after = (likelihood.derivatives(u)[0] for u in (0.0, np.log(b)))
+    return float(before - after + (b - 1) * mean)
+
+
+def expected_score(likelihood, labels, weights, temperature):
+    """What to expect of `mean_i E z_i`, minus that of the labels.
+
+    The mean over the posterior of the temperature; and a part `c` is the mean
+    over the classes, for labels as no sample has them. `c` is that of the
+    module, and at most `unseen(n)`: what the samples do have, the likeliest
+    temperature knows.
+
+    Args:
+        likelihood: `Likelihood` without smoothing.
+        labels: int class ids, `(n,)`.
+        weights: `(n,)`, with the number of samples as their sum.
+        temperature: the likeliest.
+
+    Returns:
+        mean: float.
+        highest: `-log T` of the lowest of the temperatures averaged over;
+            instead of both `None` where the posterior is narrow.
+    """
     *_, curvature = likelihood.derivatives(-np.log(temperature))
     if likelihood.count * curvature > NARROW**-2:
-        return 1.0
-    nodes, shares, _ = temperature_nodes(logits, labels, weights)
+        return None
+    nodes, shares, _ = temperature_nodes(likelihood.logits, labels, weights)
     nodes, shares = nodes[shares > 0], shares[shares > 0]
-    mean = shares @ [mean_score(-node) for node in nodes]
+    mean = shares @ [_mean_score(likelihood, -node) for node in nodes]
     if not likelihood.ruled_out:
         log_q = _log_mean(likelihood, labels, nodes, shares)
-        c = uniform_weight(log_q, logits.shape[1], weights)
+        c = uniform_weight(log_q, likelihood.logits.shape[1], weights)
         c = min(c, unseen(likelihood.count))
         mean += c * (likelihood.excess - mean)
-    u = false_position(lambda u: mean_score(u) - mean, LOW, -nodes.min())
-    return 1.0 if u is None else float(temperature * np.exp(u))
+    return mean, -nodes.min()
+
+
+def _mean_score(likelihood, u):
+    """`mean_i E_q z_i` at `u = -log T`, minus that of the labels."""
+    return likelihood.derivatives(u)[1] * np.exp(-u)
 
 
 def _log_mean(likelihood, labels, log_temperatures, shares):

@@ -140,6 +140,44 @@ def softmaxed(x):
     return e / e.sum(axis=1, keepdims=True)
 
 
+@pytest.mark.filterwarnings("ignore:.*(predicted correctly|has no minimum)")
+@pytest.mark.parametrize("name", ["temperature", "vector", "bayesian"])
+def test_few_samples_with_hardly_an_error(name):
+    make = {
+        "temperature": LAYERS.TemperatureScaling,
+        "vector": LAYERS.VectorScaling,
+        "bayesian": LAYERS.BayesianTemperatureScaling,
+    }[name]
+    # A calibrated model that is right nine times out of ten.
+    logits = 8 * np.random.default_rng(0).normal(size=(10_000, 10))
+    noise = np.random.default_rng(1).gumbel(size=logits.shape)
+    labels = (logits + noise).argmax(axis=1)
+
+    def loss(scores):
+        scores = scores - scores.max(axis=1, keepdims=True)
+        chosen = scores[np.arange(len(labels)), labels]
+        return np.mean(np.log(np.exp(scores).sum(axis=1)) - chosen)
+
+    found = {"layer": [], "guarded": []}
+    returned = set()
+    for seed in range(40):
+        rows = np.random.default_rng(seed).permutation(len(labels))[:30]
+        layer = make().adapt(logits[rows], labels[rows])
+        verdict = judge(layer, read_rows(logits[rows], labels[rows])).returned
+        own = loss(keras.ops.convert_to_numpy(layer(logits))) - loss(logits)
+        kept = verdict == "no_calibration"
+        found["layer"].append(own)
+        found["guarded"].append(0.0 if kept else own)
+        returned.add(verdict)
+    layer, guarded = (np.mean(losses) for losses in found.values())
+    if name == "temperature":
+        assert layer > 0.02 > 2 * guarded
+        assert "no_calibration" in returned
+    else:  # these hedge by themselves
+        assert guarded <= layer < 0.02
+        assert "no_calibration" not in returned
+
+
 def test_the_layer_of_the_user_is_as_it_was():
     x, y = sampled(100, scale=3.0)
     layer = PLAIN["histogram"]()

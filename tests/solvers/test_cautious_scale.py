@@ -7,6 +7,7 @@ from scipy.optimize import minimize_scalar
 import keras_calib as kc
 from keras_calib.inputs.arrays import log_softmax
 from keras_calib.solvers.temperature_posterior import cautious_scale
+from keras_calib.solvers.temperature_posterior import expected_gain
 from keras_calib.solvers.temperature_posterior import temperature_nodes
 from keras_calib.solvers.temperature_posterior import uniform_weight
 from tests.helpers import to_numpy
@@ -58,6 +59,31 @@ def test_it_is_the_nearest_to_the_average_by_cross_entropy(ruled_out):
     found = cautious_scale(logits, labels, weights, temperature)
     assert found < 0.99
     assert found / temperature == pytest.approx(np.exp(best.x), rel=1e-4)
+
+
+def test_the_gain_is_that_of_labels_as_they_are_expected():
+    logits, labels = samples(40)
+    weights = np.ones(40)
+    temperature = likeliest(logits, labels)
+    nodes, shares, _ = temperature_nodes(logits, labels, weights)
+    expected = sum(
+        share * np.exp(log_softmax(logits / np.exp(node)))
+        for node, share in zip(nodes, shares, strict=True)
+    )
+    log_q = np.log(expected[np.arange(40), labels])
+    c = min(uniform_weight(log_q, 3, weights), 1 / 82)
+    expected += c * (1 / 3 - expected)
+    for t in (0.5, 1.0, temperature, 3.0):
+        change = log_softmax(logits / t) - log_softmax(logits)
+        gain = np.mean((expected * change).sum(axis=1))
+        found = expected_gain(logits, labels, weights, t)
+        assert found == pytest.approx(gain, abs=1e-9)
+    # With many samples it is that of their own labels.
+    logits, labels = samples(2000)
+    temperature = likeliest(logits, labels)
+    found = expected_gain(logits, labels, np.ones(2000), temperature)
+    own = nll(logits, labels) - nll(logits / temperature, labels)
+    assert found == pytest.approx(own, rel=1e-9)
 
 
 def test_many_samples_need_no_caution():
