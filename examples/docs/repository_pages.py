@@ -70,6 +70,7 @@ PAGES = {
     "examples/results/posthoc_table.md": "posthoc_table",
     "examples/results/mutual_learning_small.md": "mutual_learning_small",
     "examples/results/choice_rules.md": "choice_rules",
+    "examples/results/few_samples.md": "few_samples",
     "examples/results/fit_costs.md": "fit_costs",
     "examples/results/large.md": "large",
     "examples/results/compatibility.md": "compatibility",

@@ -81,8 +81,9 @@ def calibrate(
     `model` itself by its evidence. The best of the three is returned; if it is
     not the layer, a warning gives the figures. `model` must be ahead by 2 nats
     in total (with `groups`, which are always left out, by 3), because networks
-    that need no calibration are rare. This is an estimate: it makes harm on new
-    data rare and small, and cannot exclude it.
+    that need no calibration are rare; or the temperature, which few samples
+    with hardly an error make too low, must be expected to do harm. This is an
+    estimate: it makes harm on new data rare and small, and cannot exclude it.
 
     If the fitted layer (but for averages over temperatures, which hedge)
     increases the error on the calibration data, it is rejected with a warning,
