@@ -85,10 +85,10 @@ def calibrate(
     with hardly an error make too low, must be expected to do harm. This is an
     estimate: it makes harm on new data rare and small, and cannot exclude it.
 
-    If the fitted layer (but for averages over temperatures, which hedge)
-    increases the error on the calibration data, it is rejected with a warning,
-    and the new model predicts what `model` predicts. The error is the NLL after
-    a fit by likelihood, the ECE after one by it; after others both must rise.
+    If the fitted layer increases the error on the calibration data, it is
+    rejected with a warning, and the new model predicts what `model` predicts.
+    The error is the NLL after a fit by likelihood, the ECE after one by it;
+    after others, and where few samples make a layer hedge, both must rise.
 
     Logits above 256 MiB go to a temporary file while they are needed. Where a
     file does not hold them, either, `stream=True` keeps none: see below.

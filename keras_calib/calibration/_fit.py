@@ -192,7 +192,10 @@ def is_worse(layer, objective, class_loss_scaling, found):
     if _is_calibration_error(objective):
         return ece
     plain = _fits_likelihood(objective, class_loss_scaling)
-    if plain and layer.fitted_by == "likelihood" and not layer.averages:
+    # What hedges for other samples costs something on its own.
+    scaled = (layer.record or {}).get("scale_factor", 1.0) < 1
+    hedged = layer.averages or scaled
+    if plain and layer.fitted_by == "likelihood" and not hedged:
         return nll
     return nll and ece
 

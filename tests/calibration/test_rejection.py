@@ -101,6 +101,17 @@ def test_maps_fitted_by_frequencies_must_be_worse_in_both(kind):
     assert verdicts(layer, objective) == [False, False, False, True]
 
 
+@pytest.mark.parametrize(("n", "both"), [(40, True), (4000, False)])
+def test_a_map_that_hedges_must_be_worse_in_both(n, both):
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=(n, 3))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    layer = kc.layers.VectorScaling().adapt(logits, labels)
+    assert (layer.record["scale_factor"] < 1) == both
+    objective = resolve_objective("nll", layer)
+    assert verdicts(layer, objective) == [False, False, not both, True]
+
+
 def test_class_loss_scaling_must_be_worse_in_both():
     layer = kc.layers.TemperatureScaling()
     objective = resolve_objective("nll", layer)
