@@ -1,12 +1,14 @@
 """The index of rooms and equations names what is there."""
 
 import ast
+import inspect
 import pathlib
 import re
 
 import pytest
 
 import keras_calib as kc
+from keras_calib.calibration._methods import METHODS
 from tests.test_house import FLOORS
 
 PACKAGE = pathlib.Path(kc.__file__).parent
@@ -60,3 +62,44 @@ def test_every_room_is_in_the_index():
         for row in rows
     ]
     assert rooms == FLOORS
+
+
+def named_in_tables(room):
+    """What the first cells of the tables of a package's page name."""
+    page = (PACKAGE / room / "README.md").read_text()
+    cells = re.findall(r"^\| (`.+?) \| ", page, flags=re.M)
+    return set(re.findall(r"`(\w+)", " ".join(cells)))
+
+
+def test_every_loss_map_and_metric_is_on_its_page():
+    bases = {"ClassificationLoss", "PenalizedLoss", "LossPart", "AdaFocalTable"}
+    bases |= {"CalibrationLayer", "DecisionLayer", "CalibrationMetric"}
+    for room, family in (
+        ("losses", kc.losses),
+        ("layers", kc.layers),
+        ("metrics", kc.metrics),
+    ):
+        public = {name: getattr(family, name) for name in family.__all__}
+        classes = {
+            name
+            for name, found in public.items()
+            if inspect.isclass(found)
+            and (room != "layers" or hasattr(found, "adapt"))
+        }
+        assert not classes - bases - named_in_tables(room), room
+
+
+def test_every_loss_is_in_the_index():
+    files = {
+        inspect.getsourcefile(getattr(kc.losses, name))
+        for name in kc.losses.__all__
+    }
+    told = {str(PACKAGE / file) for _, file, _ in EQUATIONS}
+    assert not files - told
+
+
+def test_every_method_is_in_the_lists():
+    page = (PACKAGE / "layers/README.md").read_text()
+    for name in METHODS:
+        assert f'`"{name}"`' in inspect.getdoc(kc.calibrate)
+        assert f"`{name}`" in page
