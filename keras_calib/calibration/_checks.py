@@ -357,7 +357,8 @@ def warn_no_softmax(model):
         return
     warn(
         "No final softmax was found in the model's graph: calibration is "
-        "fitted to the logarithm of its probabilities."
+        "fitted to the logarithm of its probabilities. For a temperature this "
+        "is the same, unless probabilities are rounded to 0."
     )
 
 

@@ -68,9 +68,12 @@ def as_map(method, name=None, *, affine=False):
     known = (*METHODS, LOCAL, "no_calibration")
     if not is_one_of(method, known):
         names = ", ".join(f'"{name}"' for name in (*METHODS, LOCAL))
+        remedy = ""
+        if isinstance(method, type):
+            remedy = f" Pass a layer, not its class: `{method.__name__}()`."
         raise ValueError(
             f'`method` must be "auto", a layer of `kc.layers`, or one of '
-            f"{names}. Received: method={method!r}."
+            f"{names}. Received: method={method!r}.{remedy}"
         )
     if method == "no_calibration":
         return NoCalibration(name=name or method)

@@ -181,6 +181,8 @@ def name_of_map(record):
         name = f"{name} {low:.3g} to {high:.3g} for {len(temperature)} labels"
     elif temperature is not None:
         found = f"{temperature:.3g}"
+        if record.get("kept") == "temperature":  # and no local ones
+            return f"temperature {found} for all pixels ({record['reason']})"
         is_all = name in ("temperature", "TemperatureScaling")
         name = f"{name} {found}" if is_all else f"{name} (temperature {found})"
     return name

@@ -225,9 +225,12 @@ def check_same_length(arrays, where=""):
     leaves = [leaf for leaf in keras.tree.flatten(arrays) if leaf is not None]
     for leaf in leaves:
         if not _has_axis(leaf):
+            remedy = ""
+            if isinstance(leaf, str):
+                remedy = ' Pass options by name, such as `method="vector"`.'
             raise ValueError(
                 "Inputs, labels and weights must be arrays with an axis of "
-                f"samples. Received: {type(leaf).__name__}{where}."
+                f"samples. Received: {type(leaf).__name__}{where}.{remedy}"
             )
     lengths = list(dict.fromkeys(map(_length, leaves)))
     if len(lengths) != 1:
@@ -326,6 +329,8 @@ def _check_dataset(data, sample_weight, batch_size):
                 " Call it, if it makes a generator: pass `data()`; or, to "
                 "`kc.calibrate`, `stream=True`."
             )
+        elif hasattr(data, "__getitem__"):
+            remedy = " Pass a torch `Dataset` in a `DataLoader`."
         raise ValueError(
             "Data must be arrays `x` and `y`, or a dataset, generator or list "
             "of `(x, y)` or `(x, y, sample_weight)`. Received: x of type "

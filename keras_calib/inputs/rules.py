@@ -243,9 +243,16 @@ def check_weights(weights):
 def check_numbers(labels):
     """Raise for labels that are strings or objects."""
     if labels.dtype.kind not in "biuf" and "float" not in str(labels.dtype):
+        given = f"labels of dtype {labels.dtype}. Number the classes from 0."
+        if labels.dtype.kind == "O" and not labels.ndim:
+            # A model, for example.
+            given = (
+                f"labels of type {type(labels.item()).__name__}. Pass the "
+                "labels first, then predictions of arrays."
+            )
         raise ValueError(
             "Labels must be numbers: class ids, or one-hot rows. Received: "
-            f"labels of dtype {labels.dtype}. Number the classes from 0."
+            f"{given}"
         )
 
 
@@ -292,11 +299,17 @@ def check_ids(ids, num_classes):
             f"{ids[row]} in row {row}. Soft labels are rows with one value per "
             "class."
         )
+    remedy = ""
+    if num_classes == 2 and ids.max() > 1:
+        remedy = (
+            " Predictions of one number per sample are those of two classes: "
+            "pass the probability of every class, no predicted classes."
+        )
     raise ValueError(
         f"A label is not one of the {num_classes} classes 0 to "
         f"{num_classes - 1}. Received: labels from {ids.min()} to {ids.max()}, "
         f"first in row {row}. Pass `ignore_class=` for a void label, or shift "
-        "the ids to start at 0."
+        f"the ids to start at 0.{remedy}"
     )
 
 

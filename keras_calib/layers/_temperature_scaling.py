@@ -26,8 +26,8 @@ REASONS = {
     "all correct": (
         "every calibration sample is predicted correctly, so the negative "
         "log-likelihood falls as T goes to 0. T is then at most 1, and as low "
-        "as so many right predictions allow. Use harder or more calibration "
-        "data."
+        "as so many right predictions allow. Use samples that the network was "
+        "not trained on, or more of them."
     ),
     "chance": (
         "the predictions on the calibration data are no better than chance, "

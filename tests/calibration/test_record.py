@@ -144,6 +144,10 @@ def test_a_line_tells_a_temperature_from_a_weight():
     assert name_of_map({**record, "method": "temperature"}) == (
         "temperature 1.36"
     )
+    one = {"method": "local_temperature", "kept": "temperature"}
+    assert name_of_map({**record, **one, "reason": "fewer than 5 images"}) == (
+        "temperature 1.36 for all pixels (fewer than 5 images)"
+    )
 
 
 def two_kinds(num_samples, seed=0):

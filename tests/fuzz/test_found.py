@@ -109,6 +109,26 @@ FOUND = {
         lambda: kc.check(model(), 1.5, Y),
         "must be arrays with an axis of samples",
     ),
+    "a method by position": (
+        lambda: kc.calibrate(model(), Z, Y, "vector"),
+        'Pass options by name, such as `method="vector"`',
+    ),
+    "a class for a layer": (
+        lambda: kc.calibrate(model(), Z, Y, method=kc.layers.VectorScaling),
+        "Pass a layer, not its class: `VectorScaling()`",
+    ),
+    "arrays in a tuple": (
+        lambda: kc.calibrate(model(), (Z, Y)),
+        "as `x` and `y`, not in a tuple",
+    ),
+    "a model for labels": (
+        lambda: kc.plots.reliability_diagram(model(), Z),
+        "labels of type Functional. Pass the labels first",
+    ),
+    "predicted classes for probabilities": (
+        lambda: kc.metrics.calibration_errors([0, 2], [0, 1]),
+        "the probability of every class, no predicted classes",
+    ),
     "lists of different lengths": (
         lambda: kc.metrics.calibration_errors(Y, [[0.5, 0.5], [1.0]]),
         "An array, or a list that is one, is needed",
