@@ -102,6 +102,8 @@ def every_public_name_has_an_entry(inventory):
 
 def test_every_script_of_the_gallery_has_its_picture():
     gallery = example("docs/gallery.py")
+    told = f"a gallery of {len(gallery.scripts())} scripts"
+    assert told in (ROOT / "CHANGELOG.md").read_text()
     for script, picture in gallery.scripts().items():
         text = (gallery.EXAMPLES / script).read_text()
         page = gallery.page(text, picture)
