@@ -163,10 +163,16 @@ class LocalTemperatureScaling(CalibrationLayer):
 
     def call(self, inputs: Any) -> Tensor:
         images, logits = inputs
+        _check_shapes(_known(images.shape), _known(logits.shape))
         if logits.shape[0] == 0:
             # TensorFlow and PyTorch can neither pad nor convolve no images.
             return ops.cast(logits, self.compute_dtype)
-        return logits / self.temperatures(images, logits)[..., None]
+        if keras.backend.backend() != "tensorflow" or logits.shape[0]:
+            return logits / self.temperatures(images, logits)[..., None]
+        # A graph of TensorFlow learns the number of images when it runs.
+        some = [_at_least_one(tensor) for tensor in (images, logits)]
+        count = ops.shape(logits)[0]
+        return logits / self.temperatures(*some)[:count, ..., None]
 
     def temperatures(self, images: Tensor, logits: Tensor) -> Tensor:
         """The temperature of each pixel, `(batch, height, width)`."""
@@ -289,16 +295,42 @@ class LocalTemperatureScaling(CalibrationLayer):
         return tuple(input_shape[1])
 
 
+def _at_least_one(x):
+    """The images, or one of zeros where there are none."""
+    count, *shape = ops.shape(x)
+    missing = 1 - ops.minimum(count, 1)
+    return ops.concatenate([x, ops.zeros((missing, *shape), x.dtype)])
+
+
+def _reflected(x):
+    """Images with `PADDING` more pixels on each side, as in a mirror.
+
+    JAX cannot pad images of unknown size, and converters of graphs of the other
+    two know `pad` better than `take`.
+    """
+    if keras.backend.backend() != "jax":
+        pixels = (PADDING, PADDING)
+        return ops.pad(x, ((0, 0), pixels, pixels, (0, 0)), mode="reflect")
+    for axis in (1, 2):
+        before = ops.take(x, np.arange(PADDING, 0, -1), axis=axis)
+        after = ops.take(x, np.arange(-2, -2 - PADDING, -1), axis=axis)
+        x = ops.concatenate([before, x, after], axis=axis)
+    return x
+
+
 def _convolve(x, kernel):
-    pixels = (PADDING, PADDING)
-    x = ops.pad(x, ((0, 0), pixels, pixels, (0, 0)), mode="reflect")
     return ops.conv(
-        x,
+        _reflected(x),
         kernel,
         padding="valid",
         data_format="channels_last",
         dilation_rate=DILATION,
     )
+
+
+def _known(shape):
+    """A shape, with `None` for what is a symbol or is not known."""
+    return tuple(size if isinstance(size, int) else None for size in shape)
 
 
 def _check_shapes(images, logits):

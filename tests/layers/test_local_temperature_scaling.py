@@ -99,6 +99,38 @@ def test_no_images_give_no_logits():
     assert tuple(layer([empty, empty]).shape) == shape
 
 
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("size", [8, None])
+@pytest.mark.backends("tensorflow", reason="its graphs")
+def test_a_graph_of_any_number_of_images_takes_none(jit_compile, size):
+    # Its convolutions with holes gave no images the shape of their inputs.
+    import tensorflow as tf
+
+    z, image, kernels, biases = example()
+    layer = kc.layers.LocalTemperatureScaling()
+    layer.build([(None, 8, 8, 3), (None, 8, 8, 3)])
+    set_weights(layer, kernels, biases)
+    signature = [[tf.TensorSpec((None, size, size, 3))] * 2]
+    function = tf.function(layer, signature, jit_compile=jit_compile)
+    given = [np.stack([part] * 2).astype("float32") for part in (image, z)]
+    np.testing.assert_allclose(function(given), layer(given), atol=1e-5)
+    found = function([part[:0] for part in given])
+    assert found.shape == (0, 8, 8, 3)
+
+
+@pytest.mark.parametrize("size", [4, 1])
+def test_images_that_are_too_small_are_refused(size):
+    # The layer is built for images of any size: the backend would refuse them.
+    layer = kc.layers.LocalTemperatureScaling()
+    layer.build([(None, None, None, 3), (None, None, None, 3)])
+    small = np.zeros((2, size, 8, 3), "float32")
+    with pytest.raises(ValueError, match="at least 5 x 5 pixels"):
+        layer([small, small])
+    whole = np.zeros((2, 8, 8, 3), "float32")
+    with pytest.raises(ValueError, match="of one size"):
+        layer([whole, whole[:, :7]])
+
+
 def test_logits_are_taken_without_their_mean():
     z, image, kernels, biases = example()
     layer = kc.layers.LocalTemperatureScaling()
