@@ -23,6 +23,7 @@ from keras_calib.calibration._preprocessed import taken_apart
 from keras_calib.data.batches import for_model
 from keras_calib.data.predict import may_mask
 from keras_calib.data.predict import outputs_and_mask
+from keras_calib.inputs import label_rules
 from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arrays import as_array
@@ -265,7 +266,7 @@ def _weights(sample_weight, mask, layout):
 def _about_multi_label(y, objects, weights, axis):
     """Findings on the labels of a multi-label model that count."""
     try:
-        rules.check_numbers(y)
+        label_rules.check_numbers(y)
     except ValueError as error:
         yield str(error)
         return
@@ -290,7 +291,7 @@ def _about_multi_label(y, objects, weights, axis):
 def _about_labels(y, layout, objects, weights, axis):
     """Findings on the labels that count."""
     try:
-        rules.check_numbers(y)
+        label_rules.check_numbers(y)
     except ValueError as error:
         yield str(error)
         return
@@ -298,7 +299,7 @@ def _about_labels(y, layout, objects, weights, axis):
         rows = np.moveaxis(y, axis, -1) if y.ndim > 1 else y
         rows = rows.reshape(-1, layout.num_classes)[weights > 0]
         try:
-            rules.check_rows(rows)
+            label_rules.check_rows(rows)
         except ValueError as error:
             yield str(error)
         return

@@ -9,6 +9,7 @@ from keras_calib._typing import Logs
 from keras_calib.callbacks._predicting_callback import PredictingCallback
 from keras_calib.data.epoch_numbers import EpochNumbers
 from keras_calib.data.indexed_arrays import IndexedArrays
+from keras_calib.inputs import label_rules
 from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_integer
@@ -246,9 +247,9 @@ def class_ids(y, num_classes, counts=None):
             f"{labels.shape}. For one-hot rows pass `y.argmax(axis=-1)`."
         )
     labels = labels.reshape(-1)
-    rules.check_numbers(labels)
+    label_rules.check_numbers(labels)
     if counts is not None and counts.shape == labels.shape:
         known = np.isin(labels, np.arange(num_classes))
         labels = np.where(counts | known, labels, 0)
-    rules.check_ids(labels, num_classes)
+    label_rules.check_ids(labels, num_classes)
     return labels.astype("int64")

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 from keras_calib._typing import ArrayLike
+from keras_calib.inputs import label_rules
 from keras_calib.inputs import large
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
@@ -125,7 +126,7 @@ def group_of_rows(unit, units, groups=None):
         )
     # Samples that do not count may have any id, or none.
     used = np.arange(units) if unit is None else np.unique(unit)
-    known = rules.checked_group_ids(groups[used], "`groups`")
+    known = label_rules.checked_group_ids(groups[used], "`groups`")
     ids = np.zeros(units, "int64")
     ids[used] = np.unique(known, return_inverse=True)[1].reshape(-1)
     return ids if unit is None else ids[unit]

@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_calib._typing import ArrayLike
 from keras_calib.inputs import arrays
+from keras_calib.inputs import label_rules
 from keras_calib.inputs import large
 from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import require_flags
@@ -339,7 +340,7 @@ class _Read:
     def ids(self, values, name):
         """Ids that broadcast from the left, of the rows that count."""
         values = _per_row(values, self.lead, name)[self.keep]
-        return rules.checked_group_ids(values, name)
+        return label_rules.checked_group_ids(values, name)
 
 
 def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
@@ -347,7 +348,7 @@ def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
         mask = keras_mask(predictions)
     scores = as_floats(predictions, "Predictions")
     labels = as_array(labels)
-    rules.check_numbers(labels)
+    label_rules.check_numbers(labels)
     rules.check_ignore_class(ignore_class)
     layout = rules.layout(labels.shape, scores.shape, axis)
     lead = layout.lead
@@ -356,13 +357,12 @@ def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
         if layout.one_hot:
             labels = np.moveaxis(labels, axis, -1)
     scores = scores.reshape(-1, layout.width)
-    targets = None
+    targets = unit = None
     if layout.one_hot:
         targets = labels.reshape(-1, layout.num_classes)
         labels = targets.argmax(axis=-1)
     else:
         labels = labels.reshape(-1)
-    unit = None
     if len(lead) > 1:
         unit = np.repeat(np.arange(lead[0]), len(scores) // max(lead[0], 1))
 
@@ -387,9 +387,9 @@ def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
     if weights is not None:
         rules.check_weights(weights)
     if targets is None:
-        rules.check_ids(labels, layout.num_classes)
+        label_rules.check_ids(labels, layout.num_classes)
     else:
-        rules.check_rows(targets)
+        label_rules.check_rows(targets)
     labels = labels.astype("int64")
     return _Read(scores, labels, targets, weights, unit, lead[0], lead, keep)
 

@@ -9,7 +9,6 @@ once they are read, one per row; `weight` is one number, or that of a bin.
 """
 
 import dataclasses
-import numbers
 
 import numpy as np
 
@@ -237,92 +236,6 @@ def check_weights(weights):
             "Sample weights cannot be negative, infinite or NaN. Received: a "
             f"weight of {weights[row]} in row {row}. Use 0 to leave a sample "
             "out."
-        )
-
-
-def check_numbers(labels):
-    """Raise for labels that are strings or objects."""
-    if labels.dtype.kind not in "biuf" and "float" not in str(labels.dtype):
-        given = f"labels of dtype {labels.dtype}. Number the classes from 0."
-        if labels.dtype.kind == "O" and not labels.ndim:
-            # A model, for example.
-            given = (
-                f"labels of type {type(labels.item()).__name__}. Pass the "
-                "labels first, then predictions of arrays."
-            )
-        raise ValueError(
-            "Labels must be numbers: class ids, or one-hot rows. Received: "
-            f"{given}"
-        )
-
-
-def checked_group_ids(ids, name):
-    """Ids of groups, `(n,)`; raise if some are missing or of two types."""
-    missing = False
-    if ids.dtype.kind == "O" and len(ids):
-        missing = len({_type_of(value) for value in ids}) > 1
-        try:
-            _ = ids[0] < ids[0]
-        except TypeError:  # what has no order, such as a dictionary
-            missing = True
-    if ids.dtype.kind in "OfcmM" and not missing:
-        missing = any(value is None or value != value for value in ids)
-    if missing:
-        raise ValueError(
-            f"{name} must have an id for each sample that counts, all numbers "
-            "or all strings. Received: ids of several types or without an "
-            "order, or None or NaN among them. Give samples without an id an "
-            "id of their own, or leave them out."
-        )
-    return ids
-
-
-def _type_of(value):
-    kinds = str, numbers.Number
-    own = type(value)
-    return next((kind for kind in kinds if issubclass(own, kind)), own)
-
-
-def check_ids(ids, num_classes):
-    """Raise for class ids `(n,)` that are invalid."""
-    if not len(ids) or (
-        ids.dtype.kind in "biu" and ids.min() >= 0 and ids.max() < num_classes
-    ):
-        return
-    wrong = wrong_ids(ids, num_classes, np)
-    if not wrong.any():
-        return
-    row = int(wrong.argmax())
-    if is_float(ids) and not np.floor(ids[row]) == ids[row]:
-        raise ValueError(
-            "Labels must be class ids, whole numbers. Received: a label of "
-            f"{ids[row]} in row {row}. Soft labels are rows with one value per "
-            "class."
-        )
-    remedy = ""
-    if num_classes == 2 and ids.max() > 1:
-        remedy = (
-            " Predictions of one number per sample are those of two classes: "
-            "pass the probability of every class, no predicted classes."
-        )
-    raise ValueError(
-        f"A label is not one of the {num_classes} classes 0 to "
-        f"{num_classes - 1}. Received: labels from {ids.min()} to {ids.max()}, "
-        f"first in row {row}. Pass `ignore_class=` for a void label, or shift "
-        f"the ids to start at 0.{remedy}"
-    )
-
-
-def check_rows(targets):
-    """Raise for rows of labels, `(n, num_classes)`, not distributions."""
-    wrong = wrong_rows(targets, np)
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise ValueError(
-            "One-hot or soft labels must be rows that sum to one. Received: "
-            f"{targets[row]} in row {row}. For labels that do not exclude "
-            "each other use `MultilabelCalibrationError`; `kc.calibrate` takes "
-            "`multi_label=True`."
         )
 
 

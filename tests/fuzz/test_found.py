@@ -119,7 +119,7 @@ FOUND = {
     ),
     "arrays in a tuple": (
         lambda: kc.calibrate(model(), (Z, Y)),
-        "as `x` and `y`, not in a tuple",
+        "pass `x, y`, not `(x, y)`",
     ),
     "a model for labels": (
         lambda: kc.plots.reliability_diagram(model(), Z),

@@ -6,7 +6,7 @@ import pytest
 
 import keras_calib as kc
 from keras_calib.data.batches import as_batches
-from keras_calib.inputs import rules
+from keras_calib.inputs import label_rules
 from keras_calib.inputs.arguments import are_numbers
 from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require_integer
@@ -98,7 +98,7 @@ def test_ids_without_an_order(ids):
     array = np.empty(len(ids), object)
     array[:] = ids
     with pytest.raises(ValueError, match="without an order"):
-        rules.checked_group_ids(array, "`groups`")
+        label_rules.checked_group_ids(array, "`groups`")
 
 
 def test_integers_are_below_two_to_the_31():
