@@ -165,10 +165,10 @@ def _expected_nll(rows, layer, plain, ahead):
         start = record.get("temperature", 1.0)
         temperature = model - evidence_of_temperature(rows, start) / n
         own, prior = temperature, PRIOR_OF_EVIDENCE / n
-        gain, own_gain = expected_gains(rows, layer)
-        # The labels that are expected are those of an average.
-        if gain < 0 and not layer.averages:
-            temperature, own, prior = model - gain, model - own_gain, 0.0
+        # An average over temperatures is what is expected.
+        gain = None if layer.averages else expected_gains(rows, layer)
+        if gain is not None and gain[0] < 0:
+            temperature, own, prior = model - gain[0], model - gain[1], 0.0
     means = {MAP: own - ahead, TEMPERATURE: temperature, MODEL: model}
     return {name: float(mean) for name, mean in means.items()}, prior
 
@@ -207,7 +207,10 @@ def _held_out(layer, rows, fold, start):
 
 
 def expected_gains(rows, layer):
-    """`expected_gain` of the likeliest temperature, and with a map's scale."""
+    """`expected_gain` of the likeliest temperature, and with a map's scale.
+
+    `None` where enough samples tell the temperature.
+    """
     record, logits, labels = layer.record or {}, _two(rows.logits), rows.labels
     temperature = record.get("temperature", 1.0)
     if type(layer) is not TemperatureScaling:
@@ -220,11 +223,13 @@ def expected_gains(rows, layer):
         ).temperature
     weights = rows.full_weights
     weights = weights * (weights.sum() / (weights @ weights))
-    gain = expected_gain(logits, labels, weights, temperature)
-    if "scale_factor" not in record:
-        return gain, gain
-    temperature = temperature / record["scale_factor"]
-    return gain, expected_gain(logits, labels, weights, temperature)
+    gain = own = expected_gain(logits, labels, weights, temperature)
+    if gain is None:
+        return None
+    factor = record.get("scale_factor", 1.0)
+    if factor != 1:
+        own = expected_gain(logits, labels, weights, temperature / factor)
+    return gain, gain if own is None else own
 
 
 def evidence_of_temperature(rows, start=1.0):

@@ -116,12 +116,14 @@ def expected_gain(logits, labels, weights, temperature):
         temperature: float.
 
     Returns:
-        float, in nats; negative if the logits should stay as they are.
+        float, in nats; negative if the logits should stay as they are. `None`
+        where the posterior is narrow: then the labels here decide.
     """
     likelihood = Likelihood(logits, labels, weights, 0.0)
     found = expected_score(likelihood, labels, weights, temperature)
-    mean = 0.0 if found is None else found[0]
-    b = 1 / temperature
+    if found is None:
+        return None
+    (mean, _), b = found, 1 / temperature
     before, after = (likelihood.derivatives(u)[0] for u in (0.0, np.log(b)))
     return float(before - after + (b - 1) * mean)
 
