@@ -168,11 +168,13 @@ def _mean_score(likelihood, u):
 
 def _log_mean(likelihood, labels, log_temperatures, shares):
     """Log-probabilities of the labels, of the mean over temperatures."""
-    z = likelihood.logits - likelihood.largest[:, None]
-    means = 0.0
-    for log_temperature, share in zip(log_temperatures, shares, strict=True):
-        e = np.exp(z * np.exp(-log_temperature))
-        means = means + share * e[np.arange(len(z)), labels] / e.sum(axis=1)
+    means = np.zeros(len(labels))
+    for rows in likelihood.blocks:
+        z = likelihood.logits[rows] - likelihood.largest[rows, None]
+        chosen = np.arange(len(z)), labels[rows]
+        for node, share in zip(log_temperatures, shares, strict=True):
+            e = np.exp(z * np.exp(-node))
+            means[rows] += share * e[chosen] / e.sum(axis=1)
     return np.log(np.maximum(means, TINY64))
 
 
