@@ -62,7 +62,7 @@ def test_pages_are_what_the_stored_rows_print(
         assert "Outside the limits: 0\n" in shown
     else:
         outside = re.findall(r"^- NLL (.*)$", shown, re.MULTILINE)
-        assert len(outside) == 14
+        assert len(outside) == 7
         for line in outside:
             assert line.startswith("minus the untouched model's: ")
             assert "newsgroups-2, n = " in line
