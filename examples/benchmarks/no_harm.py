@@ -16,7 +16,7 @@ for n >= 50; above that of the model as it came by more than 0.004, or 0.015; a
 Brier score above that of temperature scaling by more than 0.001 for n >= 200.
 Then, over all files, n and draws that all contestants have: the part of duels
 that each wins, its mean rank, and its processor seconds. With `--peers`, maps
-of probmetrics take part (`pip install keras-calib[peers]`), and vector and
+of probmetrics take part (`pip install -e ".[peers]"`), and vector and
 matrix scaling are compared with its structured ones; with `--chosen`, what
 `kc.calibrate` returns by default and with `method="auto"`.
 

@@ -18,7 +18,7 @@ The third form fits maps at their defaults to 200, 1,000 and 5,000 of the rows,
 and prints the processor seconds of ours as a ratio to probmetrics', for the fit
 and for fit and prediction of all other rows.
 
-For scikit-learn, probmetrics and scipy: `pip install keras-calib[peers]`.
+For scikit-learn, probmetrics and scipy: `pip install -e ".[peers]"`.
 """
 
 import argparse

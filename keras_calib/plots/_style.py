@@ -35,7 +35,7 @@ def import_pyplot():
         from matplotlib import pyplot
     except ImportError as error:
         raise ImportError(
-            "Drawing needs matplotlib: `pip install keras-calib[plots]`."
+            "Drawing needs matplotlib: `pip install matplotlib`."
         ) from error
     return pyplot
 

@@ -248,5 +248,5 @@ def require_packages(what, *packages):
     for package in packages:
         if importlib.util.find_spec(package) is None:
             raise ImportError(
-                f"{what} needs {package}: `pip install keras-calib[report]`."
+                f"{what} needs {package}: `pip install {package}`."
             )

@@ -391,7 +391,7 @@ def test_missing_matplotlib_is_named(models, report, tmp_path, monkeypatch):
         "importlib.util.find_spec",
         lambda name: None if name == "matplotlib" else find(name),
     )
-    with pytest.raises(ImportError, match=r"matplotlib.*keras-calib\[report\]"):
+    with pytest.raises(ImportError, match="pip install matplotlib"):
         kc.model_card(models[1], report).save(tmp_path)
     assert not list(tmp_path.iterdir())
     kc.model_card(models[1]).save(tmp_path)

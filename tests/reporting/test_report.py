@@ -600,7 +600,7 @@ def test_a_missing_package_is_named(monkeypatch, tmp_path):
         "importlib.util.find_spec",
         lambda name: None if name == "jinja2" else find(name),
     )
-    with pytest.raises(ImportError, match=r"jinja2.*keras-calib\[report\]"):
+    with pytest.raises(ImportError, match="pip install jinja2"):
         report.save(tmp_path / "report.html")
     report.save(tmp_path / "report.md")
 
