@@ -50,6 +50,73 @@ def test_available_memory_is_the_least_that_the_system_tells(
     assert memory.available_bytes() == expected
 
 
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        # Version 1 of control groups.
+        (
+            {
+                "memory/memory.limit_in_bytes": "3000000\n",
+                "memory/memory.usage_in_bytes": "1400000\n",
+            },
+            1_600_000,
+        ),
+        # No limit, as version 1 says it.
+        (
+            {
+                "memory/memory.limit_in_bytes": f"{(1 << 63) - 4096}\n",
+                "memory/memory.usage_in_bytes": "1400000\n",
+            },
+            5000 * 1024,
+        ),
+        # Files that were read count as used, and are dropped when need be.
+        (
+            {
+                "memory/memory.limit_in_bytes": "3000000\n",
+                "memory/memory.usage_in_bytes": "1400000\n",
+                "memory/memory.stat": "inactive_file 1\n"
+                "total_inactive_file 900000\n",
+            },
+            2_500_000,
+        ),
+        (
+            {
+                "memory.max": "3000000\n",
+                "memory.current": "2900000\n",
+                "memory.stat": "anon 7\ninactive_file 2000000\n",
+            },
+            2_100_000,
+        ),
+        # More than the limit, for a moment.
+        ({"memory.max": "3000\n", "memory.current": "4000\n"}, 0),
+        # The lower one of two.
+        (
+            {
+                "memory.max": "3000000\n",
+                "memory.current": "0\n",
+                "memory/memory.limit_in_bytes": "2000000\n",
+                "memory/memory.usage_in_bytes": "500000\n",
+            },
+            1_500_000,
+        ),
+    ],
+)
+def test_available_memory_is_what_the_control_group_leaves(
+    monkeypatch, tmp_path, files, expected
+):
+    (tmp_path / "memory").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    read_text = memory.pathlib.Path.read_text
+
+    def read(path):
+        return MACHINE if path.name == "meminfo" else read_text(path)
+
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    monkeypatch.setattr(memory.pathlib.Path, "read_text", read)
+    assert memory.available_bytes() == expected
+
+
 def test_available_memory_is_unknown_where_no_system_tells(monkeypatch):
     def read_text(path):
         raise FileNotFoundError(path)
