@@ -158,7 +158,7 @@ class _StandIn:
 
 def _collecting_function(model):
     """A test function that also returns the outputs of its batch."""
-    step, own = model.test_step, model.test_function
+    own = model.test_function
     compute_loss, compute_metrics = model.compute_loss, model.compute_metrics
     passed, intact = None, None
 
@@ -189,24 +189,19 @@ def _collecting_function(model):
             outputs["mask"] = mask
         return {**found, KEY: outputs}
 
-    def test_step(*arguments):
-        # The step looks the method up while it runs or is traced.
+    try:
+        model.make_test_function(force=True)
+        function = model.test_function
+    finally:
+        model.test_function = own
+
+    def collect(*arguments):
+        # The step looks the methods up while it runs or is traced. Not in the
+        # step itself: `torch.compile` loses what a step replaces there.
         with (
             _attribute(model, "compute_loss", keeping),
             _attribute(model, "compute_metrics", collecting),
         ):
-            return step(*arguments)
-
-    # Some backends look the step up once, PyTorch at every call.
-    with _attribute(model, "test_step", test_step):
-        try:
-            model.make_test_function(force=True)
-            function = model.test_function
-        finally:
-            model.test_function = own
-
-    def collect(*arguments):
-        with _attribute(model, "test_step", test_step):
             return function(*arguments)
 
     return collect

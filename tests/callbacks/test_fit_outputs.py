@@ -1,5 +1,6 @@
 """The outputs of `fit`'s validation, where a model goes ways of its own."""
 
+import functools
 import types
 
 import keras
@@ -143,3 +144,17 @@ def test_without_a_validation_there_is_nothing_to_read_again():
         *(X, Y), validation_data=VALIDATION, callbacks=[Look()], verbose=0
     )
     assert seen == [True]
+
+
+@pytest.mark.backends("torch", reason="torch.compile")
+def test_a_compiled_network_that_torch_traces_in_parts(monkeypatch):
+    torch = pytest.importorskip("torch")
+    # In Python, because C++ would take minutes to compile.
+    traced = functools.partial(torch.compile, backend="eager")
+    monkeypatch.setattr(torch, "compile", traced)
+    # As in a larger network, whose layers run in more ways than are compiled.
+    monkeypatch.setattr("torch._dynamo.config.recompile_limit", 1)
+    model = compiled()
+    model.compile(keras.optimizers.SGD(0.0), model.loss, jit_compile=True)
+    found = fit(model)
+    assert found["val_brier_score"] == pytest.approx([brier(model)], abs=1e-6)
