@@ -48,6 +48,10 @@ class MonteCarloDropout(CompositeModel):
     probabilities, even if the network returns logits, with the shape and the
     mask of its outputs. Two calls differ; `keras.utils.set_random_seed` makes a
     program repeatable. `fit` trains the network with one mask per sample.
+    Layers that were made in a `keras.RematScope` keep what they computed while
+    masks are drawn, except on JAX: TensorFlow and PyTorch would compute the
+    gradients of sampled predictions with other masks. A `keras.remat` in the
+    `call` of a layer of yours is not seen: for such gradients leave it out.
     Exported as a SavedModel or a torch program, it averages over new masks in
     each call, too; other formats are refused, because they lose the masks.
 
@@ -125,7 +129,7 @@ class MonteCarloDropout(CompositeModel):
 
     def _sample(self, inputs):
         layers = _dropouts(self.model)
-        with _switched_on(layers):
+        with _switched_on(layers, self._recomputing()):
             if any(map(_shares_masks, layers)):
                 return self._mean_of_calls(
                     [
@@ -135,6 +139,12 @@ class MonteCarloDropout(CompositeModel):
                 )
             repeated = keras.tree.map_structure(self._repeat, inputs)
             return self._mean([self.model(repeated, training=False)])
+
+    def _recomputing(self):
+        """Layers that may compute once more for gradients, with new masks."""
+        if keras.backend.backend() == "jax":
+            return []
+        return flatten_layers(self.model)
 
     def _repeat(self, values):
         if values is None:  # an optional input
@@ -191,7 +201,8 @@ def _shares_masks(layer):
     return bool(shape) and shape[0] is not None
 
 
-# Layers that run as in training, by `id`: those of this thread's blocks.
+# Switches that are on, by `id` of their layer and name: those of this thread's
+# blocks.
 _training: contextvars.ContextVar[frozenset] = contextvars.ContextVar(
     "training", default=frozenset()
 )
@@ -199,16 +210,21 @@ _changing_layers = threading.Lock()
 
 
 @contextlib.contextmanager
-def _switched_on(layers):
+def _switched_on(layers, recomputing):
     """Call these layers, and no others, as in training while a block runs.
+
+    Those that are `recomputing` keep what they compute for gradients.
 
     Other threads may call the same layers meanwhile, with this switch or
     without: the `call` that is put on them reads what its own thread wants,
     and the last block takes it away.
     """
-    token = _training.set(_training.get() | set(map(id, layers)))
+    kinds = [(layer, _Switch) for layer in layers]
+    kinds += [(layer, _KeepingSwitch) for layer in recomputing]
+    keys = {(id(layer), kind.name) for layer, kind in kinds}
+    token = _training.set(_training.get() | keys)
     with _changing_layers:
-        switches = [_put_on(layer) for layer in layers]
+        switches = [_put_on(layer, kind) for layer, kind in kinds]
     try:
         yield
     finally:
@@ -218,12 +234,12 @@ def _switched_on(layers):
         _training.reset(token)
 
 
-def _put_on(layer):
+def _put_on(layer, kind):
     """The switch of a layer, which is put on it by the first block."""
-    switch = vars(layer).get("call")
-    if not isinstance(switch, _Switch):
-        switch = _Switch(layer)
-        vars(layer)["call"] = switch
+    switch = vars(layer).get(kind.name)
+    if not isinstance(switch, kind):
+        switch = kind(layer)
+        vars(layer)[kind.name] = switch
     switch.blocks += 1
     return switch
 
@@ -231,24 +247,41 @@ def _put_on(layer):
 class _Switch:
     """The `call` of a layer, in training where `_training` has the layer."""
 
+    name = "call"
+
     def __init__(self, layer):
         self.layer = layer
         # A `call` that the user has put on this one layer.
-        self.before = vars(layer).get("call")
-        self.run = layer.call
+        self.before = vars(layer).get(self.name)
+        self.run = getattr(layer, self.name)
         self.blocks = 0
-        functools.update_wrapper(self, layer.call)
+        functools.update_wrapper(self, self.run)
+
+    @property
+    def is_on(self):
+        return (id(self.layer), self.name) in _training.get()
 
     def __call__(self, *args, **kwargs):
-        if id(self.layer) in _training.get():
+        if self.is_on:
             kwargs = {**kwargs, "training": True}
         return self.run(*args, **kwargs)
 
     def take_off(self):
         self.blocks -= 1
-        if self.blocks or vars(self.layer).get("call") is not self:
+        if self.blocks or vars(self.layer).get(self.name) is not self:
             return
         if self.before is None:
-            del vars(self.layer)["call"]
+            del vars(self.layer)[self.name]
         else:
-            vars(self.layer)["call"] = self.before
+            vars(self.layer)[self.name] = self.before
+
+
+class _KeepingSwitch(_Switch):
+    """Calls of a layer as they are, without `keras.RematScope`."""
+
+    name = "rematerialized_call"
+
+    def __call__(self, layer_call, *args, **kwargs):
+        if self.is_on:
+            return layer_call
+        return self.run(layer_call, *args, **kwargs)

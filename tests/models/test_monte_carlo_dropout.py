@@ -1,5 +1,6 @@
 """MonteCarloDropout beside other threads, and under each compiler."""
 
+import contextlib
 import sys
 import threading
 
@@ -164,6 +165,61 @@ def compiled_by_the_user(model):
     import torch
 
     return torch.compile(model, backend="eager")
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradients_are_of_the_masks_that_were_drawn(compiled):
+    # TensorFlow's were of other masks, and PyTorch failed.
+    found = []
+    for scope in (contextlib.nullcontext(), keras.RematScope(mode="full")):
+        keras.utils.set_random_seed(0)
+        with scope:
+            drops = [layers.Dropout(0.5, seed=seed) for seed in (1, 2)]
+            inner = network(drops[0], layers.Dense(9, "relu"), drops[1])
+        model = kc.models.MonteCarloDropout(inner, num_masks=3)
+        model(X)
+        for drop in drops:
+            drop.seed_generator.state.assign(np.array([7, 0], "uint32"))
+        found.append(of_first_kernel(model, compiled))
+        for layer in inner.layers:
+            assert not {"call", "rematerialized_call"} & set(vars(layer))
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-6)
+    assert np.abs(found[0][1]).max() > 1e-3
+    np.testing.assert_allclose(found[1][1], found[0][1], atol=1e-6)
+
+
+def of_first_kernel(model, compiled):
+    """A loss of sampled predictions, and its gradient."""
+
+    def loss():
+        return keras.ops.mean(model(X)[:, 0] ** 2)
+
+    (kernel, *others) = (each.value for each in model.trainable_variables)
+    if BACKEND == "jax":
+        import jax
+
+        states = [each.value for each in model.non_trainable_variables]
+
+        def of_kernel(kernel):
+            p, _ = model.stateless_call([kernel, *others], states, X)
+            return keras.ops.mean(p[:, 0] ** 2)
+
+        function = jax.value_and_grad(of_kernel)
+        found = (jax.jit(function) if compiled else function)(kernel)
+    elif BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        def function():
+            with tf.GradientTape() as tape:
+                value = loss()
+            return value, tape.gradient(value, kernel)
+
+        found = (tf.function(function) if compiled else function)()
+    else:
+        value = loss()
+        value.backward()
+        found = value.detach(), kernel.grad
+    return [to_numpy(each) for each in found]
 
 
 def test_compiled_model_samples_and_leaves_its_network_alone():
