@@ -194,8 +194,8 @@ def calibrate(
         seed: int, for the folds and draws of `"auto"`.
         verbose: `"auto"` for a line that says what was found, and progress
             bars after a few seconds: batches predicted, then passes over the
-            logits, of which no number is known before; 1 for bars from the
-            start; 0 for silence.
+            logits (or batches of images), of which no number is known before,
+            or labels; 1 for bars from the start; 0 for silence.
 
     Returns:
         A `keras.Model`, compiled for `evaluate`. `kc.calibration_record`

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from keras_calib._progress import ProgressBar
 from keras_calib.calibration import _checks as checks
 from keras_calib.calibration import _network
 from keras_calib.calibration._fit import NUM_BINS
@@ -78,6 +79,7 @@ def _fit_to_labels(network, samples, method, options, settings):
     options = options.started()
     layer = _layer(method, options.affine, network)
     verdicts = [{"skipped": "one class only"}] * data.num_labels
+    bar = ProgressBar(data.num_labels, settings.verbose, unit_name="label")
 
     def fit_one(number, rows):
         each = method
@@ -88,9 +90,11 @@ def _fit_to_labels(network, samples, method, options, settings):
             for error in ("nll", "ece"):
                 record[f"{error}_after"] = record[f"{error}_before"]
         verdicts[number] = record["guard"] or {"returned": MODEL}
+        bar.step()
         return single, record
 
     layer.adapt_to_labels(data, samples.group, fit_one)
+    bar.finish()
     record = CalibrationRecord(
         **{key: layer.record[key] for key in ERRORS},
         method=layer.method,

@@ -12,6 +12,7 @@ from keras_calib.inputs.arrays import log_softmax
 from keras_calib.inputs.arrays import two_classes
 from keras_calib.layers._decision import classes
 from keras_calib.layers._temperature_scaling import solve_temperature_in_blocks
+from keras_calib.solvers.blocks import passed
 from keras_calib.solvers.folds import numbered
 
 # Part of the images that decides the epoch, and whether the map is kept.
@@ -150,6 +151,7 @@ def _train(layer, maps, units, plain_nll):
         for index in _batches(rng.permutation(fitted), layer.batch_size):
             inputs, labels, of_pixels = maps.batch(index)
             model.train_on_batch(inputs, labels, relative * of_pixels)
+            passed()
         losses = _losses(layer, model, maps, held_out)
         nll = _nll(losses)
         if not np.isfinite(nll):
@@ -211,6 +213,7 @@ def _losses(layer, model, maps, index):
         loss = np.where(weights > 0, loss, 0.0)
         pixels = (1, 2)
         sums.append([(weights * loss).sum(pixels), weights.sum(pixels)])
+        passed()
     return np.concatenate(sums, axis=1)[:, : len(index)]
 
 

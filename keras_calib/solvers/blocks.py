@@ -81,7 +81,7 @@ def each_pass(call):
 
 
 def passed():
-    """A solver has read all rows, or as many, once more."""
+    """A solver has read all rows, as many, or a batch of images once more."""
     call = _ON_PASS.get()
     if call is not None:
         call()

@@ -5,8 +5,6 @@ import os
 import pathlib
 
 GIB = 1 << 30
-
-
 CGROUP = pathlib.Path("/sys/fs/cgroup")
 # Limit, use, and the key of what files of the use can be dropped, in control
 # groups of versions 2 and 1.

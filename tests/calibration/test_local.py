@@ -135,6 +135,14 @@ def test_probabilities_without_their_logits():
     assert nll == pytest.approx(record["nll_after"], abs=1e-4)
 
 
+def test_batches_of_a_long_fit_are_shown(capsys):
+    for verbose, shown in ((1, True), ("auto", False), (0, False)):
+        method = local(epochs=1)
+        kc.calibrate(network(), X[:10], Y[:10], method=method, verbose=verbose)
+        found = capsys.readouterr().out
+        assert ("batch of images" in found) == shown
+
+
 def test_weights_and_one_unit():
     """Pixels of weight 0 do not count, and a generator is read once."""
     weight = np.ones(Y.shape)

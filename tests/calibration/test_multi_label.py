@@ -126,6 +126,15 @@ def test_platt_per_label():
     )
 
 
+@pytest.mark.one_backend
+def test_labels_of_a_long_fit_are_shown(capsys):
+    for verbose, shown in ((1, True), ("auto", False), (0, False)):
+        options = {"guard": False, "verbose": verbose}
+        kc.calibrate(network(), X, Y, multi_label=True, **options)
+        assert ("5/5" in (found := capsys.readouterr().out)) == shown
+        assert ("/label" in found) == shown
+
+
 @pytest.mark.filterwarnings("ignore:.*PlattScaling was rejected")
 def test_each_label_is_what_it_is_alone():
     """The default Platt map, its shrinkage and its guard, in every label."""
