@@ -125,15 +125,7 @@ class DataPruning(keras.callbacks.Callback):
         valid = is_number(smoothing) and 0 < smoothing <= 1
         require(valid, problem, smoothing=smoothing)
         self.data = IndexedArrays(x, y, sample_weight, **kwargs)
-        labels = self.data.arrays[1]
-        if labels.ndim == 2 and labels.shape[1] > 1:
-            labels = labels.argmax(axis=-1)
-        self.labels = labels.reshape(-1)
-        if len(self.labels) != self.data.num_samples:
-            raise ValueError(
-                "A sample has one label, a class id or a one-hot row. "
-                f"Received: labels of shape {tuple(labels.shape)}."
-            )
+        self.labels = _one_per_sample(y, self.data)
         self.fraction = fraction
         self.every = every
         self.smoothing = smoothing
@@ -191,3 +183,18 @@ class DataPruning(keras.callbacks.Callback):
             self.dropped = np.append(self.dropped, drop)
         if logs is not None:
             logs["kept_samples"] = int(self.data.kept.sum())
+
+
+def _one_per_sample(y, data):
+    """The class id of each sample, `(num_samples,)`."""
+    problem = "A sample has one label, a class id or a one-hot row."
+    require(y is not None, problem, y=y)
+    labels = data.arrays[1]
+    require(isinstance(labels, np.ndarray), problem, y=type(y).__name__)
+    if labels.ndim == 2 and labels.shape[1] > 1:
+        labels = labels.argmax(axis=-1)
+    if labels.size != data.num_samples:
+        raise ValueError(
+            f"{problem} Received: labels of shape {tuple(labels.shape)}."
+        )
+    return labels.reshape(-1)

@@ -21,6 +21,7 @@ from keras_calib.losses._arguments import CATEGORICAL
 from keras_calib.losses._arguments import OF_ROWS
 from keras_calib.losses._reduction import MEAN_REDUCTIONS
 from keras_calib.losses._reduction import AlreadyReduced
+from keras_calib.losses._reduction import length
 from keras_calib.losses._reduction import mean_reduction
 from keras_calib.losses._reduction import nan_where_invalid
 from keras_calib.losses._reduction import reduce
@@ -383,7 +384,7 @@ class LossPart(keras.metrics.Mean):
             per_row, batch = self.loss.penalty_terms(rows)
         value = reduce(rows, per_row, batch, mean_reduction(self.loss))
         # Batches count as in the loss that `fit` prints: by their length.
-        super().update_state(value, sample_weight=ops.shape(y_pred)[0])
+        super().update_state(value, sample_weight=length(y_pred))
 
     def get_config(self) -> dict[str, Any]:
         return {

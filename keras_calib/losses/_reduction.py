@@ -43,3 +43,10 @@ def nan_where_invalid(rows: Rows, values) -> Tensor:
     gradient is zero, so no weight is damaged.
     """
     return ops.where(rows.faulty, float("nan"), values)
+
+
+def length(values):
+    """How many entries a batch has along its first axis."""
+    if isinstance(values, list | tuple):
+        return len(values)
+    return ops.shape(values)[0]

@@ -99,7 +99,9 @@ def accuracy_vs_ece(
     panel.set(xlabel="accuracy", ylabel="ECE")
     panel.margins(0.15)
     panel.set_ylim(bottom=0)
-    _style.set_title(panel, title or "Accuracy and calibration error")
+    _style.set_title(
+        panel, _style.title_or(title, "Accuracy and calibration error")
+    )
     words = f"{num_bins} bins, N {len(next(iter(read.values())).labels):,}"
     _style.add_legend(
         panel, title=words, outside=figure if axes is None else None

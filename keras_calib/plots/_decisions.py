@@ -86,7 +86,7 @@ def risk_coverage(
     )
     # The legend is above the curves.
     panel.set_ylim(0, (1.15 + 0.07 * len(read)) * max(panel.dataLim.y1, 0.01))
-    _style.set_title(panel, title or "Risk and coverage")
+    _style.set_title(panel, _style.title_or(title, "Risk and coverage"))
     _style.add_legend(panel, loc="upper left")
     return figure
 
@@ -184,7 +184,9 @@ def net_benefit(
         xlabel="threshold probability",
         ylabel="net benefit",
     )
-    _style.set_title(panel, title or f"Decision curve of class {class_id}")
+    _style.set_title(
+        panel, _style.title_or(title, f"Decision curve of class {class_id}")
+    )
     _style.add_legend(panel, loc="upper right")
     return figure
 

@@ -87,7 +87,7 @@ def confidence_histogram(
     panels[-1].set_xlabel(_style.label_of_confidence(class_id))
     if axes is None:
         _style.set_figure_title(figure, title)
-    elif title:
+    elif title is not None:
         above = panels[0].get_title()
         _style.set_title(panels[0], f"{title}\n{above}" if above else title)
     return figure

@@ -90,7 +90,7 @@ def calibration_history(
         )
     above.set_ylabel(_unit(keys))
     above.set_ylim(bottom=0)
-    _style.set_title(above, title or "Calibration by epoch")
+    _style.set_title(above, _style.title_or(title, "Calibration by epoch"))
     _style.add_legend(above, loc="best")
     if below is not None:
         below.axhline(1.0, color=_style.ink(below), linestyle="--", linewidth=1)

@@ -86,7 +86,9 @@ def loss_profile(
         if below is not None:
             below.plot(p, np.gradient(values, z), **style)
     above.set(xlim=(0, 1), ylabel="loss")
-    _style.set_title(above, title or "Loss by confidence in the label")
+    _style.set_title(
+        above, _style.title_or(title, "Loss by confidence in the label")
+    )
     _style.add_legend(above, loc="upper right")
     if below is not None:
         below.axhline(0.0, color=_style.ink(below), linestyle="--", linewidth=1)

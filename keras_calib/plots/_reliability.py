@@ -138,7 +138,9 @@ def draw_models(read, kind, band, num_bins, class_id, title, axes):
     text = _text(models, kind, band)
     # Above the axes, where there is room, it hides nothing.
     over = models[0].name is None and figure.get_layout_engine() is not None
-    _style.set_title(above, title or "Reliability", below=text if over else ())
+    _style.set_title(
+        above, _style.title_or(title, "Reliability"), below=text if over else ()
+    )
     title_of_legend = None if over else "\n".join(text)
     _add_legend(above, models, title_of_legend, figure if new else None)
     if below is not None:

@@ -136,10 +136,15 @@ def set_title(axes, title, fontsize=None, below=()):
     text.set_text(_broken(title, width, text.get_fontsize()))
 
 
+def title_or(title, default):
+    """The title that was passed, as text, or else the default."""
+    return default if title is None else str(title)
+
+
 def set_figure_title(figure, title):
     """A title above all panels."""
-    if title:
-        text = figure.suptitle(title)
+    if title is not None:
+        text = figure.suptitle(str(title))
         width = 0.95 * figure.get_figwidth()
         text.set_text(_broken(title, width, text.get_fontsize()))
 

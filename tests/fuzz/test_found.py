@@ -45,6 +45,14 @@ def mixture(maps):
 
 
 FOUND = {
+    "samples without labels to drop": (
+        lambda: kc.callbacks.DataPruning(Z, None),
+        "A sample has one label",
+    ),
+    "labels in a dict to drop by": (
+        lambda: kc.callbacks.DataPruning(Z, {"a": Y, "b": Y}),
+        "A sample has one label",
+    ),
     "no network": (lambda: calibrated_model(3, model()), "a Keras model"),
     "no head": (lambda: calibrated_model(model(), None), "a Keras model"),
     "priors of other classes": (
@@ -317,6 +325,23 @@ def test_a_title_that_is_no_text():
     figure = kc.plots.net_benefit(Y, np.full((2, 2), 0.5), title=["a"])
     assert figure.axes[0].get_title() == "['a']"
     pyplot.close(figure)
+
+
+@pytest.mark.parametrize("title", [np.array([1.0, 2.0]), 0])
+def test_a_title_of_numbers_is_written(title):
+    losses = {"focal": kc.losses.FocalLoss()}
+    figure = kc.plots.loss_profile(losses, title=title)
+    assert figure.axes[0].get_title() == str(title)
+
+
+def test_parts_of_a_loss_take_lists():
+    primary, penalty = kc.losses.MDCA(from_logits=True).component_metrics()
+    for metric in (primary, penalty):
+        metric.update_state([0, 1], [[1.0, 0.0], [0.0, 2.0]])
+        found = float(metric.result())
+        assert 0 < found < 1
+        metric.update_state([], [])  # no rows count for nothing
+        assert float(metric.result()) == found
 
 
 def test_no_report():
