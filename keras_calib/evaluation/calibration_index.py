@@ -107,7 +107,7 @@ def calibration_index(
         related metrics", Statistics in Medicine, 2019, Section 2.2.
     """
     cells = _cells(events)
-    x = _probabilities_of(cells)
+    x = cells.exact_confidence
     curve = SMOOTHERS[smoother](cells, x)
     p = events.confidence64
     hits = np.asarray(cells.hits, "float64")
@@ -160,13 +160,6 @@ def _cells(events):
     if len(events) <= LARGE:
         return events.tie_bins
     return events.bins(np.unique(events.mass_cuts(CELLS)))
-
-
-def _probabilities_of(cells):
-    """Mean probability of each cell; that of ties is theirs to the last bit."""
-    p = cells.events.confidence64
-    first, last = p[cells.cuts[:-1]], p[cells.cuts[1:] - 1]
-    return np.clip(cells.confidence, first, last)
 
 
 def _between(values, place, where):

@@ -137,7 +137,9 @@ def corp_curve(cells: SortedBins) -> Blocks:
         Dimitriadis, Gneiting and Jordan, "Stable reliability diagrams for
         probabilistic classifiers", PNAS 2021, arXiv:2008.03033.
     """
-    return isotonic_regression(cells.confidence, cells.accuracy, cells.weight)
+    return isotonic_regression(
+        cells.exact_confidence, cells.accuracy, cells.weight
+    )
 
 
 def corp_band(

@@ -67,6 +67,17 @@ class SortedBins(Bins):
         return between(self.events.squares_below, self.cuts)
 
     @property
+    def exact_confidence(self):
+        """Mean confidence of bins that hold samples, one set for all rows.
+
+        A difference of running sums is rounded, and bins of nearly the same
+        confidence could change places. That of ties is theirs to the last bit.
+        """
+        confidence = self.events.confidence64
+        first, last = self.cuts[:-1], self.cuts[1:] - 1
+        return np.clip(self.confidence, confidence[first], confidence[last])
+
+    @property
     def total(self):
         return self.events.total
 

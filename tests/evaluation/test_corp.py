@@ -52,6 +52,21 @@ def test_curve_of_the_generated_set():
     assert curve_at(cells)[200] == pytest.approx(0.625)
 
 
+def test_confidences_that_differ_by_rounding_keep_their_order():
+    # Tenths, each with its two neighbors in floating point: the difference of
+    # two running sums tells these no longer apart.
+    rng = np.random.default_rng(0)
+    tenths = rng.integers(1, 10, 2000) / 10
+    confidence = np.nextafter(tenths, rng.choice([0, 1], 2000))
+    confidence = np.where(rng.random(2000) < 1 / 3, tenths, confidence)
+    correct = (rng.random(2000) < 0.7 * tenths).astype(float)
+    curve = corp.corp_curve(cells_of(confidence, correct))
+    expected = isotonic_regression(confidence, correct)
+    np.testing.assert_array_equal(curve.first, expected.first)
+    np.testing.assert_array_equal(curve.last, expected.last)
+    np.testing.assert_allclose(curve.level, expected.level)
+
+
 def test_curve_is_that_of_model_diagnostics():
     pytest.importorskip("model_diagnostics")
     from matplotlib import pyplot
