@@ -165,7 +165,8 @@ class MutualLearning(_mutual_optimizer.OwnedNetworks):
             optimizer: the optimizer of the primary.
             loss: one supervised loss; of a function Keras takes the mean.
             auxiliary_optimizer: the optimizer of the auxiliaries. By default
-                `optimizer` and its schedule apply to all networks.
+                `optimizer` and its schedule apply to all networks, whose
+                gradients a `global_clipnorm` then clips together.
             **kwargs: `metrics` and the rest, as in Keras.
 
         Raises:
