@@ -36,7 +36,7 @@ Y = np.random.default_rng(1).integers(3, size=60)
     [
         calibrate,
         # From `fit`, there are frames of Keras between.
-        lambda: fitted(kc.callbacks.CalibrationMonitor(refinement=True)),
+        lambda: fitted(kc.callbacks.CalibrationMonitor(from_logits=True)),
         lambda: kc.layers.TemperatureScaling().adapt(9 * np.eye(3), [0, 1, 2]),
     ],
 )

@@ -153,8 +153,8 @@ def test_a_compiled_network_that_torch_traces_in_parts(monkeypatch):
     traced = functools.partial(torch.compile, backend="eager")
     monkeypatch.setattr(torch, "compile", traced)
     # As in a larger network, whose layers run in more ways than are compiled.
-    monkeypatch.setattr("torch._dynamo.config.recompile_limit", 1)
-    model = compiled()
-    model.compile(keras.optimizers.SGD(0.0), model.loss, jit_compile=True)
-    found = fit(model)
+    with torch._dynamo.config.patch(recompile_limit=1):
+        model = compiled()
+        model.compile(keras.optimizers.SGD(0.0), model.loss, jit_compile=True)
+        found = fit(model)
     assert found["val_brier_score"] == pytest.approx([brier(model)], abs=1e-6)

@@ -300,10 +300,10 @@ def test_a_least_accuracy_is_told():
     ],
 )
 def test_a_layer_that_was_not_kept_is_told(number, method, rejected, returned):
-    # Labels for which the network is calibrated as it is.
+    # Labels for which the network is calibrated as it is, or overconfident.
     rng = np.random.default_rng(0)
     x = np.resize(X, (number, X.shape[1]))
-    z = np.resize(LOGITS, (number, 3))
+    z = np.resize(LOGITS, (number, 3)) / (1 if rejected else 2)
     labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
     calibrated = kc.calibrate(network(), x, labels, method=method, verbose=0)
     text = kc.model_card(calibrated).text
