@@ -54,7 +54,8 @@ def predicted_class(logits):
     # XLA compiles two plain reductions to far faster code than `argmax`.
     logits = ops.stop_gradient(logits)
     last = logits.shape[-1] - 1
-    index = ops.arange(last + 1, dtype="int32")
+    # From 0: `jax2onnx` 0.17 fails where only the end is given.
+    index = ops.arange(0, last + 1, dtype="int32")
     largest = row_max(logits)[:, None]
     return row_min(ops.where(logits >= largest, index, last))
 

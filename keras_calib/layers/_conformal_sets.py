@@ -187,7 +187,8 @@ class ConformalSets(DecisionLayer):
         if self.allow_empty:
             return sets
         top = first_largest(log_p)[..., None]
-        each = ops.arange(z.shape[-1], dtype="int32")
+        # From 0: `jax2onnx` 0.17 fails where only the end is given.
+        each = ops.arange(0, z.shape[-1], dtype="int32")
         return ops.logical_or(sets, each == top)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:

@@ -1,10 +1,5 @@
 """Every map and every head in files that are served without this package."""
 
-import json
-import os
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
@@ -18,87 +13,12 @@ from tests.calibration.networks import Y
 from tests.calibration.networks import built
 from tests.calibration.networks import dense
 from tests.calibration.networks import functional
+from tests.calibration.serving import NEEDED
+from tests.calibration.serving import check_served
+from tests.calibration.serving import require_packages
 from tests.calibration.test_methods import network_and_labels
 
 BACKEND = keras.backend.backend()
-# What Keras exports with, by backend, and what serves the file.
-NEEDED = {
-    "onnx": {
-        "serving": "onnxruntime",
-        "tensorflow": "tf2onnx",
-        "jax": "jax2onnx",
-        "torch": "onnxscript",
-    },
-    "tf_saved_model": {
-        "serving": "tensorflow",
-        "tensorflow": None,
-        "jax": None,
-    },
-    "openvino": {"serving": "openvino", "tensorflow": None, "torch": None},
-    "litert": {
-        "serving": "ai_edge_litert",
-        "tensorflow": None,
-        "torch": "litert_torch",
-    },
-}
-ENDINGS = {
-    "onnx": "onnx",
-    "tf_saved_model": "folder",
-    "openvino": "xml",
-    "litert": "tflite",
-}
-# A process that can import neither this package nor Keras.
-SERVE = """
-import json, pathlib, sys
-import numpy as np
-
-for name in ("keras", "keras_calib", "tensorflow", "torch", "jax"):
-    if (name, sys.argv[1]) != ("tensorflow", "tf_saved_model"):
-        sys.modules[name] = None
-x = np.load("x.npy")
-
-
-def onnx(path):
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(path)
-    return session.run(None, {session.get_inputs()[0].name: x})
-
-
-def tf_saved_model(path):
-    import tensorflow as tf
-
-    model = tf.saved_model.load(str(path))  # holds the variables
-    found = model.serve(x)
-    return [np.asarray(each) for each in tf.nest.flatten(found)]
-
-
-def openvino(path):
-    import openvino
-
-    # Some processors would compute in 16 bits.
-    exact = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
-    model = openvino.Core().compile_model(path, "CPU", exact)
-    found = model(x)
-    return [found[output] for output in model.outputs]
-
-
-def litert(path):
-    from ai_edge_litert.interpreter import Interpreter
-
-    model = Interpreter(model_path=str(path))
-    (given,) = model.get_input_details()
-    model.resize_tensor_input(given["index"], x.shape)
-    model.allocate_tensors()
-    model.set_tensor(given["index"], x)
-    model.invoke()
-    outputs = model.get_output_details()
-    return [model.get_tensor(output["index"]) for output in outputs]
-
-
-for path in map(pathlib.Path, json.loads(sys.argv[2])):
-    np.savez(path.with_suffix(".npz"), *globals()[sys.argv[1]](path))
-"""
 # New inputs: the sample that a threshold was fitted to is exactly at it, and
 # the last digit of its logits decides. Multiples of 1 / 64, of which the logits
 # are exact, since the `u` of a randomized set is a hash of their digits.
@@ -204,62 +124,29 @@ def cannot(format, name):
     )
 
 
-def export(model, path, format, name):
-    model(NEW[:1])  # JAX exports what was called, `predict` is not enough.
-    arguments = {}
+def signature_of(format, name):
+    """The shape of the inputs, where the converter needs the sample count."""
+    of_jax = (BACKEND, format) == ("jax", "onnx")
     if (BACKEND, format) == ("torch", "litert") or (
-        (BACKEND, format) == ("jax", "onnx") and name.endswith("_randomized")
+        of_jax and name.endswith("_randomized")
     ):
-        # These converters need the number of samples, here.
-        shape = keras.InputSpec(shape=NEW.shape, dtype="float32")
-        arguments["input_signature"] = [shape]
-    model.export(str(path), format=format, verbose=False, **arguments)
+        return NEW.shape
+    return None
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("format", NEEDED)
 def test_files_are_served_without_keras(format, names, tmp_path):
-    needed = NEEDED[format]
-    if BACKEND not in needed:
-        pytest.skip(f"Keras does not export to {format} from {BACKEND}")
-    for package in (needed["serving"], needed[BACKEND]):
-        if package is not None:
-            pytest.importorskip(package)
-    expected, paths = {}, []
-    for name in names:
-        if cannot(format, name):
-            continue
-        keras.utils.set_random_seed(0)
-        model = model_named(name)
-        paths.append(tmp_path / f"{name}.{ENDINGS[format]}")
-        export(model, paths[-1], format, name)
-        found = model.predict(NEW, verbose=0)
-        expected[name] = list(keras.tree.flatten(found))
-    assert len(expected) >= len(names) // 2
-    np.save(tmp_path / "x.npy", NEW)
-    command = [sys.executable, "-c", SERVE, format]
-    done = subprocess.run(
-        [*command, json.dumps([str(path) for path in paths])],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    for name, values in expected.items():
-        with np.load(tmp_path / f"{name}.npz") as file:
-            served = {array.dtype.kind: array for array in file.values()}
-        # Exporters number the outputs, in an order of their own.
-        assert len(served) == len(values)
-        for value in values:
-            value = np.asarray(value)
-            np.testing.assert_allclose(
-                np.asarray(served[value.dtype.kind], "float64"),
-                np.asarray(value, "float64"),
-                atol=1e-5,
-                err_msg=name,
-            )
+    require_packages(format)
+
+    def models():
+        for name in names:
+            if not cannot(format, name):
+                keras.utils.set_random_seed(0)
+                yield name, model_named(name), NEW, signature_of(format, name)
+
+    assert check_served(models(), format, tmp_path) >= len(names) // 2
 
 
 @pytest.mark.backends("torch", reason="a trace of torch")
