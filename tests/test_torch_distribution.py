@@ -148,19 +148,48 @@ def mutual(parallel):
 """
 
 
+UNEQUAL = """
+distributed.init_process_group(
+    "gloo", init_method="file://" + STORE, rank=RANK, world_size=2
+)
+loss = kc.losses.MDCA(from_logits=True, across_replicas=True)
+y, z = torch.tensor(y), torch.tensor(x[:, :4], requires_grad=True)
+assert float(loss(y, z)) > 0
+try:
+    loss(y[: 5 - RANK], z[: 5 - RANK])
+except ValueError as error:
+    print(error)
+assert float(loss(y, z)) > 0
+distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.backends("torch", reason="its processes")
+def test_batches_of_several_sizes_are_refused_by_each_process(tmp_path):
+    # The collective of gloo ended the processes instead.
+    for printed in of_two_processes(START + UNEQUAL, tmp_path):
+        assert "Received: batches of [5, 4] rows" in printed
+
+
 @pytest.mark.slow
 @pytest.mark.backends("torch", reason="its processes")
 def test_two_processes_are_as_good_as_one(tmp_path):
     # All in one pair of processes, which take long to start.
     code = START + LOSSES + METRICS + MONITORED + MUTUAL + END
+    for printed in of_two_processes(code, tmp_path):
+        assert printed.startswith("equal"), printed
+
+
+def of_two_processes(code, folder):
+    """What code prints in each of two processes, with their `RANK`."""
 
     def printed_by(rank):
-        where = f"RANK, STORE = {rank}, {str(tmp_path / 'store')!r}\n"
+        where = f"RANK, STORE = {rank}, {str(folder / 'store')!r}\n"
         return run_in_fresh_process(where + code)
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        for printed in pool.map(printed_by, range(2)):
-            assert printed.startswith("equal"), printed
+        return list(pool.map(printed_by, range(2)))
 
 
 @pytest.mark.backends("torch")

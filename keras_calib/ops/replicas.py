@@ -46,6 +46,9 @@ def of_all_replicas(values: ArrayLike) -> Tensor:
 
     Returns:
         Shape `(num_replicas * n, ...)`; `values` where there is one replica.
+
+    Raises:
+        ValueError: if the numbers of rows of PyTorch's processes differ.
     """
     rows: Tensor = ops.convert_to_tensor(values)
     gather = {"tensorflow": _of_strategy, "torch": _of_processes}.get(
@@ -81,6 +84,29 @@ def _of_processes(rows):
     return _gathering().apply(rows)
 
 
+def _check_lengths(rows):
+    """Raise, in each process, unless all have as many rows.
+
+    The gathering itself would end the processes, or wait forever.
+    """
+    import torch
+    from torch import distributed
+
+    length = torch.tensor([len(rows)], device=rows.device)
+    parts = [
+        torch.empty_like(length) for _ in range(distributed.get_world_size())
+    ]
+    distributed.all_gather(parts, length)
+    lengths = torch.cat(parts).tolist()
+    if len(set(lengths)) > 1:
+        raise ValueError(
+            "A statistic of the batch over all processes needs batches of one "
+            f"size. Received: batches of {lengths} rows, by process. Leave out "
+            "the last, smaller batch: `drop_last=True` of PyTorch's "
+            "`DataLoader` and `DistributedSampler`."
+        )
+
+
 @functools.cache
 def _gathering():
     """A function of PyTorch: `all_gather`, with its gradient."""
@@ -92,6 +118,7 @@ def _gathering():
         def forward(context, rows):
             context.length = len(rows)
             rows = rows.contiguous()
+            _check_lengths(rows)
             parts = [
                 torch.empty_like(rows)
                 for _ in range(distributed.get_world_size())
