@@ -10,12 +10,16 @@ from keras import ops
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import require_flags
+from keras_calib.inputs.arguments import require_kind
 from keras_calib.inputs.masks import mask_of
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.keras_private import lower_is_better
 from keras_calib.ops.confidence import top_label
 
+# Settings by which batches are read, which may differ.
+READING = {"name", "dtype", "from_logits", "axis", "ignore_class"}
+READING |= {"num_classes"}  # see `create_for`
 WORDS = re.compile("(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
@@ -126,7 +130,22 @@ class CalibrationMetric(keras.metrics.Metric):
         Args:
             metrics: an iterable of metrics, from other processes for example:
                 pickled they keep their sums.
+
+        Raises:
+            ValueError: if one is of another class, or has other settings; the
+                sums are then as they were.
         """
+        metrics = list(metrics)
+        for other in metrics:
+            require_kind(
+                CalibrationMetric, "calibration metrics", metrics=other
+            )
+            own, others = map(_settings, (self, other))
+            if own != others:
+                raise ValueError(
+                    "Metrics can be merged that have the same settings. "
+                    f"Received: {others} to be added to {own}."
+                )
         for other in metrics:
             if other.classes is not None:
                 self.create_for(other.classes)
@@ -184,6 +203,13 @@ class CalibrationMetric(keras.metrics.Metric):
             **super().get_config(),
             **{name: getattr(self, name) for name in names},
         }
+
+
+def _settings(metric):
+    """What the sums depend on, but for the way to read a batch."""
+    config = metric.get_config().items()
+    known = {key: value for key, value in config if key not in READING}
+    return {"class": type(metric).__name__, **known}
 
 
 def _restored(make, config, classes, sums):

@@ -648,3 +648,26 @@ def test_autograph_converts_what_a_metric_leaves_empty(name):
 
     # In a `tf.function` of the user it warned of what it cannot convert.
     tf.autograph.to_graph(getattr(kc.metrics.AdaptiveCalibrationError, name))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        kc.metrics.BrierScore(num_bins=None),
+        kc.metrics.BrierScore(num_bins=10),
+        kc.metrics.ExpectedCalibrationError(),
+        keras.metrics.Mean(),
+        None,
+    ],
+)
+def test_metrics_of_other_settings_are_not_merged(other):
+    metric = kc.metrics.BrierScore()
+    metric.update_state([0, 1], [[0.9, 0.1], [0.4, 0.6]])
+    same = kc.metrics.BrierScore(from_logits=True, name="same")
+    same.update_state([0, 1], [[2.0, 0.0], [0.0, 1.0]])
+    before = metric.decomposition()
+    with pytest.raises(ValueError, match=r"same settings|calibration met"):
+        metric.merge_state([same, other])
+    assert metric.decomposition() == before
+    metric.merge_state(each for each in [same])
+    assert metric.decomposition() != before
