@@ -158,7 +158,7 @@ class _StandIn:
 
 def _collecting_function(model):
     """A test function that also returns the outputs of its batch."""
-    own = model.test_function
+    step, own = model.test_step, model.test_function
     compute_loss, compute_metrics = model.compute_loss, model.compute_metrics
     passed, intact = None, None
 
@@ -189,15 +189,20 @@ def _collecting_function(model):
             outputs["mask"] = mask
         return {**found, KEY: outputs}
 
-    try:
-        model.make_test_function(force=True)
-        function = model.test_function
-    finally:
-        model.test_function = own
+    def test_step(*arguments):
+        # JAX keeps what it traced by the step: this is a step of its own.
+        return step(*arguments)
+
+    with _attribute(model, "test_step", test_step):
+        try:
+            model.make_test_function(force=True)
+            function = model.test_function
+        finally:
+            model.test_function = own
 
     def collect(*arguments):
-        # The step looks the methods up while it runs or is traced. Not in the
-        # step itself: `torch.compile` loses what a step replaces there.
+        # The step looks these up while it runs or is traced. Not within the
+        # step: `torch.compile` loses what is replaced there.
         with (
             _attribute(model, "compute_loss", keeping),
             _attribute(model, "compute_metrics", collecting),
