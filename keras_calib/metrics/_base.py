@@ -111,7 +111,7 @@ class CalibrationMetric(keras.metrics.Metric):
 
     def create_sums(self) -> None:
         """Create the sums whose shape depends on `classes`."""
-        return None
+        raise NotImplementedError
 
     def create_for(self, num_classes: int) -> None:
         """Create the sums per class, once the number of classes is known."""

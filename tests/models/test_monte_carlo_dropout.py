@@ -1,6 +1,7 @@
 """MonteCarloDropout beside other threads, and under each compiler."""
 
 import contextlib
+import contextvars
 import sys
 import threading
 
@@ -10,6 +11,7 @@ import pytest
 from keras import layers
 
 import keras_calib as kc
+from keras_calib.models._monte_carlo_dropout import _switched_on
 from tests.helpers import to_numpy
 
 BACKEND = keras.backend.backend()
@@ -236,3 +238,15 @@ def test_compiled_model_samples_and_leaves_its_network_alone():
     plain = compiled_by_the_user(model)
     np.testing.assert_allclose(to_numpy(plain(x)), expected, atol=1e-5)
     assert np.ptp([to_numpy(run(x)), draws[0]], axis=0).min() > 0
+
+
+@pytest.mark.backends("tensorflow", "torch", reason="JAX keeps the masks")
+def test_another_thread_computes_once_more_as_before():
+    layer = layers.Dense(2)
+    before = contextvars.copy_context()
+    with _switched_on([], [layer]):
+        assert layer.rematerialized_call(layer.call) == layer.call
+        # Without the switch of this thread it is asked as ever.
+        asked = before.run(layer.rematerialized_call, layer.call)
+        assert asked == layer.call
+    assert "rematerialized_call" not in vars(layer)
