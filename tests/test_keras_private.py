@@ -370,3 +370,11 @@ def test_the_search_finds_private_names():
         "_keras_logits",
         "keras.src.backend.common.masking",
     }
+
+
+def test_a_keras_without_the_private_function_of_signatures(monkeypatch):
+    from keras.src.export import export_utils
+
+    monkeypatch.delattr(export_utils, "get_input_signature")
+    other = runpy.run_path(keras_private.__file__)
+    assert other["_get_input_signature"] is None

@@ -201,3 +201,20 @@ def test_columns_of_csv_that_nobody_reads_may_hold_anything(tmp_path):
     found = read(path)
     assert found.labels.tolist() == [0, 1]
     assert found.scores.tolist() == [[1, 2], [3, 4]]
+
+
+def test_a_file_without_a_column_that_is_wanted(tmp_path):
+    write(tmp_path / "a.parquet", {"other": np.arange(ROWS)})
+    with pytest.raises(ValueError, match="label"):
+        read(tmp_path / "a.parquet")
+
+
+def test_categories_of_numbers(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    ids = np.arange(ROWS) % 2
+    labels = pyarrow.DictionaryArray.from_arrays(
+        pyarrow.array(1 - ids), pyarrow.array([1, 0])
+    )
+    write(tmp_path / "a.parquet", with_scores(label=labels))
+    found = read(tmp_path / "a.parquet")
+    np.testing.assert_array_equal(found.labels, ids)

@@ -41,3 +41,12 @@ def test_what_cannot_be_iterated_is_no_data():
     assert "Call it, if it makes a generator" in str(of_a_function.value)
     assert "Call it" not in str(of_a_number.value)
     assert "int" in str(of_a_number.value)
+
+
+def test_a_dataset_of_single_samples_is_no_data():
+    class Dataset:  # as those of torch
+        def __getitem__(self, index):
+            return X[index], Y[index]
+
+    with pytest.raises(ValueError, match="in a `DataLoader`"):
+        as_batches(Dataset())
