@@ -188,9 +188,7 @@ def _values(column, rows):
     from pyarrow import types
 
     if not _is_text(column.type):
-        if types.is_dictionary(column.type):
-            # `to_numpy` takes the last category for one that is missing.
-            column = column.cast(column.type.value_type)
+        # Categories of numbers come as numbers.
         return column.to_numpy(zero_copy_only=False)
     if not types.is_dictionary(column.type):
         column = column.dictionary_encode()

@@ -107,6 +107,19 @@ def test_an_ensemble_from_a_file_is_exported(tmp_path):
     np.testing.assert_allclose(found, to_numpy(ensemble()(X)), atol=1e-6)
 
 
+@pytest.mark.backends("tensorflow", reason="a signature of TensorFlow")
+def test_an_ensemble_is_exported_with_the_signature_that_is_passed(tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    signature = [keras.InputSpec(dtype="float32", shape=(2, X.shape[1]))]
+    model = ensemble()
+    model.export(tmp_path / "two", verbose=False, input_signature=signature)
+    loaded = tf.saved_model.load(tmp_path / "two")
+    expected = to_numpy(model(X[:2]))
+    np.testing.assert_allclose(loaded.serve(X[:2]), expected, atol=1e-6)
+    with pytest.raises((TypeError, ValueError)):
+        loaded.serve(X[:3])
+
+
 def test_exported_inputs_have_the_type_of_the_networks(tmp_path):
     members = []
     for seed in range(2):
