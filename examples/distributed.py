@@ -90,8 +90,8 @@ class Distributed(OneDevice):
                 (1, 2), ("batch", "model"), devices
             )
             layout = keras.distribution.LayoutMap(mesh)
-            layout["hidden.*kernel"] = (None, "model")
-            layout["hidden.*bias"] = ("model",)
+            layout[".*hidden.*kernel"] = (None, "model")
+            layout[".*hidden.*bias"] = ("model",)
             self.distribution = keras.distribution.ModelParallel(
                 layout_map=layout, batch_dim_name="batch"
             )

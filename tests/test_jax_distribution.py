@@ -1,4 +1,4 @@
-"""Two devices of `keras.distribution` give what one gives, on JAX."""
+"""Two or four devices of `keras.distribution` give what one gives, on JAX."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.helpers import run_in_fresh_process
 START = """
 import os
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 
 import keras
 import numpy as np
@@ -15,7 +15,7 @@ import keras_calib as kc
 from tests.walks import every_loss
 from tests.walks import every_metric
 
-DEVICES = ["cpu:0", "cpu:1"]
+DEVICES = [f"cpu:{i}" for i in range(NUM_DEVICES)]
 rng = np.random.default_rng(0)
 x = rng.normal(size=(64, 8)).astype("float32")
 y = (3 * x[:, :4] + rng.gumbel(size=(64, 4))).argmax(axis=1)
@@ -30,14 +30,25 @@ def network():
 def data_parallel():
     return keras.distribution.DataParallel(devices=DEVICES)
 
-def model_parallel():
-    mesh = keras.distribution.DeviceMesh((1, 2), ("batch", "model"), DEVICES)
+def model_parallel(name="hidden", shape=(1, NUM_DEVICES)):
+    mesh = keras.distribution.DeviceMesh(shape, ("batch", "model"), DEVICES)
     layout = keras.distribution.LayoutMap(mesh)
-    layout["hidden.*kernel"] = (None, "model")
-    layout["hidden.*bias"] = ("model",)
+    layout[f".*{name}.*kernel"] = (None, "model")
+    layout[f".*{name}.*bias"] = ("model",)
     return keras.distribution.ModelParallel(
         layout_map=layout, batch_dim_name="batch"
     )
+
+def classes_parallel():
+    # Each device has the weights, and the logits, of some classes only.
+    return model_parallel("scores")
+
+def classes_and_data_parallel():
+    return model_parallel("scores", (NUM_DEVICES // 2, 2))
+
+WAYS = [data_parallel, model_parallel]
+if NUM_DEVICES > 2:
+    WAYS += [classes_parallel, classes_and_data_parallel]
 """
 
 END = """
@@ -50,7 +61,7 @@ def under(make):
         keras.distribution.set_distribution(None)
 
 one = under(None)
-for make in (data_parallel, model_parallel):
+for make in WAYS:
     two = under(make)
     assert set(one) == set(two), set(one) ^ set(two)
     for name in one:
@@ -63,10 +74,16 @@ print("equal", len(one))
 
 SHARDED = """
 def found():
-    kernel = network().layers[0].kernel.value
+    kernels = [layer.kernel.value for layer in network().layers]
     if keras.distribution.distribution() is not None:
-        assert len(kernel.sharding.device_set) == 2
-    return {"kernel": kernel}
+        for kernel in kernels:
+            assert len(kernel.sharding.device_set) == NUM_DEVICES
+        whole = [kernel.sharding.is_fully_replicated for kernel in kernels]
+        split = isinstance(
+            keras.distribution.distribution(), keras.distribution.ModelParallel
+        )
+        assert whole.count(False) == split, whole
+    return {"kernel": kernels[0], "of_classes": kernels[1]}
 """
 
 # 63 rows: the last batch cannot be divided among the devices, which Keras'
@@ -154,8 +171,12 @@ def found():
     [SHARDED, MONITORED, MUTUAL, HISTORY, LOSSES, METRICS],
     ids=["sharded", "monitored", "mutual", "history", "losses", "metrics"],
 )
+@pytest.mark.parametrize(
+    "num_devices", [2, pytest.param(4, marks=pytest.mark.weekly)]
+)
 @pytest.mark.backends("jax", reason="its devices")
-def test_two_devices_are_as_good_as_one(script):
+def test_several_devices_are_as_good_as_one(script, num_devices):
     # In a process of its own: devices are set before JAX starts.
-    printed = run_in_fresh_process(START + script + END)
+    start = f"NUM_DEVICES = {num_devices}\n{START}"
+    printed = run_in_fresh_process(start + script + END)
     assert printed.strip().splitlines()[-1].startswith("equal")

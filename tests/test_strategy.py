@@ -1,4 +1,4 @@
-"""Two replicas of `tf.distribute` give what one gives."""
+"""Two or four replicas of `tf.distribute` give what one gives."""
 
 import pytest
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 one = tf.config.LogicalDeviceConfiguration()
-tf.config.set_logical_device_configuration(cpu, [one, one])
+tf.config.set_logical_device_configuration(cpu, [one] * NUM_REPLICAS)
 
 import keras
 import numpy as np
@@ -28,7 +28,8 @@ def network():
 
 END = """
 one = found(tf.distribute.get_strategy())
-two = found(tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"]))
+devices = [f"/cpu:{i}" for i in range(NUM_REPLICAS)]
+two = found(tf.distribute.MirroredStrategy(devices))
 assert set(one) == set(two), set(one) ^ set(two)
 for name in one:
     np.testing.assert_allclose(
@@ -144,9 +145,13 @@ def found(strategy):
     ],
     ids=["monitored", "mutual", "history", "losses", "metrics"],
 )
+@pytest.mark.parametrize(
+    "num_replicas", [2, pytest.param(4, marks=pytest.mark.weekly)]
+)
 @pytest.mark.backends("tensorflow", reason="its strategy")
-def test_two_replicas_are_as_good_as_one(script, tolerance):
+def test_several_replicas_are_as_good_as_one(script, tolerance, num_replicas):
     end = END.replace("TOLERANCE", str(tolerance))
+    start = f"NUM_REPLICAS = {num_replicas}\n{START}"
     # In a process of its own: devices are set before TensorFlow starts.
-    printed = run_in_fresh_process(START + script + end)
+    printed = run_in_fresh_process(start + script + end)
     assert printed.startswith("equal"), printed
