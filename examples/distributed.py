@@ -90,6 +90,7 @@ class Distributed(OneDevice):
                 (1, 2), ("batch", "model"), devices
             )
             layout = keras.distribution.LayoutMap(mesh)
+            # Patterns of whole paths, such as `sequential/hidden/kernel`.
             layout[".*hidden.*kernel"] = (None, "model")
             layout[".*hidden.*bias"] = ("model",)
             self.distribution = keras.distribution.ModelParallel(
@@ -97,6 +98,14 @@ class Distributed(OneDevice):
             )
         else:
             self.distribution = keras.distribution.DataParallel(devices=devices)
+        self.split_weights = split_weights
+
+    def connect(self, model):
+        whole = [
+            variable.value.sharding.is_fully_replicated
+            for variable in model.trainable_variables
+        ]
+        assert self.split_weights == (not all(whole)), whole
 
     def scope(self):
         return self.distribution.scope()
