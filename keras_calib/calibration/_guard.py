@@ -44,7 +44,7 @@ from keras_calib.calibration._held_out import held_out_tempered
 from keras_calib.calibration._held_out import losses_of_folds
 from keras_calib.calibration._held_out import losses_of_model
 from keras_calib.calibration._held_out import subsample
-from keras_calib.inputs.arrays import two_classes
+from keras_calib.inputs.arrays import at_least_two
 from keras_calib.layers import TemperatureScaling
 from keras_calib.layers._base import ROUNDING
 from keras_calib.solvers.temperature import BOUNDS
@@ -116,14 +116,13 @@ def judge(layer, rows, *, seconds=np.inf, taken=0.0):
     fold = folds(part, NUM_FOLDS)
     if fold is None:
         return Verdict(skipped=f"fewer than {NUM_FOLDS} samples or groups")
-    start = (layer.record or {}).get("temperature", 1.0)
     plain = rich = None
     try:
         if mixed is not None:
             part = rows
             rich, plain = (_mean(losses, rows) for losses in mixed)
         elif rows.group is not None or not (by_evidence or is_temperature):
-            plain, rich = _held_out(layer, part, fold, start)
+            plain, rich = _held_out(layer, part, fold)
         ahead = 0.0 if rich is None else plain - rich
         if by_evidence:
             # The average contains temperature scaling.
@@ -156,15 +155,14 @@ def _expected_nll(rows, layer, plain, ahead):
         ahead: how far the NLL of the map is below that of temperature scaling,
             by its evidence or on held-out samples.
     """
-    record = layer.record or {}
     model = _mean(losses_of_model(rows), rows)
     n = groups_from_zero(rows).max() + 1
     temperature, prior = plain, PRIOR / n
     own = temperature
     if rows.group is None:
-        start = record.get("temperature", 1.0)
-        temperature = model - evidence_of_temperature(rows, start) / n
-        own, prior = temperature, PRIOR_OF_EVIDENCE / n
+        evidence = evidence_of_temperature(rows, _temperature_of(layer))
+        own = temperature = model - evidence / n
+        prior = PRIOR_OF_EVIDENCE / n
         # An average over temperatures is what is expected.
         gain = None if layer.averages else expected_gains(rows, layer)
         if gain is not None and gain[0] < 0:
@@ -194,9 +192,9 @@ def _mean(losses, rows):
     return float(np.average(losses, weights=rows.weights))
 
 
-def _held_out(layer, rows, fold, start):
+def _held_out(layer, rows, fold):
     """Held-out NLL of temperature scaling, and of the map where it differs."""
-    known = _is_temperature(layer)
+    known, start = _is_temperature(layer), _temperature_of(layer)
     plain, rich = held_out_tempered(rows, fold, start, None if known else layer)
     if rich is None and not known:
         # Classes that fewer rows separate would take parameters ever further,
@@ -211,37 +209,31 @@ def expected_gains(rows, layer):
 
     `None` where enough samples tell the temperature.
     """
-    record, logits, labels = layer.record or {}, _two(rows.logits), rows.labels
-    temperature = record.get("temperature", 1.0)
+    logits, labels = at_least_two(rows.logits), rows.labels
+    temperature = _temperature_of(layer)
     if type(layer) is not TemperatureScaling:
-        temperature = fit_temperature(
-            logits,
-            labels,
-            rows.weights,
-            start=_within_bounds(temperature),
-            before=False,
-        ).temperature
+        start = _within_bounds(temperature)
+        fit = fit_temperature(
+            logits, labels, rows.weights, start=start, before=False
+        )
+        temperature = fit.temperature
     weights = rows.full_weights
     weights = weights * (weights.sum() / (weights @ weights))
-    gain = own = expected_gain(logits, labels, weights, temperature)
-    if gain is None:
-        return None
-    factor = record.get("scale_factor", 1.0)
-    if factor != 1:
-        own = expected_gain(logits, labels, weights, temperature / factor)
-    return gain, gain if own is None else own
+    factors = 1.0, (layer.record or {}).get("scale_factor", 1.0)
+    return expected_gain(logits, labels, weights, temperature, factors)
 
 
 def evidence_of_temperature(rows, start=1.0):
     """Log evidence that the logits need a temperature, in nats."""
     start = _within_bounds(start)
     return log_evidence(
-        _two(rows.logits), rows.labels, rows.weights, start=start
+        at_least_two(rows.logits), rows.labels, rows.weights, start=start
     )
 
 
-def _two(logits):
-    return two_classes(logits) if logits.shape[1] == 1 else logits
+def _temperature_of(layer):
+    """That of its record, for a fit to start from."""
+    return (layer.record or {}).get("temperature", 1.0)
 
 
 def _within_bounds(temperature):

@@ -118,6 +118,11 @@ def two_classes(logits: np.ndarray) -> np.ndarray:
     return np.concatenate([np.zeros_like(logits), logits], axis=-1)
 
 
+def at_least_two(logits: np.ndarray) -> np.ndarray:
+    """The logits, or `two_classes` of those of one sigmoid unit."""
+    return two_classes(logits) if logits.shape[-1] == 1 else logits
+
+
 def log_softmax(scores: np.ndarray, dtype: Any = None) -> np.ndarray:
     """Log-probabilities; a class at minus infinity has probability 0."""
     return by_rows(lambda block: _log_softmax(block, dtype), np.asarray(scores))

@@ -9,8 +9,8 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.arrays import at_least_two
 from keras_calib.inputs.arrays import log_softmax
-from keras_calib.inputs.arrays import two_classes
 from keras_calib.inputs.calibration_rows import CalibrationRows
 from keras_calib.inputs.calibration_rows import read_rows
 from keras_calib.layers._class_loss_scaling import ClassLossScaling
@@ -196,7 +196,7 @@ class CalibrationLayer(RecordedLayer):
                 f"of {num_units} classes."
             )
         weights = rows.full_weights
-        logits = two_classes(given) if num_units == 1 else given
+        logits = at_least_two(given)
         data = logits, rows.labels, weights, objective
         with one_blas_thread():
             if scaling is None:
@@ -251,14 +251,14 @@ class CalibrationLayer(RecordedLayer):
         # `stateless_call` does not cast its inputs.
         logits = ops.convert_to_tensor(logits, self.compute_dtype)
         scores, _ = self.stateless_call(*values, logits)
-        return _at_least_two(as_array(scores))
+        return at_least_two(as_array(scores))
 
     def _nll(self, logits, labels, weights):
         """Mean negative log-likelihood of the output."""
         likelihood = NegativeLogLikelihoodObjective()
         losses = [
             likelihood.losses(
-                _at_least_two(as_array(self(logits[part]))), labels[part]
+                at_least_two(as_array(self(logits[part]))), labels[part]
             )
             for part in row_blocks(*logits.shape)
         ]
@@ -284,7 +284,7 @@ class CalibrationLayer(RecordedLayer):
         log_q = np.empty(len(rows))
         for start in range(0, len(rows), size):
             block = np.resize(rows[start : start + size], size)
-            scores = _at_least_two(as_array(self(logits[block])))
+            scores = at_least_two(as_array(self(logits[block])))
             scores = log_softmax(scores, "float64")
             found = scores[np.arange(size), labels[block]]
             log_q[start : start + size] = found[: len(rows) - start]
@@ -323,10 +323,6 @@ class CalibrationLayer(RecordedLayer):
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
-
-
-def _at_least_two(scores):
-    return two_classes(scores) if scores.shape[-1] == 1 else scores
 
 
 def check_objective(logits, objective):

@@ -8,8 +8,8 @@ import numpy as np
 from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.arrays import at_least_two
 from keras_calib.inputs.arrays import log_softmax
-from keras_calib.inputs.arrays import two_classes
 from keras_calib.layers._decision import classes
 from keras_calib.layers._temperature_scaling import solve_temperature_in_blocks
 from keras_calib.solvers.blocks import passed
@@ -248,7 +248,7 @@ def _scales(maps):
     total, square = 0.0, 0.0
     channels = np.zeros((3, maps.images.shape[-1]))
     for z, _, _ in maps.rows():
-        z = two_classes(z) if z.shape[1] == 1 else z
+        z = at_least_two(z)
         z = np.where(z > LOWEST, z, np.nan).astype("float64")
         z = z - np.nanmean(z, axis=1, keepdims=True)
         total += np.isfinite(z).sum()

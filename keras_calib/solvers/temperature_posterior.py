@@ -103,7 +103,7 @@ def cautious_scale(logits, labels, weights, temperature):
     return 1.0 if u is None else float(temperature * np.exp(u))
 
 
-def expected_gain(logits, labels, weights, temperature):
+def expected_gain(logits, labels, weights, temperature, factors=(1.0,)):
     """How far a temperature is expected to lower the NLL of other samples.
 
     Of these, the inputs are as they are here, and the labels are drawn from the
@@ -113,19 +113,25 @@ def expected_gain(logits, labels, weights, temperature):
         logits: see `temperature_nodes`.
         labels: int class ids, `(n,)`.
         weights: `(n,)`, with the number of samples as their sum.
-        temperature: float.
+        temperature: the likeliest.
+        factors: of the scores `z / T`.
 
     Returns:
-        float, in nats; negative if the logits should stay as they are. `None`
-        where the posterior is narrow: then the labels here decide.
+        A float for each factor, in nats; negative if the logits should rather
+        stay as they are. `None` where the posterior is narrow: then the labels
+        here decide.
     """
     likelihood = Likelihood(logits, labels, weights, 0.0)
     found = expected_score(likelihood, labels, weights, temperature)
     if found is None:
         return None
-    (mean, _), b = found, 1 / temperature
-    before, after = (likelihood.derivatives(u)[0] for u in (0.0, np.log(b)))
-    return float(before - after + (b - 1) * mean)
+    mean, _ = found
+
+    def nll(b):
+        return likelihood.derivatives(np.log(b))[0] - b * mean
+
+    before = nll(1.0)
+    return [float(before - nll(factor / temperature)) for factor in factors]
 
 
 def expected_score(likelihood, labels, weights, temperature):

@@ -76,8 +76,11 @@ def test_the_gain_is_that_of_labels_as_they_are_expected():
     for t in (0.5, 1.0, temperature, 3.0):
         change = log_softmax(logits / t) - log_softmax(logits)
         gain = np.mean((expected * change).sum(axis=1))
-        found = expected_gain(logits, labels, weights, t)
+        (found,) = expected_gain(logits, labels, weights, t)
         assert found == pytest.approx(gain, abs=1e-9)
+        of_factors = 1.0, temperature / t
+        data = logits, labels, weights, temperature, of_factors
+        assert expected_gain(*data)[1] == pytest.approx(gain, abs=1e-9)
     # Many samples tell the temperature.
     logits, labels = samples(2000)
     data = logits, labels, np.ones(2000)
