@@ -6,7 +6,6 @@ from typing import Any
 
 import keras
 
-from keras_calib._progress import ProgressBar
 from keras_calib._typing import ArrayLike
 from keras_calib.calibration import _checks as checks
 from keras_calib.calibration import _network
@@ -14,6 +13,7 @@ from keras_calib.calibration._choose import choose
 from keras_calib.calibration._choose import mixture_of
 from keras_calib.calibration._fit import Options
 from keras_calib.calibration._fit import fit
+from keras_calib.calibration._fit import passes_shown
 from keras_calib.calibration._local import calibrate_locally
 from keras_calib.calibration._methods import is_auto
 from keras_calib.calibration._methods import is_local
@@ -29,7 +29,6 @@ from keras_calib.data.collect import collect
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._shrunk import ShrunkCalibration
-from keras_calib.solvers.blocks import each_pass
 from keras_calib.version import __version__
 
 
@@ -300,12 +299,8 @@ def _calibrate_rows(
 
     def fit_one(network, samples):
         mine = options.for_samples(samples, groups)
-        unit = "pass over the logits"
-        bar = ProgressBar(None, settings.verbose, unit_name=unit)
-        with each_pass(bar.step):
-            found = _fit_to_samples(model, network, samples, *how, mine)
-        bar.finish()
-        return found
+        with passes_shown(settings.verbose, "pass over the logits"):
+            return _fit_to_samples(model, network, samples, *how, mine)
 
     return _network.calibrated_by_samples(
         fit_one, collect, model, source, method, settings, groups=groups

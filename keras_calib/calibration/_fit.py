@@ -1,5 +1,6 @@
 """Fit a map, compare the model with and without it, reject what does harm."""
 
+import contextlib
 import dataclasses
 import time
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_calib._progress import ProgressBar
 from keras_calib.calibration._checks import warn_if_ece_rose
 from keras_calib.calibration._checks import warn_if_few
 from keras_calib.calibration._checks import warn_if_predictions_changed
@@ -32,6 +34,7 @@ from keras_calib.layers._loss_objective import LossObjective
 from keras_calib.layers._loss_objective import resolve_objective
 from keras_calib.losses import SoftBinnedECE
 from keras_calib.solvers.blocks import TENSOR_BLOCK
+from keras_calib.solvers.blocks import each_pass
 from keras_calib.solvers.blocks import row_blocks
 
 NUM_BINS = 15
@@ -267,3 +270,12 @@ def before_and_after(layer, rows):
     changed = (predicted[0] != predicted[1])[rows.first_rows]
     found["num_changed"] = int(changed.sum())
     return found
+
+
+@contextlib.contextmanager
+def passes_shown(verbose, unit):
+    """In the block, a progress bar counts what a solver has read."""
+    bar = ProgressBar(None, verbose, unit_name=unit)
+    with each_pass(bar.step):
+        yield
+    bar.finish()

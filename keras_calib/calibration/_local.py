@@ -6,10 +6,10 @@ import dataclasses
 import keras
 import numpy as np
 
-from keras_calib._progress import ProgressBar
 from keras_calib.calibration import _checks as checks
 from keras_calib.calibration import _network
 from keras_calib.calibration._block_errors import before_and_after_in_blocks
+from keras_calib.calibration._fit import passes_shown
 from keras_calib.calibration._fit import restore
 from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
@@ -27,7 +27,6 @@ from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.head import free_name
 from keras_calib.layers._local_fit import Maps
 from keras_calib.layers._log_probabilities import LogProbabilities
-from keras_calib.solvers.blocks import each_pass
 from keras_calib.version import __version__
 
 
@@ -57,11 +56,8 @@ def calibrate_locally(model, source, method, options, settings, *, groups=None):
         layer = as_map(method, free_name(network.model, str(method)))
         with _collect(network, data, settings, groups) as (maps, samples):
             checks.refuse_the_same_data(model, samples.fingerprint, settings)
-            unit = "batch of images"
-            bar = ProgressBar(None, settings.verbose, unit_name=unit)
-            with each_pass(bar.step):
+            with passes_shown(settings.verbose, "batch of images"):
                 record, accuracy = _adapt(layer, method, maps, samples)
-            bar.finish()
         checks.warn_if_trained_on(model, accuracy, record["num_samples"])
         return layer, record, samples
 

@@ -18,8 +18,14 @@ from keras_calib.keras_private import lower_is_better
 from keras_calib.ops.confidence import top_label
 
 # Settings by which batches are read, which may differ.
-READING = {"name", "dtype", "from_logits", "axis", "ignore_class"}
-READING |= {"num_classes"}  # see `create_for`
+READING = {
+    "name",
+    "dtype",
+    "from_logits",
+    "axis",
+    "ignore_class",
+    "num_classes",  # see `create_for`
+}
 WORDS = re.compile("(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
