@@ -15,6 +15,7 @@ import keras_calib as kc
 
 PACKAGE = pathlib.Path(kc.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
+TESTS = pathlib.Path(__file__).parent
 # From the ground up; rooms on one floor may use each other.
 FLOORS = [
     {
@@ -290,13 +291,37 @@ def test_no_six_lines_stand_twice():
     assert not twice
 
 
+def test_what_a_module_of_tests_is_asked_for_exists():
+    """A slow test is not run while working, and its helpers may move."""
+    checked = 0
+    for path in sorted(TESTS.rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        modules = {}
+        for node in nodes:
+            if not isinstance(node, ast.ImportFrom) or not node.module:
+                continue
+            folder = TESTS.parent / node.module.replace(".", "/")
+            for each in node.names:
+                if (folder / f"{each.name}.py").exists():
+                    module = import_module(f"{node.module}.{each.name}")
+                    modules[each.asname or each.name] = module
+        for node in nodes:
+            if not isinstance(node, ast.Attribute):
+                continue
+            module = modules.get(getattr(node.value, "id", None))
+            if module is not None:
+                where = f"{path.name}, line {node.lineno}: {node.attr}"
+                assert hasattr(module, node.attr), where
+                checked += 1
+    assert checked > 20
+
+
 def test_every_slow_test_exists():
-    tests = pathlib.Path(__file__).parent
     bodies = {}
-    for name in (tests / "slow.txt").read_text().splitlines():
+    for name in (TESTS / "slow.txt").read_text().splitlines():
         file, *inside = name.split("::")
         if file not in bodies:
-            bodies[file] = ast.parse((tests.parent / file).read_text()).body
+            bodies[file] = ast.parse((TESTS.parent / file).read_text()).body
         body = bodies[file]
         for part in inside:
             found = [x for x in body if getattr(x, "name", None) == part]

@@ -1,9 +1,5 @@
 """Quantized networks, and networks with LoRA weights."""
 
-import json
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
@@ -11,9 +7,10 @@ from keras import layers
 
 import keras_calib as kc
 from keras_calib.solvers.temperature import fit_temperature
-from tests.calibration import test_deploy
 from tests.calibration.networks import X
 from tests.calibration.networks import Y
+from tests.calibration.serving import check_served
+from tests.calibration.serving import require_packages
 
 RNG = np.random.default_rng(0)
 KINDS = ("int8", "int4", "float8", "lora")
@@ -96,21 +93,8 @@ def test_a_calibrated_model_can_be_quantized():
 @pytest.mark.backends("tensorflow", "jax", reason="Keras cannot export it")
 @pytest.mark.parametrize("format", ["tf_saved_model", "onnx"])
 def test_files_in_int8_are_served_without_keras(format, tmp_path):
-    needed = test_deploy.NEEDED[format]
-    for package in (needed["serving"], needed[keras.backend.backend()]):
-        if package is not None:
-            pytest.importorskip(package)
-    calibrated = kc.calibrate(
-        changed("int8", "softmax"), X, Y, guard=False, verbose=0
-    )
-    path = tmp_path / f"int8.{test_deploy.ENDINGS[format]}"
-    test_deploy.export(calibrated, path, format, "int8")
-    np.save(tmp_path / "x.npy", test_deploy.NEW)
-    command = [sys.executable, "-c", test_deploy.SERVE, format]
-    subprocess.run(
-        [*command, json.dumps([str(path)])], cwd=tmp_path, check=True
-    )
-    with np.load(tmp_path / "int8.npz") as file:
-        [served] = file.values()
-    expected = calibrated.predict(test_deploy.NEW, verbose=0)
-    np.testing.assert_allclose(served, expected, atol=1e-5)
+    require_packages(format)
+    model = changed("int8", "softmax")
+    calibrated = kc.calibrate(model, X, Y, guard=False, verbose=0)
+    files = [("int8", calibrated, X, None)]
+    assert check_served(files, format, tmp_path) == 1
