@@ -259,7 +259,7 @@ class CRL(PenalizedLoss):
             return ops.divide_no_nan(history.correct, history.seen)
         # Each sample is seen once per epoch, so the largest count is the number
         # of completed epochs.
-        epochs = ops.maximum(ops.max(history.seen), 1.0)
+        epochs = ops.max(history.seen, initial=1.0)
         # All always right: nothing to rank, and no 0 / 0.
         return ops.divide_no_nan(
             history.correct - history.lowest, epochs - history.lowest

@@ -176,6 +176,13 @@ def test_a_batch_without_weight_is_zero():
     np.testing.assert_array_equal(gradient, 0.0)
 
 
+@pytest.mark.parametrize("normalization", ["min_max", "fraction"])
+def test_an_empty_batch_is_zero(normalization):
+    # As a replica gets it. The largest count of no sample is an error.
+    value = bare(A[:0], FIRST, 5, LABELS_A[:0], normalization=normalization)
+    assert float(value) == 0
+
+
 def test_primary_and_weight():
     primary = kc.losses.FocalLoss(gamma=2.0, from_logits=True)
     loss = kc.losses.CRL(primary=primary, weight=0.5, from_logits=True)
