@@ -22,6 +22,7 @@ from keras_calib.inputs.arguments import require_kind
 from keras_calib.inputs.arguments import require_number
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.tensors import as_tensor
 from keras_calib.losses._base import ClassificationLoss
 from keras_calib.losses._focal import log_one_minus_p
 from keras_calib.losses._focal import log_one_minus_p_of_all
@@ -64,7 +65,7 @@ def ada_focal_loss(
         One loss per sample, in nats, shape `(...)`.
 
     Raises:
-        ValueError: if shapes do not fit.
+        ValueError: if shapes do not fit, or what is passed are no numbers.
 
     Example:
         >>> import keras_calib as kc
@@ -79,8 +80,9 @@ def ada_focal_loss(
         NeurIPS 2022, arXiv:2211.11838.
     """
     rows = as_rows(labels, logits)
-    edges = ops.cast(edges, rows.logits.dtype)
-    gammas = ops.cast(gammas, rows.logits.dtype)
+    dtype = rows.logits.dtype
+    edges = ops.cast(as_tensor(edges, "`edges`"), dtype)
+    gammas = ops.cast(as_tensor(gammas, "`gammas`"), dtype)
     shapes = tuple(edges.shape), tuple(gammas.shape)
     require(
         list(map(len, shapes)) == [1, 1] and shapes[0][0] + 1 == shapes[1][0],

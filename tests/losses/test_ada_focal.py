@@ -156,3 +156,7 @@ def test_bad_arguments():
         kc.losses.ada_focal_loss(
             LABELS_A, A, edges=[0.1, 0.2, 0.3], gammas=GAMMAS
         )
+    for name in ("edges", "gammas"):
+        text = {"edges": [0.1, 0.9], "gammas": GAMMAS, name: ["a", "b", "c"]}
+        with pytest.raises(ValueError, match=f"`{name}` must be real numbers"):
+            kc.losses.ada_focal_loss(LABELS_A, A, **text)
