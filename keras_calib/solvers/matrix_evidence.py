@@ -47,7 +47,7 @@ LEAST_WIDTH = 0.01
 # Parameters up to which the Hessian is computed whole.
 DENSE = 450
 # Classes whose Hessians a thread keeps at a time.
-AT_ONCE = 6
+AT_ONCE = 4
 # Classes above which there is no matrix.
 MAX_CLASSES = 100
 
@@ -241,6 +241,7 @@ class _MatrixDeviations(FullProblem):
     def fit(self, width, start):
         """The ridge fit for a width, and its evidence."""
         found = fit_regression(self, start, self.tolerance)
+        self.inverse = None  # its memory is needed for the Hessians
         strengths = self.phi / self.widths**2
         dense = strengths.size < DENSE
         log_det = self._log_det if dense else self._log_det_by_class
@@ -312,16 +313,21 @@ class _MatrixDeviations(FullProblem):
         def add(classes):
             # A few classes at a time: their matrices are large.
             for some in row_blocks(len(classes), 1, AT_ONCE):
-                some = classes[some]
-                hessians = self._hessians_of_classes(
-                    slice(some[0], some[-1] + 1), least
-                )
-                for k, hessian in zip(some, hessians, strict=True):
-                    hessian = hessian + np.diag(strengths[:, k])
-                    found[k] = np.linalg.slogdet(hessian)[1]
+                some = slice(*classes[some][[0, -1]] + [0, 1])
+                found[some] = self._log_dets(some, least, strengths)
 
         for_groups(add, len(least))
         return np.log(self._common_curvature()) + found.sum()
+
+    def _log_dets(self, classes, least, strengths):
+        """`log det(H + L)` of each class by itself."""
+        hessians = self._hessians_of_classes(classes, least)
+        found = []
+        for hessian, own in zip(hessians, strengths.T[classes], strict=True):
+            whole = hessian.astype(float)
+            whole.flat[:: len(own) + 1] += own
+            found.append(np.linalg.slogdet(whole)[1])
+        return found
 
     def _log_det(self, strengths):
         """`log det(H + L)`, with the common scale in the first row.
