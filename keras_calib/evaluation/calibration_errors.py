@@ -108,7 +108,9 @@ def calibration_errors(
     Args:
         labels: class ids, `(...)`, or one-hot rows, `(..., num_classes)`. A
             distribution counts as its largest entry, except in the NLL and the
-            Brier score: draw labels from it to compare with it.
+            Brier score. To compare with all of it, pass each prediction once
+            for each class, with the probability of the class as its weight
+            (`metrics/README.md`).
         probabilities: `(..., num_classes)`; `(..., 1)` or `(n,)` for one
             sigmoid unit. NumPy arrays or tensors.
         sample_weight: `None`, or weights that broadcast from the left.

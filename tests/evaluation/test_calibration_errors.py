@@ -116,6 +116,29 @@ def test_soft_labels_count_in_the_scores():
     assert found["negative_log_likelihood"] == pytest.approx(likelihood)
 
 
+def test_answers_of_people_are_weights_of_their_classes():
+    rng = np.random.default_rng(0)
+    n, classes = 400, 4
+    answers = rng.dirichlet(np.full(classes, 0.5), n)
+    data = np.tile(np.arange(classes), n), answers.reshape(-1)
+
+    def found(p):
+        return errors(data[0], np.repeat(p, classes, axis=0), data[1])
+
+    exact = found(answers)
+    for name in ("expected", "adaptive", "classwise", "smooth", "ks"):
+        key = f"{name}_calibration_error"
+        assert exact[key] == pytest.approx(0, abs=1e-12)
+    assert exact["accuracy"] == pytest.approx(answers.max(axis=1).mean())
+    # Too sure: the gap of each bin to the mean part of the predicted class.
+    p = answers**2 / (answers**2).sum(axis=1, keepdims=True)
+    part = answers[np.arange(n), p.argmax(axis=1)]
+    index = np.ceil(15 * p.max(axis=1)).astype(int)
+    gaps = np.bincount(index, p.max(axis=1) - part)
+    ece = np.abs(gaps).sum() / n
+    assert found(p)["expected_calibration_error"] == pytest.approx(ece)
+
+
 def test_an_impossible_label_makes_the_likelihood_infinite():
     p = np.array([[1.0, 0.0], [0.5, 0.5]])
     found = errors([1, 0], p, num_resamples=50, verbose=0)
