@@ -62,7 +62,7 @@ def confidence_map(
         >>> [panel.get_title() for panel in figure.axes][:3]
         ['labels', 'confidence', 'error']
     """
-    full_shape = tuple(np.shape(probabilities))
+    full_shape = as_array(probabilities).shape
     require(
         len(full_shape) == 3,
         "`probabilities` must be of one image, `(height, width, num_classes)`.",

@@ -261,6 +261,8 @@ def test_maps_of_an_image():
     assert figure.axes[1].images[0].get_array()[0, 0] == pytest.approx(0.7)
     with pytest.raises(ValueError, match="must be of one image"):
         kc.plots.confidence_map(labels, p[None])
+    with pytest.raises(ValueError, match="An array, or a list that is one"):
+        kc.plots.confidence_map(labels, [[[0.5], [0.2, 0.8]]])
     _, axes = pyplot.subplots()
     with pytest.raises(ValueError, match="has 3 axes"):
         kc.plots.confidence_map(labels, p, ignore_class=255, axes=axes)
