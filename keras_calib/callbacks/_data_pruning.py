@@ -79,10 +79,10 @@ class DataPruning(keras.callbacks.Callback):
             resumed run, those of the earlier run come first and are sorted.
 
     Raises:
-        ValueError: if an argument is out of range; when training begins,
-            if the model is not a `SampleHistoryModel`, or one of another
-            length; in `fit`, if it trains on other data or with
-            `steps_per_epoch`.
+        ValueError: if an argument is out of range, or there are no samples;
+            when training begins, if the model is not a `SampleHistoryModel`,
+            or one of another length; in `fit`, if it trains on other data or
+            with `steps_per_epoch`.
 
     Example:
         >>> import keras, numpy as np, keras_calib as kc

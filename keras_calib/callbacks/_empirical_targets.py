@@ -114,9 +114,9 @@ class EmpiricalTargets(PredictingCallback):
         targets: the last targets, `(num_samples, num_classes)`.
 
     Raises:
-        ValueError: if an argument is out of range; in `fit`, if the model does
-            not return `num_classes` values per sample, or trains on other
-            data or with `steps_per_epoch`.
+        ValueError: if an argument is out of range, or there are no samples; in
+            `fit`, if the model does not return `num_classes` values per sample,
+            or trains on other data or with `steps_per_epoch`.
 
     Example:
         >>> import keras, numpy as np, keras_calib as kc

@@ -10,6 +10,7 @@ from keras_calib.data.batches import lists_as_arrays
 from keras_calib.data.batches import take
 from keras_calib.data.sample_index import with_index
 from keras_calib.inputs.arguments import generator
+from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arrays import as_array
 
@@ -37,7 +38,8 @@ class IndexedArrays(keras.utils.PyDataset):
             `(num_samples,)`.
 
     Raises:
-        ValueError: if arrays differ in length, or `batch_size` is below 1.
+        ValueError: if arrays differ in length or are empty, or `batch_size`
+            is below 1.
     """
 
     def __init__(
@@ -57,6 +59,8 @@ class IndexedArrays(keras.utils.PyDataset):
         labels = [p for p in lists_as_arrays(y, sample_weight) if p is not None]
         self.arrays = keras.tree.map_structure(as_array, (x, *labels))
         self.num_samples = check_same_length(self.arrays)
+        problem = "There are no samples to train on."
+        require(self.num_samples > 0, problem, num_samples=self.num_samples)
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.seed = seed

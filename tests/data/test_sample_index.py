@@ -1,6 +1,7 @@
 """A sample keeps its number, whatever form the data has."""
 
 import pickle
+from functools import partial
 
 import keras
 import numpy as np
@@ -169,6 +170,19 @@ def test_indexed_arrays_go_to_another_process():
         )
         np.testing.assert_array_equal(labels, others)
     assert again._lock is not data._lock
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        kc.callbacks.DataPruning,
+        partial(kc.callbacks.EmpiricalTargets, num_classes=3),
+    ],
+)
+def test_data_to_train_on_has_samples(make):
+    # Keras would end with a `StopIteration` on JAX.
+    with pytest.raises(ValueError, match="no samples to train on"):
+        make(X[:0], Y[:0])
 
 
 def test_a_batch_after_the_last_is_empty_and_takes_no_place():
