@@ -299,7 +299,7 @@ def _about_labels(y, layout, objects, weights, axis):
         rows = np.moveaxis(y, axis, -1) if y.ndim > 1 else y
         rows = rows.reshape(-1, layout.num_classes)[weights > 0]
         try:
-            label_rules.check_rows(rows)
+            label_rules.checked_rows(rows)
         except ValueError as error:
             yield str(error)
         return

@@ -4,6 +4,7 @@ import numbers
 
 import numpy as np
 
+from keras_calib.inputs import large
 from keras_calib.inputs.rules import is_float
 from keras_calib.inputs.rules import wrong_ids
 from keras_calib.inputs.rules import wrong_rows
@@ -82,9 +83,15 @@ def check_ids(ids, num_classes):
     )
 
 
-def check_rows(targets):
-    """Raise for rows of labels, `(n, num_classes)`, not distributions."""
-    wrong = wrong_rows(targets, np)
+def checked_rows(targets):
+    """Rows of labels, `(n, num_classes)`; raise if one is no distribution.
+
+    Rows in half precision become float32, in which their sums are exact.
+    """
+    dtype = targets.dtype
+    if "float16" in str(dtype):
+        targets = large.by_rows(lambda rows: rows.astype("float32"), targets)
+    wrong = wrong_rows(targets, np, dtype)
     if wrong.any():
         row = int(wrong.argmax())
         raise ValueError(
@@ -93,3 +100,4 @@ def check_rows(targets):
             "each other use `MultilabelCalibrationError`; `kc.calibrate` takes "
             "`multi_label=True`."
         )
+    return targets

@@ -389,7 +389,7 @@ def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
     if targets is None:
         label_rules.check_ids(labels, layout.num_classes)
     else:
-        label_rules.check_rows(targets)
+        targets = label_rules.checked_rows(targets)
     labels = labels.astype("int64")
     return _Read(scores, labels, targets, weights, unit, lead[0], lead, keep)
 

@@ -332,8 +332,9 @@ def _labels(labels, layout, dtype):
         return labels, None, rules.wrong_ids(labels, layout.num_classes, ops)
     targets = ops.cast(labels, dtype)
     targets = ops.reshape(targets, (-1, layout.num_classes))
+    wrong = rules.wrong_rows(targets, ops, labels.dtype)
     labels = ops.cast(ops.argmax(targets, axis=-1), "int32")
-    return labels, targets, rules.wrong_rows(targets, ops)
+    return labels, targets, wrong
 
 
 def _counting_rows(labels, mask, ignore_class, batch, lead):

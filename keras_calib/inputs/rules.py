@@ -177,11 +177,18 @@ def wrong_ids(ids, num_classes, xp):
     return xp.logical_not(right)
 
 
-def wrong_rows(targets, xp):
-    """True where a row of labels is not a distribution."""
+def wrong_rows(targets, xp, dtype):
+    """True where a row of labels is not a distribution.
+
+    Args:
+        targets: rows, float32 or wider, or integers.
+        xp: the module to compute with.
+        dtype: that of the labels as they came; half precision has rounded.
+    """
+    off = OFF if "float16" in str(dtype) else EXACT
     right = xp.logical_and(
         xp.all(targets >= 0, axis=-1),
-        xp.abs(xp.sum(targets, axis=-1) - 1.0) <= EXACT,
+        xp.abs(xp.sum(targets, axis=-1) - 1.0) <= off,
     )
     return xp.logical_not(right)
 

@@ -1,6 +1,7 @@
 """Arrays as rows that count: layouts, types and weights."""
 
 import keras
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -82,3 +83,16 @@ def test_a_mask_that_is_given_counts_for_tensors_too():
 )
 def test_one_unit_is_a_probability_up_to_1(given, expected):
     assert rules.are_probabilities(np.array(given)) is expected
+
+
+def test_label_rows_in_half_precision_become_float32():
+    half = ml_dtypes.bfloat16
+    first, second = RNG.dirichlet(np.ones(3), (2, 200)).astype(half)
+    mixed = half(0.3) * first + half(0.7) * second
+    assert np.abs(mixed.astype("float64").sum(axis=-1) - 1).max() > 1e-3
+    p = RNG.dirichlet(np.ones(3), 200)
+    data = read_predictions(mixed, p)
+    np.testing.assert_array_equal(data.targets, mixed.astype("float32"))
+    assert data.targets.dtype == "float32"
+    with pytest.raises(ValueError, match="must be rows that sum to one"):
+        read_predictions(mixed * half(0.9), p)

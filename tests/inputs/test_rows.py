@@ -197,3 +197,22 @@ def test_variables_are_arrays():
     np.testing.assert_array_equal(
         given.predict(x, verbose=0), plain.predict(x, verbose=0)
     )
+
+
+def test_label_rows_in_half_precision_are_off_by_what_it_rounds():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(200, 5)).astype("float32")
+    # Two rows mixed in half precision, as `MixUp` does, round three times.
+    first, second = rng.dirichlet(np.ones(5), (2, 200)).astype("float32")
+    mixed = 0.3 * ops.cast(first, "bfloat16")
+    mixed = mixed + 0.7 * ops.cast(second, "bfloat16")
+    soft = to_numpy(ops.cast(mixed, "float32")).astype("float64")
+    assert np.abs(soft.sum(axis=-1) - 1).max() > 1e-3
+    loss = kc.losses.LabelSmoothing(smoothing=0.0, from_logits=True)
+    log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    expected = -(soft * log_p).sum(axis=-1).mean()
+    for function in (loss, compiled(lambda y, z: loss(y, z))):
+        found = function(mixed, ops.convert_to_tensor(logits))
+        assert float(found) == pytest.approx(expected, rel=1e-6)
+    with pytest.raises(ValueError, match="must be rows that sum to one"):
+        kc.losses.mdca(mixed * 0.9, logits)
