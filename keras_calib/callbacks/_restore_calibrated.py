@@ -1,5 +1,6 @@
 """Restore the weights of the epoch that will be best once calibrated."""
 
+import contextlib
 import dataclasses
 import math
 import tempfile
@@ -15,6 +16,7 @@ from keras_calib._warning import warn
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_kind
 from keras_calib.inputs.arguments import require_one_of
+from keras_calib.inputs.large import full_disk_is_told
 
 # Accuracies in the logs are float32: 0.95 is within 0.01 of 0.96.
 ROUNDING = 1e-6
@@ -53,12 +55,17 @@ class StoredWeights:
     def __init__(self, variables: Sequence[Any]) -> None:
         self.variables = list(variables)
         self._file = tempfile.TemporaryFile(prefix="keras_calib_")
+        size = 0
         try:
             for variable in self.variables:
-                self._file.write(ops.convert_to_numpy(variable).tobytes())
-            self._file.flush()
+                value = ops.convert_to_numpy(variable).tobytes()
+                size += len(value)
+                with full_disk_is_told("Weights", f"{size:,} bytes so far"):
+                    self._file.write(value)
+                    self._file.flush()
         except BaseException:
-            self._file.close()
+            with contextlib.suppress(OSError):
+                self._file.close()  # tries to write once more
             raise
 
     def restore(self) -> None:

@@ -1,5 +1,6 @@
 """`RestoreCalibrated`: the best epoch among those that are accurate."""
 
+import errno
 import gc
 import os
 import subprocess
@@ -208,7 +209,7 @@ def test_a_failure_leaves_no_file_and_the_next_fit_starts_afresh(
     assert not os.listdir(tmp_path)
 
 
-def test_a_full_disk_leaves_the_candidates_as_they_were(model, monkeypatch):
+def test_a_full_disk_is_told_and_leaves_the_candidates(model, monkeypatch):
     restore = kc.callbacks.RestoreCalibrated()
     opened = []
     temporary = tempfile.TemporaryFile
@@ -219,17 +220,19 @@ def test_a_full_disk_leaves_the_candidates_as_they_were(model, monkeypatch):
             opened.append(self.file)
 
         def write(self, data):
-            raise OSError("No space left on device")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         def close(self):
             self.file.close()
+            self.write(b"")  # what is left is written as a file is closed
 
     class Fill(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             if epoch:
                 monkeypatch.setattr(tempfile, "TemporaryFile", Full)
 
-    with pytest.raises(OSError, match="No space"):
+    told = "Weights do not fit into the temporary folder .*: No space left"
+    with pytest.raises(OSError, match=told):
         run(model, [0.5, 0.4], [0.9, 0.9], restore, before=[Fill()])
     assert opened[0].closed
     assert [each.epoch for each in restore._candidates] == [0]
