@@ -79,7 +79,7 @@ def calibration_errors(
     clusters: ArrayLike | None = None,
     num_resamples: int | None = None,
     confidence_level: float = 0.95,
-    interval: str = "percentile",
+    interval: str = "auto",
     floor: bool = False,
     max_seconds: float | None = None,
     refinement: bool = False,
@@ -95,15 +95,15 @@ def calibration_errors(
     The bootstrap draws whole samples: with predictions of rank above 2, all
     pixels of an image or tokens of a text are drawn together, and `clusters`
     draws all samples of a patient or document together. Calibration
-    errors have an upward bias, and resampling adds the bias again, so
-    percentile intervals are too high. `interval="basic"` reflects the interval
-    about the estimate, which removes this bias, and clips it to the range of
-    the statistic. No bootstrap is right at an error of 0, where these errors
+    errors have an upward bias, and resampling adds the bias again, so that
+    their percentile intervals are too high: they have the basic interval, which
+    reflects the other about the estimate and is clipped to the range of the
+    statistic. No bootstrap is right at an error of 0, where these errors
     have a corner: if the value is within the noise floor of a calibrated model
     (`floor_high`), the interval begins at 0. Where rows depend on each other
-    that floor is not known, and a lower end above 0 is no evidence; nor is
-    it for the statistics of the clinical panel, whose floors take long.
-    Debiased errors have the percentile interval in either case.
+    that floor is not known, and a lower end above 0 is no evidence. Means,
+    debiased errors, the clinical panel and the parts of `refinement` have
+    the percentile interval.
 
     Args:
         labels: class ids, `(...)`, or one-hot rows, `(..., num_classes)`. A
@@ -139,8 +139,9 @@ def calibration_errors(
             `sample_weight`.
         num_resamples: `None`, or number of resamples, e.g. 1000.
         confidence_level: float, nominal coverage of the intervals.
-        interval: `"percentile"` or `"basic"`, the better one for calibration
-            errors.
+        interval: `"auto"` for the better one of each; or `"percentile"` or
+            `"basic"` for all but debiased errors, which have the percentile
+            interval.
         floor: whether to add the noise floor of each calibration error: what a
             perfectly calibrated model with these confidences would show.
         max_seconds: the floors of the ECE, the maximum and the adaptive error
@@ -254,7 +255,7 @@ def errors_of_predictions(
     *,
     bins=(15, 0.01),
     num_resamples=0,
-    interval=(0.95, "percentile"),
+    interval=(0.95, "auto"),
     floor=False,
     floors=None,
     refinement=False,
@@ -284,13 +285,14 @@ def errors_of_predictions(
     if refinement:
         limits |= RANGES
         found |= refinement_statistics(data, num_resamples, seed, verbose)
-    errors, (level, kind_of_all) = {}, interval
+    errors = {}
+    biased = [n for n in wanted if n not in UNBIASED and n not in CLINICAL]
     for name, ends in limits.items():
         errors[name] = float(found[name][0])
         if resamples.number == 0:
             continue
-        kind = "percentile" if name in DEBIASED else kind_of_all
-        errors[name] = _estimate(found[name], level, kind, ends)
+        kind = _kind_of(name, interval, biased)
+        errors[name] = _estimate(found[name], interval[0], kind, ends)
         if data.units == 1:  # every resample is the sample
             errors[name] = Estimate(errors[name], np.nan, np.nan)
     draw = functools.partial(_floors, data, bins=bins, seed=seed)
@@ -302,9 +304,8 @@ def errors_of_predictions(
             max_draws=max_draws,
             verbose=verbose,
         )
-    basic = resamples.number and kind_of_all == "basic"
+    basic = resamples.number and interval[1] != "percentile"
     if basic and data.unit is None and data.units > 1:
-        biased = [n for n in wanted if n not in UNBIASED and n not in CLINICAL]
         if floors is None:
             floors = errors if floor else draw(biased, max_draws=BASIC_DRAWS)
         for name in biased:
@@ -312,6 +313,13 @@ def errors_of_predictions(
             ends = from_zero(ends, errors[name], floors, name)
             errors[name] = Estimate(float(errors[name]), *ends)
     return errors
+
+
+def _kind_of(name, interval, biased):
+    _, kind = interval
+    if kind == "auto":
+        return "basic" if name in biased else "percentile"
+    return "percentile" if name in DEBIASED else kind
 
 
 def _floors(data, wanted, *, bins, seed, **options):
@@ -360,7 +368,7 @@ def _check_intervals(num_resamples, level, interval, max_seconds):
     if num_resamples is not None:
         require_at_least(2, num_resamples=num_resamples)
     require_fraction(confidence_level=level)
-    require_one_of(("percentile", "basic"), interval=interval)
+    require_one_of(("auto", "percentile", "basic"), interval=interval)
     if max_seconds is not None:
         require_positive(max_seconds=max_seconds)
 

@@ -130,19 +130,14 @@ def _intervals(data, found, wanted, num_resamples, seed):
     if len(data.labels) > LARGE:
         errors = [n for n in errors if n in TOP_LABEL]
         return _large_intervals(data, found, means, errors, num_resamples, seed)
-    biased = [n for n in errors if n not in UNBIASED]
-    others = [n for n in (*means, *errors) if n in UNBIASED]
-    ends = {}
-    for names, kind in ((others, "percentile"), (biased, "basic")):
-        drawn = errors_of_predictions(
-            data,
-            names,
-            num_resamples=num_resamples,
-            interval=(0.95, kind),
-            floors=found,
-            seed=seed,
-        )
-        ends |= {name: (e.low, e.high) for name, e in drawn.items()}
+    drawn = errors_of_predictions(
+        data,
+        [*means, *errors],
+        num_resamples=num_resamples,
+        floors=found,
+        seed=seed,
+    )
+    ends = {name: (e.low, e.high) for name, e in drawn.items()}
     unit = "samples" if data.unit is None else UNITS
     return ends, f"bootstrap of {unit}, {num_resamples:,} resamples"
 

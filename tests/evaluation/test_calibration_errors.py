@@ -213,7 +213,8 @@ def test_bad_arguments(arguments, message):
 
 def test_intervals_are_percentiles_of_resamples():
     labels, p = random_predictions(60, 3)
-    found = errors(labels, p, num_resamples=300, seed=1, verbose=0)
+    settings = {"num_resamples": 300, "seed": 1, "interval": "percentile"}
+    found = errors(labels, p, verbose=0, **settings)
     rng = np.random.default_rng([1, 0])
     drawn = rng.integers(0, 60, (300, 60), "int32")
     for name in METRICS[:-1]:
@@ -254,13 +255,40 @@ def test_an_interval_of_real_predictions(data_folder):
     probabilities, labels = read_predictions(data_folder, "lenet-5-cifar-100")
     name = "expected_calibration_error"
     arguments = {"metrics": [name], "num_resamples": 1000, "verbose": 0}
-    found = errors(labels, probabilities, interval="basic", **arguments)[name]
+    found = errors(labels, probabilities, **arguments)[name]
     assert found.low == pytest.approx(0.00737, abs=6e-4)
     assert found.high == pytest.approx(0.01794, abs=6e-4)
+    arguments["interval"] = "percentile"
     other = errors(labels, probabilities, **arguments)[name]
     assert other.low == pytest.approx(2 * found - found.high)
     # The resamples' errors are biased upwards.
     assert (other.low + other.high) / 2 > found
+
+
+def test_each_statistic_has_the_better_interval():
+    labels, p = random_predictions(80, 3)
+    p = p**2 / (p**2).sum(axis=1, keepdims=True)
+    kinds = {
+        "basic": [
+            "expected_calibration_error",
+            "classwise_calibration_error",
+            "smooth_calibration_error",
+        ],
+        "percentile": [
+            "accuracy",
+            "negative_log_likelihood",
+            "debiased_calibration_error",
+            "auroc",
+        ],
+    }
+    both = [*kinds["basic"], *kinds["percentile"]]
+    arguments = {"metrics": both, "num_resamples": 60}
+    found = errors(labels, p, **arguments)
+    for kind, names in kinds.items():
+        only = errors(labels, p, interval=kind, **arguments)
+        for name in names:
+            ends = only[name].low, only[name].high
+            assert (found[name].low, found[name].high) == ends
 
 
 def test_whole_images_are_resampled():

@@ -165,7 +165,7 @@ NAMED = {
     "metrics": [["accuracy"], ["expected_calibration_error", "no"]],
     "floor": [True],
     "refinement": [True],
-    "interval": ["basic", "percentile"],
+    "interval": ["auto", "basic", "percentile"],
     "kind": ["bars", "corp", "smooth"],
     "band": [None, "pointwise", "simultaneous"],
     "class_id": [0, 1, 5],
