@@ -284,16 +284,19 @@ def _in_order(values, classes):
 
 
 def _ids(labels, class_names):
-    """Class ids of labels that are numbers or names of classes.
+    """Class ids of labels that are numbers, names of classes, or true or false.
 
     Where one is missing, the id is -1, or NaN among numbers.
     """
-    if labels.dtype == bool:
-        labels = labels.astype(int)
     names = ["" if each is None else str(each).strip() for each in labels]
-    if class_names is not None and set(names) - {""} <= set(class_names):
-        numbers = {name: k for k, name in enumerate(class_names)} | {"": -1}
-        return np.array([numbers[name] for name in names], "int64")
+    given, ids = set(names) - {""}, None
+    if class_names is not None and given <= set(class_names):
+        ids = {name: k for k, name in enumerate(class_names)}
+    elif given and {name.lower() for name in given} <= {"false", "true"}:
+        ids = {name: int(name.lower() == "true") for name in given}
+    if ids is not None:
+        ids[""] = -1
+        return np.array([ids[name] for name in names], "int64")
     try:
         found = np.array([name or "nan" for name in names], "float64")
     except ValueError:

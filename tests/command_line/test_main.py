@@ -161,6 +161,38 @@ def test_labels_may_be_true_and_false(folder, capsys):
     assert found[0][0] == 0 and found[0][1] == found[1][1]
 
 
+@pytest.mark.parametrize(
+    "write", [str, lambda each: str(each).upper(), lambda each: f" {each} "]
+)
+def test_labels_of_a_table_may_be_true_and_false(write, tmp_path):
+    path = tmp_path / "p.csv"
+    labels = [True, False, True]
+    rows = [(write(each), 0.4, 0.6) for each in labels] + [("", 0.5, 0.5)]
+    table(path, head=["label", "probability_0", "probability_1"], rows=rows)
+    assert read(path).labels.tolist() == [1, 0, 1, -1]
+    # Classes of these names come first.
+    head = ["label", "probability_true", "probability_false"]
+    table(path, head=head, rows=[("true", 0.4, 0.6), ("false", 0.5, 0.5)])
+    assert read(path).labels.tolist() == [0, 1]
+
+
+def test_a_column_of_parquet_may_be_true_and_false(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = {
+        "probability_0": [0.4, 0.2, 0.5],
+        "probability_1": [0.6, 0.8, 0.5],
+    }
+    path = tmp_path / "p.parquet"
+    for labels, ids in (
+        ([True, False, True], [1, 0, 1]),
+        ([True, None, False], [1, -1, 0]),
+    ):
+        parquet.write_table(pyarrow.table({"labels": labels, **columns}), path)
+        assert read(path).labels.tolist() == ids
+
+
 @pytest.mark.parametrize("labels", ["names", "numbers"])
 def test_tables_may_have_their_classes_in_another_order(folder, capsys, labels):
     y, p = sample()
