@@ -295,15 +295,12 @@ def errors_of_predictions(
         errors[name] = _estimate(found[name], interval[0], kind, ends)
         if data.units == 1:  # every resample is the sample
             errors[name] = Estimate(errors[name], np.nan, np.nan)
-    draw = functools.partial(_floors, data, bins=bins, seed=seed)
+    draw = functools.partial(
+        _floors, data, bins=bins, seed=seed, max_seconds=max_seconds
+    )
     if floor:
         errors |= floor_of_index
-        errors |= draw(
-            wanted,
-            max_seconds=max_seconds,
-            max_draws=max_draws,
-            verbose=verbose,
-        )
+        errors |= draw(wanted, max_draws=max_draws, verbose=verbose)
     basic = resamples.number and interval[1] != "percentile"
     if basic and data.unit is None and data.units > 1:
         if floors is None:
