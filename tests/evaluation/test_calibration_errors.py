@@ -278,6 +278,7 @@ def test_each_statistic_has_the_better_interval():
             "accuracy",
             "negative_log_likelihood",
             "debiased_calibration_error",
+            "ks_calibration_error",
             "auroc",
         ],
     }

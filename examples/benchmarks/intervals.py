@@ -1,0 +1,96 @@
+"""How often an interval of `calibration_errors` holds the true value.
+
+Sets of 400 predictions of one overconfident model, whose true probabilities are
+known: rows that are independent, with weights, and in clusters of equal rows.
+The true value of a statistic is that of 400,000 predictions. In a table, the
+part of the sets whose interval holds it, which is meant to be 95 %, with
+percentile intervals and with the default, `interval="auto"`.
+
+    KERAS_BACKEND=torch python examples/benchmarks/intervals.py
+"""
+
+import collections
+import datetime
+import platform
+
+import numpy as np
+
+import keras_calib as kc
+
+ROWS, MANY, SETS, RESAMPLES, CLASSES = 400, 400_000, 200, 300, 5
+STATISTICS = (
+    "negative_log_likelihood",
+    "brier_score",
+    "accuracy",
+    "expected_calibration_error",
+    "adaptive_calibration_error",
+    "smooth_calibration_error",
+    "ks_calibration_error",
+    "classwise_calibration_error",
+)
+KINDS = ("percentile", "auto")
+
+
+def independent(rng, n):
+    """Labels, probabilities and the other arguments of `n` predictions."""
+    logits = 2 * rng.normal(size=(n, CLASSES))
+    labels = (logits / 1.5 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    e = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return labels, e / e.sum(axis=1, keepdims=True), {}
+
+
+def weighted(rng, n):
+    labels, p, _ = independent(rng, n)
+    return labels, p, {"sample_weight": rng.exponential(size=n)}
+
+
+def clustered(rng, n):
+    """Each prediction and its label up to four times, 1 to 4 alike."""
+    labels, p, _ = independent(rng, n)
+    ids = np.repeat(np.arange(n), rng.integers(1, 5, n))[:n]
+    return labels[ids], p[ids], {"clusters": ids}
+
+
+FORMS = {
+    "independent": independent,
+    "weighted": weighted,
+    "clusters of equal rows": clustered,
+}
+
+
+def errors(data, **options):
+    labels, p, more = data
+    return kc.metrics.calibration_errors(
+        labels, p, metrics=STATISTICS, verbose=0, **more, **options
+    )
+
+
+def coverage(form):
+    """The part of the sets that hold the true value, by kind and statistic."""
+    rng = np.random.default_rng(0)
+    true = errors(independent(rng, MANY))
+    held = collections.Counter()
+    for _ in range(SETS):
+        data = FORMS[form](rng, ROWS)
+        for kind in KINDS:
+            found = errors(data, num_resamples=RESAMPLES, interval=kind)
+            for name, value in found.items():
+                held[kind, name] += value.low <= true[name] <= value.high
+    return {key: number / SETS for key, number in held.items()}
+
+
+def main():
+    print(
+        f"{platform.machine()}, {datetime.date.today()}: {SETS} sets of {ROWS} "
+        f"predictions, {RESAMPLES} resamples\n\n"
+        "| statistic | rows | percentile | auto |\n|---|---|---|---|"
+    )
+    found = {form: coverage(form) for form in FORMS}
+    for name in STATISTICS:
+        for form, held in found.items():
+            cells = [f"{held[kind, name]:.1%}" for kind in KINDS]
+            print(f"| `{name}` | {form} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""The script that counts how often intervals hold the true value."""
+
+import numpy as np
+import pytest
+
+from tests.examples.test_no_harm import FOLDER
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import intervals
+
+    return intervals
+
+
+def test_clusters_are_rows_that_are_alike(script):
+    labels, p, more = script.clustered(np.random.default_rng(0), 500)
+    ids = more["clusters"]
+    _, first, number = np.unique(ids, return_index=True, return_counts=True)
+    assert number.max() == 4 and len(ids) == 500 and len(first) > 150
+    of_first = np.repeat(first, number)
+    np.testing.assert_array_equal(p, p[of_first])
+    np.testing.assert_array_equal(labels, labels[of_first])
+
+
+@pytest.mark.one_backend
+def test_table(script, monkeypatch, capsys):
+    small = {"ROWS": 100, "MANY": 4000, "SETS": 10, "RESAMPLES": 20}
+    small["FORMS"] = {"independent": script.independent}
+    names = "accuracy", "classwise_calibration_error"
+    for name, value in (small | {"STATISTICS": names}).items():
+        monkeypatch.setattr(script, name, value)
+    script.main()
+    rows = [
+        [cell.strip(" `%") for cell in line.split("|")[1:-1]]
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("| `")
+    ]
+    assert [row[:2] for row in rows] == [[n, "independent"] for n in names]
+    mean, error = (list(map(float, row[2:])) for row in rows)
+    assert mean[0] == mean[1] > 60
+    # The bias of the bins of all classes is wider than an interval.
+    assert error[0] < 30 < error[1]
