@@ -37,6 +37,7 @@ PAGES = {
     "examples/results/S_figures.md": "results_S_figures",
     "examples/results/S10k.md": "results_S10k",
     "examples/results/S-square.md": "results_S_square",
+    "examples/results/S-sweep.md": "results_S_sweep",
     "examples/results/G30.md": "results_G30",
     "examples/results/G100.md": "results_G100",
     "examples/results/G200.md": "results_G200",
