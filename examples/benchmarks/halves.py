@@ -25,6 +25,7 @@ import no_harm
 import numpy as np
 
 import keras_calib as kc
+from keras_calib.solvers.shrinkage import log_mixture
 
 SETS = ("test", "tables")
 ROWS, DRAWS = 5000, 6
@@ -42,7 +43,7 @@ def files(data):
 def smoothed(logits, temperature, n):
     """The log-probabilities with which SVS begins."""
     log_p = no_harm.log_softmax(no_harm.log_softmax(logits) / temperature)
-    return np.log((n * np.exp(log_p) + 1 / log_p.shape[1]) / (n + 1))
+    return log_mixture(log_p, -np.log(log_p.shape[1]), 1 / (n + 1))
 
 
 def losses(fitted, rest):

@@ -10,6 +10,7 @@ import numpy as np
 from keras_calib._typing import ArrayLike
 from keras_calib.evaluation.by_group import by_group
 from keras_calib.evaluation.cell_resamples import DEBIASED
+from keras_calib.evaluation.cell_resamples import PERCENTILE
 from keras_calib.evaluation.cell_resamples import UNBIASED
 from keras_calib.evaluation.clinical_statistics import clinical_statistics
 from keras_calib.evaluation.drawn_floor import MOST_DRAWS
@@ -35,9 +36,6 @@ from keras_calib.inputs.predictions import read_predictions
 PANEL_DRAWS = 1000
 # Sets of labels that tell whether an error is within its floor.
 BASIC_DRAWS = 200
-# Errors without bins, whose bias is small beside their spread: in simulations
-# percentiles hold the true value more often.
-SLIGHTLY_BIASED = {"ks_calibration_error", "kernel_calibration_error"}
 # By which an error differs from the same one of drawn labels.
 ROUNDING = 1e-12
 
@@ -288,14 +286,14 @@ def errors_of_predictions(
     if refinement:
         limits |= RANGES
         found |= refinement_statistics(data, num_resamples, seed, verbose)
-    errors = {}
+    errors, (level, kind) = {}, interval
     biased = [n for n in wanted if n not in UNBIASED and n not in CLINICAL]
+    basic = _with_basic_intervals(kind, limits, biased)
     for name, ends in limits.items():
         errors[name] = float(found[name][0])
         if resamples.number == 0:
             continue
-        kind = _kind_of(name, interval, biased)
-        errors[name] = _estimate(found[name], interval[0], kind, ends)
+        errors[name] = _estimate(found[name], level, name in basic, ends)
         if data.units == 1:  # every resample is the sample
             errors[name] = Estimate(errors[name], np.nan, np.nan)
     draw = functools.partial(
@@ -304,8 +302,8 @@ def errors_of_predictions(
     if floor:
         errors |= floor_of_index
         errors |= draw(wanted, max_draws=max_draws, verbose=verbose)
-    basic = resamples.number and interval[1] != "percentile"
-    if basic and data.unit is None and data.units > 1:
+    from_floors = resamples.number and kind != "percentile"
+    if from_floors and data.unit is None and data.units > 1:
         if floors is None:
             floors = errors if floor else draw(biased, max_draws=BASIC_DRAWS)
         for name in biased:
@@ -315,12 +313,10 @@ def errors_of_predictions(
     return errors
 
 
-def _kind_of(name, interval, biased):
-    _, kind = interval
+def _with_basic_intervals(kind, names, biased):
     if kind == "auto":
-        basic = name in biased and name not in SLIGHTLY_BIASED
-        return "basic" if basic else "percentile"
-    return "percentile" if name in DEBIASED else kind
+        return set(biased) - PERCENTILE
+    return set(names) - DEBIASED if kind == "basic" else set()
 
 
 def _floors(data, wanted, *, bins, seed, **options):
@@ -374,12 +370,12 @@ def _check_intervals(num_resamples, level, interval, max_seconds):
         require_positive(max_seconds=max_seconds)
 
 
-def _estimate(values, level, interval, limits):
+def _estimate(values, level, basic, limits):
     value, drawn = float(values[0]), values[1:]
     tail = (1 - level) / 2
     # Interpolation between infinities is not a number.
     method = "nearest" if np.isinf(drawn).any() else "linear"
     low, high = np.quantile(drawn, [tail, 1 - tail], method=method)
-    if interval == "basic" and np.isfinite(value):
+    if basic and np.isfinite(value):
         low, high = np.clip([2 * value - high, 2 * value - low], *limits)
     return Estimate(value, float(low), float(high))

@@ -6,6 +6,7 @@ import numpy as np
 
 from keras_calib.inputs import large
 from keras_calib.inputs.rules import is_float
+from keras_calib.inputs.rules import is_half
 from keras_calib.inputs.rules import wrong_ids
 from keras_calib.inputs.rules import wrong_rows
 
@@ -89,7 +90,7 @@ def checked_rows(targets):
     Rows in half precision become float32, in which their sums are exact.
     """
     dtype = targets.dtype
-    if "float16" in str(dtype):
+    if is_half(dtype):
         targets = large.by_rows(lambda rows: rows.astype("float32"), targets)
     wrong = wrong_rows(targets, np, dtype)
     if wrong.any():

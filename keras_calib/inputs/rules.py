@@ -177,6 +177,11 @@ def wrong_ids(ids, num_classes, xp):
     return xp.logical_not(right)
 
 
+def is_half(dtype):
+    """Whether a dtype, of any framework, is float16 or bfloat16."""
+    return "float16" in str(dtype)
+
+
 def wrong_rows(targets, xp, dtype):
     """True where a row of labels is not a distribution.
 
@@ -185,7 +190,7 @@ def wrong_rows(targets, xp, dtype):
         xp: the module to compute with.
         dtype: that of the labels as they came; half precision has rounded.
     """
-    off = OFF if "float16" in str(dtype) else EXACT
+    off = OFF if is_half(dtype) else EXACT
     right = xp.logical_and(
         xp.all(targets >= 0, axis=-1),
         xp.abs(xp.sum(targets, axis=-1) - 1.0) <= off,

@@ -313,7 +313,8 @@ class _MatrixDeviations(FullProblem):
         def add(classes):
             # A few classes at a time: their matrices are large.
             for some in row_blocks(len(classes), 1, AT_ONCE):
-                some = slice(*classes[some][[0, -1]] + [0, 1])
+                some = classes[some]
+                some = slice(some[0], some[-1] + 1)
                 found[some] = self._log_dets(some, least, strengths)
 
         for_groups(add, len(least))

@@ -54,6 +54,7 @@ NAMES = [
     "adaptive_calibration_error",
     "debiased_calibration_error",
     "label_binned_calibration_error",
+    "ks_calibration_error",
 ]
 
 
@@ -69,9 +70,9 @@ def test_equal_confidences_are_one_cell(shape):
     whole = kc.metrics.calibration_errors(
         labels, scores, metrics=NAMES, num_resamples=400, interval="basic"
     )
-    debiased = "debiased_calibration_error"
+    percentiles = ["debiased_calibration_error", "ks_calibration_error"]
     whole |= kc.metrics.calibration_errors(
-        labels, scores, metrics=[debiased], num_resamples=400
+        labels, scores, metrics=percentiles, num_resamples=400
     )
     for name in NAMES:
         width = whole[name].high - whole[name].low

@@ -3,15 +3,12 @@
 import numpy as np
 import pytest
 
-from tests.examples.test_no_harm import FOLDER
+from tests.helpers import example
 
 
 @pytest.fixture
-def script(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    import intervals
-
-    return intervals
+def script():
+    return example("benchmarks/intervals.py")
 
 
 def test_clusters_are_rows_that_are_alike(script):
