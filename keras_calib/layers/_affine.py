@@ -138,13 +138,14 @@ class AffineCalibration(CalibrationLayer):
         self._check(logits)
         smoothing = objective.smoothing
         tempered = fit_temperature(logits, labels, weights, smoothing)
-        start = self._scaled(num_classes, tempered.temperature)
-        if tempered.stop_reason == "all correct":
-            return self._weights(start), self._all_correct(tempered)
-        if self.regularization == "auto":
+        correct = tempered.stop_reason == "all correct"
+        if self.regularization == "auto" and not correct:
             return self._around_temperature(
                 logits, labels, weights, objective, tempered
             )
+        start = self._scaled(num_classes, tempered.temperature)
+        if correct:
+            return self._weights(start), self._all_correct(tempered)
         x = self._inputs(logits)
         absent = np.zeros(num_classes, bool)
         if not smoothing:

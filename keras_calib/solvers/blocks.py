@@ -104,12 +104,33 @@ def sum_groups(function, blocks):
     groups = [blocks[start::GROUPS] for start in range(GROUPS)]
 
     def total(group):
-        found = function(group[0])
-        for block in group[1:]:
-            found += function(block)
-        return found
+        return _sum_in_place(map(function, group))
 
-    return sum_blocks(total, [group for group in groups if group])
+    if len(blocks) == 1:
+        return total(blocks)
+    found = _sum_in_place(threads().map(total, filter(None, groups)))
+    passed()
+    return found
+
+
+def _sum_in_place(arrays):
+    """Their sum, in the memory of the first; of arrays of objects, of each one.
+
+    Objects are summed in float64.
+    """
+    found = None
+    for array in arrays:
+        if found is None:
+            found = array
+            if found.dtype == object:
+                found[:] = [np.asarray(each, float)[()] for each in array]
+        elif found.dtype == object:
+            for i in range(len(found)):
+                found[i] += array[i]
+        else:
+            found += array
+        del array  # before the next one is computed
+    return found
 
 
 def for_groups(function, num_classes):

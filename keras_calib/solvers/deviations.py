@@ -262,12 +262,12 @@ class Deviations(DiagonalProblem):
             slopes *= np.sqrt(w)[:, None]
             outer = slopes.T @ slopes
             found = np.empty(2, object)
-            found[:] = np.stack(moments).astype(float), outer.astype(float)
+            found[:] = np.stack(moments), outer
             return found
 
         blocks = row_blocks(*self.q.shape, IN_CACHE // 4)
         moments, outer = sum_groups(part, blocks)
-        hessian = -outer
+        hessian = np.negative(outer, out=outer)
         hessian[0, 0] += moments[2].sum() + self.common_ridge
         classes = np.arange(num_classes)
         scale, bias = strengths

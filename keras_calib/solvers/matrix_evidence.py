@@ -78,38 +78,41 @@ def average_matrices(
     """
     data = labels, weights
     if not fits_matrix(x.shape[1]):
-        return _without_matrix(x, *data, paths, smoothing, factor=factor)
+        found = _without_matrix(x, *data, paths, smoothing, factor=factor)
+        return dataclasses.replace(found, parameters=_as_matrix(found))
     # Beside matrices, temperature scaling has the probability 1/2 again.
     diagonal = _without_matrix(x, *data, paths, smoothing, plain=PLAIN)
     problem = _MatrixDeviations(x, *data, smoothing)
     del x  # the problem has the same numbers
-    fits = problem.fits_of_all_widths(diagonal)
-    evidence = [fit.log_evidence for fit in fits]
     log_prior = -0.5 * (MATRIX_WIDTHS / MATRIX_WIDTH) ** 2
+    mean, evidence, iterations = problem.mean_of_all_widths(diagonal, log_prior)
     without = diagonal.log_evidence, 1 - MATRIX
     posterior, log_evidence = mix(evidence, log_prior, *without)
-    found = [problem.of_x(fit.parameters) for fit in fits]
-    found = np.stack([*found, diagonal.parameters])
-    parameters = factor * np.tensordot(posterior, found, 1)
+    parameters = posterior[:-1].sum() * problem.of_x(mean)
+    parameters += posterior[-1] * _as_matrix(diagonal)
+    parameters *= factor
     return dataclasses.replace(
         diagonal,
         parameters=parameters,
         plain=diagonal.plain * float(posterior[-1]),
         log_evidence=log_evidence,
         value=_mean_loss(problem.inputs, *data, parameters, smoothing),
-        iterations=diagonal.iterations + sum(fit.iterations for fit in fits),
+        iterations=diagonal.iterations + iterations,
         matrix_width=float(posterior[:-1] @ MATRIX_WIDTHS),
     )
 
 
-def _without_matrix(x, labels, weights, paths, smoothing, **kwargs):
-    """`average_by_evidence`, with a matrix above biases as parameters."""
+def _without_matrix(x, *data, **kwargs):
+    """`average_by_evidence`, of inputs as `FullProblem` keeps them."""
     if x.size >= DIGITS:
         x = x.astype("float32", copy=False)
-    found = average_by_evidence(x, labels, weights, paths, smoothing, **kwargs)
-    slopes, biases = found.parameters
-    parameters = np.concatenate([np.diag(slopes), biases[None]])
-    return dataclasses.replace(found, parameters=parameters)
+    return average_by_evidence(x, *data, **kwargs)
+
+
+def _as_matrix(average):
+    """Slopes and biases as a matrix above biases."""
+    slopes, biases = average.parameters
+    return np.concatenate([np.diag(slopes), biases[None]])
 
 
 def fits_matrix(num_classes):
@@ -223,26 +226,43 @@ class _MatrixDeviations(FullProblem):
         scale = max(average.scale_width, LEAST_WIDTH)
         np.fill_diagonal(widths, np.hypot(width, scale))
         widths[-1] = max(average.bias_width, LEAST_WIDTH)
-        self.widths, self.phi = widths, average.dispersion
+        self.phi = average.dispersion
         self.ridge = self.phi / (2 * self.n * widths**2)
         # What costs no penalty, beside one vector for all columns.
         self.unpenalized = self.center - super()._shift(self.center)
         self.inverse = kronecker(self, self.ridge)
 
-    def fits_of_all_widths(self, average):
-        """A `Fit` for each width; the other widths are those of `average`."""
-        fits, start = [], self.center
-        for width in MATRIX_WIDTHS:
+    def mean_of_all_widths(self, average, log_prior):
+        """The fits of all widths, one after the other; their mean is kept.
+
+        Args:
+            average: see `penalize`.
+            log_prior: of each width, `(num_widths,)`.
+
+        Returns:
+            mean: parameters, weighted by prior and evidence.
+            log_evidence: list, of each fit.
+            iterations: of all fits.
+        """
+        mean, start, log_total = self.center, self.center, -np.inf
+        log_evidence, iterations = [], 0
+        for width, own in zip(MATRIX_WIDTHS, log_prior, strict=True):
             self.penalize(width, average)
-            fits.append(self.fit(width, start))
-            start = fits[-1].parameters
-        return fits
+            fit = self.fit(width, start)
+            start = fit.parameters
+            log_evidence.append(fit.log_evidence)
+            iterations += fit.iterations
+            own += fit.log_evidence
+            log_total = np.logaddexp(log_total, own)
+            if own > -np.inf:
+                mean = mean + np.exp(own - log_total) * (start - mean)
+        return mean, log_evidence, iterations
 
     def fit(self, width, start):
         """The ridge fit for a width, and its evidence."""
         found = fit_regression(self, start, self.tolerance)
         self.inverse = None  # its memory is needed for the Hessians
-        strengths = self.phi / self.widths**2
+        strengths = 2 * self.n * self.ridge
         dense = strengths.size < DENSE
         log_det = self._log_det if dense else self._log_det_by_class
         determinants = np.log(strengths).sum() - log_det(strengths)

@@ -177,7 +177,7 @@ def conjugate_gradient_step(problem, gradient, tolerance):
             break
         step_size = norm / curvature
         step += step_size * direction
-        residual = residual - step_size * h
+        residual -= step_size * h
         if np.abs(residual).max() <= tolerance / 4:
             break
         z = problem.precondition(residual)
