@@ -139,6 +139,8 @@ class _Path:
             slope = gradient + pull
             step = -np.linalg.solve(hessian, slope)
             decrease = -0.5 * float(step @ slope)
+            if decrease < -DECREASE:
+                raise ArithmeticError("The curvature is only rounding.")
             if not decrease <= DECREASE:
                 self.least, self.start = objective, point
                 self._move(step)
@@ -204,33 +206,34 @@ class _Problem:
         count, size = points.shape
         num_classes = size // 2
         v, common = points[:, :num_classes], points[:, num_classes, None]
-        w = (1 + common + v)[:, None]
-        b = points[:, None, num_classes + 1 :]
+        w = (1 + common + v)[..., None]
+        b = points[:, num_classes + 1 :, None]
 
         def part(rows):
-            x = self.x[rows].astype(float, copy=False)
+            # Samples come last: sums over a last axis of few classes are slow.
+            x = self.x[rows].T.astype(float, order="C")
             weights = self.weights[rows]
             scores = x * w
             scores += b
-            largest = scores.max(axis=2, keepdims=True)
+            largest = scores.max(axis=1, keepdims=True)
             scores -= largest
             np.exp(scores, out=scores)
-            total = scores.sum(axis=2, keepdims=True)
-            log_sum = np.log(total[..., 0])
-            log_sum += largest[..., 0]
-            # The derivatives of each row's log-sum-exp.
-            slopes = np.empty((*scores.shape[:2], size))
-            qx, q = slopes[..., :num_classes], slopes[..., num_classes + 1 :]
+            total = scores.sum(axis=1, keepdims=True)
+            log_sum = np.log(total[:, 0])
+            log_sum += largest[:, 0]
+            # The derivatives of each sample's log-sum-exp.
+            slopes = np.empty((count, size, x.shape[1]))
+            qx, q = slopes[:, :num_classes], slopes[:, num_classes + 1 :]
             np.divide(scores, total, out=q)
             np.multiply(q, x, out=qx)
-            np.sum(qx, axis=2, out=slopes[..., num_classes])
+            np.sum(qx, axis=1, out=slopes[:, num_classes])
             sums = np.empty((count, 1 + size + num_classes))
             sums[:, 0] = log_sum @ weights
-            np.matmul(weights, slopes, out=sums[:, 1 : 1 + size])
-            sums[:, 1 + size :] = np.matmul(weights, qx * x)
-            slopes *= np.sqrt(weights)[:, None]
-            slopes = slopes[..., columns]
-            outer = np.matmul(slopes.transpose(0, 2, 1), slopes)
+            np.matmul(slopes, weights, out=sums[:, 1 : 1 + size])
+            sums[:, 1 + size :] = np.matmul(qx * x, weights)
+            slopes *= np.sqrt(weights)
+            slopes = slopes[:, columns]
+            outer = np.matmul(slopes, slopes.transpose(0, 2, 1))
             outer = outer.reshape(count, -1)
             return np.concatenate([sums, outer], axis=1)
 

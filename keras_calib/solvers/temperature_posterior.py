@@ -26,6 +26,9 @@ WIDTH = 1.0
 NODES = 5
 # Points of the first grid of `log T`, and of the others.
 FIRST, LATER = 33, 17
+# Standard deviations around the likeliest temperature of a first grid that
+# knows it: a step is then less than half of one.
+REACH = 7
 # The next grid leaves out points with a smaller part of the posterior.
 NEGLIGIBLE = 1e-6
 # A grid with more than this part at one end does not reach far enough.
@@ -46,7 +49,7 @@ LOG_PRIOR = np.log(
 )
 
 
-def temperature_nodes(logits, labels, weights):
+def temperature_nodes(logits, labels, weights, ends=(LOW, HIGH)):
     """Temperatures whose mean stands for the posterior.
 
     The posterior is computed on a grid, which is narrowed until its step is at
@@ -58,13 +61,15 @@ def temperature_nodes(logits, labels, weights):
             infinity.
         labels: int class ids, `(n,)`.
         weights: `(n,)`, with the number of samples as their sum.
+        ends: of the first grid of `u = -log T`, which is extended if they cut
+            something off.
 
     Returns:
         log_temperatures: `(NODES,)`.
         shares: their weights, `(NODES,)`, with the sum 1.
         width: standard deviation of `log T`.
     """
-    grid = np.linspace(LOW, HIGH, FIRST)
+    grid = np.linspace(*np.clip(ends, LOW, HIGH), FIRST)
     step = max(1, logits.size // SUBSAMPLE)
     for every in dict.fromkeys((step, 1)):
         part = logits[::every], labels[::every], weights[::every]
@@ -153,10 +158,16 @@ def expected_score(likelihood, labels, weights, temperature):
         highest: `-log T` of the lowest of the temperatures averaged over;
             instead of both `None` where the posterior is narrow.
     """
-    *_, curvature = likelihood.derivatives(-np.log(temperature))
-    if likelihood.count * curvature > NARROW**-2:
+    likeliest = -np.log(temperature)
+    *_, curvature = likelihood.derivatives(likeliest)
+    precision = likelihood.count * curvature
+    if precision > NARROW**-2:
         return None
-    nodes, shares, _ = temperature_nodes(likelihood.logits, labels, weights)
+    reach = REACH / np.sqrt(max(precision, 0.0) + WIDTH**-2)
+    ends = likeliest - reach, likeliest + reach
+    nodes, shares, _ = temperature_nodes(
+        likelihood.logits, labels, weights, ends
+    )
     nodes, shares = nodes[shares > 0], shares[shares > 0]
     mean = shares @ [_mean_score(likelihood, -node) for node in nodes]
     if not likelihood.ruled_out:

@@ -77,14 +77,27 @@ def test_the_gain_is_that_of_labels_as_they_are_expected():
         change = log_softmax(logits / t) - log_softmax(logits)
         gain = np.mean((expected * change).sum(axis=1))
         (found,) = expected_gain(logits, labels, weights, t)
-        assert found == pytest.approx(gain, abs=1e-9)
+        # Its grid of temperatures begins around `t`, and that above anywhere.
+        assert found == pytest.approx(gain, abs=1e-6)
         of_factors = 1.0, temperature / t
         data = logits, labels, weights, temperature, of_factors
-        assert expected_gain(*data)[1] == pytest.approx(gain, abs=1e-9)
+        assert expected_gain(*data)[1] == pytest.approx(gain, abs=1e-6)
     # Many samples tell the temperature.
     logits, labels = samples(2000)
     data = logits, labels, np.ones(2000)
     assert expected_gain(*data, likeliest(logits, labels)) is None
+
+
+@pytest.mark.parametrize("size", [4, 40, 400])
+@pytest.mark.parametrize("ends", [(-0.3, 0.3), (1.5, 2.5), (-4.0, -3.0)])
+def test_a_first_grid_of_temperatures_may_begin_elsewhere(size, ends):
+    data = *samples(size, seed=3), np.ones(size)
+    nodes, shares, width = temperature_nodes(*data, ends)
+    all_nodes, all_shares, expected = temperature_nodes(*data)
+    assert width == pytest.approx(expected, rel=1e-3)
+    for moment in (1, 2, 3):
+        found = shares @ nodes**moment
+        assert found == pytest.approx(all_shares @ all_nodes**moment, abs=1e-3)
 
 
 def test_many_samples_need_no_caution():

@@ -445,3 +445,12 @@ def test_an_evidence_of_rounding_alone_is_refused():
     )
     with pytest.raises(ArithmeticError, match="only rounding"):
         dense_evidence._Path._end(path, 1.0, np.zeros(4), np.zeros((4, 4)))
+
+
+def test_a_step_upwards_is_refused():
+    # Of huge logits rounding leaves a curvature below zero.
+    strengths = np.array([[1.0, 1.0]])
+    path = dense_evidence._Path(strengths, np.zeros(2), 1.0)
+    hessian = np.diag([1.0, 1.0, -1e-6, 1.0, 1.0])
+    with pytest.raises(ArithmeticError, match="only rounding"):
+        path.advance(1.0, np.array([0.0, 0.0, 1.0, 0.0, 0.0]), hessian)
