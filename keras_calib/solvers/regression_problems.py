@@ -24,7 +24,7 @@ SMALL = 1 << 23
 # Classes up to which each class may have a preconditioner of its own.
 BLOCKS = 200
 # Products in one step from which it has.
-MANY = 45
+MANY = 20
 # Samples for each pair of classes from which it has from the start, which takes
 # 0.7 to 0.9 of the time.
 SAMPLES_PER_PAIR = 12
