@@ -196,6 +196,7 @@ def _part(row, part):
 def grid(block, results):
     """Ours of ACLS' table A, from the sweep, on validation images."""
     rows = rows_of("S-sweep", results)
+    lost = run.diverged("S-sweep", results)
     lines = []
     for label, *_ in block.lines():
         line = [label]
@@ -204,13 +205,13 @@ def grid(block, results):
                 "positive_weight": float(label),
                 "negative_weight": float(weight),
             }
-            row = rows.get((protocols.variant("ACLS", settings), 0))
-            found = row["validation"] if row else None
-            line.append(
-                f"{100 * found['accuracy']:.2f} / {100 * found['ece']:.2f}"
-                if found
-                else ""
-            )
+            key = protocols.variant("ACLS", settings), 0
+            cell = "diverged" if key in lost else ""
+            if key in rows:
+                found = rows[key]["validation"]
+                cell = f"{100 * found['accuracy']:.2f} / "
+                cell += f"{100 * found['ece']:.2f}"
+            line.append(cell)
         lines.append(line)
     words = "Ours, S, validation images, seed 0, margin 6"
     if all(line[1:] == [""] * len(block.networks) for line in lines):

@@ -196,7 +196,18 @@ def missing(arguments):
     if arguments.history:
         # Their newer rows will stand in their place.
         stored = {row: of for row, of in stored.items() if has_epochs(of)}
+    lost = diverged(arguments.table, arguments.results)
+    wanted = [
+        row
+        for row in wanted
+        if row not in lost or changed_code(arguments.table, row[0], lost[row])
+    ]
     return to_run(arguments.table, wanted, stored)
+
+
+def diverged(table, results):
+    """Rows whose training ended without finite logits, as `read_rows`."""
+    return read_rows(results / f"{table}-diverged.jsonl")
 
 
 def base(name):
@@ -273,17 +284,21 @@ def tune(arguments):
 
 def changed(table, method, row):
     """Why a stored row does not stand for today's code, or `None`."""
-    import work
-
-    settings = as_json(work.settings(table, method))
-    if row["settings"] != settings:
-        return "its settings changed"
     if "maps" not in row:
         return "no maps were fitted to its logits"
     if protocols.PROTOCOLS[table].kind == "long_tailed" and (
         "class_balance" not in row
     ):
         return "no maps were balanced on its logits"
+    return changed_code(table, method, row)
+
+
+def changed_code(table, method, row):
+    """Why the training of a row is another one today, or `None`."""
+    import work
+
+    if row["settings"] != as_json(work.settings(table, method)):
+        return "its settings changed"
     if differ(work.probe(methods.method(method)), row["probe"]):
         return "its loss gives other values now"
     if row.get("network") and differ(work.network_probe(table), row["network"]):
@@ -387,15 +402,19 @@ def run_row(arguments, method, seed):
     folder = arguments.work / arguments.table
     folder.mkdir(parents=True, exist_ok=True)
     seed = int(seed)
-    row = work.run(
-        arguments.table,
-        method,
-        seed,
-        folder / slug(method, seed),
-        arguments.work,
-        deadline,
-        arguments.history,
-    )
+    name = arguments.table
+    try:
+        row = work.run(
+            arguments.table,
+            method,
+            seed,
+            folder / slug(method, seed),
+            arguments.work,
+            deadline,
+            arguments.history,
+        )
+    except FloatingPointError as error:
+        name, row = f"{name}-diverged", {"diverged": str(error)}
     if row is None:
         print("stopped in time; start again to go on", flush=True)
         return 0
@@ -413,8 +432,8 @@ def run_row(arguments, method, seed):
         "machine": work.machine(),
         "python": platform.python_version(),
     }
-    append(arguments.results / f"{arguments.table}.jsonl", row)
-    print(json.dumps(row["test"]), flush=True)
+    append(arguments.results / f"{name}.jsonl", row)
+    print(json.dumps(row.get("test", row.get("diverged"))), flush=True)
     return 0
 
 

@@ -51,7 +51,10 @@ def acls(
     `examples/acls_stability.py` shows. The released code measures from zero,
     which anchors the logits; the published results come from it, so it is the
     default. With the paper's `r`, the default is the gradient of eq. 13 itself,
-    `stop_gradient=False`, which trains.
+    `stop_gradient=False`, which trains. What is measured from zero is the
+    positive term alone: without it (`positive_weight=0`) the negative term
+    lifts all logits together until training diverges (Table A of the paper has
+    such a case, too). With `stop_gradient=False` nothing lifts them.
 
     Args:
         labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
@@ -184,7 +187,7 @@ class ACLS(PenalizedLoss):
 
     Args:
         margin: float >= 0. The authors use 10, and 6 for CIFAR-10.
-        positive_weight: float, `lambda_1` of the paper.
+        positive_weight: float, `lambda_1` of the paper; with 0 see `acls`.
         negative_weight: float, `lambda_2` of the paper.
         reference: `"zero"` (the released code) or `"min"` (the paper). See
             `acls`.

@@ -259,6 +259,26 @@ def test_logits_that_are_not_finite_are_refused(
         work.run("miniature", "CE", 0, tmp_path / "row", tmp_path)
 
 
+def test_a_row_that_diverged_is_stored_apart_and_not_run_again(
+    work, driver, tmp_path, monkeypatch
+):
+    def diverge(*_):
+        raise FloatingPointError("Logits are not finite.")
+
+    monkeypatch.setattr(work, "run", diverge)
+    folders = ["--results", str(tmp_path), "--work", str(tmp_path / "work")]
+    command = ["miniature", "--only", "CE", "--seeds", "1", *folders]
+    arguments = driver.parse(command)
+    assert driver.missing(arguments) == [("CE", 0)]
+    assert driver.main([*command, "--row", "CE", "0"]) == 0
+    (row,) = driver.diverged("miniature", tmp_path).values()
+    assert row["diverged"] == "Logits are not finite." and "test" not in row
+    assert driver.missing(arguments) == []
+    # With other settings it is another training.
+    monkeypatch.setattr(work, "settings", lambda *_: {"epochs": 1})
+    assert driver.missing(arguments) == [("CE", 0)]
+
+
 @pytest.mark.parametrize(
     ("backend", "name"),
     [("tensorflow", "TF_NUM_INTRAOP_THREADS"), ("jax", "OMP_NUM_THREADS")],

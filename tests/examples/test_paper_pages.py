@@ -123,8 +123,11 @@ def test_weights_of_the_sweep_fill_table_a(pages, tmp_path):
     name = "ACLS: positive_weight=0.1, negative_weight=0.01"
     validation = {"accuracy": 0.61, "ece": 0.03}
     write(tmp_path, "S-sweep", [row(name, 0, 0.5, validation=validation)])
+    lost = "ACLS: positive_weight=0.0, negative_weight=0.01"
+    write(tmp_path, "S-sweep-diverged", [{"method": lost, "seed": 0}])
     page = pages.page("acls", tmp_path)
     assert "| 0.1 |  |  | 61.00 / 3.00 |  |" in page
+    assert "| 0 |  |  | diverged |  |" in page
 
 
 def test_all_pages_are_written_by_one_command(pages, tmp_path, capsys):
