@@ -80,8 +80,10 @@ def adjust_prior(
 
     Args:
         model: a calibrated classifier: what `kc.calibrate` returned, also
-            after loading; or any other, with `source_prior`. For a task of
-            KerasHub with a preprocessor `x` is raw, as in `kc.calibrate`.
+            after loading; or any other, with `source_prior`. It has one
+            output: of several, pass `keras.Model(model.inputs,
+            model.outputs[i])`. For a task of KerasHub with a preprocessor
+            `x` is raw, as in `kc.calibrate`.
         x: unlabeled target data: arrays, or a `tf.data.Dataset`, a
             `keras.utils.PyDataset`, a torch `DataLoader` or an iterable of
             `x`, `(x, y)` or `(x, y, sample_weight)`, where `y` is not used.
@@ -149,12 +151,7 @@ def adjust_prior(
     require_flags(none=True, from_logits=from_logits)
     given = model
     model, preprocessor = taken_apart(model)
-    checks.check_model(model)
-    if prior is None and x is None:
-        raise ValueError(
-            "The target prior is unknown. Received: neither `x` nor `prior`. "
-            "Pass unlabeled target data, or the class frequencies."
-        )
+    _check(model, x, prior)
     source, known_by = _source(model, source_prior)
     data = None
     if x is not None:
@@ -194,6 +191,17 @@ def adjust_prior(
     if verbose:
         print(_target_prior.summary(layer.record))
     return corrected
+
+
+def _check(model, x, prior):
+    checks.check_model(model)
+    if endings.has_outputs(model):
+        endings.check_one_output(model)
+    if prior is None and x is None:
+        raise ValueError(
+            "The target prior is unknown. Received: neither `x` nor `prior`. "
+            "Pass unlabeled target data, or the class frequencies."
+        )
 
 
 def _network_of(model, from_logits, data, num_classes):

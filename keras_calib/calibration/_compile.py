@@ -65,7 +65,7 @@ def compile_for_evaluate(
     if place is not None:
         loss, metrics = place.only_here(loss), place.only_here(metrics)
     # An optimizer without slots, so that a saved file loads without a warning.
-    model.compile("sgd", loss=loss, metrics=metrics)
+    model.compile("sgd", loss=loss, metrics=metrics, auto_scale_loss=False)
 
 
 def takes_rows(loss: Any, num_units: int) -> bool | None:

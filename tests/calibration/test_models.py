@@ -155,6 +155,22 @@ def test_mixed_precision_body(policy):
         )
 
 
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_a_file_of_mixed_float16_loads_without_a_warning(
+    policy, tmp_path, recwarn
+):
+    # Where the optimizer scales losses for float16, its variables are others.
+    try:
+        keras.config.set_dtype_policy("mixed_float16")
+        model = built(functional(dense("softmax")))
+        kc.calibrate(model, X, Y, verbose=0).save(tmp_path / "model.keras")
+        keras.config.set_dtype_policy(policy)
+        keras.saving.load_model(tmp_path / "model.keras")
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert not [w for w in recwarn if "optimizer" in str(w.message)]
+
+
 def test_one_forward_pass():
     calls = []
 
