@@ -37,7 +37,8 @@ def beside(papers):
 @pytest.mark.parametrize("method", ["LS", "MbLS", "ACLS", "FL"])
 def test_losses_that_hold_confidence_down(beside, method):
     assert beside("S", method, "ece", "test") < -0.05
-    assert 0 < beside("S", method, "nll", "test_scaled") < 0.1
+    # The most is that of label smoothing, on the page.
+    assert 0 < beside("S", method, "nll", "test_scaled") < 0.12
     assert beside("F", method, "ece", "test") < 0
     assert 0 < beside("F", method, "nll", "test_scaled") < 0.05
 
