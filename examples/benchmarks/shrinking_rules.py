@@ -163,11 +163,11 @@ def matrix_of_rules(x, labels):
         x, *data, PATHS, 0.0, plain=matrix_evidence.PLAIN
     )
     problem = matrix_evidence._MatrixDeviations(x, *data, 0.0)
-    fits = problem.fits_of_all_widths(diagonal)
+    fits = list(problem.fits_of_all_widths(diagonal))
     log_evidence = [fit.log_evidence for fit in fits]
     widths = matrix_evidence.MATRIX_WIDTHS / matrix_evidence.MATRIX_WIDTH
     of_x = [problem.of_x(fit.parameters) for fit in fits]
-    of_x = np.stack([*of_x, diagonal.parameters])
+    of_x = np.stack([*of_x, matrix_evidence._as_matrix(diagonal)])
     found = {}
     for rule, probability in MATRIX_RULES.items():
         alone = probability is None

@@ -85,7 +85,8 @@ def average_matrices(
     problem = _MatrixDeviations(x, *data, smoothing)
     del x  # the problem has the same numbers
     log_prior = -0.5 * (MATRIX_WIDTHS / MATRIX_WIDTH) ** 2
-    mean, evidence, iterations = problem.mean_of_all_widths(diagonal, log_prior)
+    fits = problem.fits_of_all_widths(diagonal)
+    mean, evidence, iterations = _mean(fits, log_prior)
     without = diagonal.log_evidence, 1 - MATRIX
     posterior, log_evidence = mix(evidence, log_prior, *without)
     parameters = posterior[:-1].sum() * problem.of_x(mean)
@@ -100,6 +101,27 @@ def average_matrices(
         iterations=diagonal.iterations + iterations,
         matrix_width=float(posterior[:-1] @ MATRIX_WIDTHS),
     )
+
+
+def _mean(fits, log_prior):
+    """The mean of fits by prior and evidence, of which one exists at a time.
+
+    Returns:
+        mean: parameters.
+        log_evidence: list, of each fit.
+        iterations: of all fits.
+    """
+    mean, log_total = 0.0, -np.inf
+    log_evidence, iterations = [], 0
+    for fit, own in zip(fits, log_prior, strict=True):
+        log_evidence.append(fit.log_evidence)
+        iterations += fit.iterations
+        own += fit.log_evidence
+        log_total = np.logaddexp(log_total, own)
+        # Where no fit has any evidence so far, it is the last one.
+        share = np.exp(own - log_total) if log_total > -np.inf else 1.0
+        mean = mean + share * (fit.parameters - mean)
+    return mean, log_evidence, iterations
 
 
 def _without_matrix(x, *data, **kwargs):
@@ -232,31 +254,17 @@ class _MatrixDeviations(FullProblem):
         self.unpenalized = self.center - super()._shift(self.center)
         self.inverse = kronecker(self, self.ridge)
 
-    def mean_of_all_widths(self, average, log_prior):
-        """The fits of all widths, one after the other; their mean is kept.
+    def fits_of_all_widths(self, average):
+        """A `Fit` for each width, one after the other.
 
-        Args:
-            average: see `penalize`.
-            log_prior: of each width, `(num_widths,)`.
-
-        Returns:
-            mean: parameters, weighted by prior and evidence.
-            log_evidence: list, of each fit.
-            iterations: of all fits.
+        The other widths are those of `average`.
         """
-        mean, start, log_total = self.center, self.center, -np.inf
-        log_evidence, iterations = [], 0
-        for width, own in zip(MATRIX_WIDTHS, log_prior, strict=True):
+        start = self.center
+        for width in MATRIX_WIDTHS:
             self.penalize(width, average)
             fit = self.fit(width, start)
             start = fit.parameters
-            log_evidence.append(fit.log_evidence)
-            iterations += fit.iterations
-            own += fit.log_evidence
-            log_total = np.logaddexp(log_total, own)
-            if own > -np.inf:
-                mean = mean + np.exp(own - log_total) * (start - mean)
-        return mean, log_evidence, iterations
+            yield fit
 
     def fit(self, width, start):
         """The ridge fit for a width, and its evidence."""
