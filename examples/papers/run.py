@@ -433,7 +433,7 @@ def run_row(arguments, method, seed):
         "python": platform.python_version(),
     }
     append(arguments.results / f"{name}.jsonl", row)
-    print(json.dumps(row.get("test", row.get("diverged"))), flush=True)
+    print(json.dumps(row.get("test") or row["diverged"]), flush=True)
     return 0
 
 

@@ -64,7 +64,8 @@ def compile_for_evaluate(
         return
     if place is not None:
         loss, metrics = place.only_here(loss), place.only_here(metrics)
-    # An optimizer without slots, so that a saved file loads without a warning.
+    # An optimizer without slots, and without a scale of losses for float16, so
+    # that a saved file loads without a warning.
     model.compile("sgd", loss=loss, metrics=metrics, auto_scale_loss=False)
 
 

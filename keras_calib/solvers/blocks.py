@@ -87,11 +87,11 @@ def passed():
         call()
 
 
-def sum_blocks(function, blocks):
+def sum_blocks(function, blocks, add_up=sum):
     """The sum of `function(block)` over blocks, computed in threads."""
     if len(blocks) == 1:  # a thread would cost more than it saves
         return function(blocks[0])
-    found = sum(threads().map(function, blocks))
+    found = add_up(threads().map(function, blocks))
     passed()
     return found
 
@@ -106,11 +106,7 @@ def sum_groups(function, blocks):
     def total(group):
         return _sum_in_place(map(function, group))
 
-    if len(blocks) == 1:
-        return total(blocks)
-    found = _sum_in_place(threads().map(total, filter(None, groups)))
-    passed()
-    return found
+    return sum_blocks(total, list(filter(None, groups)), _sum_in_place)
 
 
 def _sum_in_place(arrays):

@@ -738,35 +738,3 @@ def test_a_corrected_unit_is_evaluated_as_before(steps):
     weights = w[:, None] if steps else w
     expected = (-np.log(np.where(y == 1, p, 1 - p)) * weights).mean()
     assert logs["loss"] == pytest.approx(expected, rel=1e-5)
-
-
-def two_heads():
-    """Two outputs of four classes, in a dict, and a labeled set."""
-    rng = np.random.default_rng(2)
-    x = rng.normal(size=(300, 8)).astype("float32")
-    labels = (x[:, :4] + rng.gumbel(size=(300, 4))).argmax(axis=1)
-    inputs = keras.Input((8,))
-    outputs = {
-        name: keras.layers.Dense(4, activation="softmax", name=name)(inputs)
-        for name in ("a", "b")
-    }
-    return keras.Model(inputs, outputs), x, labels
-
-
-@pytest.mark.parametrize("source_prior", [None, np.full(4, 0.25)])
-def test_of_several_outputs_one_is_asked_for(source_prior):
-    model, x, labels = two_heads()
-    calibrated = kc.calibrate(model, x, labels, output_name="a", verbose=0)
-    prior = np.array([0.1, 0.2, 0.3, 0.4])
-    with pytest.raises(ValueError, match="needs one output"):
-        kc.adjust_prior(calibrated, prior=prior, source_prior=source_prior)
-    # What the message says works.
-    one = keras.Model(calibrated.inputs, calibrated.output["a"])
-    corrected = kc.adjust_prior(one, prior=prior, verbose=0)
-    before = to_numpy(one(x))
-    source = kc.calibration_record(corrected)["prior_correction"][
-        "source_prior"
-    ]
-    expected = before * prior / source
-    expected /= expected.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(to_numpy(corrected(x)), expected, atol=1e-6)

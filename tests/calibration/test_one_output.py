@@ -276,3 +276,22 @@ def test_both_outputs_have_their_own_records(kind, fuse):
         kc.calibrate(
             *(both, X, OTHER), output_name=names[1], fuse=fuse, verbose=0
         )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("source_prior", [None, np.full(3, 1 / 3)])
+def test_a_prior_is_adjusted_of_one_output(kind, source_prior):
+    model = two_outputs(kind)
+    calibrated = kc.calibrate(model, X, Y, output_name="kind", verbose=0)
+    prior = np.array([0.1, 0.2, 0.7])
+    with pytest.raises(ValueError, match="needs one output"):
+        kc.adjust_prior(calibrated, prior=prior, source_prior=source_prior)
+    # What the message says works.
+    kinds = calibrated.output["kind" if kind == "dict" else 0]
+    one = keras.Model(calibrated.inputs, kinds)
+    corrected = kc.adjust_prior(one, prior=prior, verbose=0)
+    record = kc.calibration_record(corrected)["prior_correction"]
+    expected = one.predict(X, verbose=0) * prior / record["source_prior"]
+    expected /= expected.sum(axis=1, keepdims=True)
+    found = corrected.predict(X, verbose=0)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
