@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import time
 from typing import Any
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -124,7 +125,8 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
         begin = time.perf_counter()
         adapt_map(layer, rows, objective=objective, class_loss_scaling=scaling)
         taken = time.perf_counter() - begin
-        found = before_and_after(layer, rows)
+        before = measured(None, rows)
+        found = before_and_after(before, measured(layer, rows), rows)
         worse = is_worse(layer, objective, scaling, found)
         if worse:
             verdict = Verdict(returned=MODEL)
@@ -146,7 +148,7 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
         layer = as_map(name, free_name(network, name))
         adapt(layer, rows)
         fitted = dict(layer.record)
-        found = before_and_after(layer, rows)
+        found = before_and_after(before, measured(layer, rows), rows)
     noise, accuracy, changed = map(
         found.pop, ("ece_noise", "accuracy", "num_changed")
     )
@@ -235,41 +237,67 @@ def restore(layer, old, input_shape):
     layer.record = record
 
 
-def before_and_after(layer, rows):
+class Measured(NamedTuple):
+    """Predictions for the calibration samples, and their mean errors.
+
+    Attributes:
+        nll: in nats.
+        ece: with `NUM_BINS` bins.
+        accuracy: from 0 to 1.
+        confidence: of each row, `(n,)`.
+        predicted: class of each row, `(n,)`.
+    """
+
+    nll: float
+    ece: float
+    accuracy: float
+    confidence: np.ndarray
+    predicted: np.ndarray
+
+
+def measured(layer, rows):
+    """`Measured` of the model with a map, or with `None` as it came."""
+    scores, labels, weights = rows.logits, rows.labels, rows.weights
+    confidence = np.empty(len(labels), "float32")
+    predicted = np.empty(len(labels), "int32")
+    correct, losses = np.empty((2, len(labels)))
+    for part in row_blocks(*scores.shape, TENSOR_BLOCK):
+        z = scores[part] if layer is None else as_array(layer(scores[part]))
+        losses[part], probabilities = losses_and_probabilities(z, labels[part])
+        confidence[part], correct[part] = top_label(labels[part], probabilities)
+        predicted[part] = probabilities.argmax(axis=-1)
+    return Measured(
+        float(np.average(losses, weights=weights)),
+        expected_calibration_error(
+            confidence, correct, NUM_BINS, weights=weights
+        ),
+        float(np.average(correct, weights=weights)),
+        confidence,
+        predicted,
+    )
+
+
+def before_and_after(before, after, rows):
     """NLL, ECE and accuracy on the calibration data, without and with a map.
 
     `ece_noise` is the ECE that the model with the map would have on average if
     it were perfectly calibrated; `num_changed` is the number of predictions
     that the map changes.
     """
-    scores, labels, weights = rows.logits, rows.labels, rows.weights
-    found = {"ece_num_bins": NUM_BINS}
-    predicted = np.empty((2, len(labels)), "int32")
-    for k, (moment, apply) in enumerate((("after", layer), ("before", None))):
-        confidence = np.empty(len(labels), "float32")
-        correct, losses = np.empty((2, len(labels)))
-        for part in row_blocks(*scores.shape, TENSOR_BLOCK):
-            z = scores[part] if apply is None else as_array(apply(scores[part]))
-            losses[part], probabilities = losses_and_probabilities(
-                z, labels[part]
-            )
-            confidence[part], correct[part] = top_label(
-                labels[part], probabilities
-            )
-            predicted[k, part] = probabilities.argmax(axis=-1)
-        found[f"nll_{moment}"] = float(np.average(losses, weights=weights))
-        found[f"ece_{moment}"] = expected_calibration_error(
-            confidence, correct, NUM_BINS, weights=weights
-        )
-        if moment == "after":
-            found["ece_noise"] = normal_floor(
-                confidence[rows.first_rows], rows.sample_weights, NUM_BINS
-            )
-    # `correct` is now that of the network without the map.
-    found["accuracy"] = float(np.average(correct, weights=weights))
-    changed = (predicted[0] != predicted[1])[rows.first_rows]
-    found["num_changed"] = int(changed.sum())
-    return found
+    changed = (before.predicted != after.predicted)[rows.first_rows]
+    noise = normal_floor(
+        after.confidence[rows.first_rows], rows.sample_weights, NUM_BINS
+    )
+    return {
+        "ece_num_bins": NUM_BINS,
+        "nll_before": before.nll,
+        "nll_after": after.nll,
+        "ece_before": before.ece,
+        "ece_after": after.ece,
+        "ece_noise": noise,
+        "accuracy": before.accuracy,
+        "num_changed": int(changed.sum()),
+    }
 
 
 @contextlib.contextmanager

@@ -43,6 +43,7 @@ from keras_calib.calibration._held_out import held_out_losses
 from keras_calib.calibration._held_out import held_out_tempered
 from keras_calib.calibration._held_out import losses_of_folds
 from keras_calib.calibration._held_out import losses_of_model
+from keras_calib.calibration._held_out import starts_tempered
 from keras_calib.calibration._held_out import subsample
 from keras_calib.inputs.arrays import at_least_two
 from keras_calib.layers import TemperatureScaling
@@ -211,7 +212,8 @@ def expected_gains(rows, layer):
     """
     logits, labels = at_least_two(rows.logits), rows.labels
     temperature = _temperature_of(layer)
-    if type(layer) is not TemperatureScaling:
+    known = type(layer) is TemperatureScaling or starts_tempered(layer)
+    if not known:
         start = _within_bounds(temperature)
         fit = fit_temperature(
             logits, labels, rows.weights, start=start, before=False

@@ -10,8 +10,9 @@ import warnings
 import numpy as np
 
 from keras_calib.inputs.arguments import generator
+from keras_calib.inputs.arrays import at_least_two
 from keras_calib.inputs.arrays import log_softmax
-from keras_calib.inputs.arrays import two_classes
+from keras_calib.inputs.arrays import log_softmax_of_labels
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
 from keras_calib.layers._tempered import TemperedCalibration
@@ -87,16 +88,15 @@ def held_out_tempered(rows, fold, start, layer=None):
         rich: of the map, fitted by likelihood from the same temperatures;
             `None` if its fit does not start from temperature scaling.
     """
-    if rows.logits.shape[1] == 1:
-        rows = dataclasses.replace(rows, logits=two_classes(rows.logits))
+    rows = dataclasses.replace(rows, logits=at_least_two(rows.logits))
     objective = NegativeLogLikelihoodObjective()
     plain, rich = np.empty((2, len(rows.labels)))
-    if not _starts_tempered(layer):
+    if not starts_tempered(layer):
         layer = rich = None
     for number in range(fold.max() + 1):
         part = rows.part(fold != number)
         data = part.logits, part.labels, part.full_weights
-        found = fit_temperature(*data, start=start)
+        found = fit_temperature(*data, start=start, before=False)
         outside = np.flatnonzero(fold == number)
         rest = rows.logits, rows.labels, outside
         plain[outside] = -tempered_log_q(*rest, found.temperature)
@@ -110,7 +110,8 @@ def held_out_tempered(rows, fold, start, layer=None):
     return plain, rich
 
 
-def _starts_tempered(layer):
+def starts_tempered(layer):
+    """Whether a map is fitted after temperature scaling of the same rows."""
     # A user's subclass may compute otherwise.
     if not isinstance(layer, TemperedCalibration) or layer.has_folds:
         return False
@@ -147,17 +148,14 @@ def losses_of_model(rows):
     """`-log p_y` of each row without a map, `(n,)`."""
     losses = np.empty(len(rows.labels))
     for part in row_blocks(*rows.logits.shape):
-        losses[part], _ = losses_and_probabilities(
-            rows.logits[part], rows.labels[part]
-        )
+        z = at_least_two(rows.logits[part])
+        losses[part] = -log_softmax_of_labels(z, rows.labels[part])
     return losses
 
 
 def losses_and_probabilities(logits, labels):
     """`-log p_y` of each row, in nats, and `p`; one column is a sigmoid."""
-    if logits.shape[-1] == 1:
-        logits = two_classes(logits)
-    log_p = log_softmax(logits)
+    log_p = log_softmax(at_least_two(logits))
     return -log_p[np.arange(len(log_p)), labels], np.exp(log_p)
 
 

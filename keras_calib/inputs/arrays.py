@@ -143,6 +143,24 @@ def _log_softmax(scores, dtype=None):
     return shifted
 
 
+def log_softmax_of_labels(scores, labels, dtype=None):
+    """The entries of `log_softmax` that are those of labels.
+
+    Args:
+        scores: `(n, num_classes)`.
+        labels: int class ids, `(n,)`.
+        dtype: of the computation.
+
+    Returns:
+        float64, `(n,)`.
+    """
+    scores = np.asarray(scores, dtype)
+    shifted = scores - scores.max(axis=-1, keepdims=True)
+    own = shifted[np.arange(len(labels)), labels].astype("float64")
+    total = np.exp(shifted, out=shifted).sum(axis=-1, dtype="float64")
+    return np.maximum(own, LOWEST) - np.log(total)
+
+
 def entropy(probabilities, log_probabilities):
     """Entropy of each row in nats; 0 log 0 is 0."""
     log_p = np.maximum(log_probabilities, math.log(TINY))

@@ -10,7 +10,7 @@ from keras import ops
 from keras_calib._typing import ArrayLike
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import at_least_two
-from keras_calib.inputs.arrays import log_softmax
+from keras_calib.inputs.arrays import log_softmax_of_labels
 from keras_calib.inputs.calibration_rows import CalibrationRows
 from keras_calib.inputs.calibration_rows import read_rows
 from keras_calib.layers._class_loss_scaling import ClassLossScaling
@@ -285,8 +285,7 @@ class CalibrationLayer(RecordedLayer):
         for start in range(0, len(rows), size):
             block = np.resize(rows[start : start + size], size)
             scores = at_least_two(as_array(self(logits[block])))
-            scores = log_softmax(scores, "float64")
-            found = scores[np.arange(size), labels[block]]
+            found = log_softmax_of_labels(scores, labels[block], "float64")
             log_q[start : start + size] = found[: len(rows) - start]
         return log_q
 

@@ -151,12 +151,13 @@ def _log_parts(logits, labels, weights, objective, temperature):
     size = num_classes if smoothing else 1
     parts = np.full((n, size, 3), -np.log(num_classes))
     for rows in row_blocks(n, num_classes):
-        z, y = np.asarray(logits[rows], "float64"), labels[rows, None]
+        z, y = np.asarray(logits[rows], "float64"), labels[rows]
         for column, scale in enumerate((1 / temperature, 1.0)):
-            log_p = arrays.log_softmax(z * scale)
-            if not smoothing:
-                log_p = np.take_along_axis(log_p, y, axis=1)
-            parts[rows, :, column] = log_p
+            if smoothing:
+                parts[rows, :, column] = arrays.log_softmax(z * scale)
+            else:
+                log_p = arrays.log_softmax_of_labels(z * scale, y)
+                parts[rows, 0, column] = log_p
     if smoothing:
         targets = np.full((n, num_classes), smoothing / num_classes)
         targets[np.arange(n), labels] += 1 - smoothing

@@ -154,8 +154,7 @@ class MetaCal(DecisionLayer):
             fit = fit_temperature(logits[accepted], labels[accepted])
             temperature = fit.temperature
         plain = fit_temperature(logits, labels)
-        losses = -arrays.log_softmax(logits / temperature)
-        losses = losses[np.arange(len(labels)), labels]
+        losses = -arrays.log_softmax_of_labels(logits / temperature, labels)
         uniform = math.log(logits.shape[1])
         record = {
             "temperature": temperature,

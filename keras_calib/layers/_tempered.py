@@ -101,7 +101,6 @@ def log_q_of_rows(scores, logits, labels, rows):
     """
     log_q = np.empty(len(rows))
     for block in row_blocks(len(rows), logits.shape[1], IN_CACHE):
-        y = labels[rows[block]]
-        log_p = arrays.log_softmax(scores(logits[rows[block]]), "float64")
-        log_q[block] = log_p[np.arange(len(y)), y]
+        z, y = logits[rows[block]], labels[rows[block]]
+        log_q[block] = arrays.log_softmax_of_labels(scores(z), y, "float64")
     return log_q
