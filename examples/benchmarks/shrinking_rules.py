@@ -28,11 +28,15 @@ import stored_rows
 
 import keras_calib as kc
 from keras_calib.solvers import evidence
+from keras_calib.solvers import matrix_deviations
 from keras_calib.solvers import matrix_evidence
+from keras_calib.solvers import ridge_paths
 from keras_calib.solvers import temperature_posterior
 from keras_calib.solvers.deviations import Deviations
 from keras_calib.solvers.folds import random_folds
 from keras_calib.solvers.laplace import mix
+from keras_calib.solvers.matrix_deviations import MATRIX_WIDTHS
+from keras_calib.solvers.matrix_deviations import MatrixDeviations
 from keras_calib.solvers.temperature_posterior import cautious_scale
 
 MOST = 5000
@@ -41,6 +45,20 @@ PATHS = ((True, False), (False, True), (True, True))
 AS_IT_IS = "as it is"
 AVERAGE = "the scale of the average alone"
 LIKELIEST = "the likeliest scale"
+
+
+def every_fit(function):
+    """Let rules see the fits that the average leaves out, too."""
+
+    @functools.wraps(function)
+    def call(*arguments):
+        with (
+            mock.patch.object(ridge_paths, "MARGIN", np.inf),
+            mock.patch.object(matrix_deviations, "MARGIN", np.inf),
+        ):
+            return function(*arguments)
+
+    return call
 
 
 class NoDispersion(Deviations):
@@ -129,6 +147,7 @@ LAYERS = {
 }
 
 
+@every_fit
 def vector_of_rules(x, labels):
     """Slopes and biases by each rule, `(2, num_classes)`."""
     data = labels, np.ones(len(labels)), 0.0
@@ -156,16 +175,17 @@ def vector_of_rules(x, labels):
     return found
 
 
+@every_fit
 def matrix_of_rules(x, labels):
     """A matrix above biases by each rule, `(num_classes + 1, num_classes)`."""
     data = labels, np.ones(len(labels))
     diagonal = matrix_evidence._without_matrix(
         x, *data, PATHS, 0.0, plain=matrix_evidence.PLAIN
     )
-    problem = matrix_evidence._MatrixDeviations(x, *data, 0.0)
+    problem = MatrixDeviations(x, *data, 0.0)
     fits = list(problem.fits_of_all_widths(diagonal))
     log_evidence = [fit.log_evidence for fit in fits]
-    widths = matrix_evidence.MATRIX_WIDTHS / matrix_evidence.MATRIX_WIDTH
+    widths = MATRIX_WIDTHS / matrix_evidence.MATRIX_WIDTH
     of_x = [problem.of_x(fit.parameters) for fit in fits]
     of_x = np.stack([*of_x, matrix_evidence._as_matrix(diagonal)])
     found = {}

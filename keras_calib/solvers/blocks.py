@@ -110,16 +110,15 @@ def sum_groups(function, blocks):
 
 
 def _sum_in_place(arrays):
-    """Their sum, in the memory of the first; of arrays of objects, of each one.
-
-    Objects are summed in float64.
-    """
+    """Their sum in float64; of arrays of objects, of each one."""
     found = None
     for array in arrays:
         if found is None:
+            if array.dtype == object:
+                array[:] = [np.asarray(each, float)[()] for each in array]
+            else:
+                array = array.astype(float, copy=False)
             found = array
-            if found.dtype == object:
-                found[:] = [np.asarray(each, float)[()] for each in array]
         elif found.dtype == object:
             for i in range(len(found)):
                 found[i] += array[i]

@@ -22,7 +22,6 @@ from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.blocks import sum_groups
-from keras_calib.solvers.dense_evidence import LEAST_CURVATURE
 from keras_calib.solvers.dense_evidence import fit_paths
 from keras_calib.solvers.dispersion import dispersion_of
 from keras_calib.solvers.laplace import Fit
@@ -30,12 +29,13 @@ from keras_calib.solvers.laplace import with_evidence
 from keras_calib.solvers.multinomial_regression import fit_regression
 from keras_calib.solvers.multinomial_regression import unit_of
 from keras_calib.solvers.regression_problems import DiagonalProblem
+from keras_calib.solvers.ridge_paths import LEAST_CURVATURE
 
 # Prior widths. No single one is right for all networks and numbers of samples,
 # and a choice by evidence is often luck.
 WIDTHS = 0.025 * 2.0 ** np.arange(7)
 # Parameters up to which the Hessian is computed whole, and the steps from it.
-DENSE, FEW = 400, 81
+DENSE = 400
 # A fit stops when no entry of its gradient is above this times the unit of x.
 TOLERANCE = 4e-6
 
@@ -183,14 +183,15 @@ class Deviations(DiagonalProblem):
         return fits
 
     def _dense_fits(self, walks, phi):
-        """The fits of few classes; `None` for many, or if one is not found."""
-        if self.center.size + 1 > FEW:
+        """The fits by whole Hessians; `None` if one is not found."""
+        if self.center.size + 1 > DENSE:
             return None
         data = self.x, self.n * self.moments, self.n * self.weights
         paths = [
             (_strengths(walk.widths, phi), self.typical * walk.typical)
             for walk in walks
         ]
+        self.forget()  # these fits need no probabilities
         found = fit_paths(*data, paths, phi)
         if found is None:
             return None

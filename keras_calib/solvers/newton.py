@@ -69,6 +69,7 @@ def newton(
         if step is None:
             break
         found = backtrack(evaluate, x, value, gradient, step, rounding, lower)
+        del step  # before the next one is computed
         if found is None:
             evaluate(x)  # a problem keeps the state of its last evaluation
             break
@@ -164,9 +165,8 @@ def conjugate_gradient_step(problem, gradient, tolerance):
     """
     step = np.zeros_like(gradient)
     residual = -gradient
-    z = problem.precondition(residual)
-    direction = z
-    norm = float((residual * z).sum())
+    direction = problem.precondition(residual)
+    norm = float((residual * direction).sum())
     # Superlinear convergence: the remaining error is of the order of the
     # squared step.
     enough = min(0.25, np.sqrt(norm)) ** 2 * norm
@@ -178,6 +178,7 @@ def conjugate_gradient_step(problem, gradient, tolerance):
         step_size = norm / curvature
         step += step_size * direction
         residual -= step_size * h
+        del h  # before the next one is computed
         if np.abs(residual).max() <= tolerance / 4:
             break
         z = problem.precondition(residual)
@@ -185,4 +186,5 @@ def conjugate_gradient_step(problem, gradient, tolerance):
         if norm <= enough:
             break
         direction = z + norm / last * direction
-    return step if step.any() else z
+        del z
+    return step if step.any() else direction

@@ -57,17 +57,25 @@ class _Problem:
         self.free = free
         self.ridge = ridge
         self.center = center
-        # Probabilities at the point that was evaluated last.
-        self.q = large.empty((len(x), center.shape[1]), x.dtype)
         self.moments = self._moments(labels, weights, smoothing)
+        self.forget()
+
+    def forget(self):
+        """Let the memory of the last point go, until the next one."""
+        # Probabilities at the point that was evaluated last.
+        self.q = None
         # Where that was, and what `_log_partition` returned there.
         self._last = None, None
 
     def evaluate(self, parameters):
-        """Value and gradient."""
+        """Value and gradient at parameters that stay as they are."""
+        if self.q is None:
+            shape = len(self.x), self.center.shape[1]
+            self.q = large.empty(shape, self.x.dtype)
         # With other penalties, a fit starts where the last one ended.
         if not np.array_equal(parameters, self._last[0]):
-            self._last = parameters.copy(), self._log_partition(parameters)
+            self._last = None, None  # lets it go first
+            self._last = parameters, self._log_partition(parameters)
         value, sums = self._last[1]
         value += self.penalty(parameters) - (self.moments * parameters).sum()
         return float(value), self._gradient(sums - self.moments, parameters)
@@ -78,8 +86,9 @@ class _Problem:
 
     def product(self, direction):
         """The Hessian at the last point, times a direction."""
-        half = self._half_penalty_gradient(direction)
-        return self._project(self._curvature(direction) + 2 * half)
+        found = self._curvature(direction)
+        found += 2 * self._half_penalty_gradient(direction)
+        return self._project(found)
 
     def penalty(self, parameters):
         """`sum ridge (parameters - center)^2` at its least, see `settle`."""
@@ -263,7 +272,7 @@ class FullProblem(_Problem):
 
     def _moments(self, labels, weights, smoothing):
         """`sum_i w_i (x_i, 1)' t_i`."""
-        num_classes = self.q.shape[1]
+        num_classes = self.center.shape[1]
 
         def part(rows):
             own = labels[rows]
@@ -303,9 +312,10 @@ class FullProblem(_Problem):
         return found
 
     def _backward(self, x, gradient):
-        """The gradient in `(W, b)` of rows, float64."""
-        found = np.empty((x.shape[1] + 1, gradient.shape[1]))
-        found[:-1] = x.T @ gradient
+        """The gradient in `(W, b)` of rows."""
+        shape = x.shape[1] + 1, gradient.shape[1]
+        found = np.empty(shape, gradient.dtype)
+        np.matmul(x.T, gradient, out=found[:-1])
         # A product with ones takes a fraction of the time of a sum over rows.
         found[-1] = np.ones(len(x), gradient.dtype) @ gradient
         return found
@@ -346,7 +356,8 @@ class FullProblem(_Problem):
                 a *= self.relative[rows]
             return self._backward(x, a)
 
-        return self.mean_weight * sum_groups(part, self.slices)
+        found = sum_groups(part, self.slices)
+        return np.multiply(found, self.mean_weight, out=found)
 
     def product(self, direction):
         self.products += 1

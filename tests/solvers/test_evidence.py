@@ -12,6 +12,7 @@ from keras_calib.inputs.arrays import log_softmax
 from keras_calib.solvers import dense_evidence
 from keras_calib.solvers import deviations
 from keras_calib.solvers import evidence
+from keras_calib.solvers import ridge_paths
 from keras_calib.solvers.evidence import average_by_evidence
 from keras_calib.solvers.laplace import with_evidence
 from keras_calib.solvers.multinomial_regression import fit_regression
@@ -24,6 +25,17 @@ PATHS = {
     "bias corrected": (BIAS,),
     "vector": (SCALE, BIAS, BOTH),
 }
+
+
+@pytest.fixture(params=["whole Hessians", "products"])
+def each_way(request, monkeypatch):
+    """Fits by whole Hessians, and by products with them."""
+    if request.param == "products":
+        without_whole_steps(monkeypatch)
+
+
+def without_whole_steps(monkeypatch):
+    monkeypatch.setattr(deviations, "fit_paths", lambda *_: None)
 
 
 def drawn(num_samples, num_classes, seed, change=None):
@@ -92,9 +104,7 @@ def test_the_evidence_is_the_integral_over_the_prior(uses, widths, width):
     assert fit.log_evidence == pytest.approx(expected, abs=0.1)
 
 
-@pytest.mark.parametrize("few", [0, 81])
-def test_slopes_turn_around_typical_log_probabilities(few, monkeypatch):
-    monkeypatch.setattr(deviations, "FEW", few)
+def test_slopes_turn_around_typical_log_probabilities(each_way, monkeypatch):
     monkeypatch.setattr(deviations, "WIDTHS", np.array([0.3]))
     x, labels, _ = drawn(50, 3, seed=4, change=lambda x: x * [0.5, 1, 1.5])
     weights = np.random.default_rng(1).uniform(0.5, 1.5, 50)
@@ -153,7 +163,6 @@ def test_slopes_turn_around_typical_log_probabilities(few, monkeypatch):
 def test_many_classes_are_taken_one_by_one(path, monkeypatch):
     x, labels, _ = drawn(300, 12, seed=1)
     whole, _ = around(x, labels, (path,))
-    monkeypatch.setattr(deviations, "FEW", 0)
     monkeypatch.setattr(deviations, "DENSE", 0)
     by_class, _ = around(x, labels, (path,))
     assert by_class.plain != whole.plain
@@ -171,7 +180,7 @@ def test_few_classes_have_the_same_fits_in_less_time(
     data = x / 1.3, labels, 80 * weights / weights.sum(), PATHS[name], 0.1
     monkeypatch.setattr(dense_evidence, "TOGETHER", together)
     found = average_by_evidence(*data)
-    monkeypatch.setattr(deviations, "FEW", 0)
+    without_whole_steps(monkeypatch)
     expected = average_by_evidence(*data)
     assert found.iterations < expected.iterations
     assert found.log_evidence == pytest.approx(expected.log_evidence, abs=1e-4)
@@ -179,19 +188,72 @@ def test_few_classes_have_the_same_fits_in_less_time(
     np.testing.assert_allclose(found.parameters, expected.parameters, atol=1e-5)
 
 
+# What classes need, with the log-probabilities x of 12 of them.
+NEEDS = {
+    "nothing": lambda x: x,
+    "a bias": lambda x: x + 2 * (np.arange(12) == 3),
+    "slopes and biases": lambda x: (
+        x * np.linspace(0.5, 1.5, 12) + np.linspace(-1, 1, 12)
+    ),
+    "no such class": lambda x: x - 9 * (np.arange(12) == 3),
+    "a class that is never predicted": lambda x: x,
+}
+
+
+@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize("need", NEEDS)
+@pytest.mark.parametrize("num_samples", [150, 1500, 6000])
+def test_fits_without_evidence_need_not_be_found(
+    num_samples, need, name, monkeypatch
+):
+    def change(x):
+        return NEEDS[need](x - x[:, :1])
+
+    x, labels, _ = drawn(num_samples, 12, seed=5, change=change)
+    if need == "a class that is never predicted":
+        x[:, 3] -= 14
+        x, labels[:20] = log_softmax(x), 3
+    data = x, labels, np.ones(num_samples), PATHS[name]
+    monkeypatch.setattr(dense_evidence, "TOGETHER", 0)
+    monkeypatch.setattr(dense_evidence, "SAMPLES", 0)
+    monkeypatch.setattr(ridge_paths, "DECREASE", 1e-9)
+    passes, at = [], dense_evidence._Problem.at
+    monkeypatch.setattr(
+        dense_evidence._Problem,
+        "at",
+        lambda self, *given: passes.append(None) or at(self, *given),
+    )
+    found = average_by_evidence(*data)
+    few, passes[:] = len(passes), []
+    monkeypatch.setattr(ridge_paths, "MARGIN", np.inf)
+    expected = average_by_evidence(*data)
+    many = need == "slopes and biases" and num_samples == 6000
+    assert few < len(passes) if many else few <= len(passes)
+    assert found.log_evidence == pytest.approx(expected.log_evidence, abs=1e-6)
+    assert found.plain == pytest.approx(expected.plain, rel=1e-6, abs=1e-12)
+    # They are means over fits around 0 alone.
+    assert found.scale_width == pytest.approx(expected.scale_width, abs=1e-6)
+    assert found.bias_width == pytest.approx(expected.bias_width, abs=1e-6)
+    np.testing.assert_allclose(found.parameters, expected.parameters, atol=1e-6)
+    # One after the other from narrow to wide they are the same.
+    monkeypatch.setattr(dense_evidence, "SAMPLES", np.inf)
+    expected = average_by_evidence(*data)
+    np.testing.assert_allclose(found.parameters, expected.parameters, atol=1e-6)
+
+
 def test_fits_that_are_not_found_are_left_to_the_other_way(monkeypatch):
     x, labels, _ = drawn(80, 6, seed=3)
     data = x, labels, np.ones(80), PATHS["vector"]
-    monkeypatch.setattr(dense_evidence, "MAX_STEPS", 0)
+    monkeypatch.setattr(ridge_paths, "MAX_STEPS", 0)
     found = average_by_evidence(*data)
-    monkeypatch.setattr(deviations, "FEW", 0)
+    without_whole_steps(monkeypatch)
     expected = average_by_evidence(*data)
     np.testing.assert_array_equal(found.parameters, expected.parameters)
 
 
 def test_a_step_that_does_not_lower_the_loss_is_shortened():
     # Slopes alone are free: two deviations and the common scale.
-    path = dense_evidence._Path(np.array([[1.0, 0.0]]), np.zeros(2), 1.0)
+    path = ridge_paths.Path(np.array([[1.0, 0.0]]), np.zeros(2), 1.0)
     gradient, hessian = np.array([1.0, -2.0, 0.5, 0.0, 0.0]), np.eye(3)
     path.advance(3.0, gradient, hessian)
     step = path.point.copy()
@@ -308,9 +370,7 @@ def test_unequal_weights_hold_less_information(name):
     assert weighted.dispersion == pytest.approx(effect, rel=0.1)
 
 
-@pytest.mark.parametrize("few", [0, deviations.FEW])
-def test_what_the_map_can_mend_is_no_dispersion(few, monkeypatch):
-    monkeypatch.setattr(deviations, "FEW", few)
+def test_what_the_map_can_mend_is_no_dispersion(each_way):
     x, labels, _ = drawn(2000, 5, 7, change=lambda x: x * (1 - 0.9 * FIRST))
     found, temperature = around(x, labels, PATHS["vector"])
     problem = deviations.Deviations(x / temperature, labels, np.ones(2000), 0.0)
@@ -318,10 +378,8 @@ def test_what_the_map_can_mend_is_no_dispersion(few, monkeypatch):
     assert found.dispersion < 1.02
 
 
-@pytest.mark.parametrize("few", [0, deviations.FEW])
 @pytest.mark.parametrize("name", PATHS)
-def test_dispersion_by_degrees_of_freedom(name, few, monkeypatch):
-    monkeypatch.setattr(deviations, "FEW", few)
+def test_dispersion_by_degrees_of_freedom(name, each_way):
     x, labels, _ = drawn(90, 5, seed=9, change=lambda x: x * (1 - FIRST))
     weights = np.where(np.arange(90) % 3, 0.5, 2.0)
     found, temperature = around(x, labels, PATHS[name], weights)
@@ -344,8 +402,9 @@ def test_fits_of_too_few_samples_say_nothing_of_dispersion():
     x, labels, _ = drawn(20, 10, seed=9)
     weights = np.where(np.arange(20) % 4, 0.5, 2.5)
     problem = deviations.Deviations(x, labels, weights, 0.0)
+    expected = problem.dispersion(scale=True)
     _, phi = problem.fits_of_all_widths((BOTH,))
-    assert phi == problem.dispersion(scale=True) > 1
+    assert phi == expected > 1
 
 
 def test_a_class_without_samples_is_held_by_the_prior():
@@ -389,21 +448,20 @@ def test_widths_have_half_normal_priors(path, monkeypatch):
     np.testing.assert_array_equal(of_widths, log_prior[around_zero])
 
 
-@pytest.mark.parametrize("few", [0, 81])
-def test_the_evidence_of_a_path_may_have_two_peaks(few, monkeypatch):
+def test_the_evidence_of_a_path_may_have_two_peaks(each_way, monkeypatch):
     # Most classes need no bias. One is hardly ever predicted, and occurs.
-    monkeypatch.setattr(deviations, "FEW", few)
     x = np.random.default_rng(0).normal(size=(10_000, 40))
     x[:, 0] = -14
     x = log_softmax(x)
     rng = np.random.default_rng(1)
     labels = (x + rng.gumbel(size=x.shape)).argmax(axis=1)
     labels[:20] = 0
+    average = average_by_evidence(x, labels, np.ones(len(x)), (BIAS,))
+    monkeypatch.setattr(ridge_paths, "MARGIN", np.inf)
     problem = deviations.Deviations(x, labels, np.ones(len(x)), 0.0)
     fits, _ = problem.fits_of_all_widths((BIAS,))
     found = [fit.log_evidence for fit in fits]
     assert min(found) < found[0] - 5 and found[-1] > found[0] + 20
-    average = average_by_evidence(x, labels, np.ones(len(x)), (BIAS,))
     assert average.plain < 1e-6 and average.log_evidence > 10
 
 
@@ -440,17 +498,18 @@ def test_constant_logits_tell_no_scale(name, num_classes):
 
 def test_an_evidence_of_rounding_alone_is_refused():
     # A Hessian without curvature, as of logits of which nothing is left.
-    path = types.SimpleNamespace(
-        plain=(1.0, 1.0), typical=np.zeros(2), ridges=[np.ones(5)], phi=1.0
-    )
+    path = ridge_paths.Path(np.array([[1.0, 0.0]]), np.zeros(2), 1.0)
+    path.plain = 1.0, 1.0
+    step = ridge_paths._Step(np.zeros(5), path.ridges[0], 1.0, np.zeros(3), 0.0)
+    log_evidence = path._log_evidence(step, np.zeros((3, 3)))
     with pytest.raises(ArithmeticError, match="only rounding"):
-        dense_evidence._Path._end(path, 1.0, np.zeros(4), np.zeros((4, 4)))
+        path._keep(0, step, log_evidence)
 
 
 def test_a_step_upwards_is_refused():
     # Of huge logits rounding leaves a curvature below zero.
     strengths = np.array([[1.0, 1.0]])
-    path = dense_evidence._Path(strengths, np.zeros(2), 1.0)
+    path = ridge_paths.Path(strengths, np.zeros(2), 1.0)
     hessian = np.diag([1.0, 1.0, -1e-6, 1.0, 1.0])
     with pytest.raises(ArithmeticError, match="only rounding"):
         path.advance(1.0, np.array([0.0, 0.0, 1.0, 0.0, 0.0]), hessian)

@@ -8,11 +8,14 @@ import pytest
 import keras_calib as kc
 from keras_calib.inputs.arrays import log_softmax
 from keras_calib.layers import FocalObjective
+from keras_calib.solvers import matrix_deviations
 from keras_calib.solvers import matrix_evidence
 from keras_calib.solvers.evidence import average_by_evidence
+from keras_calib.solvers.matrix_deviations import MatrixDeviations
 from keras_calib.solvers.matrix_evidence import average_matrices
 from keras_calib.solvers.preconditioners import kronecker
 from keras_calib.solvers.temperature import fit_temperature
+from tests.solvers.test_evidence import FIRST
 from tests.solvers.test_evidence import PATHS
 from tests.solvers.test_evidence import drawn
 from tests.solvers.test_evidence import expected_nll
@@ -110,7 +113,7 @@ def test_no_harm_where_temperature_scaling_is_right(num_samples, limit):
 
 def test_the_hessian_of_all_classes_is_that_of_finite_differences():
     x, labels, _ = drawn(40, 3, seed=2)
-    problem = matrix_evidence._MatrixDeviations(x, labels, np.ones(40), 0.0)
+    problem = MatrixDeviations(x, labels, np.ones(40), 0.0)
     problem.evaluate(problem.center)
     strengths = np.full((4, 3), 2.0)
     found = problem._log_det(strengths)
@@ -143,7 +146,7 @@ def test_the_hessian_of_all_classes_is_that_of_finite_differences():
 def test_many_classes_are_taken_one_by_one(monkeypatch):
     x, labels, truth = drawn(1000, 6, seed=3, change=mixed)
     matrix, bias, _ = average(x, labels)
-    monkeypatch.setattr(matrix_evidence, "DENSE", 0)
+    monkeypatch.setattr(matrix_deviations, "DENSE", 0)
     other, other_bias, _ = average(x, labels)
     assert np.abs(other - matrix).max() > 0
     assert expected_nll(x @ other + other_bias, truth) == pytest.approx(
@@ -207,7 +210,7 @@ def test_the_hessians_of_classes_are_sums_over_all_rows(sharpness):
     weights = np.random.default_rng(2).uniform(0.5, 1.5, 1500)
     weights *= 1500 / weights.sum()
     data = log_softmax(sharpness * x), labels, weights
-    problem = matrix_evidence._MatrixDeviations(*data, 0.0)
+    problem = MatrixDeviations(*data, 0.0)
     problem.evaluate(problem.center)
     least = problem._least_curvatures()
     found = problem._hessians_of_classes(slice(0, 40), least)
@@ -226,9 +229,7 @@ def test_the_hessians_of_classes_are_sums_over_all_rows(sharpness):
 def test_determinants_are_those_of_the_classes_by_themselves():
     # More classes than are kept at a time, in two groups.
     x, labels, _ = drawn(300, 40, seed=8)
-    problem = matrix_evidence._MatrixDeviations(
-        log_softmax(x), labels, np.ones(300), 0.0
-    )
+    problem = MatrixDeviations(log_softmax(x), labels, np.ones(300), 0.0)
     problem.evaluate(problem.center)
     strengths = np.random.default_rng(4).uniform(0.5, 2.0, (41, 40))
 
@@ -243,10 +244,58 @@ def test_determinants_are_those_of_the_classes_by_themselves():
     )
 
 
+@pytest.mark.parametrize("confused", [False, True])
+def test_narrow_fits_without_evidence_are_not_found(confused, monkeypatch):
+    monkeypatch.setattr(matrix_deviations, "DENSE", 0)
+
+    def change(x):
+        # Of each two classes, one is taken for the other.
+        pairs = np.kron(np.eye(6), [[0.7, 0.3], [0.3, 0.7]])
+        return x @ pairs if confused else x
+
+    x, labels, _ = drawn(4000, 12, seed=1, change=change)
+    fits, fit = [], MatrixDeviations.fit
+
+    def counted(self, *given):
+        fits.append(fit(self, *given))
+        return fits[-1]
+
+    monkeypatch.setattr(MatrixDeviations, "fit", counted)
+    _, _, found = average(x, labels)
+    few, fits[:] = len(fits), []
+    monkeypatch.setattr(matrix_deviations, "MARGIN", np.inf)
+    _, _, expected = average(x, labels)
+    assert (few < len(fits)) == confused and len(fits) == 6
+    assert found.log_evidence == pytest.approx(expected.log_evidence, abs=1e-6)
+    assert found.matrix_width == pytest.approx(expected.matrix_width, abs=1e-6)
+    np.testing.assert_allclose(found.parameters, expected.parameters, atol=1e-6)
+
+
+@pytest.mark.parametrize("change", [None, mixed, lambda x: x * FIRST])
+def test_evidence_is_at_most_what_is_possible(change, monkeypatch):
+    monkeypatch.setattr(matrix_deviations, "DENSE", 0)
+    x, labels, _ = drawn(600, 5, seed=0, change=change)
+    diagonal = average_by_evidence(x, labels, np.ones(600), VECTOR)
+    problem = MatrixDeviations(x.copy(), labels, np.ones(600), 0.0)
+    possible, at = [], problem._possible
+
+    def keep(found):
+        possible.append(at(found))
+        return np.inf
+
+    monkeypatch.setattr(problem, "_possible", keep)
+    fits = list(problem.fits_of_all_widths(diagonal))
+    assert len(fits) == len(possible) == 6
+    # Nor is that of narrower ones.
+    for number in range(6):
+        highest = max(fit.log_evidence for fit in fits[number:])
+        assert highest < possible[number] + 1e-6
+
+
 def test_the_shared_preconditioner_is_an_inverse():
     x, labels, _ = drawn(500, 5, seed=9)
     weights = np.random.default_rng(5).uniform(0.5, 1.5, 500)
-    problem = matrix_evidence._MatrixDeviations(x, labels, weights, 0.0)
+    problem = MatrixDeviations(x, labels, weights, 0.0)
     problem.evaluate(problem.center)
     # The class itself is penalized less, as around temperature scaling.
     ridge = np.random.default_rng(6).uniform(0.05, 0.2, (6, 1)) * np.ones(5)
@@ -270,8 +319,7 @@ def test_a_changed_penalty_counts_at_the_same_point():
     weights = np.ones(300)
     average = average_by_evidence(x, labels, weights, VECTOR)
     problem, fresh = (
-        matrix_evidence._MatrixDeviations(x.copy(), labels, weights, 0.0)
-        for _ in range(2)
+        MatrixDeviations(x.copy(), labels, weights, 0.0) for _ in range(2)
     )
     away = problem.center + np.random.default_rng(3).normal(size=(5, 4))
     problem.penalize(0.1, average)
@@ -293,7 +341,7 @@ def test_widths_of_the_matrix_have_a_half_normal_prior(monkeypatch):
     )
     x, labels, _ = drawn(60, 3, 0)
     average_matrices(x, labels, np.ones(60), VECTOR)
-    widths = matrix_evidence.MATRIX_WIDTHS
+    widths = matrix_deviations.MATRIX_WIDTHS
     [(_, log_prior, *_)] = seen
     expected = -(widths**2) / (2 * 0.25**2)
     np.testing.assert_allclose(log_prior, expected, rtol=1e-12)

@@ -1,0 +1,266 @@
+"""Newton steps along the fits of `solvers.dense_evidence`.
+
+A path has a fit for each width of the prior. It is given the derivatives of the
+summed loss at its point, and says where it needs them next.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+# A fit ends where the summed loss is expected to fall by less than this.
+DECREASE = 1e-6
+MAX_STEPS = 50
+# Where logits are constant, no data tell the common scale, and its curvature is
+# only rounding. One below this, for each sample, becomes a penalty of as much,
+# which leaves the scale at 0.
+LEAST_CURVATURE = 1e-9
+# A fit whose log evidence can only be lower than the highest by more than this
+# is left as the nearest fit predicts it: it has 2e-9 of the average.
+MARGIN = 20.0
+
+
+class _Step(NamedTuple):
+    """From a point to a fit, by the parabola of the loss at the point.
+
+    Attributes:
+        start: the deviations of the point.
+        ridge: the penalty of the fit.
+        objective: there, with the penalty of the fit.
+        change: of the deviations that are free.
+        decrease: of the objective.
+    """
+
+    start: np.ndarray
+    ridge: np.ndarray
+    objective: float
+    change: np.ndarray
+    decrease: float
+
+
+class _Guess(NamedTuple):
+    """A fit as another point tells it.
+
+    Attributes:
+        step: `_Step` to it.
+        log_evidence: of it.
+        possible: the highest that can be. For a wider prior the loss falls by
+            at most twice what the parabola says, which is the most where it
+            falls exponentially with a bias.
+        away: number of widths between the point and the fit.
+    """
+
+    step: _Step
+    log_evidence: float
+    possible: float
+    away: int
+
+    @property
+    def order(self):
+        """The nearest guesses are the best, and of these the most likely."""
+        return self.away, -self.log_evidence
+
+
+class Path:
+    """The fits of one path, from narrow to wide.
+
+    Args:
+        strengths: see `fit_paths`.
+        typical: see `fit_paths`, `(num_classes,)`.
+        phi: see `fit_paths`.
+        least: a curvature in the common scale below which it gets a penalty.
+    """
+
+    def __init__(self, strengths, typical, phi, least=0.0):
+        scale, bias = strengths[0] > 0
+        num_classes = len(typical)
+        size = 2 * num_classes + 1
+        self.typical = typical
+        self.free = slice(
+            0 if scale else num_classes, size if bias else num_classes + 1
+        )
+        self.phi, self.least_curvature = phi, least
+        # The deviations, with the bias of a class where `x` is `m`.
+        self.deviations = np.zeros(size)
+        # Loss and curvature in `a` of temperature scaling, the first point.
+        self.plain = None
+        # The penalty of each fit, and what was found.
+        groups = [num_classes, 1, num_classes]
+        self.ridges = [np.repeat([v, 0, b], groups) for v, b in strengths]
+        self.found = [None] * len(strengths)
+        # The fits that are still to be found, and the one that is next.
+        self.waiting = list(range(len(strengths)))
+        self._begin(0)
+
+    def _begin(self, number):
+        self.number, self.steps, self.least = number, 0, np.inf
+
+    @property
+    def point(self):
+        """The deviations, with the bias of a class where `x` is 0."""
+        return self._with_biases(self.deviations)
+
+    def _with_biases(self, deviations):
+        num_classes = len(self.typical)
+        found = deviations.copy()
+        found[num_classes + 1 :] -= self.typical * deviations[:num_classes]
+        return found
+
+    def _around_typical(self, gradient, hessian):
+        """Derivatives in the deviations, from those in `point`."""
+        if self.typical.any():
+            slopes = slice(len(self.typical))
+            biases = slice(len(self.typical) + 1, None)
+            gradient[slopes] -= self.typical * gradient[biases]
+            hessian[:, slopes] -= hessian[:, biases] * self.typical
+            hessian[slopes] -= self.typical[:, None] * hessian[biases]
+
+    def advance(self, value, gradient, hessian):
+        """One step, of the first fit that is not at its optimum.
+
+        Args:
+            value: summed loss at the point.
+            gradient: of it.
+            hessian: of it, where the path is free.
+        """
+        self._around_typical(gradient, hessian)
+        here = value, gradient[self.free], hessian, hessian.diagonal().copy()
+        if self.plain is None:
+            self._begin_with(value, hessian)
+            if self._starts_elsewhere(here):
+                return
+        while self.waiting:
+            objective = value + self._penalty(self.ridges[self.number])
+            if not objective <= self.least + 1e-10 * abs(self.least):
+                if not self.steps:
+                    raise ArithmeticError("The loss has no value here.")
+                self._move(self.change / 4)
+                return
+            step = self._step(self.number, *here)
+            if step.decrease < -DECREASE:
+                raise ArithmeticError("The curvature is only rounding.")
+            if not step.decrease <= DECREASE:
+                self._go(step)
+                return
+            self._keep(self.number, step, self._log_evidence(step, hessian))
+            if self._starts_elsewhere(here):
+                return
+
+    def _begin_with(self, value, hessian):
+        """Keep what is known of temperature scaling."""
+        middle = len(self.typical)
+        common = middle - self.free.start
+        curvature = hessian[common, common]
+        if not curvature > self.least_curvature:
+            for ridge in self.ridges:
+                ridge[middle] = self.least_curvature
+            curvature = self.least_curvature
+        self.plain = value, curvature
+
+    def _penalty(self, ridge):
+        return 0.5 * float(ridge @ self.deviations**2)
+
+    def _step(self, number, value, gradient, hessian, diagonal):
+        """`_Step` to a fit, whose penalty is on the Hessian afterwards."""
+        ridge = self.ridges[number]
+        objective = value + self._penalty(ridge)
+        np.fill_diagonal(hessian, diagonal + ridge[self.free])
+        slope = gradient + (ridge * self.deviations)[self.free]
+        change = -np.linalg.solve(hessian, slope)
+        decrease = -0.5 * float(change @ slope)
+        return _Step(self.deviations, ridge, objective, change, decrease)
+
+    def _log_evidence(self, step, hessian):
+        """That of `solvers.laplace.with_evidence`, at the end of a step."""
+        plain_value, curvature = self.plain
+        ridge = np.delete(step.ridge, len(self.typical))
+        determinants = np.log(ridge[ridge > 0]).sum() + np.log(curvature)
+        determinants -= np.linalg.slogdet(hessian)[1]
+        gain = plain_value - step.objective + step.decrease
+        return float(gain / self.phi + determinants / 2)
+
+    def _keep(self, number, step, log_evidence):
+        """A fit, with the last step."""
+        if not np.isfinite(log_evidence):
+            raise ArithmeticError("The curvature is only rounding.")
+        middle = len(self.typical)
+        point = self._with_biases(self._after(step.start, step.change))
+        v, common, b = np.split(point, [middle, middle + 1])
+        parameters = np.stack([1 + common + v, b])
+        self.found[number] = parameters, log_evidence, self.steps
+        self.waiting.remove(number)
+
+    def _starts_elsewhere(self, here):
+        """Begin the next fit; whether at another point than this one."""
+        if self.waiting:
+            self._begin(self.waiting[0])
+        return False
+
+    def _go(self, step):
+        self.least, self.start = step.objective, step.start
+        self._move(step.change)
+
+    def _move(self, change):
+        self.steps += 1
+        if self.steps > MAX_STEPS or not np.isfinite(change).all():
+            raise ArithmeticError("There is no step.")
+        self.change, self.deviations = change, self._after(self.start, change)
+
+    def _after(self, deviations, change):
+        found = deviations.copy()
+        found[self.free] += change
+        return found
+
+
+class ChoosingPath(Path):
+    """The fits of one path from the most likely one on, and only likely ones.
+
+    The Hessian of each tells where the others are, and their evidence. At least
+    one is found.
+    """
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.number, self.guesses = None, {}
+        # Log evidence as temperature scaling tells it, which is next to narrow
+        # fits, and the highest of all paths so far.
+        self.narrow, self.highest = {}, -np.inf
+
+    def _keep(self, number, step, log_evidence):
+        super()._keep(number, step, log_evidence)
+        self.highest = max(self.highest, log_evidence)
+
+    def _starts_elsewhere(self, here):
+        first = self.number is None
+        for number in self.waiting:
+            self._guess(number, here)
+        guesses = {number: self.guesses[number] for number in self.waiting}
+        least = self.highest - MARGIN
+        likely = [
+            number
+            for number, guess in guesses.items()
+            if first or not guess.possible < least
+        ]
+        if likely:
+            self._begin(min(likely, key=lambda number: guesses[number].order))
+            self._go(guesses[self.number].step)
+            return True
+        self.steps = 0
+        for number, guess in guesses.items():
+            self._keep(number, guess.step, guess.log_evidence)
+        return True
+
+    def _guess(self, number, here):
+        """Guess a fit from here, unless one was found that is nearer to it."""
+        wider, away = True, len(self.ridges)
+        if self.number is not None:
+            wider, away = number > self.number, abs(number - self.number)
+            if away > self.guesses[number].away:
+                return
+        step = self._step(number, *here)
+        log_evidence = self._log_evidence(step, here[2])
+        possible = log_evidence + wider * step.decrease / self.phi
+        narrow = self.narrow.setdefault(number, log_evidence)
+        self.guesses[number] = _Guess(
+            step, log_evidence, np.fmax(possible, narrow), away
+        )
