@@ -89,15 +89,18 @@ class _Problem:
         """All fits of `ChoosingPath`s, whose first point is the same."""
         size = len(paths[0].deviations)
         [value], [slope], [hessian] = self.at(np.zeros((1, size)), slice(None))
-        highest = -np.inf
-        # The last ones have most that is free. Those around 0 are compared by
-        # themselves, too, for the mean widths, and go first.
-        for path in sorted(paths[::-1], key=lambda path: path.typical.any()):
+        highest = around_zero = -np.inf
+        # The last ones have most that is free.
+        for path in reversed(paths):
+            typical = path.typical.any()
             path.highest = highest
+            path.of_its_kind = np.inf if typical else around_zero
             inside = hessian[path.free, path.free].copy()
             path.advance(value, slope.copy(), inside)
             self.walk([path], path.free)
             highest = path.highest
+            if not typical:
+                around_zero = path.of_its_kind
 
     def at(self, points, columns):
         """Values, gradients, and Hessians of some columns."""

@@ -18,6 +18,8 @@ LEAST_CURVATURE = 1e-9
 # A fit whose log evidence can only be lower than the highest by more than this
 # is left as the nearest fit predicts it: it has 2e-9 of the average.
 MARGIN = 20.0
+# The same for the mean widths, which are of fits around 0 alone: 3e-4 of these.
+MARGIN_OF_WIDTHS = 8.0
 
 
 class _Step(NamedTuple):
@@ -223,12 +225,16 @@ class ChoosingPath(Path):
         super().__init__(*args)
         self.number, self.guesses = None, {}
         # Log evidence as temperature scaling tells it, which is next to narrow
-        # fits, and the highest of all paths so far.
-        self.narrow, self.highest = {}, -np.inf
+        # fits.
+        self.narrow = {}
+        # The highest of all paths so far, and of those that are around 0 if
+        # this one is; else infinity.
+        self.highest, self.of_its_kind = -np.inf, np.inf
 
     def _keep(self, number, step, log_evidence):
         super()._keep(number, step, log_evidence)
         self.highest = max(self.highest, log_evidence)
+        self.of_its_kind = max(self.of_its_kind, log_evidence)
 
     def _starts_elsewhere(self, here):
         first = self.number is None
@@ -236,6 +242,7 @@ class ChoosingPath(Path):
             self._guess(number, here)
         guesses = {number: self.guesses[number] for number in self.waiting}
         least = self.highest - MARGIN
+        least = min(least, self.of_its_kind - MARGIN_OF_WIDTHS)
         likely = [
             number
             for number, guess in guesses.items()
