@@ -263,14 +263,20 @@ def tune(arguments):
             for row, values in stored.items()
             if not changed(again.table, row[0], values)
         }
-        waiting = [tuning.progress(name, good)[1] for name in names]
+        lost = {
+            row
+            for row, values in diverged(again.table, arguments.results).items()
+            if not changed_code(again.table, row[0], values)
+        }
+        waiting = [tuning.progress(name, good, lost)[1] for name in names]
         rows = [(name, 0) for step in waiting for name in step]
         # Also what was chosen for others: the file is written anew.
-        choices = tuning.store(path.with_suffix(".json"), every, good)
+        choices = tuning.store(path.with_suffix(".json"), every, good, lost)
         if not rows:
             seeds = range(arguments.seeds or 1)
             chosen = [choices[name]["variant"] for name in names]
             wanted = [(name, seed) for seed in seeds for name in chosen]
+            wanted = [row for row in wanted if row not in lost]
             rows = to_run(again.table, wanted, good)
         if not rows:
             return 0
@@ -278,6 +284,8 @@ def tune(arguments):
         if arguments.seconds is not None:
             again.seconds = arguments.seconds - (time.time() - begin)
         status = run_all(again, rows)
+        lost = diverged(again.table, arguments.results)
+        rows = [row for row in rows if row not in lost]
         if status or to_run(again.table, rows, read_rows(path)):
             return status
 

@@ -575,7 +575,7 @@ def of_papers_weight(chosen):
         each["value"]: each["accuracy"]
         for step in steps
         for each in step["tried"]
-        if step["setting"] == "weight"
+        if step["setting"] == "weight" and "diverged" not in each
     }
     if 10.0 not in found:
         return ""

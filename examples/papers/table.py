@@ -284,7 +284,9 @@ def tuned(choices, rows):
         tried = "; ".join(
             f"{step['setting']} "
             + ", ".join(
-                f"{each['value']:g}: {100 * each['accuracy']:.1f} / "
+                f"{each['value']:g}: diverged"
+                if "diverged" in each
+                else f"{each['value']:g}: {100 * each['accuracy']:.1f} / "
                 f"{100 * each['ece']:.1f}"
                 for each in step["tried"]
             )

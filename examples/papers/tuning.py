@@ -4,8 +4,8 @@ One setting after the other, in the order of the soft calibration objectives'
 appendix G: the threshold of the penalty, its temperature, its weight. What was
 chosen stays while the next one is tried. Of the values of a setting, the one
 with the lowest ECE is taken among those that lose at most one point of accuracy
-to the most accurate one. The decay of the weights, which the paper tunes last,
-stays that of the protocol.
+to the most accurate one; one whose training diverges is out. The decay of the
+weights, which the paper tunes last, stays that of the protocol.
 """
 
 import json
@@ -67,43 +67,60 @@ def choose(found):
     return min(kept, key=lambda value: kept[value]["ece"])
 
 
-def progress(method, rows):
+def progress(method, rows, lost=()):
     """How far a method has been tuned.
 
     Args:
         method: key of `GRIDS`.
         rows: stored rows, a dict from `(variant, seed)`.
+        lost: the same pairs, of trainings that diverged.
 
     Returns:
         `settings, waiting, steps`: what has been chosen, the variants that
         must be run before the next choice, and for each choice a dict with
-        `setting`, `tried` (accuracy and ECE of each value) and `chosen`.
+        `setting`, `tried` (accuracy and ECE of each value, or `diverged`) and
+        `chosen`.
+
+    Raises:
+        ValueError: if a method diverges with each value of a setting.
     """
     settings, steps = start(method), []
     for name in GRIDS[method]:
         variants = candidates(method, settings, name)
-        waiting = [v for v in variants.values() if (v, 0) not in rows]
+        known = {*rows, *lost}
+        waiting = [v for v in variants.values() if (v, 0) not in known]
         if waiting:
             return settings, waiting, steps
         found = {
             value: rows[variant, 0]["validation"]
             for value, variant in variants.items()
+            if (variant, 0) not in lost
         }
+        if not found:
+            raise ValueError(f"{method} diverges with every {name}.")
         settings = {**settings, name: choose(found)}
         tried = [
-            {"value": v, "accuracy": e["accuracy"], "ece": e["ece"]}
-            for v, e in found.items()
+            {"value": v, **{key: found[v][key] for key in ("accuracy", "ece")}}
+            if v in found
+            else {"value": v, "diverged": True}
+            for v in variants
         ]
         chosen = settings[name]
         steps.append({"setting": name, "tried": tried, "chosen": chosen})
     return settings, [], steps
 
 
-def store(path, names, rows):
-    """Write grids and choices of the methods that are tuned to the end."""
+def store(path, names, *known):
+    """Write grids and choices of the methods that are tuned to the end.
+
+    Args:
+        path: of the file.
+        names: of the methods.
+        *known: see `progress`.
+    """
     choices = {}
     for method in names:
-        settings, waiting, steps = progress(method, rows)
+        settings, waiting, steps = progress(method, *known)
         if not waiting:
             name = methods.variant(method, settings)
             choices[method] = {"variant": name, "steps": steps}

@@ -111,3 +111,49 @@ def test_tuning_goes_step_by_step_and_can_be_stopped(
     choices = json.loads(path.read_text())
     assert choices["SB-ECE"] == choice
     assert choices["MDCA"]["variant"] == "MDCA: weight=1.0"
+
+
+def test_a_setting_that_diverges_is_not_waited_for(
+    driver, tmp_path, monkeypatch, capsys
+):
+    run, table, tuning = driver
+    import work
+
+    calls = []
+
+    def train(arguments, rows):
+        calls.append([name for name, _ in rows])
+        for name, seed in rows:
+            spec = tuning.methods.method(name)
+            row = {"method": name, "seed": seed}
+            row["settings"] = work.settings(arguments.table, name)
+            row["probe"] = work.probe(spec)
+            file = arguments.table
+            if spec["loss"]["weight"] == 1.0:
+                file, row["diverged"] = f"{file}-diverged", "not finite"
+            else:
+                row |= {"maps": {}, "validation": rule(spec["loss"])}
+                row["date"], row["test"] = "today", row["validation"]
+                row["machine"] = {"device": "a", "backend": "b", "keras": "c"}
+            run.append(arguments.results / f"{file}.jsonl", row)
+        return 0
+
+    monkeypatch.setattr(run, "run_all", train)
+    command = ["miniature", "--tune", "--only", "MDCA"]
+    command += ["--results", str(tmp_path), "--work", str(tmp_path / "work")]
+    assert run.main(command) == 0 and len(calls) == 1
+    assert run.main(command) == 0 and len(calls) == 1  # nothing is left
+    path = tmp_path / "miniature-tuning.json"
+    [step] = json.loads(path.read_text())["MDCA"]["steps"]
+    assert {"value": 1.0, "diverged": True} in step["tried"]
+    assert step["chosen"] == 3.0  # with the lowest error of the others
+    table.main(["miniature-tuning", "--results", str(tmp_path)])
+    assert ", 1: diverged, 3: " in capsys.readouterr().out
+
+
+def test_a_method_that_diverges_always_is_said_so(driver):
+    _, _, tuning = driver
+    names = tuning.candidates("LS", tuning.start("LS"), "smoothing").values()
+    lost = {(name, 0) for name in names}
+    with pytest.raises(ValueError, match="LS diverges with every smoothing"):
+        tuning.progress("LS", {}, lost)
