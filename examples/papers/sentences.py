@@ -337,9 +337,9 @@ def of_two_sizes(rows, larger):
     most = max(len(each) for _, each in table.of_method("S10k", larger))
     text = (
         f"Beside cross-entropy, all errors of these {len(names)} methods go "
-        f"the same way at both sizes{but}. With 10,000 images there is "
-        f"{seeds(most)} of a method{' at most' * (most > 1)}. [The "
-        "table](S10k.md)."
+        f"the same way at both sizes{but}. With 10,000 images there "
+        f"{'are' if most > 1 else 'is'} {seeds(most)} of a method"
+        f"{' at most' * (most > 1)}. [The table](S10k.md)."
     )
     return f"{table.markdown(header, lines)}\n\n{paragraph(text)}"
 

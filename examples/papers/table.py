@@ -27,6 +27,7 @@ import sys
 
 import claims
 import measures
+import methods
 import numpy as np
 import protocols
 import published
@@ -165,6 +166,9 @@ def of_method(table, rows):
 def of_tuned(results, table):
     """Rows with the settings that were chosen on validation data, by method.
 
+    Where they are the ones that the method has anyway, its own rows are these,
+    and it is left out.
+
     Returns:
         dict from a method to `name, rows`, the name with the settings, as in
         `"DCA (weight 3)"`.
@@ -178,6 +182,7 @@ def of_tuned(results, table):
         method: (f"{method} ({settings_of(choice)})", rows[choice["variant"]])
         for method, choice in choices.items()
         if choice["variant"] in rows
+        and methods.method(choice["variant"]) != methods.METHODS[method]
     }
 
 

@@ -103,6 +103,19 @@ def test_what_was_tuned_has_a_verdict_of_its_own(verdicts, tmp_path):
     assert [each["method"] for each in found] == ["MDCA"]
 
 
+def test_a_choice_of_what_was_there_has_no_verdict_of_its_own(
+    verdicts, tmp_path, monkeypatch
+):
+    import methods
+
+    rows = {"S": [row("CE", 0, 0.2, 1.0), row("MDCA", 0, 0.1, 1.1)], "F": []}
+    store_choice(tmp_path, [row("MDCA", 0, 0.1, 1.1)])
+    own = methods.method("MDCA: weight=3.0")
+    monkeypatch.setitem(methods.METHODS, "MDCA", own)
+    _, found = page(verdicts, tmp_path, rows)
+    assert [each["method"] for each in found] == ["MDCA"]
+
+
 def test_readme_shows_what_was_tuned_instead(papers, tmp_path):
     import readme
 
