@@ -27,6 +27,9 @@ STATISTICS = (
     "smooth_calibration_error",
     "ks_calibration_error",
     "classwise_calibration_error",
+    "debiased_calibration_error",
+    "debiased_calibration_error_l1",
+    "debiased_marginal_calibration_error",
 )
 KINDS = ("percentile", "auto")
 

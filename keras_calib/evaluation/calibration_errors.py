@@ -9,13 +9,13 @@ import numpy as np
 
 from keras_calib._typing import ArrayLike
 from keras_calib.evaluation.by_group import by_group
-from keras_calib.evaluation.cell_resamples import DEBIASED
-from keras_calib.evaluation.cell_resamples import PERCENTILE
-from keras_calib.evaluation.cell_resamples import UNBIASED
 from keras_calib.evaluation.clinical_statistics import clinical_statistics
 from keras_calib.evaluation.drawn_floor import MOST_DRAWS
 from keras_calib.evaluation.drawn_floor import drawn_floors
 from keras_calib.evaluation.floor import noise_floors
+from keras_calib.evaluation.interval_ends import PERCENTILE
+from keras_calib.evaluation.interval_ends import UNBIASED
+from keras_calib.evaluation.interval_ends import interval_ends
 from keras_calib.evaluation.named_errors import CLINICAL
 from keras_calib.evaluation.named_errors import METRICS
 from keras_calib.evaluation.named_errors import NAMES
@@ -99,12 +99,14 @@ def calibration_errors(
     errors have an upward bias, and resampling adds the bias again, so that
     their percentile intervals are too high: they have the basic interval, which
     reflects the other about the estimate and is clipped to the range of the
-    statistic. No bootstrap is right at an error of 0, where these errors
+    statistic. Debiased errors have none, but their resamples do: the
+    percentiles are moved by what the mean of the resamples is above the
+    estimate. No bootstrap is right at an error of 0, where calibration errors
     have a corner: if the value is within the noise floor of a calibrated model
     (`floor_high`), the interval begins at 0. Where rows depend on each other
-    that floor is not known, and a lower end above 0 is no evidence. Means,
-    debiased, KS and kernel errors, the clinical panel and the parts of
-    `refinement` have the percentile interval.
+    that floor is not known, and a lower end above 0 is no evidence. Means, KS
+    and kernel errors, the clinical panel and the parts of `refinement` have the
+    percentile interval.
 
     Args:
         labels: class ids, `(...)`, or one-hot rows, `(..., num_classes)`. A
@@ -141,8 +143,8 @@ def calibration_errors(
         num_resamples: `None`, or number of resamples, e.g. 1000.
         confidence_level: float, nominal coverage of the intervals.
         interval: `"auto"` for the better one of each; or `"percentile"` or
-            `"basic"` for all but debiased errors, which have the percentile
-            interval.
+            `"basic"` for all. Debiased errors are never reflected: with
+            `"basic"` they have the interval of `"auto"`.
         floor: whether to add the noise floor of each calibration error: what a
             perfectly calibrated model with these confidences would show.
         max_seconds: the floors of the ECE, the maximum and the adaptive error
@@ -293,7 +295,13 @@ def errors_of_predictions(
         errors[name] = float(found[name][0])
         if resamples.number == 0:
             continue
-        errors[name] = _estimate(found[name], level, name in basic, ends)
+        value, drawn = float(found[name][0]), found[name][1:]
+        low, high = interval_ends(
+            name, value, drawn, level, basic=name in basic
+        )
+        if name in basic and np.isfinite(value):
+            low, high = map(float, np.clip([low, high], *ends))
+        errors[name] = Estimate(value, low, high)
         if data.units == 1:  # every resample is the sample
             errors[name] = Estimate(errors[name], np.nan, np.nan)
     draw = functools.partial(
@@ -316,7 +324,7 @@ def errors_of_predictions(
 def _with_basic_intervals(kind, names, biased):
     if kind == "auto":
         return set(biased) - PERCENTILE
-    return set(names) - DEBIASED if kind == "basic" else set()
+    return set(names) if kind == "basic" else set()
 
 
 def _floors(data, wanted, *, bins, seed, **options):
@@ -326,11 +334,11 @@ def _floors(data, wanted, *, bins, seed, **options):
 
 
 def from_zero(ends, value, floors, name):
-    """Ends of a basic interval, from 0 if chance alone explains the value."""
+    """Ends of an interval, from 0 or less if chance explains the value."""
     # Without enough draws the end of the range is not known.
     high = floors.get(f"{name}_floor_high", -np.inf)
     explained = value <= high + ROUNDING
-    return (0.0, ends[1]) if explained else ends
+    return (min(ends[0], 0.0), ends[1]) if explained else ends
 
 
 def _seconds_of_part(max_seconds, data):
@@ -368,14 +376,3 @@ def _check_intervals(num_resamples, level, interval, max_seconds):
     require_one_of(("auto", "percentile", "basic"), interval=interval)
     if max_seconds is not None:
         require_positive(max_seconds=max_seconds)
-
-
-def _estimate(values, level, basic, limits):
-    value, drawn = float(values[0]), values[1:]
-    tail = (1 - level) / 2
-    # Interpolation between infinities is not a number.
-    method = "nearest" if np.isinf(drawn).any() else "linear"
-    low, high = np.quantile(drawn, [tail, 1 - tail], method=method)
-    if basic and np.isfinite(value):
-        low, high = np.clip([2 * value - high, 2 * value - low], *limits)
-    return Estimate(value, float(low), float(high))

@@ -17,22 +17,11 @@ from keras_calib.evaluation.calibrated_draws import CellDraws
 from keras_calib.evaluation.calibrated_draws import cells_of
 from keras_calib.evaluation.calibrated_draws import within_cells
 from keras_calib.evaluation.events import Events
-from keras_calib.evaluation.named_errors import MEANS
-from keras_calib.evaluation.named_errors import NO_FLOOR
+from keras_calib.evaluation.interval_ends import PERCENTILE
+from keras_calib.evaluation.interval_ends import interval_ends
 from keras_calib.evaluation.named_errors import confidence_and_correct
 from keras_calib.evaluation.replicates import Resamples
 from keras_calib.ops.bin_errors import divide
-
-DEBIASED = {
-    "debiased_calibration_error",
-    "debiased_calibration_error_l1",
-    "debiased_marginal_calibration_error",
-}
-# All other errors of the predicted class have an upward bias.
-UNBIASED = {*NO_FLOOR, *MEANS, *DEBIASED}
-# That of errors without bins is small beside their spread: in simulations their
-# percentiles hold the true value more often than the basic interval does.
-PERCENTILE = {*UNBIASED, "ks_calibration_error", "kernel_calibration_error"}
 
 
 class CellResamples(CellDraws):
@@ -98,16 +87,16 @@ def intervals_by_cells(data, names, bins, num_resamples, seed=0):
         seed: int.
 
     Returns:
-        dict from name to the distances of both ends from the estimate. Those
-        of all but `PERCENTILE` are reflected about it ("basic"), because
-        resampling adds their upward bias once more.
+        dict from name to the distances of both ends from the estimate, see
+        `interval_ends`.
     """
     kind = CellResamples if data.unit is None else UnitCellResamples
     draws = kind(data, num_resamples, seed, 1, 0)
     found = draws.statistics(names, *bins)
     ends = {}
     for name in names:
-        own, drawn = found[name][0], found[name][1:]
-        low, high = np.quantile(drawn, [0.025, 0.975]) - own
-        ends[name] = (low, high) if name in PERCENTILE else (-high, -low)
+        own, drawn = float(found[name][0]), found[name][1:]
+        basic = name not in PERCENTILE
+        low, high = interval_ends(name, own, drawn, 0.95, basic=basic)
+        ends[name] = low - own, high - own
     return ends

@@ -1,0 +1,58 @@
+"""Ends of bootstrap intervals, by what resampling adds to a statistic.
+
+- Means and their like: nothing. Their interval goes from percentile to
+  percentile of the resamples.
+- Errors of bins: their upward bias once more. Their interval is the basic one,
+  which is reflected about the value and so removes both.
+- Debiased errors have no such bias, but their resamples have it: they take the
+  noise of resampling off, and not that of the samples. Their percentiles are
+  moved by what the mean of the resamples is above the value ("centered"). With
+  norm 2 that is done with squares, in which noise adds.
+"""
+
+import numpy as np
+
+from keras_calib.evaluation.named_errors import MEANS
+from keras_calib.evaluation.named_errors import NO_FLOOR
+
+# The power of a debiased error in which noise adds.
+DEBIASED = {
+    "debiased_calibration_error": 2,
+    "debiased_calibration_error_l1": 1,
+    "debiased_marginal_calibration_error": 2,
+}
+# All other errors of the predicted class have a corner at 0.
+UNBIASED = {*NO_FLOOR, *MEANS}
+# The bias of errors without bins is small beside their spread: in simulations
+# their percentiles hold the true value more often than the basic interval does.
+PERCENTILE = {*UNBIASED, "ks_calibration_error", "kernel_calibration_error"}
+
+
+def interval_ends(name, value, drawn, level, *, basic):
+    """Ends of the interval of a statistic, not clipped to its range.
+
+    Args:
+        name: of the statistic.
+        value: of the samples, float.
+        drawn: of resamples, `(num_resamples,)`.
+        level: nominal coverage.
+        basic: whether biased errors have the basic interval, and debiased ones
+            the centered one; else percentiles.
+
+    Returns:
+        low, high: floats.
+    """
+    tail = (1 - level) / 2
+    # Interpolation between infinities is not a number.
+    method = "nearest" if np.isinf(drawn).any() else "linear"
+    power = DEBIASED.get(name, 1)
+    low, high = np.quantile(drawn, [tail, 1 - tail], method=method)
+    if not basic or not np.isfinite(value):
+        return float(low), float(high)
+    if name not in DEBIASED:
+        return float(2 * value - high), float(2 * value - low)
+    added = np.mean(drawn**power) - value**power
+    ends = np.array([low, high]) ** power - added
+    if power == 2:
+        ends = np.sqrt(np.maximum(ends, 0.0))
+    return tuple(map(float, ends))
