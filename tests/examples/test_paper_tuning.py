@@ -59,12 +59,24 @@ def rule(settings):
     return {"accuracy": accuracy, "ece": ece}
 
 
+def row_of(tuning, table, name, seed):
+    """What a stored row says of its training."""
+    import work
+
+    return {
+        "method": name,
+        "seed": seed,
+        "date": "today",
+        "settings": work.settings(table, name),
+        "probe": work.probe(tuning.methods.method(name)),
+        "machine": {"device": "a", "backend": "b", "keras": "c"},
+    }
+
+
 def test_tuning_goes_step_by_step_and_can_be_stopped(
     driver, tmp_path, monkeypatch, capsys
 ):
     run, table, tuning = driver
-    import work
-
     calls = []
 
     def train(arguments, rows):
@@ -72,12 +84,9 @@ def test_tuning_goes_step_by_step_and_can_be_stopped(
         calls.append([name for name, _ in rows])
         for name, seed in rows[: 2 if len(calls) == 1 else None]:
             loss = tuning.methods.method(name)["loss"]
-            row = {"method": name, "seed": seed, "maps": {}, "date": "today"}
-            row["validation"] = rule(loss)
+            row = row_of(tuning, arguments.table, name, seed)
+            row |= {"maps": {}, "validation": rule(loss)}
             row["test"] = {"accuracy": 0.5, "ece": 1 - rule(loss)["ece"]}
-            row["settings"] = work.settings(arguments.table, name)
-            row["probe"] = work.probe(tuning.methods.method(name))
-            row["machine"] = {"device": "a", "backend": "b", "keras": "c"}
             run.append(arguments.results / f"{arguments.table}.jsonl", row)
         return 0
 
@@ -117,24 +126,21 @@ def test_a_setting_that_diverges_is_not_waited_for(
     driver, tmp_path, monkeypatch, capsys
 ):
     run, table, tuning = driver
-    import work
-
     calls = []
 
     def train(arguments, rows):
         calls.append([name for name, _ in rows])
         for name, seed in rows:
-            spec = tuning.methods.method(name)
-            row = {"method": name, "seed": seed}
-            row["settings"] = work.settings(arguments.table, name)
-            row["probe"] = work.probe(spec)
-            file = arguments.table
-            if spec["loss"]["weight"] == 1.0:
+            loss, file = tuning.methods.method(name)["loss"], arguments.table
+            row = row_of(tuning, file, name, seed)
+            if loss["weight"] == 1.0:
                 file, row["diverged"] = f"{file}-diverged", "not finite"
             else:
-                row |= {"maps": {}, "validation": rule(spec["loss"])}
-                row["date"], row["test"] = "today", row["validation"]
-                row["machine"] = {"device": "a", "backend": "b", "keras": "c"}
+                row |= {
+                    "maps": {},
+                    "validation": rule(loss),
+                    "test": rule(loss),
+                }
             run.append(arguments.results / f"{file}.jsonl", row)
         return 0
 
