@@ -13,8 +13,9 @@ def markdown_table(heads: list[str], rows: list[list[Any]]) -> list[str]:
 
 
 def escape(text: Any) -> str:
-    """Text that does not end a cell or a line of Markdown."""
-    return str(text).replace("|", "\\|").replace("\n", " ")
+    """Text that ends no cell or line of Markdown, and is no tag of HTML."""
+    text = str(text).replace("|", "\\|").replace("<", "\\<")
+    return text.replace("\n", " ")
 
 
 def to_json(value: Any) -> Any:

@@ -86,7 +86,7 @@ def calibration_history(
             linestyle=_style.LINES[place],
             marker=_style.MARKERS[place],
             markersize=4,
-            label=key,
+            label=_style.in_legends(key),
         )
     above.set_ylabel(_unit(keys))
     above.set_ylim(bottom=0)

@@ -82,7 +82,7 @@ def loss_profile(
             "markersize": 4,
             "markevery": 0.12,
         }
-        above.plot(p, values, label=str(name), **style)
+        above.plot(p, values, label=_style.in_legends(str(name)), **style)
         if below is not None:
             below.plot(p, np.gradient(values, z), **style)
     above.set(xlim=(0, 1), ylabel="loss")

@@ -64,17 +64,18 @@ def shift_curves(
     figure, (panel,) = _style.take_axes(axes, (6.4, 4.0))
     severities = sorted({s for curve in curves.values() for s in curve})
     for number, (model, curve) in enumerate(curves.items()):
+        shown = _style.in_legends(model)
         away = (number - (len(curves) - 1) / 2) * min(STEP, 0.7 / len(curves))
         style = {
             "color": _style.COLORS[number % _style.MOST],
             "marker": _style.MARKERS[number % _style.MOST],
             "markersize": 4,
         }
-        _draw(panel, model, curve, away, style)
+        _draw(panel, shown, curve, away, style)
         if floors:
             floor = [np.mean(floors[model][s]) for s in sorted(curve)]
             x = np.array(sorted(curve)) + away
-            name = f"{model}, floor"
+            name = f"{shown}, floor"
             panel.plot(
                 x, floor, linestyle=":", fillstyle="none", label=name, **style
             )

@@ -198,6 +198,11 @@ def diagonal(axes, label=None):
     axes.plot([0, 1], [0, 1], "--", color=ink(axes), linewidth=1, label=label)
 
 
+def in_legends(name):
+    """A name that legends show; they leave out what begins with `_`."""
+    return f" {name}" if str(name).startswith("_") else name
+
+
 def read_models(
     labels, probabilities, sample_weight, *, from_logits, axis, ignore_class
 ):
@@ -224,7 +229,7 @@ def read_models(
         models=len(probabilities),
     )
     models = {
-        name: read_predictions(
+        in_legends(name): read_predictions(
             labels, each, sample_weight, from_logits, axis, ignore_class
         )
         for name, each in probabilities.items()

@@ -70,7 +70,7 @@ def to_markdown(report):
     lines = ["# Calibration report", ""]
     first = report.models[0]
     lines += [f"{first.num_rows:,} samples, {first.num_classes} classes.", ""]
-    lines += [f"- {sentence}" for sentence in report.comparison]
+    lines += [f"- {escape(sentence)}" for sentence in report.comparison]
     lines += [""] if report.comparison else []
     heads = ["model", *HEADLINE.values(), "floor of ECE", "T"]
     rows = [
@@ -85,7 +85,7 @@ def to_markdown(report):
     lines += markdown_table(heads, rows)
     for each in report.models:
         lines += ["", f"## {escape(each.name)}", ""]
-        lines += [f"- {text}" for text in report.verdicts[each.name]]
+        lines += [f"- {escape(text)}" for text in report.verdicts[each.name]]
         lines += ["", f"Intervals (95 %): {each.intervals}.", ""]
         lines += markdown_table(
             ["metric", "value", "95 % interval", "noise floor", "definition"],

@@ -407,3 +407,36 @@ def luminance(color):
 def test_the_colors_can_be_told_apart_without_color():
     # Where two are alike in gray, line styles and markers are not.
     assert len(set(_style.LINES)) == len(set(_style.MARKERS)) == _style.MOST
+
+
+def test_names_that_begin_with_an_underscore_are_in_the_legend():
+    # Matplotlib leaves labels like this out.
+    labels, p = sample()
+    models = {"raw": p, "_sharp": sharper(p, 2)}
+    curve = [("clean", 0, 0.02), ("fog", 1, 0.03)]
+    rows = [
+        {"model": model, "corruption": c, "severity": s, "ece": error}
+        for model in models
+        for c, s, error in curve
+    ]
+    figures = {
+        "reliability": kc.plots.reliability_diagram(labels, models),
+        "risk": kc.plots.risk_coverage(labels, models),
+        "accuracy": kc.plots.accuracy_vs_ece(labels, models),
+        "history": kc.plots.calibration_history(
+            {key: [0.1] for key in models}, keys=list(models)
+        ),
+        "losses": kc.plots.loss_profile(
+            dict.fromkeys(models, kc.losses.FocalLoss(from_logits=True))
+        ),
+        "shift": kc.plots.shift_curves({"rows": rows}),
+    }
+    for name, figure in figures.items():
+        legends = [axes.get_legend() for axes in figure.axes] + figure.legends
+        shown = "\n".join(
+            text.get_text()
+            for legend in legends
+            if legend
+            for text in legend.get_texts()
+        )
+        assert "raw" in shown and "_sharp" in shown, name

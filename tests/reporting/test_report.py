@@ -788,3 +788,18 @@ def test_a_model_of_two_outputs_is_named_as_such():
     heads = [keras.layers.Dense(3)(inputs) for _ in range(2)]
     with pytest.raises(ValueError, match="needs one output"):
         kc.report(keras.Model(inputs, heads), np.zeros((8, 4)), np.zeros(8))
+
+
+def test_names_are_no_tags_in_markdown():
+    labels, p = sample(300, num_classes=3)
+    names = ["<unk>", "<b>", "c"]
+    text = kc.report(
+        {"<lr=0.1>": p, "other": p**2 / (p**2).sum(axis=1, keepdims=True)},
+        y=labels,
+        class_names=names,
+        groups=np.where(labels == 0, "<g>", "h"),
+        num_resamples=20,
+    ).to_markdown()
+    for name in (*names[:2], "<lr=0.1>", "<g>"):
+        assert f"\\{name}" in text
+    assert not re.search(r"(?<!\\)<", text)
