@@ -1,7 +1,5 @@
 """The regression of `solvers.matrix_evidence`, fitted for widths of a prior."""
 
-import dataclasses
-
 import numpy as np
 
 from keras_calib.solvers.blocks import IN_CACHE
@@ -105,25 +103,28 @@ class MatrixDeviations(FullProblem):
         widths fall. Where this alone makes a fit unlikely, narrower ones are
         not found, and have no evidence.
         """
-        fit, highest = Fit(self.center, np.inf, 0.0, 0), average.log_evidence
+        start, highest, likely = self.center, average.log_evidence, True
         for width in MATRIX_WIDTHS:
-            if fit.log_evidence > -np.inf:
+            fit = Fit(self.center, width, -np.inf, 0)
+            if likely:
                 self.penalize(width, average)
-                fit = self.fit(width, fit.parameters, highest - MARGIN)
-                highest = max(highest, fit.log_evidence)
-            yield dataclasses.replace(fit, widths=width)
+                found = self.fit(width, start, highest - MARGIN)
+                likely = found is not None
+                fit = found or fit
+                start, highest = fit.parameters, max(highest, fit.log_evidence)
+            yield fit
 
     def fit(self, width, start, least=-np.inf):
         """The ridge fit for a width, and its evidence.
 
-        That is minus infinity where it can only be below `least`.
+        `None` where that can only be below `least`.
         """
         found = fit_regression(self, start, self.tolerance)
         self.inverse = None  # its memory is needed for the Hessians
         strengths = 2 * self.n * self.ridge
         dense = strengths.size < DENSE
         if not dense and self._possible(found) < least:
-            return Fit(self.center, width, -np.inf, found.iterations)
+            return None
         log_det = self._log_det if dense else self._log_det_by_class
         determinants = np.log(strengths).sum() - log_det(strengths)
         return with_evidence(self, found, width, self.phi, determinants)

@@ -271,6 +271,22 @@ def test_narrow_fits_without_evidence_are_not_found(confused, monkeypatch):
     np.testing.assert_allclose(found.parameters, expected.parameters, atol=1e-6)
 
 
+def test_a_wide_fit_of_rounding_alone_leaves_narrower_ones(monkeypatch):
+    monkeypatch.setattr(matrix_deviations, "DENSE", 0)
+    seen, with_evidence = [], matrix_deviations.with_evidence
+
+    def first_is_rounding(*given):
+        seen.append(with_evidence(*given[:-1], given[-1] if seen else np.nan))
+        return seen[-1]
+
+    monkeypatch.setattr(matrix_deviations, "with_evidence", first_is_rounding)
+    x, labels, _ = drawn(600, 5, seed=0, change=mixed)
+    _, _, found = average(x, labels)
+    assert len(seen) == 6 and seen[0].log_evidence == -np.inf
+    assert np.isfinite([fit.log_evidence for fit in seen[1:]]).all()
+    assert found.matrix_width > 0
+
+
 @pytest.mark.parametrize("change", [None, mixed, lambda x: x * FIRST])
 def test_evidence_is_at_most_what_is_possible(change, monkeypatch):
     monkeypatch.setattr(matrix_deviations, "DENSE", 0)
