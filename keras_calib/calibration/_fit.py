@@ -126,7 +126,7 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
         adapt_map(layer, rows, objective=objective, class_loss_scaling=scaling)
         taken = time.perf_counter() - begin
         before = measured(None, rows)
-        found = before_and_after(before, measured(layer, rows), rows)
+        found = before_and_after(before, layer, rows)
         worse = is_worse(layer, objective, scaling, found)
         if worse:
             verdict = Verdict(returned=MODEL)
@@ -148,12 +148,11 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
         layer = as_map(name, free_name(network, name))
         adapt(layer, rows)
         fitted = dict(layer.record)
-        found = before_and_after(before, measured(layer, rows), rows)
+        found = before_and_after(before, layer, rows)
     noise, accuracy, changed = map(
         found.pop, ("ece_noise", "accuracy", "num_changed")
     )
-    rejected = verdict.returned == MODEL
-    if not rejected:
+    if verdict.returned != MODEL:
         warn_if_ece_rose(layer, found, noise)
         if options.preserve_accuracy is None:
             warn_if_predictions_changed(layer, changed, rows.num_samples)
@@ -164,7 +163,7 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
         "class_loss_scaling": getattr(scaling, "normalization", scaling),
         "num_samples": rows.num_samples,
         "num_classes": max(2, num_units),
-        "rejected": rejected,
+        "rejected": verdict.returned == MODEL,
         "guard": None if worse else verdict.to_dict(),
         "fitted": fitted,
         **found,
@@ -277,13 +276,19 @@ def measured(layer, rows):
     )
 
 
-def before_and_after(before, after, rows):
+def before_and_after(before, layer, rows):
     """NLL, ECE and accuracy on the calibration data, without and with a map.
 
     `ece_noise` is the ECE that the model with the map would have on average if
     it were perfectly calibrated; `num_changed` is the number of predictions
     that the map changes.
+
+    Args:
+        before: `Measured` without a map.
+        layer: the map.
+        rows: `CalibrationRows`.
     """
+    after = measured(layer, rows)
     changed = (before.predicted != after.predicted)[rows.first_rows]
     noise = normal_floor(
         after.confidence[rows.first_rows], rows.sample_weights, NUM_BINS

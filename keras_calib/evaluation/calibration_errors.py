@@ -295,13 +295,8 @@ def errors_of_predictions(
         errors[name] = float(found[name][0])
         if resamples.number == 0:
             continue
-        value, drawn = float(found[name][0]), found[name][1:]
-        low, high = interval_ends(
-            name, value, drawn, level, basic=name in basic
-        )
-        if name in basic and np.isfinite(value):
-            low, high = map(float, np.clip([low, high], *ends))
-        errors[name] = Estimate(value, low, high)
+        settings = level, name in basic, ends
+        errors[name] = _estimate(name, found[name], *settings)
         if data.units == 1:  # every resample is the sample
             errors[name] = Estimate(errors[name], np.nan, np.nan)
     draw = functools.partial(
@@ -376,3 +371,11 @@ def _check_intervals(num_resamples, level, interval, max_seconds):
     require_one_of(("auto", "percentile", "basic"), interval=interval)
     if max_seconds is not None:
         require_positive(max_seconds=max_seconds)
+
+
+def _estimate(name, values, level, basic, limits):
+    value = float(values[0])
+    ends = interval_ends(name, value, values[1:], level, basic=basic)
+    if basic and np.isfinite(value):
+        ends = map(float, np.clip(ends, *limits))
+    return Estimate(value, *ends)

@@ -313,8 +313,7 @@ class FullProblem(_Problem):
 
     def _backward(self, x, gradient):
         """The gradient in `(W, b)` of rows."""
-        shape = x.shape[1] + 1, gradient.shape[1]
-        found = np.empty(shape, gradient.dtype)
+        found = np.empty((x.shape[1] + 1, gradient.shape[1]), gradient.dtype)
         np.matmul(x.T, gradient, out=found[:-1])
         # A product with ones takes a fraction of the time of a sum over rows.
         found[-1] = np.ones(len(x), gradient.dtype) @ gradient
