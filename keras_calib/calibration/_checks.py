@@ -23,6 +23,7 @@ from keras_calib.keras_private import called_symbolically
 from keras_calib.keras_private import flatten_layers
 from keras_calib.layers import TemperatureScaling
 from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._decision import refuse_decision
 
 # A smaller rise of the ECE is not worth a warning.
 LEAST_RISE = 0.01
@@ -51,6 +52,7 @@ def check_model(model):
             "data through `model.preprocessor`, and set `model.preprocessor = "
             f"None` before. Received: preprocessor={model.preprocessor}."
         )
+    refuse_decision(model)
 
 
 def check_ending(model, from_logits, multi_label=False):

@@ -738,3 +738,27 @@ def test_a_corrected_unit_is_evaluated_as_before(steps):
     weights = w[:, None] if steps else w
     expected = (-np.log(np.where(y == 1, p, 1 - p)) * weights).mean()
     assert logs["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("decision", ["ConformalSets", "RiskThreshold"])
+def test_a_decision_has_no_prior(decision):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, 400)
+    x = (4 * np.eye(4)[labels] + rng.normal(size=(400, 4))).astype("float32")
+    inputs = keras.Input((4,))
+    network = keras.Model(inputs, keras.layers.Identity()(inputs))
+    decision = getattr(kc.layers, decision)()
+    decision.adapt(network.predict(x, verbose=0), labels)
+    model = keras.Model(inputs, decision(network.outputs[0]))
+    prior = {"prior": [0.4, 0.3, 0.2, 0.1], "source_prior": [0.25] * 4}
+    for call in (
+        lambda: kc.adjust_prior(model, **prior),
+        lambda: kc.calibrate(model, x, labels),
+    ):
+        with pytest.raises(ValueError, match="ends in a decision") as raised:
+            call()
+        assert decision.name in str(raised.value)
+    # What the error says to pass.
+    before = keras.Model(model.inputs, model.get_layer(decision.name).input)
+    adjusted = kc.adjust_prior(before, x, from_logits=True, verbose=0, **prior)
+    assert adjusted.output_shape == (None, 4)
