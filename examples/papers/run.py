@@ -196,18 +196,23 @@ def missing(arguments):
     if arguments.history:
         # Their newer rows will stand in their place.
         stored = {row: of for row, of in stored.items() if has_epochs(of)}
-    lost = diverged(arguments.table, arguments.results)
-    wanted = [
-        row
-        for row in wanted
-        if row not in lost or changed_code(arguments.table, row[0], lost[row])
-    ]
+    lost = still_diverged(arguments.table, arguments.results)
+    wanted = [row for row in wanted if row not in lost]
     return to_run(arguments.table, wanted, stored)
 
 
 def diverged(table, results):
     """Rows whose training ended without finite logits, as `read_rows`."""
     return read_rows(results / f"{table}-diverged.jsonl")
+
+
+def still_diverged(table, results):
+    """Those that are not run again: their training is the same today."""
+    return {
+        row
+        for row, values in diverged(table, results).items()
+        if not changed_code(table, row[0], values)
+    }
 
 
 def base(name):
@@ -263,11 +268,7 @@ def tune(arguments):
             for row, values in stored.items()
             if not changed(again.table, row[0], values)
         }
-        lost = {
-            row
-            for row, values in diverged(again.table, arguments.results).items()
-            if not changed_code(again.table, row[0], values)
-        }
+        lost = still_diverged(again.table, arguments.results)
         waiting = [tuning.progress(name, good, lost)[1] for name in names]
         rows = [(name, 0) for step in waiting for name in step]
         # Also what was chosen for others: the file is written anew.
@@ -284,7 +285,7 @@ def tune(arguments):
         if arguments.seconds is not None:
             again.seconds = arguments.seconds - (time.time() - begin)
         status = run_all(again, rows)
-        lost = diverged(again.table, arguments.results)
+        lost = still_diverged(again.table, arguments.results)
         rows = [row for row in rows if row not in lost]
         if status or to_run(again.table, rows, read_rows(path)):
             return status

@@ -85,9 +85,9 @@ def progress(method, rows, lost=()):
         ValueError: if a method diverges with each value of a setting.
     """
     settings, steps = start(method), []
+    known = {*rows, *lost}
     for name in GRIDS[method]:
         variants = candidates(method, settings, name)
-        known = {*rows, *lost}
         waiting = [v for v in variants.values() if (v, 0) not in known]
         if waiting:
             return settings, waiting, steps

@@ -212,8 +212,7 @@ def expected_gains(rows, layer):
     """
     logits, labels = at_least_two(rows.logits), rows.labels
     temperature = _temperature_of(layer)
-    known = type(layer) is TemperatureScaling or starts_tempered(layer)
-    if not known:
+    if type(layer) is not TemperatureScaling and not starts_tempered(layer):
         start = _within_bounds(temperature)
         fit = fit_temperature(
             logits, labels, rows.weights, start=start, before=False

@@ -45,12 +45,12 @@ def interval_ends(name, value, drawn, level, *, basic):
     tail = (1 - level) / 2
     # Interpolation between infinities is not a number.
     method = "nearest" if np.isinf(drawn).any() else "linear"
-    power = DEBIASED.get(name, 1)
     low, high = np.quantile(drawn, [tail, 1 - tail], method=method)
     if not basic or not np.isfinite(value):
         return float(low), float(high)
     if name not in DEBIASED:
         return float(2 * value - high), float(2 * value - low)
+    power = DEBIASED[name]
     added = np.mean(drawn**power) - value**power
     ends = np.array([low, high]) ** power - added
     if power == 2:

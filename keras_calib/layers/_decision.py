@@ -34,6 +34,8 @@ class DecisionLayer(RecordedLayer):
 
     # A threshold for some classes says nothing of others.
     of_classes = True
+    # Whether the first output is class scores.
+    gives_scores = False
 
     def adapt(
         self,
@@ -112,11 +114,11 @@ def classes(logits: Tensor) -> Tensor:
 
 
 def refuse_decision(model: Any) -> None:
-    """Raise if a model ends in a decision layer: it gives no class scores."""
+    """Raise if a model ends in a decision layer that gives no class scores."""
     if not endings.has_graph(model) or len(model.outputs) != 1:
         return
     layer, _ = producer(model, model.outputs[0])
-    if isinstance(layer, DecisionLayer):
+    if isinstance(layer, DecisionLayer) and not layer.gives_scores:
         raise ValueError(
             "The model ends in a decision, and gives no class scores. "
             f"Received: model {model.name!r}, which ends in {layer.name!r} "

@@ -90,6 +90,7 @@ class MetaCal(DecisionLayer):
     """
 
     settings = ("max_miscoverage", "min_accuracy", "confidence")
+    gives_scores = True
 
     def __init__(
         self,

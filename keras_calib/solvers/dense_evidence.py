@@ -86,7 +86,10 @@ class _Problem:
             paths = [path for path in paths if path.waiting]
 
     def walk_one_by_one(self, paths):
-        """All fits of `ChoosingPath`s, whose first point is the same."""
+        """All fits of paths, whose first point is the same.
+
+        A `ChoosingPath` is told the highest evidence so far.
+        """
         size = len(paths[0].deviations)
         [value], [slope], [hessian] = self.at(np.zeros((1, size)), slice(None))
         highest = around_zero = -np.inf

@@ -762,3 +762,23 @@ def test_a_decision_has_no_prior(decision):
     before = keras.Model(model.inputs, model.get_layer(decision.name).input)
     adjusted = kc.adjust_prior(before, x, from_logits=True, verbose=0, **prior)
     assert adjusted.output_shape == (None, 4)
+
+
+def test_scores_of_a_meta_calibration_have_a_prior():
+    labels = np.arange(400) % 4
+    x = 4 * np.eye(4)[labels] + np.random.default_rng(0).normal(size=(400, 4))
+    inputs = keras.Input((4,))
+    scores, _ = kc.layers.MetaCal().adapt(x, labels)(inputs)
+    model = keras.Model(inputs, scores)
+    prior = [0.4, 0.3, 0.2, 0.1]
+    adjusted = kc.adjust_prior(
+        model,
+        prior=prior,
+        source_prior=[0.25] * 4,
+        from_logits=True,
+        verbose=0,
+    )
+    moved = to_numpy(adjusted(x)) - to_numpy(model(x))
+    moved -= moved[:, :1]
+    expected = np.log(np.array(prior) / prior[0])
+    np.testing.assert_allclose(moved, np.tile(expected, (400, 1)), atol=1e-5)

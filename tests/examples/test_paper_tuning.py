@@ -59,38 +59,54 @@ def rule(settings):
     return {"accuracy": accuracy, "ece": ece}
 
 
-def row_of(tuning, table, name, seed):
-    """What a stored row says of its training."""
+@pytest.fixture
+def trained(driver, monkeypatch):
+    """Calls of what stands for the processes, which stores rows.
+
+    Its arguments are the function from settings to the keys of a row, and how
+    many rows the first call trains before it is stopped in time.
+    """
     import work
 
-    return {
-        "method": name,
-        "seed": seed,
-        "date": "today",
-        "settings": work.settings(table, name),
-        "probe": work.probe(tuning.methods.method(name)),
-        "machine": {"device": "a", "backend": "b", "keras": "c"},
-    }
+    run, _, tuning = driver
+
+    def stand_in(outcome, first=None):
+        calls = []
+
+        def train(arguments, rows):
+            calls.append([name for name, _ in rows])
+            for name, seed in rows[: first if len(calls) == 1 else None]:
+                method = tuning.methods.method(name)
+                row = {
+                    "method": name,
+                    "seed": seed,
+                    "date": "today",
+                    "settings": work.settings(arguments.table, name),
+                    "probe": work.probe(method),
+                    "machine": {"device": "a", "backend": "b", "keras": "c"},
+                    **outcome(method["loss"]),
+                }
+                lost = "-diverged" if "diverged" in row else ""
+                file = f"{arguments.table}{lost}.jsonl"
+                run.append(arguments.results / file, row)
+            return 0
+
+        monkeypatch.setattr(run, "run_all", train)
+        return calls
+
+    return stand_in
 
 
 def test_tuning_goes_step_by_step_and_can_be_stopped(
-    driver, tmp_path, monkeypatch, capsys
+    driver, trained, tmp_path, capsys
 ):
     run, table, tuning = driver
-    calls = []
 
-    def train(arguments, rows):
-        """Stands for the processes: the first call is stopped in time."""
-        calls.append([name for name, _ in rows])
-        for name, seed in rows[: 2 if len(calls) == 1 else None]:
-            loss = tuning.methods.method(name)["loss"]
-            row = row_of(tuning, arguments.table, name, seed)
-            row |= {"maps": {}, "validation": rule(loss)}
-            row["test"] = {"accuracy": 0.5, "ece": 1 - rule(loss)["ece"]}
-            run.append(arguments.results / f"{arguments.table}.jsonl", row)
-        return 0
+    def outcome(loss):
+        test = {"accuracy": 0.5, "ece": 1 - rule(loss)["ece"]}
+        return {"maps": {}, "validation": rule(loss), "test": test}
 
-    monkeypatch.setattr(run, "run_all", train)
+    calls = trained(outcome, first=2)
     command = ["miniature", "--tune", "--only", "SB-ECE", "--seeds", "2"]
     command += ["--results", str(tmp_path), "--work", str(tmp_path / "work")]
     assert run.main(command) == 0
@@ -123,28 +139,16 @@ def test_tuning_goes_step_by_step_and_can_be_stopped(
 
 
 def test_a_setting_that_diverges_is_not_waited_for(
-    driver, tmp_path, monkeypatch, capsys
+    driver, trained, tmp_path, capsys
 ):
-    run, table, tuning = driver
-    calls = []
+    run, table, _ = driver
 
-    def train(arguments, rows):
-        calls.append([name for name, _ in rows])
-        for name, seed in rows:
-            loss, file = tuning.methods.method(name)["loss"], arguments.table
-            row = row_of(tuning, file, name, seed)
-            if loss["weight"] == 1.0:
-                file, row["diverged"] = f"{file}-diverged", "not finite"
-            else:
-                row |= {
-                    "maps": {},
-                    "validation": rule(loss),
-                    "test": rule(loss),
-                }
-            run.append(arguments.results / f"{file}.jsonl", row)
-        return 0
+    def outcome(loss):
+        if loss["weight"] == 1.0:
+            return {"diverged": "not finite"}
+        return {"maps": {}, "validation": rule(loss), "test": rule(loss)}
 
-    monkeypatch.setattr(run, "run_all", train)
+    calls = trained(outcome)
     command = ["miniature", "--tune", "--only", "MDCA"]
     command += ["--results", str(tmp_path), "--work", str(tmp_path / "work")]
     assert run.main(command) == 0 and len(calls) == 1
@@ -163,3 +167,20 @@ def test_a_method_that_diverges_always_is_said_so(driver):
     lost = {(name, 0) for name in names}
     with pytest.raises(ValueError, match="LS diverges with every smoothing"):
         tuning.progress("LS", {}, lost)
+
+
+def test_a_row_that_diverged_with_other_code_can_be_stopped(
+    driver, trained, tmp_path
+):
+    run, _, _ = driver
+    for weight in (0.3, 1.0, 3.0, 10.0):
+        old = {"method": f"MDCA: weight={weight}", "seed": 0, "settings": {}}
+        run.append(tmp_path / "miniature-tuning-diverged.jsonl", old)
+    calls = trained(
+        lambda loss: {"maps": {}, "validation": rule(loss), "test": rule(loss)},
+        first=0,
+    )
+    command = ["miniature", "--tune", "--only", "MDCA"]
+    command += ["--results", str(tmp_path), "--work", str(tmp_path / "work")]
+    assert run.main(command) == 0 and len(calls) == 1  # stopped
+    assert run.main(command) == 0 and len(calls) == 2  # run again
