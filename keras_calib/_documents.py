@@ -1,6 +1,7 @@
 """Markdown tables and JSON values."""
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ def markdown_table(heads: list[str], rows: list[list[Any]]) -> list[str]:
 
 def escape(text: Any) -> str:
     """Text that ends no cell or line of Markdown, and is no tag of HTML."""
-    text = str(text).replace("|", "\\|").replace("<", "\\<")
-    return text.replace("\n", " ")
+    # Elsewhere, as in "p < 0.001", it is what it looks like.
+    text = re.sub(r"<(?=[A-Za-z/!?])", r"\<", str(text))
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def to_json(value: Any) -> Any:
