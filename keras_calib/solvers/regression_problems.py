@@ -25,8 +25,7 @@ SMALL = 1 << 23
 BLOCKS = 200
 # Products in one step from which it has.
 MANY = 20
-# Samples for each pair of classes from which it has from the start, which takes
-# 0.7 to 0.9 of the time.
+# Samples for each pair of classes from which it has from the start.
 SAMPLES_PER_PAIR = 12
 # Keeps directions without data where they start; too small to be visible.
 RIDGE = 1e-9
@@ -366,11 +365,12 @@ class FullProblem(_Problem):
         """A preconditioner for the point that was evaluated last.
 
         One for all classes is cheap. If it needed many products, each class
-        gets one of its own.
+        gets one of its own: costly, and kept while it needs few.
         """
-        few = self.q.shape[1] <= BLOCKS
-        self.per_class |= few and self.products > MANY
-        self.inverse, self.products = None, 0
+        many, self.products = self.products > MANY, 0
+        if many or not self.per_class:
+            self.inverse = None
+        self.per_class |= many and self.q.shape[1] <= BLOCKS
 
     def precondition(self, gradient):
         if self.inverse is None:
