@@ -368,9 +368,19 @@ def cells(rows, metric, base):
 
 
 def show(arguments):
-    rows = stored_rows.read(arguments.results)
+    paths = [arguments.results, *arguments.also]
+    rows = [row for path in paths for row in stored_rows.read(path)]
     rows = [row for row in rows if row["map"] not in arguments.without]
     rows = [row for row in rows if row["draw"] < arguments.draws]
+    if not arguments.also:
+        show_files(rows, arguments.figure)
+    print_ranks(rows)
+    print_peers(rows)
+    print_regrets(rows)
+
+
+def show_files(rows, figure):
+    """A table and a heat map for each file, and what is outside the limits."""
     tables = {
         "NLL minus temperature scaling's": (
             cells(rows, "nll", "TemperatureScaling"),
@@ -400,11 +410,8 @@ def show(arguments):
     )
     for (file, name, n), count in refused.items():
         print(f"- refused {count} times: {name} on {file}, n = {n}")
-    print_ranks(rows)
-    print_peers(rows)
-    print_regrets(rows)
-    if arguments.figure:
-        draw_tables(tables, arguments.figure)
+    if figure:
+        draw_tables(tables, figure)
 
 
 def print_ranks(rows):
@@ -565,6 +572,13 @@ def main():
     command.add_argument("--sizes", nargs="*", type=int, default=SIZES)
     command.add_argument("--draws", type=int, default=DRAWS)
     shown.add_argument("--figure", type=pathlib.Path)
+    shown.add_argument(
+        "--also",
+        nargs="*",
+        default=[],
+        type=pathlib.Path,
+        help="further rows: print what is over all files only",
+    )
     shown.add_argument("--without", nargs="*", default=[], help="maps")
     shown.add_argument("--draws", type=int, default=DRAWS, help="the first")
     arguments = parser.parse_args()

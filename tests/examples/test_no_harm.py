@@ -10,6 +10,8 @@ import pytest
 from tests.helpers import example
 from tests.layers.generated import generated
 
+# On which no constant was set.
+UNSEEN = "test", "further"
 FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "benchmarks"
 
 
@@ -67,3 +69,32 @@ def test_pages_are_what_the_stored_rows_print(
             assert line.startswith("minus the untouched model's: ")
             assert "newsgroups-2, n = " in line
     assert shown in results.with_suffix(".md").read_text()
+
+
+@pytest.mark.one_backend
+def test_one_page_is_what_the_rows_of_all_files_print(
+    script, monkeypatch, capsys
+):
+    folder = FOLDER.parent / "results"
+    page = (folder / "no_harm_all.md").read_text()
+    for data, *also in (UNSEEN, ("development", "test", "tables", "further")):
+        paths = [folder / f"no_harm_{each}.jsonl" for each in (data, *also)]
+        call(
+            script,
+            monkeypatch,
+            *("show", paths[0], "--draws", "20", "--also", *paths[1:]),
+        )
+        assert capsys.readouterr().out.strip() in page
+
+
+@pytest.mark.one_backend
+def test_ridge_fits_are_ahead_over_files_that_set_no_constant(
+    script, monkeypatch, capsys
+):
+    folder = FOLDER.parent / "results"
+    data, also = [folder / f"no_harm_{each}.jsonl" for each in UNSEEN]
+    call(script, monkeypatch, "show", data, "--draws", "20", "--also", also)
+    shown = capsys.readouterr().out
+    means = re.findall(r"^\| \d+ \| \d+ \| (.\d\.\d+) \|", shown, re.MULTILINE)
+    assert len(means) == 2 * len(script.SIZES)
+    assert all(float(mean) < 0 for mean in means)
