@@ -31,6 +31,15 @@ STATISTICS = (
     "debiased_calibration_error_l1",
     "debiased_marginal_calibration_error",
 )
+# Of `refinement=True`; all keys of it are found, some are shown.
+PARTS = (
+    "refinement_loss",
+    "calibration_loss",
+    "brier_calibration_loss",
+    "calibration_error_lower_bound",
+    "isotonic_calibration_error_lower_bound",
+    "calibration_error_l2_lower_bound",
+)
 KINDS = ("percentile", "auto")
 
 
@@ -64,7 +73,13 @@ FORMS = {
 def errors(data, **options):
     labels, p, more = data
     return kc.metrics.calibration_errors(
-        labels, p, metrics=STATISTICS, verbose=0, **more, **options
+        labels,
+        p,
+        metrics=STATISTICS,
+        refinement=True,
+        verbose=0,
+        **more,
+        **options,
     )
 
 
@@ -89,7 +104,7 @@ def main():
     )
     true = errors(independent(np.random.default_rng(1), MANY))
     found = {form: coverage(form, true) for form in FORMS}
-    for name in STATISTICS:
+    for name in (*STATISTICS, *PARTS):
         for form, held in found.items():
             cells = [f"{held[kind, name]:.1%}" for kind in KINDS]
             print(f"| `{name}` | {form} | {' | '.join(cells)} |")
