@@ -34,8 +34,11 @@ def test_table(script, monkeypatch, capsys):
         for line in capsys.readouterr().out.splitlines()
         if line.startswith("| `")
     ]
-    assert [row[:2] for row in rows] == [[n, "independent"] for n in names]
-    mean, error = (list(map(float, row[2:])) for row in rows)
+    shown = [*names, *script.PARTS]
+    assert [row[:2] for row in rows] == [[n, "independent"] for n in shown]
+    mean, error, *parts = (list(map(float, row[2:])) for row in rows)
     assert mean[0] == mean[1] > 60
     # The bias of the bins of all classes is wider than an interval.
     assert error[0] < 30 < error[1]
+    # Parts of `refinement=` have one kind of interval.
+    assert all(kind == other > 50 for kind, other in parts)
