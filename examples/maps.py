@@ -15,4 +15,4 @@ ANY_CLASSES = (
     "HistogramBinning",
     "ParameterizedTemperatureScaling",
 )
-TWO_CLASSES = ("BetaCalibration", "PlattScaling")
+TWO_CLASSES = ("BetaCalibration", "PlattScaling", "QuadraticScaling")

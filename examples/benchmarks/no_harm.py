@@ -68,7 +68,7 @@ MIXED = (
     *("none", "TemperatureScaling", "BayesianTemperatureScaling"),
     *("SplineCalibration", "MatrixScaling"),
     *("IntraOrderPreserving", "ParameterizedTemperatureScaling"),
-    *("PlattScaling", "BetaCalibration"),
+    *("PlattScaling", "BetaCalibration", "QuadraticScaling"),
 )
 # Up to so many samples `auto` tries the structured matrix, too, whose rows here
 # are those of probmetrics.

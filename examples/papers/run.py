@@ -3,7 +3,7 @@
     python examples/papers/run.py S                     # all missing rows
     python examples/papers/run.py S --only ACLS --seeds 1
     python examples/papers/run.py G30 --jobs 2 --seconds 540
-    python examples/papers/run.py --paper acls --size gpu   # its page's rows
+    python examples/papers/run.py --paper acls --size gpu   # and its page
     python examples/papers/run.py tiny-resnet50 --only CE   # one of them
     python examples/papers/run.py --check S/ACLS/0      # run a row again
     python examples/papers/run.py S --measure           # from stored logits
@@ -76,7 +76,7 @@ def run_table(arguments):
 
 
 def run_paper(arguments):
-    """Run what the page of a paper shows of all tables of a size."""
+    """Run what the page of a paper shows of all tables of a size; print it."""
     begin, status = time.time(), 0
     for name, wanted in tables_of(arguments.paper, arguments.size).items():
         again = argparse.Namespace(**vars(arguments))
@@ -84,6 +84,10 @@ def run_paper(arguments):
         if arguments.seconds is not None:
             again.seconds = arguments.seconds - (time.time() - begin)
         status |= run_table(again)
+    if not status:
+        import paper_pages
+
+        print(paper_pages.page(arguments.paper, arguments.results))
     return status
 
 
@@ -126,7 +130,7 @@ def parse(arguments):
     names = [*methods.METHODS, *protocols.OTHER_PUBLISHED]
     add("--only", nargs="+", metavar="METHOD", choices=names)
     add("--paper", choices=published.PAPERS, help="methods of its page only")
-    add("--size", choices=("cpu", "gpu"), help="with --paper: all its tables")
+    add("--size", choices=("cpu", "gpu"), help="of all tables of a --paper")
     add("--history", type=int, metavar="N", help=HISTORY)
     add("--seeds", type=int, help="so many seeds of each method at most")
     add("--jobs", type=int, default=1, help="rows at a time, a process each")
@@ -145,8 +149,9 @@ def parse(arguments):
     of_paper = arguments.paper and not arguments.table
     if of_paper and arguments.size is None:
         arguments.size = "cpu"
-    if arguments.size and not of_paper:
-        parser.error("--size is for a --paper without a table.")
+    size = "gpu" if arguments.table in protocols.GPU else "cpu"
+    if arguments.size and arguments.table and arguments.size != size:
+        parser.error(f"{arguments.table} has one size, {size}.")
     if not (arguments.table or arguments.check or of_paper):
         parser.error("Which table? One of " + ", ".join(protocols.TABLES))
     if of_paper and (arguments.only or arguments.measure or arguments.shift):
@@ -440,6 +445,7 @@ def run_row(arguments, method, seed):
         "date": datetime.date.today().isoformat(),
         "machine": work.machine(),
         "python": platform.python_version(),
+        "versions": work.versions(),
     }
     append(arguments.results / f"{name}.jsonl", row)
     print(json.dumps(row.get("test") or row["diverged"]), flush=True)

@@ -115,6 +115,7 @@ def measure_one(arguments, method, seed, row):
         "date": datetime.date.today().isoformat(),
         "machine": work.machine(),
         "python": platform.python_version(),
+        "versions": work.versions(),
     }
 
 

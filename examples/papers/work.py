@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import importlib
 import json
 import os
 import pathlib
@@ -51,6 +52,12 @@ def machine():
         "keras": keras.__version__,
         "keras_calib": kc.__version__,
     }
+
+
+def versions():
+    """Of the backend and of NumPy, by name."""
+    names = keras.backend.backend(), "numpy"
+    return {name: importlib.import_module(name).__version__ for name in names}
 
 
 def build_loss(spec, **common):

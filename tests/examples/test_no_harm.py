@@ -64,7 +64,7 @@ def test_pages_are_what_the_stored_rows_print(
         assert "Outside the limits: 0\n" in shown
     else:
         outside = re.findall(r"^- NLL (.*)$", shown, re.MULTILINE)
-        assert len(outside) == 7
+        assert len(outside) == 9
         for line in outside:
             assert line.startswith("minus the untouched model's: ")
             assert "newsgroups-2, n = " in line
@@ -84,7 +84,11 @@ def test_one_page_is_what_the_rows_of_all_files_print(
             monkeypatch,
             *("show", paths[0], "--draws", "20", "--also", *paths[1:]),
         )
-        assert capsys.readouterr().out.strip() in page
+        shown = capsys.readouterr().out.strip()
+        assert shown in page
+        texts = re.findall(r": \+(\S+) on average, \+(\S+) at worst", shown)
+        one, mixture = (", ".join(figures) for figures in texts)
+    assert f"| all | {one} | {mixture} |" in page
 
 
 @pytest.mark.one_backend

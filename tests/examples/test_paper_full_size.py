@@ -368,7 +368,9 @@ def test_methods_that_need_arrays_refuse_a_stream(work):
         work.procedures.cut_mixed(task)
 
 
-def test_a_paper_s_gpu_tables_are_one_command(driver, monkeypatch):
+def test_a_paper_s_gpu_tables_are_one_command(
+    driver, monkeypatch, tmp_path, capsys
+):
     ran = []
 
     def remember(arguments):
@@ -392,8 +394,15 @@ def test_a_paper_s_gpu_tables_are_one_command(driver, monkeypatch):
     assert [name for name, _ in ran] == ["S", "S-cross", "F", "C"]
     assert "FL+MMCE" in dict(ran)["S-cross"]
     ran.clear()
-    assert driver.main(["--paper", "acls", "--size", "cpu"]) == 0
+    capsys.readouterr()
+    own = ["--results", str(tmp_path)]
+    assert driver.main(["--paper", "acls", "--size", "cpu", *own]) == 0
     assert ran[-1] == ("S-sweep", ("ACLS",))
+    # Its page, with the paper's numbers, ends it.
+    assert "| ACLS | 95.40 | 1.12 |" in capsys.readouterr().out
+    monkeypatch.setattr(driver, "run_table", lambda arguments: 1)
+    assert driver.main(["--paper", "acls", *own]) == 1
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
@@ -405,10 +414,12 @@ def test_a_paper_s_gpu_tables_are_one_command(driver, monkeypatch):
         ["--size", "cpu"],
     ],
 )
-def test_a_size_is_for_a_whole_paper(driver, arguments, capsys):
+def test_a_table_has_one_size(driver, arguments, capsys):
     with pytest.raises(SystemExit):
         driver.parse(arguments)
     assert "error" in capsys.readouterr().err
+    assert driver.parse(["S", "--size", "cpu"]).table == "S"
+    assert driver.parse(["G30", "--size", "gpu"]).table == "G30"
 
 
 def test_every_published_line_names_a_method_of_its_table(work, driver):
