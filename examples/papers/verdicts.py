@@ -75,7 +75,7 @@ not hold" if it is told apart and goes the other way, else "open". One seed
 alone is "open", with its direction. Differences of accuracy and ECE in points.
 The variance of other differences stands in for that of these.
 
-The last column is what lies behind: for a claim about the ECE the confidence
+"Behind" is what lies behind: for a claim about the ECE the confidence
 minus the accuracy, of the method and of the other, in points; for one about
 the accuracy that on training images, in percent. On S the ECE as trained is
 the confidence minus the accuracy, as long as it is well above its floor: a
@@ -85,7 +85,8 @@ confidence away. The networks of the papers, right on 93 to 96 % of the test
 images, have an ECE of 2 to 6 % with cross-entropy, and what takes most away
 may take too much. A training accuracy that is far below says that a loss is too
 strong for the network to learn from: DCA at the paper's weight, squared
-logits."""
+logits. "Why" says what is known of a claim that does not hold."""
+FAILS = "does not hold"
 # What stands beside a claim about a key: its name among the results, the key
 # that is subtracted, and the part, if it is not that of the claim.
 BEHIND = {
@@ -116,7 +117,8 @@ def claimed(results):
     if not lines:
         return []
     header = (
-        "method | claim | rows of | pairs | difference | p | verdict | behind"
+        "method | claim | rows of | pairs | difference | p | verdict | behind "
+        "| why"
     )
     order = [each.method for each in claims.CLAIMS]
     lines.sort(key=lambda line: order.index(line[0]))
@@ -137,6 +139,8 @@ def claim_line(claim, name, rows, scatter):
     points = claim.key != "nll"
     shown = table.cell(here, *((100,) if points else (1.0, 3)))
     toward = claim.sign * here + claim.margin
+    verdict = holds(toward, scatter)
+    why = claims.WHY.get((name, claim), "") if verdict == FAILS else ""
     return [
         [
             claim.method,
@@ -145,8 +149,9 @@ def claim_line(claim, name, rows, scatter):
             str(len(found)),
             shown,
             scatter.cell(toward),
-            holds(toward, scatter),
+            verdict,
             behind(claim, found),
+            why,
         ]
     ]
 
@@ -181,7 +186,7 @@ def holds(toward, scatter):
         return f"open: {'as' if toward[0] > 0 else 'not as'} claimed, one seed"
     if not scatter.told_apart(toward):
         return "open"
-    return "holds" if toward.mean() > 0 else "does not hold"
+    return "holds" if toward.mean() > 0 else FAILS
 
 
 def line(name, each, pairs, spreads):
@@ -221,7 +226,9 @@ def tuned_line(name, shown, each, pairs, spreads):
     if not pairs:
         return []
     _, says, there, _, *cells, _ = line(name, each, pairs, spreads)
-    return [[shown, says, there, f"{each}-tuning", *cells, CHOSEN]]
+    place = f"{each}-tuning"
+    note = "; ".join(filter(None, (CHOSEN, claims.REASONS.get((place, name)))))
+    return [[shown, says, there, place, *cells, note]]
 
 
 def as_trained(here, published, of_ece):

@@ -1,6 +1,8 @@
 """The papers' tables are printed whole, with our rows in the right cells."""
 
 import json
+import pathlib
+import shutil
 
 import pytest
 
@@ -141,6 +143,22 @@ def test_all_pages_are_written_by_one_command(pages, tmp_path, capsys):
     papers = pages.published.PAPERS
     assert found == sorted(f"paper_{name}.md" for name in papers)
     assert capsys.readouterr().out.count("paper_acls.md") == 2
+
+
+@pytest.mark.one_backend
+def test_stored_pages_are_what_the_stored_rows_print(pages, tmp_path, capsys):
+    import table
+
+    results = table.run.RESULTS
+    shutil.copy(results / "README.md", tmp_path)
+    places = {"into": tmp_path, "figures": tmp_path, "work": tmp_path / "none"}
+    options = [f"--{name}={place}" for name, place in places.items()]
+    table.main(["all", *options])
+    printed = [pathlib.Path(line) for line in capsys.readouterr().out.split()]
+    names = {path.stem for path in printed}
+    assert names > {"S", "F", "C", "T", "D", "S10k", "verdicts", "paper_acls"}
+    for path in printed:
+        assert path.read_text() == (results / path.name).read_text(), path.name
 
 
 def test_every_line_is_whole_and_names_a_method(pages):

@@ -96,7 +96,10 @@ def test_what_was_tuned_has_a_verdict_of_its_own(verdicts, tmp_path):
     assert tuned["its paper says"] == plain["its paper says"]
     assert tuned["ECE"] == "-15.00"
     assert tuned["after TS"] == "better, one seed"
-    assert tuned["note"] == verdicts.CHOSEN
+    import claims
+
+    reason = claims.REASONS["S-tuning", "MDCA"]
+    assert tuned["note"] == f"{verdicts.CHOSEN}; {reason}"
     # Without cross-entropy of the same seed there is nothing to compare with.
     store_choice(tmp_path, [row("MDCA", 1, 0.05, 0.9)])
     _, found = page(verdicts, tmp_path, rows)
@@ -170,6 +173,8 @@ def test_claims_are_tested_between_two_methods(verdicts, tmp_path):
     assert below_ls["verdict"] == "holds"
     assert float(below_ls["p"].lstrip("< ")) < 0.001
     assert found["MbLS", "ECE below FL"]["verdict"] == "does not hold"
+    assert "margin" in found["MbLS", "ECE below FL"]["why"]
+    assert below_ls["why"] == ""
     # The accuracy of these rows is 10 points lower, too.
     kept = found["MbLS", "accuracy at most 1 point below CE"]
     assert kept["difference"] == "-9.90 ± 0.06"
@@ -204,7 +209,7 @@ def test_a_point_may_be_lost(verdicts):
                     "test": found,
                 }
         (line,) = verdicts.claim_line(kept, "S", rows, scatter)
-        assert line[-2] == says
+        assert line[-3] == says
     assert verdicts.claim_line(kept, "S", {}, scatter) == []
 
 
@@ -247,7 +252,8 @@ def test_every_method_says_what_its_paper_claims(papers):
 
     assert set(claims.SAYS) == set(methods.METHODS)
     for table, method in claims.REASONS:
-        assert method in protocols.TABLES[table]
+        assert method in protocols.TABLES[table.removesuffix("-tuning")]
+    assert {claim for _, claim in claims.WHY} <= set(claims.CLAIMS)
 
 
 def test_page_without_rows_tells_the_command(papers, tmp_path):
@@ -255,3 +261,17 @@ def test_page_without_rows_tells_the_command(papers, tmp_path):
 
     with pytest.raises(SystemExit, match=r"run\.py S"):
         table.main(["verdicts", "--results", str(tmp_path)])
+
+
+@pytest.mark.one_backend
+def test_where_rows_and_papers_differ_a_reason_stands_beside(verdicts):
+    lines = verdicts.page(verdicts.run.RESULTS).splitlines()
+    cells = [line[2:-2].split(" | ") for line in lines if line[:1] == "|"]
+    differ = [each for each in cells if "; not as in" in " ".join(each)]
+    assert len(differ) > 10
+    for *_, note in differ:
+        assert note.strip(), differ
+    failing = [each for each in cells if verdicts.FAILS in each]
+    assert len(failing) > 10
+    for *_, why in failing:
+        assert why.strip(), failing
