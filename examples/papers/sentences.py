@@ -19,6 +19,7 @@ import readme
 import run
 import shift_page
 import shifted
+import spread
 import table
 import tuning
 from words import amounts
@@ -200,6 +201,11 @@ def told(rows, key, part, scale, unit, digits):
         name: differences(rows, name, table.BASELINE, key, part)
         for name in HELD_DOWN
     }
+    return told_of(found, scatter, scale, unit, digits)
+
+
+def told_of(found, scatter, scale, unit, digits):
+    """The same of `differences` by the name of a method, some of them empty."""
     found = {name: each for name, each in found.items() if len(each)}
     clear = [
         scale * each.mean()
@@ -347,15 +353,14 @@ def of_two_sizes(rows, larger):
 def interleaved(rows):
     texts = []
     for name, methods in INTERLEAVED.items():
-        found = [
-            100 * differences(rows[name], f"{m}, interleaved", m, "ece")
+        found = {
+            m: differences(rows[name], f"{m}, interleaved", m, "ece")
             for m in methods
-        ]
-        found = [each for each in found if len(each)]
-        if found:
-            most = seeds(max(map(len, found)))
-            means_of = [each.mean() for each in found]
-            change = changes(means_of, "points", 1)
+        }
+        if any(map(len, found.values())):
+            most = seeds(max(map(len, found.values())))
+            scatter = spread.Spread(found.values())
+            change = told_of(found, scatter, 100, "points", 1)
             texts.append(f"in {name} ({most}) {change}")
     if not texts:
         return ""
@@ -370,7 +375,11 @@ def inverse_focal(rows):
     after = from_baseline(rows, ["inverse focal"], "nll", SCALED)
     if not after:
         return ""
+    scatter = table.spread_of("S", rows, "nll", SCALED)
+    found = differences(rows, "inverse focal", table.BASELINE, "nll", SCALED)
     size = beside(after["inverse focal"], 3, "nats", "that of cross-entropy")
+    if len(found) > 1 and not scatter.told_apart(found):
+        size += ", not told apart"
     return (
         "Inverse focal loss is made to be scaled afterwards; after temperature "
         f"scaling its NLL is {size}{few(rows, 'inverse focal')}."

@@ -4,6 +4,7 @@ import textwrap
 
 import numpy as np
 import table
+from spread import LEVEL
 
 WIDTH = 86
 
@@ -49,6 +50,8 @@ def over_seeds(values, other):
     """`beside` of the mean of fractions, in points, and what it is of."""
     p = table.p_value(values)
     note = seeds(len(values)) + (f", p {float(p):.1g}" if p != "-" else "")
+    if p != "-" and float(p) >= LEVEL:
+        note += ": not told apart"
     return f"{beside(100 * values.mean(), 1, 'points', other)} ({note})"
 
 

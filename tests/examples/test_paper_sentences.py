@@ -114,6 +114,24 @@ def test_words_follow_the_numbers(sentences):
     assert "its NLL is within 0.001 nats of that of cross-entropy" in text
 
 
+def test_interleaved_penalties_are_told_apart_or_not(sentences):
+    changes = {"MDCA": -0.05, "SB-ECE": 0.0, "MMCE": 0.0}
+    rows = {}
+    for place, (name, change) in enumerate(changes.items()):
+        for seed in range(3):
+            noise = 0.002 * ((seed + place) % 3 - 1)
+            for method, ece in (
+                (name, 0.2),
+                (f"{name}, interleaved", 0.2 + change + noise),
+            ):
+                rows[method, seed] = {"test": {"ece": ece}}
+    text = sentences.interleaved({"S": {}, "F": rows})
+    assert text.endswith(
+        "the ECE as trained is in F (3 seeds) lower in 1 of 3 (by 5.0 "
+        "points), not told apart with SB-ECE and MMCE."
+    )
+
+
 def test_two_sizes_are_compared_by_sign(sentences):
     small = made(
         sentences, accuracy={"LS": 0.01, "DML": 0.02}, nll={"DML": 0.1}
@@ -202,7 +220,11 @@ def test_one_difference_in_words(words):
     values = np.array([0.01, 0.02, 0.03])
     # The mean is 0.02, its standard error 0.00577: t = 3.46, 2 degrees.
     assert words.over_seeds(values, "b") == (
-        "2.0 points higher than b (3 seeds, p 0.07)"
+        "2.0 points higher than b (3 seeds, p 0.07: not told apart)"
+    )
+    # With 0.0333 it is 5.77, and p 0.0287.
+    assert words.over_seeds(values + 1 / 75, "b") == (
+        "3.3 points higher than b (3 seeds, p 0.03)"
     )
     assert words.over_seeds(values[:1], "b") == (
         "1.0 points higher than b (1 seed)"
