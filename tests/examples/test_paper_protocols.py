@@ -7,6 +7,7 @@ import lzma
 import os
 import pathlib
 
+import keras
 import numpy as np
 import pytest
 
@@ -431,3 +432,28 @@ def test_every_table_names_a_protocol_and_methods(work):
         for name in names:
             spec = methods.method(name)  # KeyError if there is none
             assert np.isfinite(work.probe(spec)).all()
+
+
+def test_decay_is_in_the_gradient(papers):
+    """300 steps without a gradient, at a rate of 0.1 and momentum 0.9."""
+    import training
+
+    def shrunk(optimizer):
+        weight = keras.Variable(np.ones(3, "float32"))
+        optimizer.build([weight])
+        for _ in range(300):
+            optimizer.apply_gradients([(keras.ops.zeros(3), weight)])
+        return to_numpy(weight)
+
+    # The momentum as the papers write it: v = m v - rate (decay w), w += v.
+    expected, velocity = 1.0, 0.0
+    for _ in range(300):
+        velocity = 0.9 * velocity - 0.1 * 5e-4 * expected
+        expected += velocity
+    coupled = training.CoupledSGD(0.1, coupled_decay=5e-4, momentum=0.9)
+    np.testing.assert_allclose(shrunk(coupled), expected, rtol=1e-5)
+    assert expected == pytest.approx(0.864, abs=5e-4)
+    again = training.CoupledSGD.from_config(coupled.get_config())
+    np.testing.assert_allclose(shrunk(again), expected, rtol=1e-5)
+    outside = keras.optimizers.SGD(0.1, momentum=0.9, weight_decay=5e-4)
+    assert shrunk(outside)[0] == pytest.approx(0.985, abs=1e-3)
