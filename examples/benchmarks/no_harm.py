@@ -44,6 +44,7 @@ import stored_rows
 from maps import ANY_CLASSES
 from maps import TWO_CLASSES
 
+LOGITS = pathlib.Path(__file__).parents[1] / "results" / "logits"
 SIZES = (50, 100, 200, 500, 1000, 2000, 5000)
 DRAWS = 5
 # (first n, most that the NLL may rise), from the largest n down.
@@ -117,6 +118,14 @@ def further_tables(folder):
     sizes = 20 ** -np.linspace(0, 1, 20)
     data = _made(20, seed=1, weights=list(sizes / sizes.sum()))
     yield "table-20-imbalanced", *_of_network(*data, seed=1)
+
+
+def confirming_tables(folder):
+    """Networks on made tables with three unequal and with eight classes."""
+    for classes, seed, weights in ((3, 21, [0.7, 0.2]), (8, 22, None)):
+        data = _made(classes, seed, weights=weights)
+        name = f"table-{classes}{'-unequal' if weights else ''}"
+        yield name, *_of_network(*data, (48,), seed)
 
 
 def development_tables(folder):
@@ -228,8 +237,18 @@ def _of_texts(texts, groups):
 
 def protocol_s(folder):
     """Networks of `examples/papers/run.py S`, on the test images."""
-    here = pathlib.Path(__file__).parents[1] / "results" / "logits"
-    for file in sorted(here.glob("S-*.npz")):
+    yield from _stored(sorted(LOGITS.glob("S-*.npz")))
+
+
+def confirming_networks(folder):
+    """Networks of protocols C and T, on their test data in random order."""
+    for name, *data in _stored(sorted((LOGITS / "no_harm").glob("*.npz"))):
+        order = np.random.default_rng(0).permutation(len(data[1]))
+        yield name, *(each[order] for each in data)
+
+
+def _stored(files):
+    for file in files:
         with np.load(file) as arrays:
             logits = arrays["test_logits"].astype("float32")
             yield file.stem, logits, arrays["test_labels"].astype("int32")
@@ -240,6 +259,7 @@ SETS = {
     "tables": (development_tables,),
     "test": (residual_networks, tables, newsgroups, protocol_s),
     "further": (further_texts, further_tables),
+    "confirmation": (confirming_networks, confirming_tables),
 }
 
 
