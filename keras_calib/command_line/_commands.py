@@ -24,6 +24,7 @@ from keras_calib.evaluation.named_errors import METRICS
 from keras_calib.evaluation.named_errors import defined_for
 from keras_calib.inputs.arrays import class_probabilities
 from keras_calib.reporting import report as make_report
+from keras_calib.reporting._read import errors_named
 from keras_calib.reporting._read import read_all
 from keras_calib.reporting._render import number
 from keras_calib.reporting._render import require_packages
@@ -90,7 +91,8 @@ def _errors(name, given, x, data, options):
         "batch_size": None,
         "verbose": _verbose(options),
     }
-    rows = read_all({name: given}, x, data.labels, settings)[name]
+    with errors_named(data.path):
+        rows = read_all({name: given}, x, data.labels, settings)[name]
     found = errors_of_predictions(
         rows,
         defined_for(rows.num_classes),

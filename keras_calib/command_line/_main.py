@@ -27,6 +27,12 @@ scores of a class have a column of their own: `probabilities_0`, `logits_cat`.
   keras-calib shift model.keras calibrated.keras images.npz -o shift.png
 """
 
+OPTIONS = {
+    "from_logits=True": "--from-logits",
+    "from_logits=False": "--no-from-logits",
+    "ignore_class=": "--ignore-class",
+}
+
 
 class _OneLine(argparse.ArgumentParser):
     """A parser whose errors are one line."""
@@ -66,7 +72,7 @@ def main(*, arguments: Sequence[str] | None = None) -> int:
             with contextlib.redirect_stdout(sys.stderr):
                 text = options.run(options)
         except (ValueError, OSError, ImportError) as error:
-            line = " ".join(str(error).split())
+            line = _in_options(" ".join(str(error).split()))
             print(f"{prog}: error: {line}", file=sys.stderr)
             return 2
     try:
@@ -75,6 +81,13 @@ def main(*, arguments: Sequence[str] | None = None) -> int:
         # The reader, such as `head`, has seen enough.
         sys.stdout = None
     return 0
+
+
+def _in_options(text):
+    """Advice on arguments of Python as advice on options."""
+    for argument, option in OPTIONS.items():
+        text = text.replace(f"`{argument}`", f"`{option}`")
+    return text
 
 
 def _show_warning(message, category, *_):

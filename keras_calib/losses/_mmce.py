@@ -12,6 +12,7 @@ from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.tensors import running_sum
 from keras_calib.losses._base import PenalizedLoss
 from keras_calib.ops.confidence import confidence_and_correct
 from keras_calib.ops.gradients import closed_gradient
@@ -148,9 +149,9 @@ def _sorted_form(s, c, width):
         nothing = ops.zeros_like(columns)
         sums = ops.scatter_update(nothing, group[:, None], columns, "add")
         at, ups, downs = ops.unstack(sums, 3, axis=1)
-        below = ops.cumsum(ups) - ups
+        below = running_sum(ups) - ups
         # From the other end: a total minus a running sum would cancel.
-        above = ops.flip(ops.cumsum(ops.flip(downs))) - downs
+        above = ops.flip(running_sum(ops.flip(downs))) - downs
         sums = ops.take(ops.stack([at, below, above], axis=1), group, axis=0)
         at, below, above = ops.unstack(sums, 3, axis=1)
         below, above = below * down, above * up

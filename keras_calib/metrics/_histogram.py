@@ -10,6 +10,7 @@ import functools
 import numpy as np
 from keras import ops
 
+from keras_calib.inputs.tensors import running_sum
 from keras_calib.ops.binning import bin_sums
 from keras_calib.ops.binning import bin_sums_by_class
 from keras_calib.ops.binning import interior_edges
@@ -46,7 +47,7 @@ def mass_bin_of_cell(count, num_bins):
         count: weight per cell, shape `(..., num_cells)`.
         num_bins: int.
     """
-    running = ops.cumsum(count, axis=-1)
+    running = running_sum(count)
     total = running[..., -1:]
     before = running - count
     reached = ops.divide_no_nan(before * num_bins, total)
@@ -93,7 +94,7 @@ def cells_below(count, fraction):
     Returns:
         int32, `(m,)`: the first cell that reaches the fraction is included.
     """
-    running = ops.cumsum(count)
+    running = running_sum(count)
     rank = ops.convert_to_tensor(fraction, count.dtype)
     # The product may have been rounded up to just above the sum.
     one = ops.ones_like(rank)

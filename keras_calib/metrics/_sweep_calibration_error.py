@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.tensors import running_sum
 from keras_calib.metrics import _histogram as histogram
 from keras_calib.metrics._binned import BinnedMetric
 from keras_calib.ops.bin_errors import Bins
@@ -75,7 +76,7 @@ class SweepCalibrationError(BinnedMetric):
         end, begin = ops.full_like(upper, sums.shape[1]), ops.zeros_like(upper)
         upper = ops.where(fraction >= 1, end, upper)
         upper = ops.where(fraction <= 0, begin, upper)
-        below = ops.pad(ops.cumsum(sums, axis=1), [[0, 0], [1, 0]])
+        below = ops.pad(running_sum(sums), [[0, 0], [1, 0]])
         below = ops.take(below, upper, axis=1)
         below = ops.reshape(below, (3, most, most + 1))
         return Bins(*ops.unstack(below[:, :, 1:] - below[:, :, :-1]))

@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.tensors import running_sum
 
 INFINITY = float("inf")
 
@@ -70,7 +71,7 @@ class Bins:
     @property
     def residual_up_to(self):
         """`residual` of each bin and of all bins before it."""
-        return self.xp.cumsum(self.residual, axis=-1)
+        return running_sum(self.residual, self.xp)
 
     def mean(self, values):
         """`sum_m n_m / n values_m`."""

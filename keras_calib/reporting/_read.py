@@ -1,5 +1,7 @@
 """Models or predictions, with labels, as `Predictions`."""
 
+import contextlib
+
 import keras
 import numpy as np
 
@@ -42,12 +44,24 @@ def read_all(given, x, y, settings):
         Source(x, y).refuse_iterators()
     found = {}
     for name, each in given.items():
-        if isinstance(each, keras.Model):
-            found[str(name)] = _of_model(each, x, y, **settings)
-        else:
-            found[str(name)] = _of_array(name, each, x, y, **settings)
+        with errors_named(name if len(given) > 1 else ""):
+            if isinstance(each, keras.Model):
+                found[str(name)] = _of_model(each, x, y, **settings)
+            else:
+                found[str(name)] = _of_array(name, each, x, y, **settings)
     _check_same_rows(found)
     return found
+
+
+@contextlib.contextmanager
+def errors_named(name):
+    """A `ValueError` says of which of several models or files it is."""
+    try:
+        yield
+    except ValueError as error:
+        if not name:
+            raise
+        raise ValueError(f"{name}: {error}") from error
 
 
 def _of_array(name, scores, x, y, from_logits, batch_size, verbose, **rows):

@@ -46,6 +46,23 @@ def test_evaluate_prints_the_errors_of_every_file(folder, capsys):
         assert [cells[1], cells[3]] == [f"{v[metric]:.4f}" for v in values]
 
 
+def test_what_is_wrong_with_values_is_said_of_their_file(folder, capsys):
+    labels, p = sample()
+    names = np.array(["a", "b", "c"])
+    np.savez("text.npz", labels=names[labels], probabilities=p)
+    np.savez("void.npz", labels=labels + 9, probabilities=p)
+    np.savez("unsure.npz", labels=labels, predictions=p)
+    for arguments, message in (
+        (["a.npz", "text.npz"], "error: text.npz: Labels must be numbers"),
+        (["a.npz", "void.npz"], "Pass `--ignore-class` for a void label"),
+        (["--from-logits", "unsure.npz"], "pass `--no-from-logits`"),
+    ):
+        status, _, error = run(capsys, "evaluate", *arguments)
+        assert status == 2
+        assert message in error
+        assert f"error: {arguments[1]}: " in error
+
+
 def test_json_is_all_that_stands_on_standard_output(folder, capsys):
     _, out, _ = run(capsys, "evaluate", "a.npz", "--json")
     found = json.loads(out)["a"]

@@ -88,13 +88,13 @@ def test_sorted_form_is_the_dense_form(width):
         return in_float64(lambda x: form(x[0], x[1], width), np.stack([s, c]))
 
     value, gradient = both(_sorted_form)
-    assert value == pytest.approx(s @ kernel @ s, rel=1e-6)
+    assert value == pytest.approx(s @ kernel @ s, rel=1e-12)
     expected = np.stack([2 * kernel @ s, 2 * s * (slope @ s)])
     scale = np.abs(expected).max(axis=1, keepdims=True)
-    np.testing.assert_allclose(gradient / scale, expected / scale, atol=1e-6)
+    np.testing.assert_allclose(gradient / scale, expected / scale, atol=1e-12)
     again, dense = both(quadratic_form)
-    assert value == pytest.approx(again, rel=1e-6)
-    np.testing.assert_allclose(gradient / scale, dense / scale, atol=1e-6)
+    assert value == pytest.approx(again, rel=1e-12)
+    np.testing.assert_allclose(gradient / scale, dense / scale, atol=1e-12)
 
 
 def test_one_sample():

@@ -804,3 +804,11 @@ def test_names_are_no_tags_in_markdown():
         assert f"\\{name}" in text
     assert "confidence < accuracy" in text  # no tag begins with a space
     assert not re.search(r"(?<!\\)<[^ ]", text)
+
+
+def test_of_several_predictions_the_wrong_ones_are_named():
+    labels, p = sample(60)
+    with pytest.raises(ValueError, match=r"^second: .*probability vector"):
+        kc.report({"first": p, "second": p * 2}, y=labels, num_resamples=20)
+    with pytest.raises(ValueError, match="^With `from_logits=False`"):
+        kc.report(p * 2, y=labels, num_resamples=20, from_logits=False)
