@@ -810,5 +810,5 @@ def test_of_several_predictions_the_wrong_ones_are_named():
     labels, p = sample(60)
     with pytest.raises(ValueError, match=r"^second: .*probability vector"):
         kc.report({"first": p, "second": p * 2}, y=labels, num_resamples=20)
-    with pytest.raises(ValueError, match="^With `from_logits=False`"):
+    with pytest.raises(ValueError, match=r"^With `from_logits=False`"):
         kc.report(p * 2, y=labels, num_resamples=20, from_logits=False)
