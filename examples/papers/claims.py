@@ -364,8 +364,8 @@ WHY = {
         _MORE_CONFIDENCE_LEFT.format("the penalty of MbLS")
     ),
     ("S", Claim("ACLS, AR only", "ACLS", sign=1)): (
-        "the other half, by itself, takes 3 of 19 points away, and with this "
-        "one less than this one alone"
+        "of the 19 points this half takes 10 away by itself, the other one 3, "
+        "and both together 8"
     ),
     ("F", Claim("MbLS", "LS")): (
         "both are too unsure after three epochs, MbLS by more"
