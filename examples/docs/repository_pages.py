@@ -68,6 +68,7 @@ PAGES = {
     "examples/results/no_harm_test.md": "no_harm_test",
     "examples/results/no_harm_tables.md": "no_harm_tables",
     "examples/results/no_harm_further.md": "no_harm_further",
+    "examples/results/no_harm_confirmation.md": "no_harm_confirmation",
     "examples/results/no_harm_all.md": "no_harm_all",
     "examples/results/shrinking_rules.md": "shrinking_rules",
     "examples/results/posthoc_table.md": "posthoc_table",

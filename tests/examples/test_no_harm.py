@@ -11,7 +11,8 @@ from tests.helpers import example
 from tests.layers.generated import generated
 
 # On which no constant was set.
-UNSEEN = "test", "further"
+UNSEEN = "test", "further", "confirmation"
+ALL = "development", "test", "tables", "further", "confirmation"
 FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "benchmarks"
 
 
@@ -52,23 +53,28 @@ def test_harm_is_named(script, monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.one_backend
-@pytest.mark.parametrize("data", ["development", "tables", "test", "further"])
+@pytest.mark.parametrize("data", ["development", "tables", *UNSEEN])
 def test_pages_are_what_the_stored_rows_print(
     data, script, monkeypatch, capsys
 ):
     results = FOLDER.parent / "results" / f"no_harm_{data}.jsonl"
     call(script, monkeypatch, "show", results, "--draws", "20")
     shown = capsys.readouterr().out.strip()
+    page = results.with_suffix(".md").read_text()
+    assert shown in page
+    # What is outside is said at the beginning of the page.
+    outside = int(re.search(r"Outside the limits: (\d+)", shown)[1])
+    said = {
+        "further": "Against the untouched\nmodel 9 are, all on one file",
+        "confirmation": "**Four cells are outside the limits**",
+    }
+    assert outside == {"further": 9, "confirmation": 4}.get(data, 0)
+    assert said.get(data, "") in page
     # On the further data temperature scaling itself is, on one file.
-    if data != "further":
-        assert "Outside the limits: 0\n" in shown
-    else:
-        outside = re.findall(r"^- NLL (.*)$", shown, re.MULTILINE)
-        assert len(outside) == 9
-        for line in outside:
+    if data == "further":
+        for line in re.findall(r"^- NLL (.*)$", shown, re.MULTILINE):
             assert line.startswith("minus the untouched model's: ")
             assert "newsgroups-2, n = " in line
-    assert shown in results.with_suffix(".md").read_text()
 
 
 @pytest.mark.one_backend
@@ -77,7 +83,7 @@ def test_one_page_is_what_the_rows_of_all_files_print(
 ):
     folder = FOLDER.parent / "results"
     page = (folder / "no_harm_all.md").read_text()
-    for data, *also in (UNSEEN, ("development", "test", "tables", "further")):
+    for data, *also in (UNSEEN, ALL):
         paths = [folder / f"no_harm_{each}.jsonl" for each in (data, *also)]
         call(
             script,
@@ -96,8 +102,8 @@ def test_ridge_fits_are_ahead_over_files_that_set_no_constant(
     script, monkeypatch, capsys
 ):
     folder = FOLDER.parent / "results"
-    data, also = [folder / f"no_harm_{each}.jsonl" for each in UNSEEN]
-    call(script, monkeypatch, "show", data, "--draws", "20", "--also", also)
+    data, *also = [folder / f"no_harm_{each}.jsonl" for each in UNSEEN]
+    call(script, monkeypatch, "show", data, "--draws", "20", "--also", *also)
     shown = capsys.readouterr().out
     means = re.findall(r"^\| \d+ \| \d+ \| (.\d\.\d+) \|", shown, re.MULTILINE)
     assert len(means) == 2 * len(script.SIZES)
