@@ -315,18 +315,22 @@ _OPERATIONS_ONCE = (
 )
 REASONS = {
     ("S", "squared logit"): _NO_SOFTMAX,
+    ("S", "LS"): _NOT_CHOSEN,
+    ("S", "MbLS"): _NOT_CHOSEN,
+    ("S", "ACLS"): _NOT_CHOSEN,
     ("S", "MDCA"): _NOT_CHOSEN,
+    ("S", "FL+MDCA"): _NOT_CHOSEN,
     ("S", "SB-ECE"): _NOT_CHOSEN,
-    ("S", "FL+SB-ECE"): _UNTUNED,
-    ("S", "MMCE"): _UNTUNED,
+    ("S", "FL+SB-ECE"): _NOT_CHOSEN,
+    ("S", "MMCE"): _NOT_CHOSEN,
     ("S", "MMCE-w"): _UNTUNED,
     ("S", "DCA"): _OF_THE_PAPER,
     ("S", "Brier"): _MORE_TO_TAKE,
     ("S", "FL, pruned (DTDP)"): _PRUNED,
     ("S", "AvUC"): _AUTHORS_WEIGHT,
     ("S", "AvUC-GS"): "the authors' weight, not tuned on this protocol",
-    ("S", "S-AvUC"): _UNTUNED,
-    ("S", "Brier+SB-ECE"): _UNTUNED,
+    ("S", "S-AvUC"): _NOT_CHOSEN,
+    ("S", "Brier+SB-ECE"): _NOT_CHOSEN,
     ("S", "SB-ECE, interleaved"): _UNTUNED,
     ("S", "FL+SB-ECE, interleaved"): _UNTUNED,
     ("S", "Brier+SB-ECE, interleaved"): _UNTUNED,
@@ -348,6 +352,7 @@ REASONS = {
     ("S-tuning", "SB-ECE"): _MORE_TO_TAKE,
     ("S-tuning", "MMCE"): _MORE_TO_TAKE,
     ("S-tuning", "DCA"): _MORE_TO_TAKE,
+    ("S-tuning", "S-AvUC"): _MORE_TO_TAKE,
 }
 # Why a claim does not hold in the rows of a table.
 _MORE_CONFIDENCE_LEFT = (
@@ -373,7 +378,7 @@ WHY = {
     ("S", Claim("FL+SB-ECE", "FL")): (
         "its focal loss has gamma 1, the other one 3"
     ),
-    ("S", Claim("Brier+SB-ECE", "Brier")): _UNTUNED,
+    ("S", Claim("Brier+SB-ECE", "Brier")): _NOT_CHOSEN,
     ("S", Claim("Diff-DML", "DML", "accuracy", 1)): (
         "an auxiliary network without labels is a late and weak teacher in "
         "so few steps; a warm-up with labels gives most of it back"

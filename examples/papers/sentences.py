@@ -550,7 +550,8 @@ def of_tuning(rows, chosen):
         f"{in_code('AvUC', 'weight')}."
     )
     others = [name for name in tuning.GRIDS if name not in chosen]
-    texts.append(f"With a grid, but not tuned so far: {listed(others)}.")
+    if others:
+        texts.append(f"With a grid, but not tuned so far: {listed(others)}.")
     return paragraph(" ".join(filter(None, texts)))
 
 

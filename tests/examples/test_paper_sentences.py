@@ -287,3 +287,5 @@ def test_choices_are_those_of_the_file(sentences):
     text = flat(sentences.of_tuning(none, chosen))
     assert "is 9.0 points lower than with weight 0.3." in text
     assert sentences.of_tuning(none, {}) == sentences.NOTHING
+    every = dict.fromkeys(sentences.tuning.GRIDS, chosen["DCA"])
+    assert "so far" not in flat(sentences.of_tuning(none, every))

@@ -265,7 +265,12 @@ def test_page_without_rows_tells_the_command(papers, tmp_path):
 
 @pytest.mark.one_backend
 def test_where_rows_and_papers_differ_a_reason_stands_beside(verdicts):
-    lines = verdicts.page(verdicts.run.RESULTS).splitlines()
+    import claims
+
+    results = verdicts.run.RESULTS
+    for name in verdicts.table.of_tuned(results, "S"):
+        assert "not tuned" not in claims.REASONS.get(("S", name), "")
+    lines = verdicts.page(results).splitlines()
     cells = [line[2:-2].split(" | ") for line in lines if line[:1] == "|"]
     differ = [each for each in cells if "; not as in" in " ".join(each)]
     assert len(differ) > 10
