@@ -372,12 +372,11 @@ def interleaved(rows):
 
 
 def inverse_focal(rows):
-    after = from_baseline(rows, ["inverse focal"], "nll", SCALED)
-    if not after:
+    found = differences(rows, "inverse focal", table.BASELINE, "nll", SCALED)
+    if not len(found):
         return ""
     scatter = table.spread_of("S", rows, "nll", SCALED)
-    found = differences(rows, "inverse focal", table.BASELINE, "nll", SCALED)
-    size = beside(after["inverse focal"], 3, "nats", "that of cross-entropy")
+    size = beside(found.mean(), 3, "nats", "that of cross-entropy")
     if len(found) > 1 and not scatter.told_apart(found):
         size += ", not told apart"
     return (

@@ -28,9 +28,11 @@ def page(results):
     chosen = {each: table.of_tuned(results, each) for each in TABLES}
     for name in names:
         found = [each for each in TABLES if name in pairs[each]]
-        lines += [
-            line(name, each, pairs[each][name], spreads[each]) for each in found
-        ]
+        for each in found:
+            *cells, note = line(name, each, pairs[each][name], spreads[each])
+            if name in chosen[each]:
+                note = note or claims.NOT_CHOSEN
+            lines.append([*cells, note])
         if not found:
             missing.append(name)
         for each in TABLES:

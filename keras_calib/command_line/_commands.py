@@ -22,9 +22,9 @@ from keras_calib.command_line._sources import remember_scores
 from keras_calib.evaluation.calibration_errors import errors_of_predictions
 from keras_calib.evaluation.named_errors import METRICS
 from keras_calib.evaluation.named_errors import defined_for
+from keras_calib.inputs.arguments import errors_named
 from keras_calib.inputs.arrays import class_probabilities
 from keras_calib.reporting import report as make_report
-from keras_calib.reporting._read import errors_named
 from keras_calib.reporting._read import read_all
 from keras_calib.reporting._render import number
 from keras_calib.reporting._render import require_packages

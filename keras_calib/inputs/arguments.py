@@ -1,7 +1,9 @@
 """Checks of arguments: one form for every complaint."""
 
+import contextlib
 import numbers
 from collections.abc import Collection
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -147,3 +149,18 @@ def require_widths(**received: Any) -> None:
         valid = valid and all(is_integer(w) and w >= 1 for w in value)
         problem = f"`{name}` must be a tuple of widths, integers of at least 1."
         require(valid, problem, **{name: value})
+
+
+@contextlib.contextmanager
+def errors_named(name: object) -> Iterator[None]:
+    """A `ValueError` says of which of several things it is, if it has a name.
+
+    Args:
+        name: of a model, a file or a label; empty where there is one alone.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if not name:
+            raise
+        raise ValueError(f"{name}: {error}") from None

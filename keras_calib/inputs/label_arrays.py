@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_calib._typing import ArrayLike
+from keras_calib.inputs.arguments import errors_named
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.calibration_rows import checked_rows
 from keras_calib.inputs.predictions import as_maps
@@ -51,15 +52,13 @@ class LabelArrays:
         keep = weights > 0
         if not keep.any():
             return None
-        try:
+        with errors_named(f"Label {number}"):
             return checked_rows(
                 np.asarray(self.scores[keep, number])[:, None],
                 np.asarray(self.labels[keep, number]),
                 weights[keep],
                 None if group is None else group[keep],
             )
-        except ValueError as error:
-            raise ValueError(f"Label {number}: {error}") from None
 
 
 def read_labels(

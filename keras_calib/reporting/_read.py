@@ -1,13 +1,12 @@
 """Models or predictions, with labels, as `Predictions`."""
 
-import contextlib
-
 import keras
 import numpy as np
 
 from keras_calib.data.batches import Source
 from keras_calib.data.batches import as_batches
 from keras_calib.data.collect import run_by_batch
+from keras_calib.inputs.arguments import errors_named
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.predictions import Predictions
 from keras_calib.inputs.predictions import read_predictions
@@ -51,17 +50,6 @@ def read_all(given, x, y, settings):
                 found[str(name)] = _of_array(name, each, x, y, **settings)
     _check_same_rows(found)
     return found
-
-
-@contextlib.contextmanager
-def errors_named(name):
-    """A `ValueError` says of which of several models or files it is."""
-    try:
-        yield
-    except ValueError as error:
-        if not name:
-            raise
-        raise ValueError(f"{name}: {error}") from error
 
 
 def _of_array(name, scores, x, y, from_logits, batch_size, verbose, **rows):
