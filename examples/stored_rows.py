@@ -1,10 +1,17 @@
-"""Rows of results as lines of JSON, appended by runs that may be killed."""
+"""Rows of results as lines of JSON, appended by runs that may be killed.
+
+`provenance` is what made a row.
+"""
 
 import argparse
+import datetime
 import fcntl
+import importlib
 import json
 import os
 import pathlib
+import platform
+import subprocess
 
 
 def run_and_show(doc, run, show):
@@ -64,6 +71,58 @@ def append(path, row):
         except OSError:
             file.truncate(end)
             raise
+
+
+def provenance(threads=None):
+    """What made a row: code, machine, versions, date; a dict."""
+    return {
+        "threads": threads or os.environ.get("OMP_NUM_THREADS"),
+        "commit": _commit(),
+        "date": datetime.date.today().isoformat(),
+        "machine": _machine(),
+        "python": platform.python_version(),
+        "versions": _versions(),
+    }
+
+
+def _machine():
+    """Kind of machine and software, as one dict."""
+    import keras
+
+    import keras_calib as kc
+
+    device = platform.machine() + f", {os.cpu_count()} processors"
+    if keras.backend.backend() == "jax":
+        import jax
+
+        if jax.devices()[0].platform != "cpu":
+            device = jax.devices()[0].device_kind
+    return {
+        "device": device,
+        "backend": keras.backend.backend(),
+        "keras": keras.__version__,
+        "keras_calib": kc.__version__,
+    }
+
+
+def _versions():
+    """Of the backend and of NumPy, by name."""
+    import keras
+
+    names = keras.backend.backend(), "numpy"
+    return {name: importlib.import_module(name).__version__ for name in names}
+
+
+def _commit():
+    """The commit of the code, with a plus where files differ from it."""
+    # A copy of the tree without its history is told its commit.
+    if "SOURCE_COMMIT" in os.environ:
+        return os.environ["SOURCE_COMMIT"]
+    here = pathlib.Path(__file__).parent
+    command = ["git", "-C", str(here), "describe", "--always", "--dirty=+"]
+    command += ["--exclude=*"]
+    found = subprocess.run(command, capture_output=True, text=True)
+    return found.stdout.strip() or None
 
 
 def _whole_lines(text):

@@ -56,11 +56,18 @@ def run_python(arguments, folder=None):
 
 
 def example(place):
-    """A script of `examples`, by its path from there, as a module."""
+    """A script of `examples`, by its path from there, as a module.
+
+    It finds the modules beside it, as where it is run.
+    """
     path = pathlib.Path(__file__).parents[1] / "examples" / place
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent))
     return module
 
 

@@ -10,17 +10,19 @@ on the second half minus that of probmetrics' structured vector scaling (SVS):
   uniform part, `log((n softmax(z / T) + 1 / K) / (n + 1))`. That is no affine
   map of the logits, but shows what one does not have.
 
-    KERAS_BACKEND=torch python examples/benchmarks/halves.py
+    KERAS_BACKEND=torch python examples/benchmarks/halves.py [--store]
 
 `KERAS_CALIB_DATA` names the folder of the stored predictions. Needs probmetrics
 (`pip install -e ".[peers]"`).
 """
 
+import argparse
 import datetime
 import os
 import pathlib
 import platform
 
+import cost_rows
 import no_harm
 import numpy as np
 
@@ -77,7 +79,10 @@ def of_draws(logits, labels):
     return np.mean(found, axis=0)
 
 
-def main():
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    cost_rows.add_option(parser)
+    arguments = parser.parse_args(arguments)
     print(
         f"{platform.machine()}, one thread, {datetime.date.today()}\n\n"
         f"{ROWS:,} samples: NLL minus that of SVS, mean of {DRAWS} draws\n\n"
@@ -90,6 +95,9 @@ def main():
             means.append(of_draws(logits, labels))
             a, b = means[-1]
             print(f"| {data} | {name} | {a:+.4f} | {b:+.4f} |", flush=True)
+            values = {"data": data, "file": name, "draws": DRAWS}
+            values |= {"vector": a, "with_uniform_part": b}
+            cost_rows.store(arguments.store, "halves", **values)
         error = np.std(means, axis=0, ddof=1) / len(means) ** 0.5
         a, b = (
             f"{m:+.5f} +- {e:.5f}"

@@ -6,13 +6,15 @@ The true value of a statistic is that of 400,000 predictions. In a table, the
 part of the sets whose interval holds it, which is meant to be 95 %, with
 percentile intervals and with the default, `interval="auto"`.
 
-    KERAS_BACKEND=torch python examples/benchmarks/intervals.py
+    KERAS_BACKEND=torch python examples/benchmarks/intervals.py [--store]
 """
 
+import argparse
 import collections
 import datetime
 import platform
 
+import cost_rows
 import numpy as np
 
 import keras_calib as kc
@@ -96,7 +98,10 @@ def coverage(form, true):
     return {key: number / SETS for key, number in held.items()}
 
 
-def main():
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    cost_rows.add_option(parser)
+    arguments = parser.parse_args(arguments)
     print(
         f"{platform.machine()}, {datetime.date.today()}: {SETS} sets of {ROWS} "
         f"predictions, {RESAMPLES} resamples\n\n"
@@ -108,6 +113,9 @@ def main():
         for form, held in found.items():
             cells = [f"{held[kind, name]:.1%}" for kind in KINDS]
             print(f"| `{name}` | {form} | {' | '.join(cells)} |")
+            values = {"statistic": name, "rows": form, "sets": SETS}
+            values |= {kind: held[kind, name] for kind in KINDS}
+            cost_rows.store(arguments.store, "intervals", **values)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ CRL alone is the sum of cross-entropy and of the function of the ranking loss,
 with a made history; pixels have none. In the step it is the loss of a
 `SampleHistoryModel`, whose bookkeeping counts.
 
-    KERAS_BACKEND=jax python examples/benchmarks/losses.py [--markdown]
+    KERAS_BACKEND=jax python examples/benchmarks/losses.py [--store]
     python examples/benchmarks/losses.py --step --only MDCA DCA
     python examples/benchmarks/losses.py --memory
 """
@@ -31,6 +31,7 @@ os.environ["XLA_FLAGS"] = (
 if hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
+import cost_rows
 import keras
 import numpy as np
 
@@ -203,7 +204,9 @@ def peak_memory(arguments, rng):
             run()
         usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         peaks.append(usage / 1024)
-    print(f"CPC at 256 x 1000 adds {peaks[1] - peaks[0]:.0f} MiB to the peak")
+    added = peaks[1] - peaks[0]
+    cost_rows.store(arguments.store, "memory of CPC", mebibytes=added)
+    print(f"CPC at 256 x 1000 adds {added:.0f} MiB to the peak")
 
 
 def main():
@@ -214,7 +217,7 @@ def main():
     parser.add_argument("--step", action="store_true", help="ResNet-20")
     parser.add_argument("--memory", action="store_true", help="peak of CPC")
     parser.add_argument("--eager", action="store_true", help="do not compile")
-    parser.add_argument("--markdown", action="store_true")
+    cost_rows.add_option(parser)
     arguments = parser.parse_args()
     one_thread()
     if BACKEND == "torch" and not shutil.which("g++"):
@@ -246,13 +249,7 @@ def main():
     if arguments.step:
         how = "as `fit` runs it"
     print(f"{platform.machine()}, one thread, {BACKEND}, {how}")
-    start, between, end = (
-        ("| ", " | ", " |") if arguments.markdown else ("", "  ", "")
-    )
-    head = ["loss".ljust(24), *columns]
-    print(start + between.join(head) + end)
-    if arguments.markdown:
-        print("|---" * len(head) + "|")
+    print("  ".join(["loss".ljust(24), *columns]))
     for name in names:
         cells = [name.ljust(24)]
         for column, seconds in columns.items():
@@ -264,7 +261,11 @@ def main():
             else:
                 cell = f"{seconds[name] / base:.2f}"
             cells.append(cell.rjust(len(column)))
-        print(start + between.join(cells) + end)
+        print("  ".join(cells))
+    for shape, seconds in columns.items():
+        for name, each in seconds.items():
+            values = {"shape": shape, "loss": name, "seconds": each}
+            cost_rows.store(arguments.store, "losses", **values)
 
 
 if __name__ == "__main__":

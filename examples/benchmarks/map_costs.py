@@ -10,9 +10,10 @@ and the guard of `kc.calibrate` as a multiple of the fit, both ways: its guard
 takes what a call takes more than one with `guard=False`, measured in turns. The
 last rows are `kc.calibrate` with `method="auto"`, once.
 
-    OMP_NUM_THREADS=1 python examples/benchmarks/map_costs.py
+    OMP_NUM_THREADS=1 python examples/benchmarks/map_costs.py [--store]
 """
 
+import argparse
 import datetime
 import functools
 import os
@@ -23,6 +24,7 @@ import warnings
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
+import cost_rows
 import keras
 import numpy as np
 import threadpoolctl
@@ -99,23 +101,58 @@ def seconds(fit, repeats=REPEATS):
     return statistics.median(found[1:])
 
 
-def row(name, paper, data, guarded=True):
-    """A line of the table."""
+def measured(name, paper, data, guarded=True):
+    """Seconds of both fits, and what the guard makes of them; a dict."""
     layer = getattr(kc.layers, name.partition("(")[0])
     if name == STRUCTURED:
         layer = functools.partial(layer, regularization="structured")
     ways = [{}] if paper is None else [paper, {}]
     fits = [seconds(lambda way=way: layer(**way).adapt(*data)) for way in ways]
-    ratios = ["-"]
+    ratios = [None]
     if guarded:
         ratios = [
-            f"{1 + guard_seconds(lambda way=way: layer(**way), data) / fit:.1f}"
+            1 + guard_seconds(lambda way=way: layer(**way), data) / fit
             for way, fit in zip(ways, fits, strict=True)
         ]
-    return (
-        f"| `{name}` | {fits[0]:.3f} | {fits[-1]:.3f} "
-        f"| {ratios[0]} | {ratios[-1]} |"
-    )
+    return {
+        "map": name,
+        "paper": fits[0],
+        "default": fits[-1],
+        "guarded_paper": ratios[0],
+        "guarded_default": ratios[-1],
+    }
+
+
+def line(row):
+    """The same as a line of a table."""
+    fits = [
+        "-" if row[key] is None else f"{row[key]:.3f}"
+        for key in ("paper", "default")
+    ]
+    ratios = [
+        "-" if row[key] is None else f"{row[key]:.1f}"
+        for key in ("guarded_paper", "guarded_default")
+    ]
+    return f"| `{row['map']}` | {' | '.join([*fits, *ratios])} |"
+
+
+def rows():
+    """Measured rows, in the order of the table."""
+    for maps, data in ((MAPS, classes(CLASSES)), (BINARY, classes(2))):
+        for name, paper in maps.items():
+            yield measured(name, paper, data)
+    # The guard judges neither.
+    yield measured("MultiLabelScaling", UNSHRUNK, labels_of_units(), False)
+    yield measured("LocalTemperatureScaling", None, images(), False)
+    for mixture in (False, True):
+        option = ", mixture=True" if mixture else ""
+        chosen = {"method": "auto", "mixture": mixture}
+        keys = "paper", "guarded_paper", "guarded_default"
+        yield {
+            "map": f'method="auto"{option}',
+            **dict.fromkeys(keys),
+            "default": calibrated(classes(CLASSES), **chosen),
+        }
 
 
 def guard_seconds(layer, data):
@@ -140,7 +177,10 @@ def calibrated(data, **options):
     return time.process_time() - start
 
 
-def main():
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    cost_rows.add_option(parser)
+    arguments = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     print(
         f"{platform.machine()}, one thread, {keras.backend.backend()}, Keras "
@@ -149,21 +189,9 @@ def main():
         "|---|---|---|---|---|"
     )
     with threadpoolctl.threadpool_limits(1):
-        for maps, data in ((MAPS, classes(CLASSES)), (BINARY, classes(2))):
-            for name, paper in maps.items():
-                print(row(name, paper, data), flush=True)
-        # The guard judges neither.
-        labels = labels_of_units()
-        print(row("MultiLabelScaling", UNSHRUNK, labels, False), flush=True)
-        print(row("LocalTemperatureScaling", None, images(), False), flush=True)
-        for mixture in (False, True):
-            option = ", mixture=True" if mixture else ""
-            chosen = {"method": "auto", "mixture": mixture}
-            taken = calibrated(classes(CLASSES), **chosen)
-            print(
-                f'| `method="auto"{option}` | - | {taken:.1f} | - | - |',
-                flush=True,
-            )
+        for row in rows():
+            print(line(row), flush=True)
+            cost_rows.store(arguments.store, "maps", **row)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,23 @@
 """What the metrics cost: against torchmetrics, in `compile`, all at once.
 
-    python examples/benchmarks/metrics.py [update] [compile] [all]
+    python examples/benchmarks/metrics.py [update] [compile] [all] [--store]
 
 Each part prints ratios to a baseline of the same process. `update`: an epoch
 of 50, and one of 400 batches of 1,000 x 10 with the value after each, as a
 progress bar shows it, ours and torchmetrics'; and Keras' accuracy, for what
 any metric costs there. `compile`: a training step of a ResNet-20 with and
 without the metric, in turn. `all`: every metric of 1,000,000 x 10 predictions
-in one call, against what other packages have of them, each by the fastest.
+in one call, against what other packages have of them, each by the fastest; and
+1,000 resamples of 5,000 x 10.
 """
 
 import argparse
+import functools
 import platform
 import statistics
 import time
 
+import cost_rows
 import keras
 import numpy as np
 from keras import ops
@@ -48,7 +51,7 @@ def seconds(function, repeats=7):
     return min(found), statistics.median(found)
 
 
-def update():
+def update(keep):
     import torch
     from torchmetrics.classification import MulticlassCalibrationError
 
@@ -96,8 +99,12 @@ def update():
                 f"| {name} | {batches} | {1e6 * best / batches:.0f} "
                 f"| {1e6 * median / batches:.0f} | {best / base:.1f} |"
             )
+            keep(what="update", name=name, batches=batches, seconds=best)
     held = sum(int(np.prod(v.shape)) * 4 for v in metric.variables)
-    print(f"state: {held} bytes; torchmetrics: {1000 * (4 + 4)} a batch")
+    theirs_held = 1000 * (4 + 4)
+    print(f"state: {held} bytes; torchmetrics: {theirs_held} a batch")
+    for name, size in (("keras_calib", held), ("torchmetrics", theirs_held)):
+        keep(what="state", name=name, batches=0, seconds=0, size=size)
 
 
 def compiled_update(metric, labels, p):
@@ -160,7 +167,7 @@ def resnet_20():
     return keras.Model(inputs, keras.layers.Dense(10)(x))
 
 
-def compile_cost(batch_size=128, steps=8):
+def compile_cost(keep, batch_size=128, steps=8):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(batch_size, 32, 32, 3)).astype("float32")
     y = rng.integers(0, 10, batch_size)
@@ -192,9 +199,10 @@ def compile_cost(batch_size=128, steps=8):
     for name, values in spent.items():
         median = statistics.median(values)
         print(f"| {name} | {1e3 * median:.1f} | {median / base:.3f} |")
+        keep(what="compile", name=name, batches=0, seconds=median)
 
 
-def all_at_once(n=1_000_000):
+def all_at_once(keep, n=1_000_000):
     import torch
     from netcal.metrics import ECE
     from netcal.metrics import MCE
@@ -244,32 +252,42 @@ def all_at_once(n=1_000_000):
     errors = kc.metrics.calibration_errors
     ours, _ = seconds(lambda: errors(labels, p), 3)
     ours_same, _ = seconds(lambda: errors(labels, p, metrics=same), 3)
+    few, few_p = predictions(5000)
+    resampled, _ = seconds(lambda: errors(few, few_p, num_resamples=1000), 1)
+    fastest = {
+        name: min(seconds(f, 1)[0] for f in functions)
+        for name, functions in contestants.items()
+    }
+    found = {f"{name}, fastest package": s for name, s in fastest.items()}
+    found |= {
+        "all of these": sum(fastest.values()),
+        f"keras_calib, {len(METRICS) - 1} values": ours,
+        "keras_calib, the same eight": ours_same,
+        "keras_calib, 1,000 resamples of 5,000": resampled,
+    }
     print(f"| {n} x 10 | s |\n|---|---|")
-    total = 0.0
-    for name, functions in contestants.items():
-        fastest = min(seconds(f, 1)[0] for f in functions)
-        total += fastest
-        print(f"| {name}, fastest package | {fastest:.2f} |")
-    print(f"| all of these | {total:.2f} |")
-    print(f"| keras_calib, {len(METRICS) - 1} values | {ours:.2f} |")
-    print(f"| keras_calib, the same eight | {ours_same:.2f} |")
-    print(f"ratio {total / ours:.1f}, of the same set {total / ours_same:.1f}")
+    for name, each in found.items():
+        print(f"| {name} | {each:.2f} |")
+        keep(what="all", name=name, batches=0, seconds=each)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("parts", nargs="*")
-    parts = parser.parse_args().parts or ["update", "compile", "all"]
+    cost_rows.add_option(parser)
+    arguments = parser.parse_args()
+    parts = arguments.parts or ["update", "compile", "all"]
+    keep = functools.partial(cost_rows.store, arguments.store, "metrics")
     import torch
 
     torch.set_num_threads(1)  # on every backend: torchmetrics runs on it
     print(f"{platform.machine()}, {keras.backend.backend()}")
     if "update" in parts:
-        update()
+        update(keep)
     if "compile" in parts:
-        compile_cost()
+        compile_cost(keep)
     if "all" in parts:
-        all_at_once()
+        all_at_once(keep)
 
 
 if __name__ == "__main__":

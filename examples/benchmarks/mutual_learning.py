@@ -12,7 +12,7 @@ With `--others`, instead, one network with dropout, by itself and as
 - `InterleavedTraining` and `SampleHistoryModel`, an epoch over an epoch of the
   network with the same loss, and with cross-entropy for the history alone.
 
-    KERAS_BACKEND=jax python examples/benchmarks/mutual_learning.py
+    KERAS_BACKEND=jax python examples/benchmarks/mutual_learning.py [--store]
     KERAS_BACKEND=jax python examples/benchmarks/mutual_learning.py --others
 """
 
@@ -30,6 +30,7 @@ import keras_calib as kc
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import cifar10
+import cost_rows
 
 CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
@@ -117,6 +118,7 @@ def main():
         action="store_true",
         help="count the processor's time, on a machine that is not idle",
     )
+    cost_rows.add_option(parser)
     arguments = parser.parse_args()
     clock = time.process_time if arguments.cpu_time else time.perf_counter
     if keras.backend.backend() == "torch":
@@ -155,11 +157,17 @@ def main():
                 strict=True,
             )
         ]
+        fastest = min(seconds[whole]) / sum(min(seconds[p]) for p in parts)
+        median = statistics.median(ratios)
         print(
             f"{whole} / {' + '.join(parts)}: "
-            f"median {statistics.median(ratios):.3f}, of the fastest "
-            f"{min(seconds[whole]) / sum(min(seconds[p]) for p in parts):.3f}"
+            f"median {median:.3f}, of the fastest {fastest:.3f}"
         )
+        values = {"whole": whole, "parts": parts, "ratio": median}
+        values |= {"fastest": fastest, "batch_size": size}
+        values |= {"processor_time": arguments.cpu_time}
+        values["seconds"] = statistics.median(seconds[whole])
+        cost_rows.store(arguments.store, "models", **values)
 
     for names in ratios:
         ratio(*names)

@@ -1,6 +1,6 @@
 """What reliability diagrams of 1,000,000 x 10 predictions cost.
 
-    python examples/benchmarks/plots.py [number of samples]
+    python examples/benchmarks/plots.py [--samples 1000000] [--store]
 
 Each kind of diagram in a process of its own: seconds to compute and to write
 the PNG, without the imports, by the clock and of all processors, which other
@@ -8,15 +8,19 @@ programs slow down less; and the most memory of the process, with the
 predictions and the imports in it.
 """
 
+import argparse
+import json
 import platform
 import subprocess
 import sys
+
+import cost_rows
 
 KINDS = ("bars", "corp", "smooth", "classwise", "risk_coverage")
 
 
 def measure(kind, number):
-    """Seconds and GiB of one figure, printed as a row of a table."""
+    """Seconds and GiB of one figure, as a dict."""
     import io
     import resource
     import time
@@ -48,19 +52,31 @@ def measure(kind, number):
     seconds = time.perf_counter() - start
     used = time.process_time() - used
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
-    print(f"| {kind} | {seconds:.2f} | {used:.2f} | {peak:.2f} |")
+    return {"seconds": seconds, "processor": used, "peak": peak}
 
 
 def main():
-    if len(sys.argv) == 3:
-        measure(sys.argv[1], int(sys.argv[2]))
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--samples", type=int, default=1_000_000)
+    parser.add_argument("--one", choices=KINDS, help=argparse.SUPPRESS)
+    cost_rows.add_option(parser)
+    arguments = parser.parse_args()
+    number = arguments.samples
+    if arguments.one:
+        print(json.dumps(measure(arguments.one, number)))
         return
-    number = sys.argv[1] if len(sys.argv) > 1 else "1000000"
-    print(f"{platform.machine()}, {int(number):,} x 10 predictions\n")
+    print(f"{platform.machine()}, {number:,} x 10 predictions\n")
     print("| figure | s | s of processor | GiB, peak |")
     print("|---|---|---|---|", flush=True)
     for kind in KINDS:
-        subprocess.run([sys.executable, __file__, kind, number], check=True)
+        command = [sys.executable, __file__, "--one", kind]
+        command += ["--samples", str(number)]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+        found = json.loads(done.stdout.splitlines()[-1])
+        cells = [f"{value:.2f}" for value in found.values()]
+        print(f"| {kind} | {' | '.join(cells)} |", flush=True)
+        values = {"figure": kind, "samples": number}
+        cost_rows.store(arguments.store, "plots", **values, **found)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ others, for maps that both packages have (`--same` names some of them).
 The third form fits maps at their defaults, and the structured ones that both
 packages have, to 200, 1,000 and 5,000 of the rows, and prints the processor
 seconds of ours as a ratio to probmetrics', for the fit and for fit and
-prediction of all other rows.
+prediction of all other rows. With `--store` what is printed is kept, for
+`cost_tables.py`.
 
 For scikit-learn, probmetrics and scipy: `pip install -e ".[peers]"`.
 """
@@ -33,6 +34,7 @@ import warnings
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
+import cost_rows
 import keras
 import numpy as np
 
@@ -360,7 +362,7 @@ def read(path):
     return np.log(np.maximum(p, 1e-30)).astype("float32"), labels
 
 
-def held_out(path, names, rows=5_000):
+def held_out(path, names, store, rows=5_000):
     logits, labels = read(path)
     print(f"\n{os.path.basename(path)}: {logits.shape[1]} classes")
     print("| map | NLL, keras_calib | probmetrics | seconds | |")
@@ -377,6 +379,9 @@ def held_out(path, names, rows=5_000):
             value = nll(np.asarray(scores(logits[rows:])), labels[rows:])
             found.append(f"{value:.4f}")
         print("| " + " | ".join([name, *found, *seconds]) + " |", flush=True)
+        values = {"file": os.path.basename(path), "map": name}
+        values |= dict(zip(("ours", "theirs"), map(float, found), strict=True))
+        cost_rows.store(store, "held out", **values)
 
 
 # At their defaults, which shrink here and are structured there, and the same.
@@ -397,7 +402,7 @@ DEFAULTS = {
 }
 
 
-def at_defaults(paths, sizes=(200, 1000, 5000), repeats=3):
+def at_defaults(paths, store, sizes=(200, 1000, 5000), repeats=3):
     """Print ratios of processor seconds, and their median over all cells."""
     print("| maps | file | samples | fit | fit and predict |")
     print("|---|---|---|---|---|")
@@ -415,6 +420,16 @@ def at_defaults(paths, sizes=(200, 1000, 5000), repeats=3):
                 )
                 found = times[0] / times[1]
                 ratios[name].append(found)
+                cost_rows.store(
+                    store,
+                    "defaults",
+                    maps=name,
+                    file=os.path.basename(path),
+                    classes=logits.shape[1],
+                    samples=rows,
+                    fit=found[0],
+                    both=found[1],
+                )
                 texts = (f"{ratio:.2f}" for ratio in found)
                 print(
                     f"| {name} | {shown} | {rows} |",
@@ -453,7 +468,7 @@ def generated(shape, mixed):
     return logits, (truth + noise).argmax(axis=1)
 
 
-def measure(name, repeats):
+def measure(name, repeats, store):
     shape, contestants = MAPS[name]
     contestants = {
         key: fit
@@ -484,13 +499,21 @@ def measure(name, repeats):
     print(f"\n{name}: {shape[0]} x {shape[1]} float32 logits")
     print("| package | NLL | seconds | ratio | processor seconds | ratio |")
     print("|---|---|---|---|---|---|")
-    for key in contestants:
+    medians = {
+        key: [statistics.median(times[key]) for times in (seconds, processor)]
+        for key in contestants
+    }
+    for key, each in medians.items():
         row = f"| {key} | {found[key]:.6f} "
-        for times in (seconds, processor):
-            median = statistics.median(times[key])
-            ratio = median / statistics.median(times["keras_calib"])
-            row += f"| {median:.2f} | {ratio:.1f} "
+        for median, ours in zip(each, medians["keras_calib"], strict=True):
+            row += f"| {median:.2f} | {median / ours:.1f} "
         print(row + "|")
+        values = {"map": name, "shape": shape, "package": key}
+        values |= dict(zip(("seconds", "processor"), each, strict=True))
+        values |= {"nll": found[key]}
+        if key == "keras_calib":
+            values["memory"] = peak
+        cost_rows.store(store, "fit", **values)
     print(f"peak memory of ours: {peak:.2f} times the logits", flush=True)
 
 
@@ -501,17 +524,18 @@ def main():
     parser.add_argument("--predictions", nargs="*", metavar="FILE")
     parser.add_argument("--same", nargs="*", choices=SAME, default=list(SAME))
     parser.add_argument("--defaults", nargs="*", metavar="FILE")
+    cost_rows.add_option(parser)
     arguments = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores")
     if arguments.predictions:
         for path in arguments.predictions:
-            held_out(path, arguments.same)
+            held_out(path, arguments.same, arguments.store)
         return
     if arguments.defaults:
-        at_defaults(arguments.defaults)
+        at_defaults(arguments.defaults, arguments.store)
         return
     for name in arguments.map:
-        measure(name, arguments.repeats)
+        measure(name, arguments.repeats, arguments.store)
 
 
 if __name__ == "__main__":

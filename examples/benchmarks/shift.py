@@ -1,7 +1,7 @@
 """What it takes to corrupt 1,000 images of 32 x 32 pixels, by kind.
 
     OMP_NUM_THREADS=1 KERAS_BACKEND=torch python examples/benchmarks/shift.py \
-        [number of images]
+        [--images 1000] [--store]
 
 Seconds of the clock, and of all processors, which other programs slow down
 less; at severities 1 and 5, since some constants are sizes and numbers of
@@ -9,11 +9,12 @@ steps. A first call with a few images, which is not measured, prepares what is
 made once.
 """
 
+import argparse
 import datetime
 import platform
-import sys
 import time
 
+import cost_rows
 import keras
 import numpy as np
 
@@ -30,8 +31,12 @@ def seconds(images, kind, severity):
     return time.perf_counter() - start, time.process_time() - used
 
 
-def main(arguments=()):
-    number = int(arguments[0]) if arguments else 1000
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--images", type=int, default=1000)
+    cost_rows.add_option(parser)
+    arguments = parser.parse_args(arguments)
+    number = arguments.images
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (number, 32, 32, 3), dtype="uint8")
     print(
@@ -44,6 +49,10 @@ def main(arguments=()):
     for kind in kc.shift.CORRUPTIONS:
         found = np.array([seconds(images, kind, each) for each in SEVERITIES])
         rows.append(found.T.ravel())
+        for severity, (clock, used) in zip(SEVERITIES, found, strict=True):
+            values = {"corruption": kind, "severity": severity}
+            values |= {"images": number, "seconds": clock, "processor": used}
+            cost_rows.store(arguments.store, "shift", **values)
         print(row(f"`{kind}`", rows[-1]), flush=True)
     print(row("all", np.sum(rows, axis=0)))
 
@@ -53,4 +62,4 @@ def row(name, numbers):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

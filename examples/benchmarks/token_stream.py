@@ -1,6 +1,7 @@
 """Seconds and memory of a temperature for token scores that are never kept.
 
-    python examples/benchmarks/token_stream.py [--tokens 10000 30000 100000]
+    python examples/benchmarks/token_stream.py [--tokens 10000 30000 100000] \
+        [--store]
 
 A network of one layer makes 32,000 scores per token from inputs that are drawn
 anew in every pass; labels are drawn at temperature 2 before the clock starts.
@@ -18,6 +19,8 @@ import resource
 import subprocess
 import sys
 import time
+
+import cost_rows
 
 LIMIT = 2 << 30
 BATCH, LENGTH, HIDDEN = 4, 128, 64  # 512 tokens a batch
@@ -101,6 +104,7 @@ def main():
     )
     parser.add_argument("--classes", type=int, default=32_000)
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    cost_rows.add_option(parser)
     arguments = parser.parse_args()
     if arguments.one:
         print(json.dumps(measure(arguments.tokens[0], arguments.classes)))
@@ -119,6 +123,8 @@ def main():
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
         row = json.loads(done.stdout.splitlines()[-1])
         rows.append(row)
+        kept = {**row, "classes": arguments.classes}
+        cost_rows.store(arguments.store, "tokens", **kept)
         logits = tokens * arguments.classes * 4
         print(
             f"| {tokens:,} | {row['temperature']:.4f} | {row['passes']} "

@@ -15,11 +15,11 @@ import sys
 
 import numpy as np
 import run
+import stored_pages
 import table
 
 README = pathlib.Path(__file__).parents[2] / "README.md"
-BEGIN = "<!-- printed by: python examples/papers/readme.py -->\n"
-END = "<!-- end -->"
+BEGIN = stored_pages.mark("python examples/papers/readme.py")
 PROTOCOL = "S"
 SHOWN = (
     *("CE", "LS", "FL", "MbLS", "ACLS", "DCA", "MDCA", "FL+MDCA", "SB-ECE"),
@@ -85,20 +85,8 @@ def line(name, rows):
 
 def with_evidence(page, text):
     """The page with this table between its two marks."""
-    return between(page, BEGIN, text, "README.md has no place for the table.")
-
-
-def between(page, begin, text, otherwise):
-    """The page with a text between the mark `begin` and the next `END`.
-
-    Raises:
-        ValueError: saying `otherwise`, if a mark is missing.
-    """
-    before, mark, rest = page.partition(begin)
-    _, end, after = rest.partition(END)
-    if not mark or not end:
-        raise ValueError(otherwise)
-    return f"{before}{begin}\n{text}\n\n{END}{after}"
+    otherwise = "README.md has no place for the table."
+    return stored_pages.between(page, BEGIN, text, otherwise)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ import datetime
 import json
 import os
 import pathlib
-import platform
 import re
 import subprocess
 import sys
@@ -440,12 +439,9 @@ def run_row(arguments, method, seed):
         "settings": work.settings(arguments.table, method),
         "probe": work.probe(methods.method(method)),
         "network": work.network_probe(arguments.table),
-        "threads": arguments.threads or os.environ.get(threads_variable()),
-        "commit": commit(),
-        "date": datetime.date.today().isoformat(),
-        "machine": work.machine(),
-        "python": platform.python_version(),
-        "versions": work.versions(),
+        **stored_rows.provenance(
+            arguments.threads or os.environ.get(threads_variable())
+        ),
     }
     append(arguments.results / f"{name}.jsonl", row)
     print(json.dumps(row.get("test") or row["diverged"]), flush=True)
@@ -508,17 +504,6 @@ def stored_logits(arguments, method, seed):
         if path.exists():
             return path
     return None
-
-
-def commit():
-    """The commit of the code, with a plus where files differ from it."""
-    # A copy of the tree without its history is told its commit.
-    if "SOURCE_COMMIT" in os.environ:
-        return os.environ["SOURCE_COMMIT"]
-    command = ["git", "-C", str(HERE), "describe", "--always", "--dirty=+"]
-    command += ["--exclude=*"]
-    found = subprocess.run(command, capture_output=True, text=True)
-    return found.stdout.strip() or None
 
 
 def check(arguments):

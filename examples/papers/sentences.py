@@ -20,6 +20,7 @@ import run
 import shift_page
 import shifted
 import spread
+import stored_pages
 import table
 import tuning
 from words import amounts
@@ -34,8 +35,7 @@ from words import seeds
 import keras_calib as kc
 
 PAGE = run.RESULTS / "README.md"
-BEGIN = "<!-- printed by: python examples/papers/sentences.py, {} -->\n"
-END = readme.END
+BEGIN = stored_pages.mark("python examples/papers/sentences.py, {}")
 # Losses that hold the confidence of single samples down.
 HELD_DOWN = (
     "LS",
@@ -103,7 +103,7 @@ def with_sentences(page, texts):
     """The page with each text between its two marks."""
     for name, text in texts.items():
         otherwise = f"The page has no place for the part {name!r}."
-        page = readme.between(page, BEGIN.format(name), text, otherwise)
+        page = stored_pages.between(page, BEGIN.format(name), text, otherwise)
     return page
 
 

@@ -7,8 +7,6 @@ was trained and with the temperature of its calibration images.
 
 import dataclasses
 import datetime
-import os
-import platform
 import time
 
 import data_sets
@@ -17,6 +15,7 @@ import measures
 import numpy as np
 import protocols
 import run
+import stored_rows
 import work
 
 import keras_calib as kc
@@ -110,12 +109,7 @@ def measure_one(arguments, method, seed, row):
         **{name: of_model(result, name) for name in (TRAINED, SCALED)},
         "seconds": round(time.time() - begin, 1),
         "date_of_training": row and row["date"],
-        "threads": arguments.threads or os.environ.get("OMP_NUM_THREADS"),
-        "commit": run.commit(),
-        "date": datetime.date.today().isoformat(),
-        "machine": work.machine(),
-        "python": platform.python_version(),
-        "versions": work.versions(),
+        **stored_rows.provenance(arguments.threads),
     }
 
 

@@ -2,11 +2,8 @@
 
 import dataclasses
 import functools
-import importlib
-import json
 import os
 import pathlib
-import platform
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -36,28 +33,6 @@ def settings(table, method):
         "protocol": dataclasses.asdict(protocols.PROTOCOLS[table]),
         "method": methods.method(method),
     }
-
-
-def machine():
-    """Kind of machine and software, as one dict."""
-    device = platform.machine() + f", {os.cpu_count()} processors"
-    if keras.backend.backend() == "jax":
-        import jax
-
-        if jax.devices()[0].platform != "cpu":
-            device = jax.devices()[0].device_kind
-    return {
-        "device": device,
-        "backend": keras.backend.backend(),
-        "keras": keras.__version__,
-        "keras_calib": kc.__version__,
-    }
-
-
-def versions():
-    """Of the backend and of NumPy, by name."""
-    names = keras.backend.backend(), "numpy"
-    return {name: importlib.import_module(name).__version__ for name in names}
 
 
 def build_loss(spec, **common):
@@ -510,7 +485,3 @@ def in_columns(history):
     return {
         names.get(key, key): [logs.get(key) for logs in history] for key in keys
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(machine()))

@@ -37,7 +37,7 @@ def test_table(script, monkeypatch, capsys):
     monkeypatch.setattr(script, "SETS", ("made",))
     monkeypatch.setattr(script, "ROWS", 200)
     monkeypatch.setattr(script, "DRAWS", 2)
-    script.main()
+    script.main([])
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]
         for line in capsys.readouterr().out.splitlines()

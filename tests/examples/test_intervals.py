@@ -28,7 +28,7 @@ def test_table(script, monkeypatch, capsys):
     names = "accuracy", "classwise_calibration_error"
     for name, value in (small | {"STATISTICS": names}).items():
         monkeypatch.setattr(script, name, value)
-    script.main()
+    script.main([])
     rows = [
         [cell.strip(" `%") for cell in line.split("|")[1:-1]]
         for line in capsys.readouterr().out.splitlines()

@@ -23,7 +23,7 @@ def test_every_row_is_printed(costs, capsys, monkeypatch):
     small |= {"IMAGES": 5, "SIZE": 6, "IMAGE_CLASSES": 3}
     for name, value in small.items():
         monkeypatch.setattr(costs, name, value)
-    costs.main()
+    costs.main([])
     rows = re.findall(
         r"^\| `(.*)` \| (\S+) \| \d+\.\d+ \| (\S+) \| (\S+) \|$",
         capsys.readouterr().out,

@@ -18,7 +18,7 @@ def test_readme_holds_the_table_of_the_stored_rows(readme):
 
 
 def test_only_what_stands_between_the_marks_changes(readme):
-    page = f"above\n{readme.BEGIN}\nold\n\n{readme.END}\nbelow\n"
+    page = f"above\n{readme.BEGIN}\nold\n\n{readme.stored_pages.END}\nbelow\n"
     assert readme.with_evidence(page, "new") == page.replace("old", "new")
     with pytest.raises(ValueError, match="no place"):
         readme.with_evidence("a page without the marks", "new")

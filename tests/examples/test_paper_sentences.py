@@ -42,7 +42,9 @@ def test_page_holds_the_sentences_of_the_stored_rows(sentences, texts):
 def test_only_what_stands_between_the_marks_changes(sentences):
     marks = [sentences.BEGIN.format(name) for name in ("a", "b")]
     page = "above\n"
-    page += "".join(f"{m}\nold\n\n{sentences.END}\nmore\n" for m in marks)
+    page += "".join(
+        f"{m}\nold\n\n{sentences.stored_pages.END}\nmore\n" for m in marks
+    )
     found = sentences.with_sentences(page, {"a": "new", "b": "newer"})
     assert found == page.replace("old", "new", 1).replace("old", "newer")
     with pytest.raises(ValueError, match="no place for the part 'c'"):
@@ -241,7 +243,11 @@ def test_page_is_written(sentences, tmp_path):
     begin = sentences.BEGIN.format("tuning")
     before, _, rest = text.partition(begin)
     old = f"{before}{begin}\nold words\n\n"
-    page.write_text(old + sentences.END + rest.partition(sentences.END)[2])
+    page.write_text(
+        old
+        + sentences.stored_pages.END
+        + rest.partition(sentences.stored_pages.END)[2]
+    )
     sentences.write(page, run.RESULTS)
     assert page.read_text() == text
 
