@@ -5,6 +5,7 @@ python examples/papers/table.py questions
 
 import dataclasses
 
+import numpy as np
 import protocols
 import published
 import run
@@ -22,6 +23,8 @@ class Question:
         state: what is settled without these rows, or an empty text.
         gaps: methods of S whose confidence after temperature scaling is shown
             beside their accuracy.
+        peers: tables in which the accuracy of the auxiliary networks is shown
+            beside that of the primary one.
     """
 
     title: str
@@ -29,6 +32,7 @@ class Question:
     pairs: tuple[tuple[str, str, str], ...]
     state: str = ""
     gaps: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
 
 
 QUESTIONS = (
@@ -80,6 +84,7 @@ part of its order is a weak DML.""",
             ("G30", "Diff-DML, CNN", "Diff-DML"),
             ("G30", "Diff-DML, ResNet-34", "Diff-DML"),
         ),
+        peers=("S", "S10k", "C", *published.GPU),
     ),
     Question(
         "Class-wise scaling: does it help, or does balancing?",
@@ -170,6 +175,9 @@ HEADER = (
     "table | difference | pairs | accuracy | ECE | NLL | NLL after TS "
     "| p (accuracy) | p (ECE) | p (NLL after TS) | seen"
 ).split(" | ")
+PEERS = """\
+How far the auxiliaries are: accuracy on the validation images, and that of the
+auxiliaries on the training images while they learn."""
 # A map that can bend the scale of confidences.
 BENT = "IntraOrderPreserving"
 # What is compared: its name, its key and its part of a row.
@@ -202,6 +210,7 @@ def page(results):
             texts.append(table.markdown(HEADER, lines))
         if question.gaps:
             texts.append(gaps(rows_of(results, "S"), question.gaps))
+        texts += peers(results, question.peers)
         if question.state:
             texts.append(question.state)
         if open_pairs:
@@ -236,6 +245,34 @@ def gaps(rows, methods):
         lines.append([method, str(len(of_method)), *cells])
     header = ["method, in S", "seeds", "T", "gap, points", "ECE % after TS"]
     return table.markdown([*header, f"ECE % after {BENT}"], lines)
+
+
+def peers(results, names):
+    """A table of the accuracy of both kinds of networks, on validation data.
+
+    Returns:
+        A list of what stands above it and the table; without rows it is empty.
+    """
+    lines = []
+    for name in names:
+        for method, rows in table.of_variants(rows_of(results, name)):
+            found = [
+                (row["validation"]["accuracy"], np.mean(of_peers), last)
+                for row in rows
+                for of_peers in [row.get("auxiliary_accuracy")]
+                if of_peers
+                for last in [row.get("history", {}).get("auxiliary_accuracy")]
+            ]
+            if not found:
+                continue
+            *validated, learned = zip(*found, strict=True)
+            cells = [table.cell(values, 100) for values in validated]
+            learned = [values[-1] for values in learned if values]
+            cells.append(table.cell(learned, 100) if learned else "")
+            lines.append([name, method, str(len(found)), *cells])
+    header = ["table", "method", "seeds", "primary %", "auxiliaries %"]
+    header.append("auxiliaries %, training data, last epoch")
+    return [PEERS, table.markdown(header, lines)] if lines else []
 
 
 def rows_of(results, name):

@@ -73,3 +73,21 @@ def test_questions_name_rows_that_are_planned(questions):
         for name, method, other in question.pairs:
             assert questions.wanted(name, method, other) >= 1
             run.parse([name, "--only", method, other])
+
+
+def test_auxiliaries_stand_beside_their_primary(questions, tmp_path):
+    rows = []
+    for seed, accuracy in enumerate((0.5, 0.6)):
+        of_seed = row("DML-2", seed, 0.7, 0.1)
+        of_seed["validation"] = {"accuracy": accuracy}
+        of_seed["auxiliary_accuracy"] = [0.4, 0.6 + 0.2 * seed]
+        rows.append(of_seed)
+    rows[1]["history"] = {"auxiliary_accuracy": [0.3, 0.9]}
+    rows.append({**row("CE", 0, 0.7, 0.1), "validation": {"accuracy": 0.6}})
+    text = "".join(json.dumps(each) + "\n" for each in rows)
+    (tmp_path / "S.jsonl").write_text(text)
+    [_, table] = questions.peers(tmp_path, ("S", "G30"))
+    assert table.splitlines()[2:] == [
+        "| S | DML-2 | 2 | 55.00 ± 5.00 | 55.00 ± 5.00 | 90.00 |"
+    ]
+    assert questions.peers(tmp_path, ("G30",)) == []
