@@ -1,5 +1,6 @@
 """What a row says of its stored logits: errors, and what maps make of them."""
 
+import functools
 import pathlib
 import sys
 import warnings
@@ -270,6 +271,20 @@ def fit_temperature(logits, labels, objective="nll"):
     return float(layer.temperature)
 
 
+# Of `kc.calibrate`: what it chooses among, and what it chooses.
+CALIBRATED = {
+    "bayesian_temperature": {"method": "bayesian_temperature", "guard": False},
+    "structured_matrix": {"method": "structured_matrix", "guard": False},
+    "auto": {"method": "auto"},
+    "auto, mixture": {"method": "auto", "mixture": True},
+}
+# Layers that stand beside them in a table: those that `"auto"` tries.
+TRIED = (
+    *("SplineCalibration", "MatrixScaling", "IntraOrderPreserving"),
+    "ParameterizedTemperatureScaling",
+)
+
+
 def measure_maps(logits, labels, groups=None):
     """Test errors with every map at its defaults, fitted to calibration rows.
 
@@ -279,26 +294,54 @@ def measure_maps(logits, labels, groups=None):
         groups: of `adapt`, ids of the calibration rows, or `None`.
 
     Returns:
-        A dict from the name of a layer of `kc.layers` to `nll`, `brier`,
-        `ece` and `accuracy`, or to `error`, why it could not be fitted.
+        A dict from the name of a layer of `kc.layers`, or a key of
+        `CALIBRATED`, to `nll`, `brier`, `ece` and `accuracy`, or to `error`,
+        why it could not be fitted.
     """
     names = (name for name in ANY_CLASSES if " " not in name)
-    return {
+    found = {
         name: after_map(name, logits, labels, groups=groups) for name in names
     }
+    for name, options in CALIBRATED.items():
+        fit = functools.partial(calibrated, groups=groups, **options)
+        found[name] = errors_after(fit, logits, labels)
+    return found
 
 
 def after_map(name, logits, labels, **options):
     """Test errors after one map; `options` are arguments of `adapt`."""
-    layer = getattr(kc.layers, name)()
+
+    def fit(logits, labels):
+        layer = getattr(kc.layers, name)().adapt(logits, labels, **options)
+        return lambda z: keras.ops.convert_to_numpy(layer(z))
+
+    return errors_after(fit, logits, labels)
+
+
+def calibrated(logits, labels, **options):
+    """What `kc.calibrate` makes of logits, as a function of logits."""
+    inputs = keras.Input(logits.shape[1:])
+    found = kc.calibrate(
+        keras.Model(inputs, keras.layers.Identity()(inputs)),
+        logits,
+        labels,
+        from_logits=True,
+        output="logits",
+        verbose=0,
+        **options,
+    )
+    return lambda z: found.predict(z, batch_size=1000, verbose=0)
+
+
+def errors_after(fit, logits, labels):
+    """Test errors of what `fit` makes of the calibration rows."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            layer.adapt(logits["calibration"], labels["calibration"], **options)
+            mapped = fit(logits["calibration"], labels["calibration"])
     except ValueError as error:
         return {"error": str(error)}
-    mapped = keras.ops.convert_to_numpy(layer(logits["test"]))
-    mapped = mapped.astype("float64")
+    mapped = mapped(logits["test"]).astype("float64")
     wanted = [k for k, short in SHOWN.items() if short in AFTER_MAPS]
     errors = kc.metrics.calibration_errors(
         labels["test"], softmax(mapped), metrics=wanted, verbose=0

@@ -116,7 +116,7 @@ def tables(arguments, rows):
             texts.append(trained(arguments.table, rows))
         return filter(None, texts)
     parts = (trained, outputs_as_probabilities, against_baseline, after_maps)
-    parts += (balanced, against_people, beside_the_papers)
+    parts += (after_calibrate, balanced, against_people, beside_the_papers)
     for part in parts:
         texts.append(part(arguments.table, rows))
     return filter(None, texts)
@@ -370,15 +370,37 @@ def with_key(pairs, key, part="test"):
 def after_maps(table, rows):
     """NLL on test images after every map, fitted to calibration images."""
     names = next(iter(rows.values()))["maps"]
-    header = ["NLL after", "TemperatureScaling", *names]
+    names = [name for name in names if name not in measures.CALIBRATED]
+    return of_maps("NLL after", names, of_method(table, rows))
+
+
+def after_calibrate(table, rows):
+    """The same after `kc.calibrate`, of the rows that have it.
+
+    Maps that it tries stand beside what it chooses.
+    """
+    names = [*measures.TRIED, *measures.CALIBRATED]
+    found = {
+        name: [row for row in own if {*names} <= {*row["maps"]}]
+        for name, own in of_method(table, rows)
+    }
+    found = {name: own for name, own in found.items() if own}
+    if not found:
+        return ""
+    return of_maps("NLL after `kc.calibrate`", names, found.items(), True)
+
+
+def of_maps(title, names, methods, seeds=False):
+    """A table of the NLL on test images after each of these maps."""
     lines = []
-    for name, found in of_method(table, rows):
+    for name, found in methods:
         plain = [row["test_scaled"]["nll"] for row in found]
-        lines.append([name, cell(plain, digits=3)])
+        lines.append([name, *[str(len(found))] * seeds, cell(plain, digits=3)])
         for each in names:
             values = [row["maps"][each].get("nll") for row in found]
             known = None not in values
             lines[-1].append(cell(values, digits=3) if known else "-")
+    header = [title, *["seeds"] * seeds, "TemperatureScaling", *names]
     return markdown(header, lines)
 
 

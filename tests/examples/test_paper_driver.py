@@ -28,6 +28,7 @@ def driver(work, monkeypatch):
     monkeypatch.setattr(work.networks, "build", small_network)
     maps = ("VectorScaling",)
     monkeypatch.setattr("measures.ANY_CLASSES", maps)
+    monkeypatch.setattr("measures.CALIBRATED", {})
     monkeypatch.setattr("measures.BALANCED_MAPS", ())
     monkeypatch.setattr("measures.SHOWN", few(work))
 

@@ -368,6 +368,7 @@ def test_segmentation_learns_from_valid_pixels(
     )
     monkeypatch.setitem(work.protocols.PROTOCOLS, "D", protocol)
     monkeypatch.setattr(measures, "ANY_CLASSES", ("VectorScaling",))
+    monkeypatch.setattr(measures, "CALIBRATED", {})
     shallow = functools.partial(work.networks.unet, depth=1)
     monkeypatch.setattr(work.networks, "unet", shallow)
     row = work.run("D", "ACLS", 0, tmp_path / "row", tmp_path)
