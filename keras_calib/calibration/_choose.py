@@ -17,7 +17,8 @@ One map is the one with the largest weight. With few samples three things
 differ:
 
 - Bayesian temperature scaling takes the place of temperature scaling, which
-  then is only what the model as it is is compared with.
+  then is only what the model as it is is compared with. A map whose fit ends at
+  temperature scaling gives its weight to it.
 - The likelihoods are taken to the power of 0.4: they differ by luck, also
   between maps that most draws of weights tell apart.
 - One map is the one that is expected to lose least if the mixture of all is
@@ -37,6 +38,10 @@ import warnings
 
 import numpy as np
 
+from keras_calib.calibration._few_samples import LEAST_WEIGHT
+from keras_calib.calibration._few_samples import credit_temperature
+from keras_calib.calibration._few_samples import expected_losses
+from keras_calib.calibration._few_samples import probabilities_of_maps
 from keras_calib.calibration._guard import PRIOR
 from keras_calib.calibration._guard import PRIOR_OF_EVIDENCE
 from keras_calib.calibration._guard import evidence_of_temperature
@@ -44,15 +49,14 @@ from keras_calib.calibration._held_out import adapt
 from keras_calib.calibration._held_out import folds
 from keras_calib.calibration._held_out import groups_from_zero
 from keras_calib.calibration._held_out import held_out_losses
-from keras_calib.calibration._held_out import losses_and_probabilities
 from keras_calib.calibration._held_out import losses_of_folds
 from keras_calib.calibration._held_out import losses_of_model
+from keras_calib.calibration._held_out import quiet_fit
 from keras_calib.calibration._held_out import standard_error
 from keras_calib.calibration._held_out import subsample
 from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._methods import is_affine
 from keras_calib.inputs.arguments import generator
-from keras_calib.inputs.arrays import as_array
 from keras_calib.keras_graph.head import free_name
 from keras_calib.layers import CalibrationMixture
 from keras_calib.layers._base import CalibrationLayer
@@ -65,8 +69,6 @@ NUM_DRAWS = 200
 MAX_SAMPLES = 20_000
 # Weights that differ by less are equal.
 TIE = 0.01
-# Weights below are left out of a mixture.
-LEAST_WEIGHT = 0.01
 # With more classes, a fit of these takes too long.
 SLOW = ("structured_matrix", "parameterized_temperature")
 MAX_CLASSES = 100
@@ -75,8 +77,6 @@ MAX_CLASSES = 100
 FEW_SAMPLES = 200
 # Of the likelihoods of few samples.
 POWER = 0.4
-# Least log-probability in a cross-entropy.
-FLOOR = -50.0
 UNCHANGED = "no_calibration"
 AVERAGED = "bayesian_temperature"
 # In the order of their cost. The matrix contains vector, class-wise and
@@ -187,7 +187,6 @@ def choose(rows, options, *, mixture=False):
     by_evidence = rows.group is None
     log_odds = {} if mixture else {"structured_matrix": -PRIOR}
     log_odds[UNCHANGED] = -PRIOR_OF_EVIDENCE if by_evidence else -PRIOR
-    few = rows.num_samples <= FEW_SAMPLES
     for name in _candidates(rows.logits.shape[-1], options):
         begin = time.perf_counter()
         reason = _reason_to_skip(name, rows, options)
@@ -207,8 +206,11 @@ def choose(rows, options, *, mixture=False):
         losses[UNCHANGED] = losses["temperature"] + gain
     if np.isfinite(losses.get(AVERAGED, np.nan)).all():
         log_odds["temperature"] = -np.inf
+    few = rows.num_samples <= FEW_SAMPLES
     power = POWER if few else 1.0
     weights = bootstrap_weights(losses, rows, log_odds, options.seed, power)
+    if log_odds.get("temperature") == -np.inf:
+        credit_temperature(weights, trials, rows, options, fitted)
     for name, weight in weights.items():
         nll = float(np.average(losses[name], weights=rows.weights))
         trials[name] = {"nll": nll, **trials[name], "weight": weight}
@@ -219,8 +221,8 @@ def choose(rows, options, *, mixture=False):
     weights = {name: weights[name] for name in order}
     expected = {}
     if few and not mixture:
-        q = _probabilities_of_maps(weights, rows, options, fitted, trials)
-        expected = _expected_losses(weights, rows, q)
+        q = probabilities_of_maps(weights, rows, options, fitted, trials)
+        expected = expected_losses(weights, rows, q)
         for name, loss in expected.items():
             trials[name]["expected_nll"] = loss
     return Choice(weights, trials, fitted if rows is whole else {}, expected)
@@ -309,60 +311,6 @@ def _reason_to_skip(name, rows, options):
     return None
 
 
-def _probabilities_of_maps(weights, rows, options, fitted, trials):
-    """Probabilities of all samples by each map that has some weight.
-
-    What is fitted to all samples on the way is added to `fitted`; why a map is
-    left out, to `trials`.
-    """
-    q = {}
-    for name, weight in weights.items():
-        if weight < LEAST_WEIGHT:
-            continue
-        scores = rows.logits
-        if name != UNCHANGED:
-            if name not in fitted:
-                if q and options.seconds_left() <= 0:
-                    trials[name]["not_compared"] = "max_seconds"
-                    continue
-                layer = as_map(name, affine=options.affine)
-                try:
-                    fitted[name] = layer, _quiet_fit(layer, rows, options)
-                except (ArithmeticError, ValueError) as error:
-                    reason = f"{type(error).__name__}: {error}"
-                    trials[name]["not_compared"] = reason
-                    continue
-            scores = as_array(fitted[name][0](rows.logits))
-        _, q[name] = losses_and_probabilities(scores, rows.labels)
-    return q
-
-
-def _expected_losses(weights, rows, q):
-    """Mean cross-entropy between the mixture of all maps and each map.
-
-        - mean_n sum_k q_nk log q_mnk,    q = sum_m w_m q_m
-
-    These are the losses that are expected of each map if the mixture is right.
-    """
-    mean = sum(weights[name] * q[name].astype(float) for name in q)
-    least = np.exp(FLOOR)
-    losses = {}
-    for name in q:
-        log_q = np.log(np.maximum(q[name], least))
-        loss = -(mean * log_q).sum(axis=1) / mean.sum(axis=1)
-        losses[name] = float(np.average(loss, weights=rows.weights))
-    return losses
-
-
-def _quiet_fit(layer, rows, options):
-    """Fit a layer to rows; returns the warnings, for who uses it."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("always", UserWarning)
-        adapt(layer, rows, class_loss_scaling=options.class_loss_scaling)
-    return caught
-
-
 def _losses(name, rows, fold, options, fitted):
     """`-log q_y` of each sample, by maps that were not fitted to it.
 
@@ -375,7 +323,7 @@ def _losses(name, rows, fold, options, fitted):
     scaling = options.class_loss_scaling
     learns_from_folds = isinstance(layer, ShrunkCalibration) and layer.has_folds
     if scaling is None and learns_from_folds:
-        fitted[name] = layer, _quiet_fit(layer, rows, options)
+        fitted[name] = layer, quiet_fit(layer, rows, options)
         found = losses_of_folds(layer, rows)
         layer.folds = None  # arrays of the size of the data
         if found is not None:

@@ -111,13 +111,10 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
 
     If anything fails, a layer that was passed in is as it was.
     """
-    layer = method
-    if not isinstance(method, CalibrationLayer):
-        layer = as_map(
-            method, free_name(network, method), affine=options.affine
-        )
+    layer = _layer_of(method, network, options)
     num_units = rows.logits.shape[-1]
-    warn_if_few(layer, rows.num_samples, max(2, num_units))
+    if options.unguarded != "auto":  # which has compared it with smaller ones
+        warn_if_few(layer, rows.num_samples, max(2, num_units))
     old = layer.get_weights() if layer.built else None, layer.record
     objective = resolve_objective(options.objective, layer)
     scaling = options.class_loss_scaling
@@ -170,6 +167,13 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
         **source_prior(layer, rows),
     }
     return layer, record, accuracy
+
+
+def _layer_of(method, network, options):
+    if isinstance(method, CalibrationLayer):
+        return method
+    name = free_name(network, method)
+    return as_map(method, name, affine=options.affine)
 
 
 def _judge(layer, rows, options, taken):

@@ -153,6 +153,15 @@ def losses_of_model(rows):
     return losses
 
 
+def quiet_fit(layer, rows, options):
+    """Fit a layer to rows; returns the warnings, for who uses it."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", UserWarning)
+        adapt(layer, rows, class_loss_scaling=options.class_loss_scaling)
+    return caught
+
+
 def losses_and_probabilities(logits, labels):
     """`-log p_y` of each row, in nats, and `p`; one column is a sigmoid."""
     log_p = log_softmax(at_least_two(logits))

@@ -64,7 +64,7 @@ class CalibrationRecord:
             `nll`, `seconds`, `weight` and the `standard_error` of the
             difference to temperature scaling; or why it was `skipped`. With few
             samples also its `expected_nll`, if the mixture is right, or why
-            it was `not_compared`.
+            it was `not_compared`; and which other map it is the `same_as`.
         fitted: what the layer's `solve` found; its keys stand beside the
             others.
 

@@ -47,7 +47,8 @@ def source_prior(layer, rows):
             1 / (np.bincount(groups_from_zero(rows), weights) ** 2).sum()
         )
     found = prior_and_bias(mean, variance, frequency, rows.num_samples)
-    return {**found, "source_num_samples": float(independent)}
+    # Without weights it is a whole number, but for rounding.
+    return {**found, "source_num_samples": round(float(independent), 6)}
 
 
 def prior_and_bias(mean, variance, frequency, num_rows):

@@ -8,6 +8,7 @@ import pytest
 
 import keras_calib as kc
 from keras_calib.calibration import _choose
+from keras_calib.calibration import _few_samples
 from keras_calib.calibration._choose import bootstrap_weights
 from keras_calib.calibration._choose import choose
 from keras_calib.calibration._fit import Options
@@ -207,7 +208,7 @@ def test_a_map_that_cannot_be_fitted_is_left_out(monkeypatch):
 def test_maps_that_fail_on_all_samples_or_come_too_late(monkeypatch):
     rows = read_rows(*generated([1.0, 0.0, -1.0], 60))
     weights = {"temperature": 0.5, "matrix": 0.3, "spline": 0.2, "beta": 0.001}
-    quiet_fit, reached = _choose._quiet_fit, []
+    quiet_fit, reached = _few_samples.quiet_fit, []
 
     def fails(layer, *given):
         reached.append(layer.name)
@@ -215,18 +216,67 @@ def test_maps_that_fail_on_all_samples_or_come_too_late(monkeypatch):
             raise ValueError("no optimum")
         return quiet_fit(layer, *given)
 
-    monkeypatch.setattr(_choose, "_quiet_fit", fails)
+    monkeypatch.setattr(_few_samples, "quiet_fit", fails)
     trials = {name: {} for name in weights}
     given = weights, rows, Options(), {}, trials
-    q = _choose._probabilities_of_maps(*given)
+    q = _few_samples.probabilities_of_maps(*given)
     assert [*q] == ["temperature", "spline"]
     assert trials["matrix"] == {"not_compared": "ValueError: no optimum"}
     assert "beta" not in reached
     # The first one is fitted whatever the time.
     trials = {name: {} for name in weights}
     late = weights, rows, Options(deadline=-np.inf), {}, trials
-    assert [*_choose._probabilities_of_maps(*late)] == ["temperature"]
+    assert [*_few_samples.probabilities_of_maps(*late)] == ["temperature"]
     assert trials["spline"] == {"not_compared": "max_seconds"}
+
+
+def ended(num_samples=150):
+    """Logits of 20 classes, for which one temperature is all that is found."""
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(num_samples, 20)).astype("float32")
+    labels = (logits / 1.5 + rng.gumbel(size=logits.shape)).argmax(1)
+    return logits, labels
+
+
+def test_a_map_that_ends_at_temperature_scaling_is_called_so():
+    rows = read_rows(*ended())
+    mixed, one = (choose(rows, Options(), mixture=m) for m in (True, False))
+    for choice in (mixed, one):
+        trial = choice.trials["parameterized_temperature"]
+        assert trial["same_as"] == "temperature" and trial["weight"] == 0
+        assert trial["nll"] == pytest.approx(
+            choice.trials["temperature"]["nll"], abs=1e-5
+        )
+        assert choice.weights["temperature"] > 0.1
+        assert sum(choice.weights.values()) == pytest.approx(1)
+    assert "expected_nll" in one.trials["temperature"]
+    # A map that moves keeps its name.
+    layers = {name: layer for name, (layer, _) in one.fitted.items()}
+    assert "same_as" not in one.trials["spline"] and "spline" in layers
+
+
+def test_what_was_compared_needs_no_warning_of_few_samples():
+    logits, labels = ended()
+    inputs = keras.Input((20,))
+    model = keras.Model(inputs, keras.layers.Softmax()(inputs))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        found = kc.calibrate(
+            *(model, logits, labels),
+            method="auto",
+            mixture=True,
+            preserve_accuracy=False,
+            verbose=0,
+        )
+    weights = kc.calibration_record(found)["mixture_weights"]
+    assert weights["structured_matrix"] > 0.01
+    with pytest.warns(UserWarning, match="420 parameters"):
+        kc.calibrate(
+            *(model, logits, labels),
+            method="structured_matrix",
+            preserve_accuracy=False,
+            verbose=0,
+        )
 
 
 def test_slow_maps_need_fewer_classes(monkeypatch):
@@ -519,7 +569,10 @@ def test_one_map_of_few_samples_is_nearest_to_the_mixture():
     logits, labels = generated([1.0, 0.0, -1.0], 60)
     rows = read_rows(logits, labels)
     choice = choose(rows, Options())
-    assert choice.weights["temperature"] == 0
+    # Temperature scaling has the weight of what ended there, and no other.
+    ended = [n for n, t in choice.trials.items() if "same_as" in t]
+    assert ended == ["parameterized_temperature"]
+    assert choice.weights["temperature"] > choice.weights[ended[0]] == 0
     q, total = {}, 0
     for name, weight in choice.weights.items():
         if weight >= 0.01:

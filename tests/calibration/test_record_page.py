@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.calibration import _choose
+from keras_calib.calibration import _few_samples
 from keras_calib.layers._affine import AffineCalibration
 from keras_calib.layers._shrunk import ShrunkCalibration
 from tests.calibration import test_local
@@ -105,7 +105,7 @@ def calibrated_models():
     yield of(Z, Y, method="auto", mixture=True)
     yield of(Z[:100], Y[:100], method="auto")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_choose, "_quiet_fit", no_fit)
+        patch.setattr(_few_samples, "quiet_fit", no_fit)
         yield of(Z[:100], Y[:100], method="auto")
     for method in ("temperature", "platt"):
         yield test_multi_label.calibrated_by(
