@@ -504,15 +504,14 @@ def of_shift(rows):
         choose(rows, key=lambda row: row["processor"]) for choose in (min, max)
     )
     ends = " and ".join(
-        f"{total:.1f} at severity {each}"
+        f"{total:.1f} s of the processor at severity {each}"
         for total, each in zip(totals, severities, strict=True)
     )
     return (
         f"All {len({row['corruption'] for row in rows})} corruptions of "
-        f"{rows[0]['images']:,} images of 32 x 32 pixels took {ends} seconds "
-        f"of the processor; `{least['corruption']}` took "
-        f"{least['processor']:.2f}, `{most['corruption']}` at severity "
-        f"{most['severity']} {most['processor']:.1f}. {made_by(rows)}"
+        f"{rows[0]['images']:,} images of 32 x 32 pixels took {ends}; "
+        f"`{least['corruption']}` took {least['processor']:.2f} s, "
+        f"`{most['corruption']}` {most['processor']:.1f} s. {made_by(rows)}"
     )
 
 
