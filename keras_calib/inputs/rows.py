@@ -12,14 +12,15 @@ from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.inputs import rules
-from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.arrays import concrete_value
 from keras_calib.inputs.predictions import read_predictions
 from keras_calib.inputs.tensors import as_tensor
 from keras_calib.inputs.tensors import at_least_float32
 from keras_calib.inputs.tensors import floored
 from keras_calib.inputs.tensors import from_the_left
+from keras_calib.inputs.tensors import half_steps
 from keras_calib.inputs.tensors import limited
+from keras_calib.inputs.tensors import logits_of
 from keras_calib.inputs.tensors import pick
 from keras_calib.inputs.tensors import predicted_class
 from keras_calib.inputs.tensors import row_max
@@ -260,7 +261,7 @@ def as_rows(
     else:
         bad = _or_unused(rules.wrong_weights(weights, ops), used)
         weights = ops.where(bad, 0.0, weights)
-    logits, probabilities = _scores(scores, is_logits)
+    logits, probabilities = logits_of(scores, is_logits, half_steps(y_pred))
     return Rows(
         labels=labels,
         logits=logits,
@@ -356,23 +357,6 @@ def _both(a, b):
 def _per_row(values, batch, lead, what="Sample weights"):
     """Weights or a mask as one value per row, `(n,)`."""
     return ops.reshape(from_the_left(values, batch, lead, what), (-1,))
-
-
-def _scores(scores, is_logits):
-    """Logits, and probabilities if they came, of two classes or more."""
-    if scores.shape[-1] > 1:
-        if is_logits:
-            return scores, None
-        return ops.log(ops.maximum(scores, TINY)), scores
-    # One sigmoid unit: its logit is known from its probability.
-    z, probabilities = scores, None
-    if not is_logits:
-        scores = limited(scores)
-        other = 1.0 - scores
-        probabilities = ops.concatenate([other, scores], axis=-1)
-        z = ops.log(ops.maximum(scores, TINY))
-        z = z - ops.log(ops.maximum(other, TINY))
-    return ops.concatenate([ops.zeros_like(z), z], axis=-1), probabilities
 
 
 def _raise_if_seen(faulty, scores, used, is_logits, args):

@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.arrays import holds_numbers
 from keras_calib.inputs.arrays import refuse_ragged
 
@@ -108,6 +109,56 @@ def at_least_float32(values):
     if keras.backend.standardize_dtype(values.dtype) in ("float32", "float64"):
         return values
     return ops.cast(values, "float32")
+
+
+# What rounds to 0 and what rounds to 1 lies within half a step of it.
+_HALF_STEPS = {
+    "float16": (2.0**-25, 2.0**-12),
+    "bfloat16": (TINY, 2.0**-9),
+    "float32": (TINY, 2.0**-25),
+    "float64": (TINY, 2.0**-54),
+}
+
+
+def half_steps(probabilities):
+    """The largest number that rounds to 0, and that next to 1, in a dtype.
+
+    They stand for probabilities of 0, and for `1 - p` of 0, before a logarithm.
+    The first is at least `TINY`.
+
+    Args:
+        probabilities: tensor or array, in the dtype in which they were
+            computed.
+
+    Returns:
+        Two floats.
+    """
+    dtype = getattr(probabilities, "dtype", "float32")
+    dtype = keras.backend.standardize_dtype(dtype)
+    return _HALF_STEPS.get(dtype, _HALF_STEPS["float32"])
+
+
+def logits_of(scores, is_logits, steps):
+    """Logits, and probabilities if they came, of two classes or more.
+
+    Args:
+        scores: `(n, num_units)`.
+        is_logits: whether they are logits.
+        steps: `half_steps` of what was passed in.
+    """
+    if scores.shape[-1] > 1:
+        if is_logits:
+            return scores, None
+        return ops.log(ops.maximum(scores, steps[0])), scores
+    # One sigmoid unit: its logit is known from its probability.
+    z, probabilities = scores, None
+    if not is_logits:
+        scores = limited(scores)
+        other = 1.0 - scores
+        probabilities = ops.concatenate([other, scores], axis=-1)
+        z = ops.log(ops.maximum(scores, steps[0]))
+        z = z - ops.log(ops.maximum(other, steps[1]))
+    return ops.concatenate([ops.zeros_like(z), z], axis=-1), probabilities
 
 
 def maximum(a, b, xp=ops):

@@ -7,8 +7,8 @@ from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import require_flags
-from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.tensors import at_least_float32
+from keras_calib.inputs.tensors import half_steps
 from keras_calib.inputs.tensors import maximum
 from keras_calib.layers._recorded import LayerOfScores
 
@@ -17,8 +17,10 @@ from keras_calib.layers._recorded import LayerOfScores
 class LogProbabilities(LayerOfScores):
     """`log p`: the logits up to a constant per sample, which softmax ignores.
 
-    The smallest output is the logarithm of the smallest normal float32. One
-    sigmoid unit becomes its log-odds.
+    The smallest output is the logarithm of the smallest normal float32, or of
+    half of the smallest float16 if probabilities are of float16. One sigmoid
+    unit becomes its log-odds; that of a unit that is 1 is of half a step below
+    1, which rounds there.
 
     Args:
         multi_label: whether each of several units is a sigmoid, and becomes its
@@ -39,17 +41,19 @@ class LogProbabilities(LayerOfScores):
     ends_in = "linear"
 
     def __init__(self, *, multi_label: bool = False, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        # The dtype of the inputs tells how they were rounded.
+        super().__init__(autocast=False, **kwargs)
         require_flags(multi_label=multi_label)
         self.multi_label = multi_label
         self.supports_masking = True
 
     def call(self, probabilities: Tensor) -> Tensor:
+        least, least_other = half_steps(probabilities)
         # Keras leaves labels as they are.
         probabilities = at_least_float32(probabilities)
-        logits = ops.log(maximum(probabilities, TINY))
+        logits = ops.log(maximum(probabilities, least))
         if self.multi_label or probabilities.shape[-1] == 1:
-            logits -= ops.log(maximum(1.0 - probabilities, TINY))
+            logits -= ops.log(maximum(1.0 - probabilities, least_other))
         return logits
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:

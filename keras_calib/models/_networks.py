@@ -5,8 +5,8 @@ from keras import ops
 
 from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import require_flags
-from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.tensors import at_least_float32
+from keras_calib.inputs.tensors import half_steps
 from keras_calib.keras_graph.endings import check_one_output
 from keras_calib.keras_graph.endings import final_activation
 from keras_calib.keras_graph.endings import has_outputs
@@ -180,29 +180,31 @@ def log_probabilities(scores, from_logits, axis=-1):
     Returns:
         Tensor of shape `(..., max(2, num_classes))`.
     """
+    steps = half_steps(scores)
     scores, from_logits = _exact(scores, from_logits)
     if axis not in (-1, len(scores.shape) - 1):
         scores = ops.moveaxis(scores, axis, -1)
     if scores.shape[-1] == 1:
         return ops.stack(
-            _log_yes_and_no(scores[..., 0], from_logits)[::-1], axis=-1
+            _log_yes_and_no(scores[..., 0], from_logits, steps)[::-1], axis=-1
         )
     if not from_logits:
-        scores = ops.log(ops.maximum(scores, TINY))
+        scores = ops.log(ops.maximum(scores, steps[0]))
     return ops.log_softmax(scores, axis=-1)
 
 
 def log_yes_and_no(scores, from_logits):
     """`log p` and `log (1 - p)` of sigmoid units, in float32."""
-    return _log_yes_and_no(*_exact(scores, from_logits))
+    steps = half_steps(scores)
+    return _log_yes_and_no(*_exact(scores, from_logits), steps)
 
 
-def _log_yes_and_no(scores, from_logits):
+def _log_yes_and_no(scores, from_logits, steps):
     if from_logits:
         return ops.log_sigmoid(scores), ops.log_sigmoid(-scores)
     return (
-        ops.log(ops.maximum(scores, TINY)),
-        ops.log(ops.maximum(1.0 - scores, TINY)),
+        ops.log(ops.maximum(scores, steps[0])),
+        ops.log(ops.maximum(1.0 - scores, steps[1])),
     )
 
 

@@ -34,6 +34,33 @@ def test_one_sigmoid_unit_becomes_two_classes():
             np.testing.assert_array_equal(to_numpy(rows.labels), [0, 1, 1])
 
 
+# Half of the least float above 0, and of the step below 1, as powers of 2.
+ROUNDED = {
+    "float16": (-25, -12),
+    "bfloat16": (-126, -9),
+    "float32": (-126, -25),
+}
+
+
+@pytest.mark.parametrize("dtype", ROUNDED)
+def test_what_rounds_to_an_end_is_half_a_step_from_it(dtype):
+    least, other = (power * np.log(2) for power in ROUNDED[dtype])
+    given = ops.cast([[0.0], [1.0]], dtype)
+    rows = as_rows([1, 0], given, from_logits=False)
+    # The other class is certain, whose logarithm is as good as 0.
+    found = to_numpy(rows.log_probability(rows.labels)).astype("float64")
+    np.testing.assert_allclose(found, [least, other], rtol=5e-4)
+    layer = kc.layers.LogProbabilities()
+    odds = to_numpy(layer(given)).astype("float64")
+    np.testing.assert_allclose(odds, [[least], [-other]], rtol=1e-6)
+    both = ops.cast([[0.0, 1.0], [0.5, 0.5]], dtype)
+    rows = as_rows([0, 1], both, from_logits=False)
+    found = to_numpy(rows.log_probability(rows.labels)).astype("float64")
+    np.testing.assert_allclose(found, [least, np.log(0.5)], rtol=1e-6)
+    found = to_numpy(layer(both)).astype("float64")
+    np.testing.assert_allclose(found[0], [least, 0], rtol=1e-6)
+
+
 def test_a_unit_a_little_outside_of_probabilities_is_at_their_end():
     given = np.array([[-5e-4], [1 + 5e-4]], "float32")
     rows = as_rows([0, 1], given, from_logits=False)

@@ -382,6 +382,32 @@ def test_mixed_precision(digits):
     assert history[-1] < history[0]
 
 
+@pytest.mark.parametrize("label", [0, 1])
+def test_a_softmax_of_half_precision_that_rounds_to_zero_still_trains(label):
+    x = np.random.default_rng(0).normal(size=(32, 3)).astype("float32")
+    y = np.random.default_rng(1).integers(0, 3, 32)
+    x[0], y[0] = [20.0, 0.0, 0.0], label
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        outputs = keras.layers.Dense(3, activation="softmax")
+        model = keras.Sequential([keras.Input((3,)), outputs])
+    finally:
+        keras.config.set_dtype_policy("float32")
+    model.set_weights([np.eye(3, dtype="float32"), np.zeros(3, "float32")])
+    loss = kc.losses.LabelSmoothing(smoothing=0.05)
+    log_p = x - np.log(np.exp(x).sum(axis=1, keepdims=True))
+    smooth = 0.95 * np.eye(3)[y] + 0.05 / 3
+    expected = -(smooth * log_p).sum(axis=1).mean()
+    model.compile(keras.optimizers.SGD(0.01), loss)
+    before = model.get_weights()[0]
+    found = model.fit(x, y, batch_size=32, verbose=0).history["loss"][0]
+    # Where logits are not known, of a probability of 2e-9 is known that it is
+    # at most 3e-8: half of the least one.
+    assert found <= expected + 2e-3
+    assert found == pytest.approx(expected, abs=3.0 / 32)
+    assert np.abs(model.get_weights()[0] - before).max() > 1e-5
+
+
 BAD_INPUT = {
     "logits taken for probabilities": (LABELS_A, A, "from_logits=True"),
     "labels that start at one": (
