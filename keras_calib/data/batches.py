@@ -255,10 +255,17 @@ def _length(leaf):
 
 
 def take(arrays, index):
-    """Some of the samples of a structure of arrays, where `None` stays."""
+    """Some of the samples of a structure of arrays, where `None` stays.
+
+    By their place: pandas may understand an index as its labels.
+    """
     return keras.tree.map_structure(
-        lambda leaf: leaf if leaf is None else leaf[index], arrays
+        lambda leaf: leaf if leaf is None else _by_place(leaf)[index], arrays
     )
+
+
+def _by_place(leaf):
+    return getattr(leaf, "iloc", leaf)
 
 
 def is_tf_data(data: Any) -> bool:
