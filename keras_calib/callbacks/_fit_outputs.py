@@ -106,9 +106,12 @@ class FitOutputs:
             keras.utils.unpack_x_y_sample_weight(tuple(batch))
             for batch in batches
         )
-        if iterator.steps_per_epoch is not None:
-            source = itertools.islice(source, iterator.steps_per_epoch)
-        return source
+        if iterator.steps_per_epoch is None:
+            return source
+        # Keras ends with a whole execution of several steps.
+        together = self.model.steps_per_execution
+        executions = -(-iterator.steps_per_epoch // together)
+        return itertools.islice(source, executions * together)
 
     def _can_be_read_again(self):
         """Whether Keras keeps the data; of a generator it cannot."""

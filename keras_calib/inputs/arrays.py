@@ -80,7 +80,9 @@ def as_floats(
     """
     array = as_array(values)
     if dtype is None:
-        dtype = "float64" if array.dtype == "float64" else "float32"
+        # Also those of another byte order, and longer ones.
+        wide = array.dtype.kind == "f" and array.dtype.itemsize >= 8
+        dtype = "float64" if wide else "float32"
     if array.dtype == dtype:
         return array
     try:

@@ -132,7 +132,8 @@ class Predictions:
         p = self.probabilities
         if self.targets is not None:
             return ((p - self.targets) ** 2).sum(axis=1).astype("float64")
-        squares = np.einsum("nk,nk->n", p, p).astype("float64")
+        # Of a sure row the difference is far smaller than its terms.
+        squares = np.einsum("nk,nk->n", p, p, dtype="float64")
         return squares - 2.0 * self.of_label(p) + 1.0
 
     def negative_log_likelihood(self):

@@ -25,6 +25,7 @@ from keras_calib.inputs.tensors import pick
 from keras_calib.inputs.tensors import predicted_class
 from keras_calib.inputs.tensors import row_max
 from keras_calib.inputs.tensors import sum_or_one
+from keras_calib.inputs.tensors import within_int32
 from keras_calib.keras_private import carried_logits
 from keras_calib.keras_private import keras_mask
 
@@ -225,7 +226,7 @@ def as_rows(
     """
     mask = keras_mask(y_pred) if mask is None else mask
     scores, is_logits = _given_scores(y_pred, from_logits, use_carried)
-    labels = as_tensor(y_true, "Labels")
+    labels = as_tensor(within_int32(y_true), "Labels")
     layout = rules.layout(labels.shape, scores.shape, axis)
     if len(scores.shape) > 1 and axis not in (-1, len(scores.shape) - 1):
         scores = ops.moveaxis(scores, axis, -1)
@@ -329,7 +330,7 @@ def _labels(labels, layout, dtype):
         labels = ops.reshape(labels, (-1,))
         if not rules.is_float(labels):
             # Small integers cannot be compared with large numbers.
-            labels = ops.cast(labels, "int32")
+            labels = ops.cast(within_int32(labels), "int32")
         return labels, None, rules.wrong_ids(labels, layout.num_classes, ops)
     targets = ops.cast(labels, dtype)
     targets = ops.reshape(targets, (-1, layout.num_classes))

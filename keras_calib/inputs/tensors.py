@@ -10,6 +10,7 @@ from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.arrays import holds_numbers
 from keras_calib.inputs.arrays import refuse_ragged
 
+_INT32 = -(2**31), 2**31 - 1
 # Up to here JAX compiles `argmax` to faster code than two reductions.
 NARROW = 64
 
@@ -109,6 +110,21 @@ def at_least_float32(values):
     if keras.backend.standardize_dtype(values.dtype) in ("float32", "float64"):
         return values
     return ops.cast(values, "float32")
+
+
+def within_int32(labels):
+    """Integers that stay what they are, or wrong ids, when cast to int32.
+
+    Args:
+        labels: tensor, or array or list, which is left as it is.
+    """
+    wide = getattr(labels, "dtype", None)
+    if isinstance(labels, np.ndarray):
+        if wide.kind in "iu" and wide.itemsize >= 4:
+            return np.clip(labels, *_INT32)
+    elif wide is not None and keras.backend.standardize_dtype(wide) == "int64":
+        return ops.clip(labels, *_INT32)
+    return labels
 
 
 # What rounds to 0 and what rounds to 1 lies within half a step of it.

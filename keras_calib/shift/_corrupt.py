@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_calib._typing import Tensor
 from keras_calib._warning import warn
+from keras_calib.inputs.arguments import MOST
 from keras_calib.inputs.arguments import are_numbers
 from keras_calib.inputs.arguments import is_integer
 from keras_calib.inputs.arguments import is_number
@@ -122,7 +123,7 @@ def corrupt(
             need three channels: red, green and blue.
         kind: one of `kc.shift.CORRUPTIONS`.
         severity: 1, 2, 3, 4 or 5.
-        seed: int; the same seed draws the same corruptions.
+        seed: int of 32 bits; the same seed draws the same corruptions.
         value_range: black and white of floating-point images, `(0, 255)` or for
             instance `(0, 1)`. It is never guessed.
 
@@ -215,9 +216,10 @@ def check_arguments(kind, severity, value_range):
 
 def check_seed(seed):
     """Raise `ValueError` unless a seed is one integer, or such a tensor."""
+    small = is_integer(seed) and -MOST <= seed < MOST
     require(
-        is_integer(seed) or (ops.is_tensor(seed) and is_number(seed)),
-        "`seed` must be an integer.",
+        small or (ops.is_tensor(seed) and is_number(seed)),
+        "`seed` must be an integer of 32 bits.",
         seed=seed,
     )
 

@@ -149,6 +149,27 @@ def test_steps_of_several_batches_lose_no_mask():
     check_monitor(steps_per_execution=2)
 
 
+@pytest.mark.backends("tensorflow", "jax", reason="torch: one batch a step")
+def test_validation_steps_that_executions_do_not_divide():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 3)).astype("float32"), np.arange(60) % 3
+    network = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    network.compile(keras.optimizers.SGD(0.0), loss, steps_per_execution=2)
+    logs = network.fit(
+        x,
+        y,
+        validation_data=(x, y),
+        validation_batch_size=10,
+        validation_steps=3,
+        callbacks=[kc.callbacks.CalibrationMonitor(from_logits=True)],
+        verbose=0,
+    ).history
+    # Keras ends with a whole execution, so with four batches.
+    found = logs["val_negative_log_likelihood"][0]
+    assert found == pytest.approx(logs["val_loss"][0], rel=1e-5)
+
+
 @pytest.mark.parametrize("own", [False, True], ids=["validation", "own"])
 def test_texts_of_another_length_in_each_batch(own):
     tags = tagger()

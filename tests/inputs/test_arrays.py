@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.arrays import as_floats
 
 
 class OnDevice:
@@ -30,3 +31,12 @@ def test_lists_of_tensors_on_a_device_are_read(kind):
     np.testing.assert_array_equal(as_array(rows), [[1.0, 2.0], [3.0, 4.0]])
     with pytest.raises(TypeError):
         np.asarray(values)
+
+
+@pytest.mark.parametrize("dtype", [">f8", np.longdouble])
+def test_wide_floats_keep_their_digits(dtype):
+    given = np.array([1 / 3, 2 / 3]).astype(dtype)
+    found = as_floats(given, "Scores")
+    assert found.dtype == np.dtype("float64")  # of this byte order
+    np.testing.assert_array_equal(found, [1 / 3, 2 / 3])
+    assert as_floats(given.astype("float16"), "Scores").dtype == "float32"

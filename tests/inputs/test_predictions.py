@@ -96,3 +96,14 @@ def test_label_rows_in_half_precision_become_float32():
     assert data.targets.dtype == "float32"
     with pytest.raises(ValueError, match="must be rows that sum to one"):
         read_predictions(mixed * half(0.9), p)
+
+
+@pytest.mark.parametrize("num_classes", [2, 100])
+def test_brier_score_of_sure_rows_keeps_its_digits(num_classes):
+    rest = 1e-6 / (num_classes - 1)
+    p = np.full((4, num_classes), rest, "float32")
+    p[:, 0] = 1 - p[:, 1:].sum(axis=1)
+    exact = p.astype("float64")
+    expected = (1 - exact[0, 0]) ** 2 + (exact[0, 1:] ** 2).sum()
+    found = read_predictions(np.zeros(4, int), p).brier()
+    np.testing.assert_allclose(found, expected, rtol=1e-3)

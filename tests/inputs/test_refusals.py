@@ -105,3 +105,26 @@ def test_integers_are_below_two_to_the_31():
     require_integer(0, seed=2**31 - 1)
     with pytest.raises(ValueError, match="seed"):
         require_integer(0, seed=2**31)
+
+
+@pytest.mark.parametrize("label", [2**32, 2**32 + 1, -(2**32), 2**63 - 1])
+def test_an_id_beyond_32_bits_is_no_small_one(label):
+    labels, p = np.array([0, 1, 2, label]), np.full((4, 3), 1 / 3)
+    with pytest.raises(ValueError, match="0 to 2"):
+        kc.losses.BrierLoss(from_logits=False)(labels, p)
+    metric = kc.metrics.ExpectedCalibrationError()
+    with pytest.raises(ValueError, match="0 to 2"):
+        metric.update_state(labels, p)
+    with pytest.raises(ValueError, match="0 to 2"):
+        # It is not the class -1.
+        kc.losses.BrierLoss(from_logits=False, ignore_class=-1)(
+            np.array([0, 1, 2, 2**32 - 1], "uint32"), p
+        )
+
+
+@pytest.mark.parametrize("seed", [2**31, 2**32, -(2**31) - 1, 0.5])
+def test_a_seed_of_corruptions_has_32_bits(seed):
+    images = np.zeros((1, 16, 16, 3), "uint8")
+    with pytest.raises(ValueError, match="an integer of 32 bits"):
+        kc.shift.corrupt(images, "gaussian_noise", 1, seed=seed)
+    kc.shift.corrupt(images, "gaussian_noise", 1, seed=-(2**31))
