@@ -1,9 +1,17 @@
 """Types of the public signatures."""
 
+from typing import TYPE_CHECKING
 from typing import Any
 from typing import TypeAlias
 
-from numpy.typing import ArrayLike as ArrayLike
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike as ArrayLike
+else:
+
+    class ArrayLike:
+        """Stands for NumPy's union, which `help` would write out."""
+
+    ArrayLike.__module__ = "numpy.typing"
 
 Tensor: TypeAlias = Any
 """A tensor of the backend, or a NumPy array."""

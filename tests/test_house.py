@@ -234,6 +234,14 @@ BY_POSITION = {
 }
 
 
+@pytest.mark.parametrize("name", sorted(CALLABLES))
+def test_help_shows_no_name_of_another_package_that_is_private(name):
+    # Such as what NumPy's `ArrayLike` is made of.
+    assert "._" not in re.sub(
+        r"keras_calib\.[\w.]+", "", str(inspect.signature(CALLABLES[name]))
+    )
+
+
 @pytest.mark.parametrize("name", CALLABLES)
 def test_only_data_comes_by_position(name):
     for each in inspect.signature(CALLABLES[name]).parameters.values():

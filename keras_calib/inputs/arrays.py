@@ -23,7 +23,7 @@ def as_array(values: ArrayLike) -> np.ndarray:
         return values
     refuse_ragged(values)
     if hasattr(values, "detach"):
-        values = values.detach().cpu()
+        values = _on_the_host(values)
     if isinstance(values, list | tuple) and any(
         hasattr(value, "detach") for value in values
     ):
@@ -37,6 +37,14 @@ def as_array(values: ArrayLike) -> np.ndarray:
             "An array, or a list that is one, is needed. Received: "
             f"{type(values).__name__}, of which NumPy says: {error}"
         ) from error
+
+
+def _on_the_host(tensor: Any) -> Any:
+    """A tensor of PyTorch as one that NumPy reads."""
+    tensor = tensor.detach().cpu()
+    if any(each in str(tensor.dtype) for each in ("bfloat16", "float8")):
+        return tensor.float()  # NumPy has no such numbers
+    return tensor
 
 
 def refuse_ragged(values: Any) -> None:
@@ -56,6 +64,8 @@ def holds_numbers(values: Any) -> bool:
     """
     while isinstance(values, list | tuple) and values:
         values = values[0]
+    if values is None:
+        return False
     dtype = getattr(values, "dtype", type(values))
     kind = getattr(dtype, "kind", None)
     if kind is not None:

@@ -128,11 +128,10 @@ class Predictions:
             return large.by_rows(np.log, self.probabilities)
 
     def brier(self):
-        """Brier score of each row, float64."""
+        """Brier score of each row, float64: of sure ones a small difference."""
         p = self.probabilities
         if self.targets is not None:
             return ((p - self.targets) ** 2).sum(axis=1).astype("float64")
-        # Of a sure row the difference is far smaller than its terms.
         squares = np.einsum("nk,nk->n", p, p, dtype="float64")
         return squares - 2.0 * self.of_label(p) + 1.0
 

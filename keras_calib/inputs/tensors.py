@@ -7,6 +7,7 @@ from keras import ops
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import TINY
+from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import holds_numbers
 from keras_calib.inputs.arrays import refuse_ragged
 
@@ -101,6 +102,8 @@ def as_tensor(values, what="Predictions"):
             f"{what} must be real numbers. Received: {found}. Classes are "
             "numbered from 0."
         )
+    if hasattr(values, "detach") and not ops.is_tensor(values):
+        values = as_array(values)  # a tensor of PyTorch, on another backend
     return ops.convert_to_tensor(values, sparse=False)
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import keras_calib as kc
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import as_floats
 
@@ -40,3 +41,28 @@ def test_wide_floats_keep_their_digits(dtype):
     assert found.dtype == np.dtype("float64")  # of this byte order
     np.testing.assert_array_equal(found, [1 / 3, 2 / 3])
     assert as_floats(given.astype("float16"), "Scores").dtype == "float32"
+
+
+def test_brain_floats_of_pytorch_are_read_on_every_backend():
+    torch = pytest.importorskip("torch")
+    p = torch.tensor([[0.25, 0.75], [0.5, 0.5]], dtype=torch.bfloat16)
+    np.testing.assert_array_equal(as_array(p), [[0.25, 0.75], [0.5, 0.5]])
+    labels = torch.tensor([1, 0])
+    found = kc.metrics.calibration_errors(labels, p)
+    expected = -np.log([0.75, 0.5]).mean()
+    nll = found["negative_log_likelihood"]
+    assert nll == pytest.approx(expected, rel=1e-6)
+    loss = kc.losses.LabelSmoothing(smoothing=0.0)(labels, p)
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+
+
+def test_labels_that_are_missing_are_called_so():
+    p = np.array([[0.25, 0.75]])
+    with pytest.raises(
+        ValueError, match=r"Labels must be real.*(NoneType|list)"
+    ):
+        kc.losses.LabelSmoothing(from_logits=False)(None, p)
+    with pytest.raises(
+        ValueError, match=r"Labels must be real.*(NoneType|list)"
+    ):
+        kc.metrics.NegativeLogLikelihood().update_state([None], p)
