@@ -129,7 +129,7 @@ def by_backend(rows):
 
 def span(numbers, digits=1):
     """`"0.3 to 1.2"`, or one number where both are the same."""
-    ends = [f"{each:.{digits}f}" for each in (min(numbers), max(numbers))]
+    ends = [f"{each:,.{digits}f}" for each in (min(numbers), max(numbers))]
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
 
@@ -371,7 +371,8 @@ def of_metrics(rows):
 
     def values(what, name, batches=0, key="seconds", scale=1e6):
         return {
-            backend: scale * row[key]
+            # Of an epoch, or of a call.
+            backend: scale * row[key] / max(batches, 1)
             for backend, own in by_backend(rows).items()
             for row in own
             if (row["what"], row["name"]) == (what, name)
@@ -384,15 +385,15 @@ def of_metrics(rows):
     lines = []
     reads = "{}, read at every batch"
     for batches in (50, 400):
-        what = f"ECE updated and read, a batch of 1,000 x 10, {batches} batches"
+        what = f"ECE updated and read, {batches} batches of 1,000 x 10"
         ours = values("update", reads.format("keras_calib"), batches)
         theirs = values("update", reads.format("torchmetrics"), batches)
-        theirs = f"torchmetrics {span(theirs.values(), 0)} us"
+        theirs = f"torchmetrics {span(theirs.values(), 0)} us a batch"
         lines.append([what, each(ours, " us"), theirs])
     keras = values("update", reads.format("Keras' accuracy"), 400)
     lines.append(["the same, Keras' own accuracy", "", each(keras, " us")])
     kept = values("update", "torchmetrics, never read", 400)
-    kept = f"torchmetrics {span(kept.values(), 0)} us"
+    kept = f"torchmetrics {span(kept.values(), 0)} us a batch"
     lines.append(["the same, never read", "", kept])
     sizes = [
         max(values("state", name, key="size", scale=1).values())
