@@ -159,7 +159,9 @@ def calibrate(
             custom layers, `Lambda`, recurrent layers), rows that are
             non-negative and sum to one are probabilities, rows with negative
             values are logits, and anything else raises an error.
-        ignore_class: samples with this label are ignored.
+        ignore_class: samples with this label are ignored. `evaluate` of the
+            result then returns the loss alone: Keras' accuracy would count
+            them.
         batch_size: for arrays; defaults to 32.
         steps: number of batches of a dataset to take.
         stream: whether to keep no logits at all, and run the model again for
