@@ -314,7 +314,8 @@ def changed_code(table, method, row):
         return "its settings changed"
     if differ(work.probe(methods.method(method)), row["probe"]):
         return "its loss gives other values now"
-    if row.get("network") and differ(work.network_probe(table), row["network"]):
+    network = row.get("network") and work.network_probe(table)
+    if network and differ(network, row["network"]):
         return "its network gives other values now"
     return None
 

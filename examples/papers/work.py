@@ -73,19 +73,31 @@ def probe(method):
 def network_probe(table):
     """Logits of a table's networks on made inputs: a changed network shows.
 
-    The weights are made, too. `None` for networks that begin with published
-    weights or read a stream.
+    The weights are made, too. `None` for networks that read a stream, and for a
+    published one whose file is not there.
     """
     protocol = protocols.PROTOCOLS[table]
-    if protocol.kind == "fine_tuning" or protocol.streamed:
+    if protocol.streamed or not _has_published(protocol):
         return None
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy("float32")
     try:
         names = dict.fromkeys([protocol.network, protocol.auxiliary])
+        if protocol.kind == "fine_tuning":  # the same for any name
+            names = [protocol.network]
         return [value for name in names for value in _logits_of(protocol, name)]
     finally:
         keras.config.set_dtype_policy(policy)
+
+
+def _has_published(protocol):
+    """Whether a network can be built, of which a file may be needed."""
+    if protocol.kind != "fine_tuning":
+        return True
+    try:
+        return (data_sets.data_folder() / protocol.weights).exists()
+    except FileNotFoundError:  # no folder is named
+        return False
 
 
 def _logits_of(protocol, name):
