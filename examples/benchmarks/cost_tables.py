@@ -12,6 +12,7 @@ import pathlib
 import re
 import statistics
 import sys
+import textwrap
 
 import cost_rows
 
@@ -22,6 +23,7 @@ FOLDER = pathlib.Path(__file__).parents[2] / "keras_calib"
 BEGIN = stored_pages.mark("python examples/benchmarks/cost_tables.py, {}")
 BACKENDS = {"jax": "JAX", "torch": "PyTorch", "tensorflow": "TensorFlow"}
 MIB = 2**20
+WIDTH = 88
 PLOTS = "seconds", "processor", "peak"
 # The guard takes folds where it takes longer.
 GUARDED = 1.5
@@ -49,6 +51,7 @@ def pages(rows):
         place = FOLDER / folder
         page = place.read_text()
         for name, text in texts.items():
+            text = wrapped(text)
             otherwise = f"{place} has no place for the part {name!r}."
             mark = BEGIN.format(name)
             page = stored_pages.between(page, mark, text, otherwise)
@@ -89,6 +92,15 @@ def parts(rows):
         place: {name: text for name, text in texts.items() if text}
         for place, texts in found.items()
     }
+
+
+def wrapped(text):
+    """The text with its sentences in short lines, and tables as they are."""
+    blocks = text.split("\n\n")
+    return "\n\n".join(
+        block if block.startswith("|") else textwrap.fill(block, WIDTH)
+        for block in blocks
+    )
 
 
 def markdown(head, lines):
@@ -137,14 +149,15 @@ def span(numbers, digits=1):
 
 
 def with_seconds(page, rows):
-    """The page with the last cell of each map in its large table."""
+    """The page with the last cell of each map in its first table."""
+    first, *rest = page.partition("\n## ")
     for row in cost_rows.newest(rows, "maps", "map"):
         if row["paper"] is None:
             continue
         cell = ", ".join(seconds(row[key]) for key in ("paper", "default"))
         line = rf"^(\| `{re.escape(row['map'])}` \|.*\| )[\d., ]+( \|)$"
-        page = re.sub(line, rf"\g<1>{cell}\g<2>", page, flags=re.MULTILINE)
-    return page
+        first = re.sub(line, rf"\g<1>{cell}\g<2>", first, flags=re.MULTILINE)
+    return "".join([first, *rest])
 
 
 def seconds(number):

@@ -74,8 +74,10 @@ def test_seconds_of_maps_go_into_the_last_cell_of_their_line(tables, rows):
     auto = {"map": 'method="auto"', "paper": None, "default": 7.0}
     path = rows("maps", "torch", row, auto)
     page = "| `A(b=1)` | 2, 3 | 0.1, 0.2 |\n| `A` | 4 | 0.3, 0.4 |\n"
-    assert tables.with_seconds(page, path) == (
-        "| `A(b=1)` | 2, 3 | 0.012, 1.24 |\n| `A` | 4 | 0.3, 0.4 |\n"
+    # Another table of these maps, further down, is of something else.
+    rest = "\n## More\n\n| `A(b=1)` | 0.5, 0.6 |\n"
+    assert tables.with_seconds(page + rest, path) == (
+        "| `A(b=1)` | 2, 3 | 0.012, 1.24 |\n| `A` | 4 | 0.3, 0.4 |\n" + rest
     )
 
 
