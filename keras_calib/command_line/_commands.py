@@ -13,6 +13,7 @@ from keras_calib._documents import to_json
 from keras_calib._whole_file import whole_file
 from keras_calib.calibration import calibrate as calibrate_model
 from keras_calib.calibration import calibration_record
+from keras_calib.command_line._classes import places_of
 from keras_calib.command_line._sources import check_logits_known
 from keras_calib.command_line._sources import inputs_of
 from keras_calib.command_line._sources import names_of
@@ -262,12 +263,13 @@ def _of_same_rows(data, first):
 def _in_order_of(class_names, data):
     """A table with its columns of scores in the order of these classes."""
     own = data.class_names
-    if sorted(own) != sorted(class_names):
+    places = places_of(class_names, own) or {}
+    order = [places[name] for name in class_names if name in places]
+    if sorted(order) != list(range(len(own))):
         raise ValueError(
             f"{data.path}: its classes, {own}, are not those of the first "
             f"file, {class_names}."
         )
-    order = [own.index(name) for name in class_names]
     labels = data.labels.copy()
     for place, class_id in enumerate(order):
         labels[data.labels == class_id] = place

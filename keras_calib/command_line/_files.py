@@ -9,6 +9,10 @@ import zipfile
 
 import numpy as np
 
+from keras_calib.command_line._classes import check_columns
+from keras_calib.command_line._classes import ids_of
+from keras_calib.command_line._classes import in_order
+from keras_calib.command_line._classes import is_number
 from keras_calib.command_line._tables import check_size
 from keras_calib.command_line._tables import read_columns
 from keras_calib.inputs import rules
@@ -237,78 +241,16 @@ def _of_table(columns):
             for name in columns
             if name == prefix or name.startswith(prefix + "_")
         }
-        _check_classes(classes)
+        check_columns(classes)
         values = [_numbers(name, columns) for name in classes]
         if len(values) == 1:
             found[kind] = values[0]
         elif values:
-            values, class_names = _in_order(values, list(classes.values()))
+            values, class_names = in_order(values, list(classes.values()))
             found[kind] = np.stack(values, axis=1)
     if "labels" in found:
-        found["labels"] = _ids(found["labels"], class_names)
+        found["labels"] = ids_of(found["labels"], class_names)
     return found, class_names
-
-
-def _check_classes(classes):
-    """Refuse columns of scores that are not one for each class.
-
-    Args:
-        classes: dict from names of columns to those of their classes.
-    """
-    names = list(classes.values())
-    if len(names) > 1 and "" in names:
-        column = list(classes)[names.index("")]
-        raise ValueError(f"`{column}`, beside others, is of no class")
-    seen = dict(zip(names, classes, strict=True))
-    for column, name in classes.items():
-        if seen[name] != column:
-            raise ValueError(f"`{column}` and `{seen[name]}` are one")
-    if len(names) == 1 and names[0] and not names[0].strip("0"):
-        [column] = classes
-        raise ValueError(
-            f"`{column}` alone is of class 0, and one column is the "
-            "probability (or logit) of class 1: name it so, or add the other"
-        )
-
-
-def _in_order(values, classes):
-    """Numbered classes by their number, named ones as they come."""
-    if not all(each.isdigit() for each in classes):
-        return values, classes
-    order = np.argsort([int(each) for each in classes], kind="stable")
-    if [int(classes[k]) for k in order] != list(range(len(classes))):
-        raise ValueError(
-            f"classes are numbered from 0 without gaps, not {sorted(classes)}"
-        )
-    return [values[k] for k in order], None
-
-
-def _ids(labels, class_names):
-    """Class ids of labels that are numbers, names of classes, or true or false.
-
-    Where one is missing, the id is -1, or NaN among numbers.
-    """
-    names = ["" if each is None else str(each).strip() for each in labels]
-    given, ids = set(names) - {""}, None
-    if class_names is not None and given <= set(class_names):
-        ids = {name: k for k, name in enumerate(class_names)}
-    elif given and {name.lower() for name in given} <= {"false", "true"}:
-        ids = {name: int(name.lower() == "true") for name in given}
-    if ids is not None:
-        ids[""] = -1
-        return np.array([ids[name] for name in names], "int64")
-    try:
-        found = np.array([name or "nan" for name in names], "float64")
-    except ValueError:
-        unknown = next(name for name in names if not _is_number(name or "0"))
-        raise ValueError(
-            f"the label {unknown!r} is no number and no class of the "
-            f"columns {class_names or ''}".rstrip()
-        ) from None
-    # Above, a float stands for several whole numbers.
-    exact = (np.abs(found) <= 2**53).all()
-    whole = exact and (found == np.floor(found)).all()
-    return found.astype("int64") if whole else found
 
 
 def _numbers(name, columns):
@@ -319,16 +261,8 @@ def _numbers(name, columns):
     try:
         return values.astype("float64")
     except ValueError:
-        row = next(k for k, each in enumerate(values) if not _is_number(each))
+        row = next(k for k, each in enumerate(values) if not is_number(each))
         raise ValueError(
             f"column `{name}`: {str(values[row])!r}, in row {row + 1} of the "
             "data, is no number"
         ) from None
-
-
-def _is_number(text):
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
