@@ -253,11 +253,17 @@ def _of_same_rows(data, first):
     if data.class_names and first.class_names:
         data = _in_order_of(first.class_names, data)
     for what in ("labels", "sample_weight", "groups"):
-        if not np.array_equal(getattr(data, what), getattr(first, what)):
+        if not _are_equal(getattr(data, what), getattr(first, what)):
             raise ValueError(
                 f"{data.path}: its {what} are not those of {first.path}."
             )
     return data
+
+
+def _are_equal(values, others):
+    """Whether two arrays, or `None`, are the same; NaN is a missing value."""
+    kinds = {np.asarray(each).dtype.kind for each in (values, others)}
+    return np.array_equal(values, others, equal_nan=kinds == {"f"})
 
 
 def _in_order_of(class_names, data):

@@ -364,6 +364,23 @@ def test_report_of_other_rows_is_refused(folder, capsys, what):
         assert f"its {what} are not those of {files[0]}" in error
 
 
+@pytest.mark.parametrize("label", ["", "nan"])
+def test_report_of_rows_with_the_same_missing_label(folder, capsys, label):
+    rows = ["1,1,0.2,0.8", f"{label},0,0.5,0.5", "0,1,0.7,0.3"]
+    heads = ["labels,sample_weight,probabilities_0,probabilities_1"]
+    for name in ("one.csv", "two.csv"):
+        text(name, "\n".join(heads + rows))
+    text("other.csv", "\n".join([*heads, f"{label},0,0.5,0.5", *rows[::2]]))
+    report = "report", "one.csv", "two.csv", "-o", "r.json"
+    assert run(capsys, *report)[0] == 0
+    models = json.loads(pathlib.Path("r.json").read_text())["models"]
+    values = [each["metrics"]["accuracy"]["value"] for each in models]
+    assert values == [1.0, 1.0]
+    report = "report", "one.csv", "other.csv", "-o", "r.json"
+    status, _, err = run(capsys, *report)
+    assert status == 2 and "its labels are not those of one.csv" in err
+
+
 @pytest.mark.parametrize("name", ["a.npz", "b.npz"])
 def test_a_map_of_predictions_is_a_model_of_scores(folder, capsys, name):
     status, _, err = run(capsys, "calibrate", name, "-o", "map.keras")
