@@ -10,6 +10,8 @@ import numpy as np
 
 from keras_calib.solvers import memory
 
+# What other programs write between values, and how it is called.
+SEPARATORS = {";": "`;`", "\t": "a tab", "|": "`|`"}
 # Rows that are decoded at once.
 BATCH = 1 << 16
 # Text of this encoding repeats what stood in the row before, so that a few
@@ -42,15 +44,21 @@ def read_columns(
     check_size(os.path.getsize(path))
     with open(path, newline="", encoding="utf-8-sig") as file:
         rows = csv.reader(file)
-        header = [name.strip() for name in next(rows, [])]
+        names = next((row for row in rows if not _is_blank(row)), [])
+        header = [name.strip() for name in names]
+        _check_separator(header)
         _check_names(header)
         places = [k for k, name in enumerate(header) if is_wanted(name)]
         cells: list[list[str]] = [[] for _ in places]
-        for number, row in enumerate(rows, start=2):
+        for row in rows:
+            if _is_blank(row):
+                if len(header) > 1:
+                    continue
+                row = [""]  # a value that is missing
             if len(row) != len(header):
                 raise ValueError(
-                    f"line {number} has {len(row)} values, and the first line "
-                    f"has {len(header)} names"
+                    f"line {rows.line_num} has {len(row)} values, and the "
+                    f"first line has {len(header)} names"
                 )
             for column, k in zip(cells, places, strict=True):
                 column.append(row[k])
@@ -59,6 +67,24 @@ def read_columns(
         header[k]: np.array(column)
         for column, k in zip(cells, places, strict=True)
     }
+
+
+def _is_blank(row):
+    """Whether a line of a `.csv` file holds nothing, also no separator."""
+    return len(row) <= 1 and not "".join(row).strip()
+
+
+def _check_separator(header):
+    """Refuse a line of names that another separator than a comma divides."""
+    if len(header) != 1:
+        return
+    for separator, name in SEPARATORS.items():
+        if separator in header[0]:
+            raise ValueError(
+                f"the separator seems to be {name}, and a comma is wanted. "
+                f"Received: a first line without a comma, {header[0]!r}. Write "
+                "the file with commas, and a point in its numbers"
+            )
 
 
 def _text_bytes(column):

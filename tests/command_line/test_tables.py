@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from keras_calib.command_line._files import read
+from keras_calib.command_line._tables import read_columns
 from keras_calib.solvers import memory
 
 pytestmark = pytest.mark.one_backend
@@ -201,6 +202,49 @@ def test_columns_of_csv_that_nobody_reads_may_hold_anything(tmp_path):
     found = read(path)
     assert found.labels.tolist() == [0, 1]
     assert found.scores.tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("blank", ["", "  "])
+def test_blank_lines_of_csv_are_skipped(tmp_path, end, blank):
+    path = tmp_path / "t.csv"
+    lines = ["label,logit_0,logit_1", "0,1,2", "1,3,4"]
+    for place in range(4):
+        text = end.join([*lines[:place], blank, *lines[place:], blank, blank])
+        path.write_bytes(text.encode())
+        found = read(path)
+        assert found.labels.tolist() == [0, 1]
+        assert found.scores.tolist() == [[1, 2], [3, 4]]
+    path.write_text(end.join([*lines, blank, "1,2"]))
+    with pytest.raises(ValueError, match="line 5 has 2 values"):
+        read(path)
+
+
+def test_line_of_separators_is_not_blank(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("label,logit_0,logit_1\n0,1,2\n,,\n")
+    assert np.isnan(read(path).scores).tolist() == [[False] * 2, [True] * 2]
+
+
+def test_blank_line_of_one_column_is_a_missing_value(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("label\n0\n\n1\n")
+    assert read_columns(path, bool)["label"].tolist() == ["0", "", "1"]
+
+
+@pytest.mark.parametrize(
+    ("separator", "name"), [(";", "`;`"), ("\t", "a tab"), ("|", "`|`")]
+)
+@pytest.mark.parametrize("names", ["label logits_0 logits_1", "logits_0 y"])
+def test_another_separator_of_csv_is_named(tmp_path, separator, name, names):
+    path = tmp_path / "t.csv"
+    lines = [names.replace(" ", separator), separator.join(["0", "1,5", "2"])]
+    path.write_text("\n".join(lines))
+    with pytest.raises(ValueError) as caught:
+        read(path)
+    assert str(caught.value).startswith(
+        f"{path}: the separator seems to be {name}, and a comma is wanted"
+    )
 
 
 def test_a_file_without_a_column_that_is_wanted(tmp_path):
