@@ -54,8 +54,17 @@ def _type_of(value):
     return next((kind for kind in kinds if issubclass(own, kind)), own)
 
 
-def check_ids(ids, num_classes):
-    """Raise for class ids `(n,)` that are invalid."""
+def check_ids(ids, num_classes, void="Pass `ignore_class=` for a void label"):
+    """Raise for class ids `(n,)` that are invalid.
+
+    Args:
+        ids: class ids, `(n,)`.
+        num_classes: int.
+        void: what to do about labels that are no class.
+
+    Raises:
+        ValueError: for others than whole numbers below `num_classes`.
+    """
     if not len(ids) or (
         ids.dtype.kind in "biu" and ids.min() >= 0 and ids.max() < num_classes
     ):
@@ -79,8 +88,7 @@ def check_ids(ids, num_classes):
     raise ValueError(
         f"A label is not one of the {num_classes} classes 0 to "
         f"{num_classes - 1}. Received: labels from {ids.min()} to {ids.max()}, "
-        f"first in row {row}. Pass `ignore_class=` for a void label, or shift "
-        f"the ids to start at 0.{remedy}"
+        f"first in row {row}. {void}, or shift the ids to start at 0.{remedy}"
     )
 
 

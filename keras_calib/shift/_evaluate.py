@@ -16,6 +16,7 @@ from keras_calib._typing import ArrayLike
 from keras_calib._warning import warn
 from keras_calib.data.batches import for_model
 from keras_calib.data.predict import outputs_and_mask
+from keras_calib.inputs import label_rules
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_flags
@@ -299,6 +300,13 @@ def _predictions(name, subject, images, labels):
         images=images.shape,
         scores=scores.shape,
     )
+    label_rules.check_numbers(labels)
+    if labels.size == len(labels):
+        label_rules.check_ids(
+            labels.reshape(-1),
+            max(scores.shape[1], 2),
+            "Leave out images with a void label",
+        )
     return read_predictions(
         labels, scores[: len(labels)], from_logits=subject.from_logits
     )
