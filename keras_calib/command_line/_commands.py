@@ -14,16 +14,17 @@ from keras_calib._whole_file import whole_file
 from keras_calib.calibration import calibrate as calibrate_model
 from keras_calib.calibration import calibration_record
 from keras_calib.command_line._classes import places_of
+from keras_calib.command_line._errors import errors_of
 from keras_calib.command_line._sources import check_logits_known
 from keras_calib.command_line._sources import inputs_of
 from keras_calib.command_line._sources import names_of
 from keras_calib.command_line._sources import one_input_of
 from keras_calib.command_line._sources import read_models_or_predictions
+from keras_calib.command_line._sources import refuse_text
 from keras_calib.command_line._sources import remember_scores
 from keras_calib.evaluation.calibration_errors import errors_of_predictions
 from keras_calib.evaluation.named_errors import METRICS
 from keras_calib.evaluation.named_errors import defined_for
-from keras_calib.inputs.arguments import errors_named
 from keras_calib.inputs.arrays import class_probabilities
 from keras_calib.reporting import report as make_report
 from keras_calib.reporting._read import read_all
@@ -92,7 +93,7 @@ def _errors(name, given, x, data, options):
         "batch_size": None,
         "verbose": _verbose(options),
     }
-    with errors_named(data.path):
+    with errors_of(data.path):
         rows = read_all({name: given}, x, data.labels, settings)[name]
     found = errors_of_predictions(
         rows,
@@ -125,18 +126,20 @@ def report(options) -> str:
             for each in data
         ]
         given = dict(zip(names, scores, strict=True))
-    made = make_report(
-        given,
-        x,
-        first.labels,
-        sample_weight=first.sample_weight,
-        groups=first.groups,
-        class_names=first.class_names,
-        from_logits=from_logits,
-        ignore_class=options.ignore_class,
-        seed=options.seed,
-        verbose=_verbose(options),
-    )
+    # Several files of predictions are named by what they hold.
+    with errors_of(first.path if len(data) == 1 else ""):
+        made = make_report(
+            given,
+            x,
+            first.labels,
+            sample_weight=first.sample_weight,
+            groups=first.groups,
+            class_names=first.class_names,
+            from_logits=from_logits,
+            ignore_class=options.ignore_class,
+            seed=options.seed,
+            verbose=_verbose(options),
+        )
     made.save(output)
     if options.json:
         return _as_json({"output": str(output), "verdicts": made.verdicts})
@@ -160,7 +163,7 @@ def calibrate(options) -> str:
     else:
         model, x = _model_of_scores(data[0])
         from_logits = data[0].from_logits
-    with warnings.catch_warnings():
+    with errors_of(data[0].path), warnings.catch_warnings():
         if not models:
             # Scores without a network have no softmax to be found.
             warnings.filterwarnings("ignore", "No final softmax was found")
@@ -204,20 +207,22 @@ def shift(options) -> str:
                 f"its {what}."
             )
     for each in models.values():
+        refuse_text(each, data[0])
         check_logits_known(each, options.from_logits)
     if output is not None and output.suffix in FIGURES:
         require_packages("A figure", "matplotlib")
-    result = evaluate_shift(
-        models,
-        data[0].x,
-        data[0].labels,
-        corruptions=options.corruptions,
-        severities=options.severities,
-        seed=options.seed,
-        value_range=tuple(options.value_range),
-        from_logits=options.from_logits,
-        verbose=_verbose(options),
-    )
+    with errors_of(data[0].path):
+        result = evaluate_shift(
+            models,
+            data[0].x,
+            data[0].labels,
+            corruptions=options.corruptions,
+            severities=options.severities,
+            seed=options.seed,
+            value_range=tuple(options.value_range),
+            from_logits=options.from_logits,
+            verbose=_verbose(options),
+        )
     if output is not None:
         _save_shift(result, output)
     if options.json:

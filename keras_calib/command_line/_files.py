@@ -1,7 +1,6 @@
 """Predictions and labels in `.npz`, `.csv` and `.parquet` files."""
 
 import contextlib
-import csv
 import dataclasses
 import math
 import pathlib
@@ -13,6 +12,8 @@ from keras_calib.command_line._classes import check_columns
 from keras_calib.command_line._classes import ids_of
 from keras_calib.command_line._classes import in_order
 from keras_calib.command_line._classes import is_number
+from keras_calib.command_line._errors import LONGEST
+from keras_calib.command_line._errors import one_line
 from keras_calib.command_line._tables import check_size
 from keras_calib.command_line._tables import read_columns
 from keras_calib.inputs import rules
@@ -31,8 +32,6 @@ NAMES = {
 SCORES = ("logits", "probabilities", "predictions")
 # Numbers and text, as letters of NumPy.
 KINDS = "fiubUS"
-# Letters of an error of a file, which may quote it.
-LONGEST = 500
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,10 +114,8 @@ def _one_line_errors(path):
         raise ValueError(f"{path}: there is no such file.") from None
     # Of a broken file, readers raise whatever they like.
     except Exception as error:
-        text = str(error)[:LONGEST].rstrip(".") or "it cannot be read"
-        if not isinstance(error, ValueError | OSError | csv.Error):
-            text = f"{type(error).__name__}: {text}"
-        raise ValueError(f"{path}: {text}.") from None
+        text = one_line(error)[:LONGEST].rstrip(".") or "it cannot be read"
+        raise ValueError(f"{path}: {text}.") from error
 
 
 def _are_logits(kind, scores, from_logits):

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import functools
 import sys
 import warnings
 from collections.abc import Sequence
@@ -10,6 +11,9 @@ from typing import NoReturn
 from keras_calib.calibration._methods import LOCAL
 from keras_calib.calibration._methods import METHODS
 from keras_calib.command_line import _commands
+from keras_calib.command_line._errors import in_options
+from keras_calib.command_line._errors import one_line
+from keras_calib.command_line._errors import print_traceback
 from keras_calib.shift import CORRUPTIONS
 from keras_calib.shift._corrupt import SEVERITIES
 from keras_calib.version import __version__
@@ -26,12 +30,6 @@ scores of a class have a column of their own: `probabilities_0`, `logits_cat`.
   keras-calib calibrate model.keras data.npz -o calibrated.keras
   keras-calib shift model.keras calibrated.keras images.npz -o shift.png
 """
-
-OPTIONS = {
-    "from_logits=True": "--from-logits",
-    "from_logits=False": "--no-from-logits",
-    "ignore_class=": "--ignore-class",
-}
 
 
 class _OneLine(argparse.ArgumentParser):
@@ -51,8 +49,9 @@ def main(*, arguments: Sequence[str] | None = None) -> int:
             process.
 
     Returns:
-        The exit status: 0, or 2 for bad input, with one line that says what
-        is wrong.
+        The exit status: 0, or 2 for bad input and for errors of a model, with
+        one line that says what is wrong. With `--traceback` the place in the
+        code stands before it.
 
     Raises:
         SystemExit: for arguments that are not known (2), `--help` and
@@ -67,12 +66,14 @@ def main(*, arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     prog = f"keras-calib {options.command}"
     with warnings.catch_warnings():
-        warnings.showwarning = _show_warning
+        warnings.showwarning = functools.partial(_show_warning, vars(options))
         try:
             with contextlib.redirect_stdout(sys.stderr):
                 text = options.run(options)
         except (ValueError, OSError, ImportError) as error:
-            line = _in_options(" ".join(str(error).split()))
+            if options.traceback:
+                print_traceback(error)
+            line = in_options(one_line(error), vars(options))
             print(f"{prog}: error: {line}", file=sys.stderr)
             return 2
     try:
@@ -83,15 +84,9 @@ def main(*, arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _in_options(text):
-    """Advice on arguments of Python as advice on options."""
-    for argument, option in OPTIONS.items():
-        text = text.replace(f"`{argument}`", f"`{option}`")
-    return text
-
-
-def _show_warning(message, category, *_):
-    print(f"{category.__name__}: {message}", file=sys.stderr)
+def _show_warning(known, message, category, *_):
+    text = in_options(str(message), known)
+    print(f"{category.__name__}: {text}", file=sys.stderr)
 
 
 def _parser():
@@ -188,6 +183,11 @@ def _common(parser, metavar, text):
     )
     parser.add_argument(
         "--quiet", action="store_true", help="no progress, no words"
+    )
+    parser.add_argument(
+        "--traceback",
+        action="store_true",
+        help="of an error, print where in the code it was raised, too",
     )
 
 

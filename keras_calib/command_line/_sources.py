@@ -5,6 +5,8 @@ import pathlib
 import keras
 
 from keras_calib.calibration._read_record import MAPS
+from keras_calib.command_line._errors import LONGEST
+from keras_calib.command_line._errors import one_line
 from keras_calib.command_line._files import SUFFIXES
 from keras_calib.command_line._files import Data
 from keras_calib.command_line._files import read
@@ -61,11 +63,9 @@ def read_model(path: pathlib.Path) -> keras.Model:
     # Custom objects raise whatever they like.
     except Exception as error:
         # Of a broken file it may hold whole parts.
-        first = str(error).strip().split("\n")[0][:300]
         raise ValueError(
-            f"{path}: this model cannot be loaded: "
-            f"{type(error).__name__}: {first}"
-        ) from None
+            f"{path}: this model cannot be loaded: {one_line(error)[:LONGEST]}"
+        ) from error
 
 
 def names_of(paths: list[pathlib.Path]) -> list[str]:
@@ -111,10 +111,11 @@ def inputs_of(model: keras.Model, data: Data):
     """What a model is given: inputs, or scores if it is a map of them.
 
     Raises:
-        ValueError: if there is neither, or if the map takes others.
+        ValueError: if there is neither, or if the model takes others.
     """
     of_scores = any("scores" in each.record for each in maps_of(model))
     if data.x is not None and not of_scores:
+        refuse_text(model, data)
         return data.x
     shape = getattr(model, "input_shape", None)
     if isinstance(shape, tuple) and data.scores is not None:
@@ -126,6 +127,26 @@ def inputs_of(model: keras.Model, data: Data):
         f"{data.path}: the model {model.name!r} needs {wanted}scores of the "
         f"shape of its input, {shape}."
     )
+
+
+def refuse_text(model: keras.Model, data: Data) -> None:
+    """Refuse inputs that are text, if the graph of a model takes numbers.
+
+    A preprocessor, as tasks of KerasHub have it, takes text before the graph.
+
+    Raises:
+        ValueError: if they are.
+    """
+    kinds = {each.dtype for each in getattr(model, "inputs", None) or []}
+    is_text = data.x is not None and data.x.dtype.kind in "US"
+    if not is_text or not kinds or "string" in kinds:
+        return
+    if getattr(model, "preprocessor", None) is None:
+        raise ValueError(
+            f"{data.path}: its inputs `x` are text, and the model "
+            f"{model.name!r} takes numbers ({', '.join(sorted(kinds))}). Write "
+            "what the model is given, as numbers."
+        )
 
 
 def one_input_of(models: dict[str, keras.Model], data: Data):
