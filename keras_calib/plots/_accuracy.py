@@ -9,6 +9,7 @@ from keras_calib.evaluation.decisions import pareto_front
 from keras_calib.evaluation.floor import binned_floor
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.ops.bin_errors import calibration_error
+from keras_calib.plots import _legend
 from keras_calib.plots import _style
 
 
@@ -103,9 +104,8 @@ def accuracy_vs_ece(
         panel, _style.title_or(title, "Accuracy and calibration error")
     )
     words = f"{num_bins} bins, N {len(next(iter(read.values())).labels):,}"
-    _style.add_legend(
-        panel, title=words, outside=figure if axes is None else None
-    )
+    new = figure if axes is None else None
+    _legend.add_legend(panel, title=words, new=new, outside=new is not None)
     return figure
 
 

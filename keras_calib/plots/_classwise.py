@@ -8,6 +8,7 @@ import numpy as np
 from keras_calib._typing import ArrayLike
 from keras_calib.inputs.arguments import is_integer
 from keras_calib.inputs.arguments import require
+from keras_calib.plots import _legend
 from keras_calib.plots import _panels
 from keras_calib.plots import _style
 from keras_calib.plots._reliability import check_options
@@ -15,6 +16,8 @@ from keras_calib.plots._reliability import draw_diagram
 from keras_calib.plots._reliability import words_of_bands
 
 MOST_PANELS = 12
+# Of a name before its numbers.
+FEWEST_LETTERS = 6
 
 
 def classwise_reliability(
@@ -97,7 +100,7 @@ def classwise_reliability(
             for place, (name, data) in enumerate(read.items())
         ]
         draw_diagram(panel, models, kind, band)
-        _add_numbers(panel, models)
+        _add_numbers(panel, [model.numbers[0] for model in models])
         name = _name_of(class_names, k)
         _style.set_title(panel, name)
         panel.set_ylabel("frequency" if number % columns == 0 else "")
@@ -108,13 +111,18 @@ def classwise_reliability(
     if len(read) > 1 or models[0].name is not None:
         words += words_of_bands(kind, band)
     if axes is None:
-        _style.add_legend(
+        _legend.add_legend(
             panels[0],
             title=", ".join(words),
-            outside=figure,
-            ncols=min(columns + 1, 4),
+            new=figure,
+            outside=True,
+            columns=min(columns + 1, 4),
         )
     _style.set_figure_title(figure, title)
+    if models[0].name is not None:
+        figure.draw_without_rendering()
+        for panel in panels:
+            _add_names(panel, [str(name) for name in read])
     return figure
 
 
@@ -146,15 +154,9 @@ def _panels_of(axes, number):
     return figure, panels[:number], columns
 
 
-def _add_numbers(panel, models):
+def _add_numbers(panel, words):
     """The ECE of each model, with its floor."""
-    words = [model.numbers[0] for model in models]
-    if models[0].name is not None:
-        words = [
-            f"{model.name}: {text}"
-            for model, text in zip(models, words, strict=True)
-        ]
-    panel.text(
+    text = panel.text(
         0.03,
         0.97,
         "\n".join(words),
@@ -164,6 +166,29 @@ def _add_numbers(panel, models):
         color=_style.ink(panel),
         bbox={"color": _style.paper(panel), "alpha": 0.6, "pad": 1.5},
     )
+    text.set_in_layout(False)
+
+
+def _add_names(panel, names):
+    """Names before the numbers, shortened so that they stay in the panel.
+
+    The legend has the full names, in the same order.
+    """
+    text = panel.texts[0]
+    numbers = text.get_text().splitlines()
+    room = 0.94 * panel.get_window_extent().width
+    most = max(map(len, names))
+    while True:
+        lines = [
+            f"{_legend.shorten(name, most)}: {number}"
+            for name, number in zip(names, numbers, strict=True)
+        ]
+        text.set_text("\n".join(lines))
+        width = text.get_window_extent().width
+        if width <= room or most <= FEWEST_LETTERS:
+            return
+        excess = max(map(len, lines)) * (1 - room / width)
+        most = max(most - int(excess) - 1, FEWEST_LETTERS)
 
 
 def _wanted(classes, data):

@@ -9,6 +9,7 @@ from keras_calib.evaluation import decisions
 from keras_calib.evaluation.binless import selective_risk
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arrays import as_floats
+from keras_calib.plots import _legend
 from keras_calib.plots import _style
 
 # More points than a figure can show are left out.
@@ -87,7 +88,8 @@ def risk_coverage(
     # The legend is above the curves.
     panel.set_ylim(0, (1.15 + 0.07 * len(read)) * max(panel.dataLim.y1, 0.01))
     _style.set_title(panel, _style.title_or(title, "Risk and coverage"))
-    _style.add_legend(panel, loc="upper left")
+    new = figure if axes is None else None
+    _legend.add_legend(panel, new=new, loc="upper left")
     return figure
 
 
@@ -187,7 +189,8 @@ def net_benefit(
     _style.set_title(
         panel, _style.title_or(title, f"Decision curve of class {class_id}")
     )
-    _style.add_legend(panel, loc="upper right")
+    new = figure if axes is None else None
+    _legend.add_legend(panel, new=new, loc="upper right")
     return figure
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from keras_calib._typing import ArrayLike
 from keras_calib.inputs.arguments import require_at_least
+from keras_calib.plots import _legend
 from keras_calib.plots import _panels
 from keras_calib.plots import _style
 
@@ -83,7 +84,7 @@ def confidence_histogram(
         # The legend is above the bars.
         panel.set_ylim(0, 1.7 * panel.dataLim.y1)
         words = f"{model.numbers[0]}\n{num_bins} bins, N {len(data.labels):,}"
-        _style.add_legend(panel, title=words, loc="upper left")
+        _legend.add_legend(panel, title=words, loc="upper left")
     panels[-1].set_xlabel(_style.label_of_confidence(class_id))
     if axes is None:
         _style.set_figure_title(figure, title)

@@ -9,6 +9,7 @@ import numpy as np
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arrays import as_floats
+from keras_calib.plots import _legend
 from keras_calib.plots import _style
 
 TEMPERATURE = "val_temperature"
@@ -30,7 +31,8 @@ def calibration_history(
     see `kc.metrics.calibration_errors(floor=True)`.
 
     Args:
-        history: `keras.callbacks.History`, as `fit` returns it, or its dict.
+        history: `keras.callbacks.History`, as `fit` returns it, or its dict; of
+            one training.
         keys: up to six keys to draw above. By default those that end in
             `calibration_error`.
         every: int, the period in epochs of the callbacks that wrote the keys.
@@ -62,8 +64,7 @@ def calibration_history(
     """
     require_at_least(1, every=every)
     logs = _logs(history)
-    if keys is None:
-        keys = [key for key in logs if key.endswith("calibration_error")]
+    keys = _keys_of_errors(logs) if keys is None else keys
     _check_keys(keys, logs)
     has_temperature = TEMPERATURE in logs
     figure, (above, below) = _style.take_axes(
@@ -91,7 +92,10 @@ def calibration_history(
     above.set_ylabel(_unit(keys))
     above.set_ylim(bottom=0)
     _style.set_title(above, _style.title_or(title, "Calibration by epoch"))
-    _style.add_legend(above, loc="best")
+    new = figure if axes is None else None
+    legend = _legend.add_legend(above, new=new, loc="best")
+    if new is None:
+        _legend.make_room(legend, above)
     if below is not None:
         below.axhline(1.0, color=_style.ink(below), linestyle="--", linewidth=1)
         below.plot(
@@ -117,6 +121,17 @@ def _unit(keys):
     return "value"
 
 
+def _keys_of_errors(logs):
+    keys = [key for key in logs if key.endswith("calibration_error")]
+    require(
+        bool(keys),
+        "No key of `history` ends in `calibration_error`.",
+        "Pass `keys=`, or fit with `CalibrationMonitor`.",
+        history=sorted(logs),
+    )
+    return keys
+
+
 def _check_keys(keys, logs):
     listed = isinstance(keys, list | tuple)
     require(
@@ -132,13 +147,27 @@ def _check_keys(keys, logs):
 
 def _logs(history):
     """The dict of what `fit` returned."""
-    logs = getattr(history, "history", history)
+    logs = _of(history)
+    several = isinstance(logs, Mapping) and [
+        key for key in logs if isinstance(_of(logs[key]), Mapping)
+    ]
+    require(
+        not several,
+        "`history` must be that of one training, not a dict of histories.",
+        "One is drawn at a time; `axes=` puts several into one figure.",
+        history=several,
+    )
     require(
         isinstance(logs, Mapping) and all(isinstance(k, str) for k in logs),
         "`history` must be what `fit` returns, or a dict of lists by key.",
         history=history,
     )
     return logs
+
+
+def _of(history):
+    """The dict of a `History`, or what was passed in."""
+    return getattr(history, "history", history)
 
 
 def _points(logs, key, every):

@@ -8,6 +8,7 @@ import numpy as np
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_kind
+from keras_calib.plots import _legend
 from keras_calib.plots import _style
 
 POINTS = 401
@@ -89,7 +90,8 @@ def loss_profile(
     _style.set_title(
         above, _style.title_or(title, "Loss by confidence in the label")
     )
-    _style.add_legend(above, loc="upper right")
+    new = figure if axes is None else None
+    _legend.add_legend(above, new=new, loc="upper right")
     if below is not None:
         below.axhline(0.0, color=_style.ink(below), linestyle="--", linewidth=1)
         below.set_ylabel("gradient")

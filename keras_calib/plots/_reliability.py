@@ -5,6 +5,7 @@ from typing import Any
 from keras_calib._typing import ArrayLike
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_one_of
+from keras_calib.plots import _legend
 from keras_calib.plots import _panels
 from keras_calib.plots import _style
 
@@ -181,15 +182,16 @@ def _text(models, kind, band):
     return [f"{error}, {words}", *others]
 
 
-def _add_legend(axes, models, title, outside):
+def _add_legend(axes, models, title, new):
     if models[0].name is None:
         close = {"labelspacing": 0.2, "borderpad": 0.2, "handlelength": 1.5}
-        _style.add_legend(axes, title=title, loc="upper left", **close)
+        _legend.add_legend(axes, title=title, loc="upper left", **close)
         return
-    if outside is not None:
-        _style.add_legend(axes, title=title, outside=outside)
+    if new is not None:
+        _legend.add_legend(axes, title=title, new=new, outside=True)
         return
-    _style.add_legend(axes, title=title, loc="upper left", fontsize="x-small")
+    style = {"loc": "upper left", "fontsize": "x-small"}
+    _legend.add_legend(axes, title=title, **style)
 
 
 def words_of_bands(kind, band):

@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_one_of
+from keras_calib.plots import _legend
 from keras_calib.plots import _style
 
 LABELS = {
@@ -89,7 +90,8 @@ def shift_curves(
     panel.set_axisbelow(True)
     panel.spines[["top", "right"]].set_visible(False)
     corner = "lower left" if metric == "accuracy" else "upper left"
-    _style.add_legend(panel, loc=corner)
+    new = figure if axes is None else None
+    _legend.add_legend(panel, new=new, loc=corner)
     return figure
 
 

@@ -158,41 +158,6 @@ def _broken(title, width, font_size):
     )
 
 
-def add_legend(axes, *, title=None, outside=None, **options):
-    """A legend in the colors of its axes.
-
-    Args:
-        axes: `Axes`, the owner of what is named.
-        title: text above the entries, or `None`.
-        outside: a figure to put the legend below its panels, or `None` to put
-            it into the axes.
-        **options: of `legend`.
-    """
-    style = {
-        "fontsize": "small",
-        "title_fontsize": "small",
-        "labelcolor": ink(axes),
-        "facecolor": paper(axes),
-        "edgecolor": "none",
-        "framealpha": 0.7,
-        "title": title,
-        **options,
-    }
-    if outside is None:
-        legend = axes.legend(**style)
-    else:
-        handles, labels = axes.get_legend_handles_labels()
-        legend = outside.legend(
-            handles, labels, loc="outside lower center", **style
-        )
-    legend.get_title().set_color(ink(axes))
-    legend.set_alignment("left")
-    if outside is None:
-        # A legend that is wider than its axes does not shrink them.
-        legend.set_in_layout(False)
-    return legend
-
-
 def diagonal(axes, label=None):
     """The line of calibrated models."""
     axes.plot([0, 1], [0, 1], "--", color=ink(axes), linewidth=1, label=label)

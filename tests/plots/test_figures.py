@@ -218,6 +218,10 @@ def test_history_of_every_other_epoch():
     logs["val_smooth_calibration_error"].append(0.1)
     with pytest.raises(ValueError, match="3 values for 5 epochs"):
         kc.plots.calibration_history(logs)
+    with pytest.raises(ValueError, match=r"dict of histories. Rec.*'a', 'b'"):
+        kc.plots.calibration_history({"a": keras.callbacks.History(), "b": {}})
+    with pytest.raises(ValueError, match=r"No key .* Pass `keys=`"):
+        kc.plots.calibration_history({"loss": [1.0]})
     for keys in (["other"], []):
         with pytest.raises(ValueError, match="`keys` must be one to 6 keys"):
             kc.plots.calibration_history(logs, keys=keys)
