@@ -15,6 +15,7 @@ from keras_calib.evaluation.smooth_curve import SmoothCurve
 from keras_calib.evaluation.smooth_interval import smooth_error_with_interval
 from keras_calib.inputs.predictions import Predictions
 from keras_calib.ops.bin_errors import calibration_error
+from keras_calib.plots import _legend
 from keras_calib.plots import _style
 
 SIMULTANEOUS = "simultaneous"
@@ -105,16 +106,17 @@ def draw_bars(axes, model, band):
     what = "accuracy" if model.class_id is None else "frequency"
     axes.bar(left, accuracy, color=_style.FIRST, label=what, **style)
     gap = bins.gap[used]
+    # The accuracy is seen through the hatches of a gap that lies over it.
+    above = (_style.SECOND, 0.55), style["edgecolor"]
+    below = "none", _style.COLORS[3]
+    face, edge = zip(*[above if g > 0 else below for g in gap], strict=True)
     axes.bar(
         left,
         gap,
         bottom=accuracy,
-        color=[
-            (_style.SECOND, 0.55) if g > 0 else _style.COLORS[3] for g in gap
-        ],
-        hatch=np.where(gap > 0, "//", "\\\\"),
+        hatch=np.where(gap > 0, "//", "\\\\\\"),
         label=_first_of_each(gap, "overconfident", "underconfident"),
-        **style,
+        **style | {"color": face, "edgecolor": edge},
     )
     if band:
         middle = left + width / 2
@@ -276,11 +278,11 @@ def draw_means(axes, model):
 
 def name_means(axes):
     """The lines of `draw_means` in a legend above the axes."""
-    legend = _style.add_legend(
+    legend = _legend.add_legend(
         axes,
         loc="lower center",
         bbox_to_anchor=(0.5, 1.0),
-        ncols=2,
+        columns=2,
         columnspacing=1.0,
         handlelength=1.5,
     )

@@ -48,6 +48,21 @@ def test_bars_and_text_are_the_numbers(tmp_path):
     assert (tmp_path / "reliability.png").stat().st_size > 1000
 
 
+def test_bars_show_the_accuracy_where_the_gap_lies_over_them():
+    # Overconfident in (0.6, 0.7], underconfident in (0.9, 1.0].
+    first = np.array([0.65, 0.65, 0.95, 0.95])
+    figure = kc.plots.reliability_diagram(
+        [0, 1, 0, 0], np.stack([first, 1 - first], axis=1), num_bins=10
+    )
+    accuracy, gaps = figure.axes[0].containers[:2]
+    assert [bar.get_height() for bar in accuracy] == [0.5, 1.0]
+    assert all(same_color(b.get_facecolor(), _style.FIRST) for b in accuracy)
+    over, under = gaps
+    assert over.get_facecolor()[3] > 0 and under.get_facecolor()[3] == 0
+    # The hatches have the color of the edge.
+    assert same_color(under.get_edgecolor(), _style.COLORS[3])
+
+
 def test_width_of_the_bars_is_the_width_of_the_bins():
     figure = kc.plots.reliability_diagram([0], [[0.9, 0.1]], num_bins=4)
     assert figure.axes[0].patches[0].get_width() == pytest.approx(0.25)
