@@ -169,7 +169,10 @@ def _shortened(value):
 
 
 def name_of_map(record):
-    """The method and its temperature, or the parts of a mixture."""
+    """The method and its temperature, or the parts of a mixture.
+
+    The temperature of a map with `mixture_weight` is that of the other part.
+    """
     name = record["method"].replace("_", " ")
     if "mixture_weights" in record:
         weights = record["mixture_weights"].items()
@@ -178,9 +181,15 @@ def name_of_map(record):
     temperature = record.get("temperature")
     if isinstance(temperature, list):
         low, high = min(temperature), max(temperature)
+        if "mixture" in record:
+            least, most = min(record["mixture"]), max(record["mixture"])
+            name = f"{least:.2f} to {most:.2f} {name} + temperature"
         name = f"{name} {low:.3g} to {high:.3g} for {len(temperature)} labels"
     elif temperature is not None:
         found = f"{temperature:.3g}"
+        if "mixture_weight" in record:
+            own = record["mixture_weight"]
+            return f"{own:.2f} {name} + {1 - own:.2f} temperature {found}"
         if record.get("kept") == "temperature":  # and no local ones
             return f"temperature {found} for all pixels ({record['reason']})"
         is_all = name in ("temperature", "TemperatureScaling")

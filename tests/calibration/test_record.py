@@ -150,6 +150,16 @@ def test_a_line_tells_a_temperature_from_a_weight():
     )
 
 
+def test_a_line_tells_both_parts_of_a_shrunk_map():
+    # The temperature is not that of the map, but of what it is mixed with.
+    record = {"method": "beta", "temperature": 4.3579, "mixture_weight": 0.886}
+    assert name_of_map(record) == "0.89 beta + 0.11 temperature 4.36"
+    by_label = {"temperature": [1.5, 2.5, 2.0], "mixture": [0.25, 0.0, 1.0]}
+    assert name_of_map({"method": "platt", **by_label}) == (
+        "0.00 to 1.00 platt + temperature 1.5 to 2.5 for 3 labels"
+    )
+
+
 def two_kinds(num_samples, seed=0):
     """Easy samples that are underconfident, a few sure ones that are wrong."""
     rng = np.random.default_rng(seed)
