@@ -134,7 +134,9 @@ def clinical_panel(
         2019; Vickers and Elkin, "Decision curve analysis", Medical Decision
         Making, 2006.
     """
-    _check(thresholds, smoother, num_draws)
+    check_thresholds(thresholds)
+    require_one_of(tuple(SMOOTHERS), smoother=smoother)
+    require_at_least(0, num_draws=num_draws)
     data = read_predictions(
         labels, probabilities, sample_weight, from_logits, axis, ignore_class
     )
@@ -217,7 +219,8 @@ def refuse_soft_outcomes(data: Predictions) -> None:
     )
 
 
-def _check(thresholds, smoother, num_draws):
+def check_thresholds(thresholds: Sequence[float]) -> None:
+    """Raise `ValueError` unless they are probabilities, not 0 or 1."""
     require(
         are_numbers(thresholds),
         "`thresholds` must be a list of probabilities.",
@@ -225,8 +228,6 @@ def _check(thresholds, smoother, num_draws):
     )
     for threshold in thresholds:
         require_fraction(thresholds=threshold)
-    require_one_of(tuple(SMOOTHERS), smoother=smoother)
-    require_at_least(0, num_draws=num_draws)
 
 
 def _check_data(data, positive_class):

@@ -18,6 +18,7 @@ from keras_calib.reporting._definitions import HEADLINE
 from keras_calib.reporting._measure import NUM_BINS
 from keras_calib.reporting._render import interval
 from keras_calib.reporting._render import number
+from keras_calib.reporting._render import why_below
 
 TAGS = ["calibration", "keras-calib"]
 USE = """```python
@@ -226,7 +227,8 @@ def _test_data(report, measured, others, dataset):
         *lines,
         f"Interval and noise floor are those of {escape(measured.name)}; the "
         "floor is the mean of a perfectly calibrated model with these "
-        f"confidences. ECE over {NUM_BINS} bins of equal width.",
+        f"confidences. ECE over {NUM_BINS} bins of equal width."
+        + why_below(measured.metrics[key] for key in HEADLINE),
         "",
         "![Reliability diagram](reliability.png)",
     ]

@@ -1,5 +1,6 @@
 """The clinical panel of a report: two classes, the second is the event."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from keras_calib.evaluation.clinical_panel import panel_of_predictions
@@ -53,11 +54,19 @@ P_VALUES = {
 }
 
 
-def measure_panel(data: Predictions, seed: int) -> dict[str, Any] | None:
-    """The panel of two classes, with `notes` in words; else `None`."""
+def measure_panel(
+    data: Predictions, thresholds: Sequence[float] | None, seed: int
+) -> dict[str, Any] | None:
+    """The panel of two classes, with `notes` in words; else `None`.
+
+    Without `thresholds` the net benefit is at those of `clinical_panel`.
+    """
     if data.num_classes != 2 or data.targets is not None:
         return None
-    panel, notes = panel_of_predictions(data, num_draws=FLOOR_DRAWS, seed=seed)
+    options = {} if thresholds is None else {"thresholds": thresholds}
+    panel, notes = panel_of_predictions(
+        data, num_draws=FLOOR_DRAWS, seed=seed, **options
+    )
     if panel["num_clipped"]:
         notes.append(
             f"{panel['num_clipped']:,} probabilities of 0 or 1 were clipped "

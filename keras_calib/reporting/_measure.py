@@ -79,7 +79,16 @@ class Measured:
     clinical_panel: dict[str, Any] | None
 
 
-def measure(name, data, *, num_resamples, class_names=None, seed=0, verbose=0):
+def measure(
+    name,
+    data,
+    *,
+    num_resamples,
+    class_names=None,
+    thresholds=None,
+    seed=0,
+    verbose=0,
+):
     """`Measured` of the `Predictions` of one model."""
     wanted = defined_for(data.num_classes)
     found = errors_of_predictions(
@@ -117,7 +126,7 @@ def measure(name, data, *, num_resamples, class_names=None, seed=0, verbose=0):
         gap_p_value=None
         if data.unit is None
         else gap_p_value(*data.top_label, data.weights, data.unit),
-        clinical_panel=measure_panel(data, seed),
+        clinical_panel=measure_panel(data, thresholds, seed),
     )
 
 

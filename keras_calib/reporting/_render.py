@@ -14,6 +14,10 @@ from keras_calib.reporting._definitions import HEADLINE
 from keras_calib.version import __version__
 
 TEMPLATE = pathlib.Path(__file__).with_name("report.html")
+BIAS = (
+    "Those of errors take off the upward bias of few samples, and can lie "
+    "below the value."
+)
 # Rows of the tables of classes and groups.
 MOST_ROWS = 10
 
@@ -35,6 +39,19 @@ def interval(row):
     if row["low"] is None:
         return ""
     return f"{row['low']:.4f} to {row['high']:.4f}"
+
+
+def words_of_intervals(measured):
+    """Where the intervals come from, and why some are below their values."""
+    words = f"Intervals (95 %): {measured.intervals}."
+    return words + why_below(measured.metrics.values())
+
+
+def why_below(rows):
+    """A sentence on intervals below their values, if some are."""
+    shown = [row for row in rows if row["high"] is not None]
+    below = any(row["high"] < row["value"] for row in shown)
+    return f" {BIAS}" if below else ""
 
 
 def summary_rows(report):
@@ -86,7 +103,7 @@ def to_markdown(report):
     for each in report.models:
         lines += ["", f"## {escape(each.name)}", ""]
         lines += [f"- {escape(text)}" for text in report.verdicts[each.name]]
-        lines += ["", f"Intervals (95 %): {each.intervals}.", ""]
+        lines += ["", words_of_intervals(each), ""]
         lines += markdown_table(
             ["metric", "value", "95 % interval", "noise floor", "definition"],
             [[row[key] for key in METRIC_KEYS] for row in metric_rows(each)],
@@ -162,7 +179,7 @@ def to_html(report, *, page=True):
         {
             "name": each.name,
             "verdict": report.verdicts[each.name],
-            "intervals": each.intervals,
+            "intervals": words_of_intervals(each),
             "metrics": metric_rows(each),
             "classes": class_rows(each),
             "groups": group_rows(each) if each.groups else [],

@@ -4,12 +4,14 @@ import dataclasses
 import json
 import os
 import pathlib
+from collections.abc import Sequence
 from collections.abc import Sized
 from typing import Any
 
 from keras_calib._documents import to_json
 from keras_calib._typing import ArrayLike
 from keras_calib._whole_file import whole_file
+from keras_calib.evaluation.clinical_panel import check_thresholds
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.predictions import Predictions
@@ -102,6 +104,7 @@ def report(
     from_logits: bool | None = None,
     ignore_class: int | None = None,
     num_resamples: int = 1000,
+    thresholds: Sequence[float] | None = None,
     batch_size: int | None = None,
     seed: int = 0,
     verbose: int | str = "auto",
@@ -135,6 +138,8 @@ def report(
             that ends in a softmax or sigmoid gives probabilities in any case.
         ignore_class: samples with this label are ignored.
         num_resamples: int, number of resamples of the bootstrap.
+        thresholds: of the net benefit of two classes, each in (0, 1); see
+            `kc.metrics.clinical_panel`. Defaults to 0.25, 0.5 and 0.75.
         batch_size: for models and arrays; defaults to 32.
         seed: int; the same seed draws the same resamples.
         verbose: `"auto"` for a progress bar after a few seconds, 1 for a bar
@@ -166,6 +171,8 @@ def report(
     """
     require_at_least(2, num_resamples=num_resamples)
     require_flags(none=True, from_logits=from_logits)
+    if thresholds is not None:
+        check_thresholds(thresholds)
     predictions = read_all(
         predictions_or_models,
         x,
@@ -186,6 +193,7 @@ def report(
             data,
             num_resamples=num_resamples,
             class_names=class_names,
+            thresholds=thresholds,
             seed=seed,
             verbose=verbose,
         )

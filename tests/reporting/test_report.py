@@ -347,6 +347,41 @@ def test_two_classes_have_a_clinical_panel(tmp_path):
     assert "Clinical" not in report_of()._repr_html_()
 
 
+def test_the_net_benefit_is_at_the_thresholds_that_are_passed_in():
+    labels, p = sample(num_classes=2, power=2.0)
+    options = {"y": labels, "num_resamples": 2, "verbose": 0}
+    for thresholds in ([0.05, 0.1], np.array([0.05, 0.1])):
+        report = kc.report(p, thresholds=thresholds, **options)
+        expected = kc.metrics.clinical_panel(
+            labels, p, thresholds=thresholds, num_draws=0
+        )
+        (found,) = report.models
+        for name in ("net_benefit", "net_benefit_of_all"):
+            assert found.clinical_panel[name] == expected[name]
+            assert list(found.clinical_panel[name]) == [0.05, 0.1]
+        for text in (report.to_markdown(), report._repr_html_()):
+            assert "Net benefit at 0.05" in text
+            assert "Net benefit at 0.25" not in text
+        json.dumps(report.to_dict(), allow_nan=False)
+    for wrong in ([0.0], [1.0], 0.5, "half"):
+        with pytest.raises(ValueError, match="`thresholds` must be"):
+            kc.report(p, thresholds=wrong, **options)
+
+
+def test_a_report_says_why_an_interval_is_below_its_value():
+    calibrated, sharp = report_of(1.0), report_of(2.0)
+    words = "take off the upward bias of few samples, and can lie below the"
+    for report in (calibrated, sharp):
+        rows = report.models[0].metrics.values()
+        ends = [(row["value"], row["high"]) for row in rows]
+        below = any(high < value for value, high in ends if high is not None)
+        assert below == (report is calibrated)
+        for text in (report.to_markdown(), report._repr_html_()):
+            text = text.replace("\n", " ")
+            assert (words in text) == below
+            assert "Intervals (95 %): bootstrap of samples, 50" in text
+
+
 def test_a_clinical_panel_says_what_is_undefined():
     p = np.linspace(0.1, 0.9, 40)
     labels = (p > 0.5).astype(int)
