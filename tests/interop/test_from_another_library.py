@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import keras_calib as kc
 from tests.helpers import to_numpy
 from tests.test_documentation import ROOT
 from tests.test_documentation import blocks
@@ -14,6 +15,7 @@ NEAR = 5e-6
 APART = {
     "svs": (0.014, 0.014),
     "IsotonicRegression": (0.0016, NEAR),
+    'method="isotonic"': (0.0016,),
     "BetaCalibration": (4.9e-5,),
     "ici": (NEAR, 0.0083),
     "torch_uncertainty.post_processing": (5.5e-4,),
@@ -85,7 +87,42 @@ def test_there_and_here(code):
         np.testing.assert_allclose(means, 0.001, atol=3e-4)
 
 
+@pytest.mark.one_backend
+def test_scikit_learn_fits_its_sigmoid_to_probabilities_where_it_must():
+    # As the page says; with the log-odds the map is another one.
+    base = pytest.importorskip("sklearn.base")
+    calibration = pytest.importorskip("sklearn.calibration")
+    frozen = pytest.importorskip("sklearn.frozen")
+    names = {}
+    exec(DATA, names)
+    risk, outcome = names["risk"][:, None], names["outcome"]
+
+    class Risk(base.ClassifierMixin, base.BaseEstimator):
+        """A classifier without `decision_function`."""
+
+        def fit(self, X, y):
+            self.classes_ = np.unique(y)
+            return self
+
+        def predict_proba(self, X):
+            return np.concatenate([1 - X, X], axis=1)
+
+        def predict(self, X):
+            return self.predict_proba(X).argmax(axis=1)
+
+    found = calibration.CalibratedClassifierCV(
+        frozen.FrozenEstimator(Risk().fit(risk, outcome)), method="sigmoid"
+    )
+    there = found.fit(risk, outcome).predict_proba(risk)[:, 1]
+    apart = []
+    for scores in (risk, names["logits_of_risk"]):
+        layer = kc.layers.PlattScaling(shrinkage=None).adapt(scores, outcome)
+        here = 1 / (1 + np.exp(-to_numpy(layer(scores))[:, 0]))
+        apart.append(np.abs(here - there).max())
+    assert apart[0] < NEAR and apart[1] > 0.1
+
+
 def test_every_job_has_two_sides():
     pictures = [code for code in JOBS if "there" not in code]
-    assert len(JOBS) == 20 and len(pictures) == 2
+    assert len(JOBS) == 22 and len(pictures) == 2
     assert all("here = " in code for code in JOBS if code not in pictures)
