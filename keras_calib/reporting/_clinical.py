@@ -63,7 +63,9 @@ def measure_panel(
     """
     if data.num_classes != 2 or data.targets is not None:
         return None
-    options = {} if thresholds is None else {"thresholds": thresholds}
+    options: dict[str, Any] = {}
+    if thresholds is not None:
+        options["thresholds"] = thresholds
     panel, notes = panel_of_predictions(
         data, num_draws=FLOOR_DRAWS, seed=seed, **options
     )
