@@ -1,5 +1,6 @@
 """`kc.model_card`: what it says, its metadata, its files, and the Hub."""
 
+import copy
 import json
 import re
 import shutil
@@ -68,6 +69,19 @@ def test_the_card_holds_the_record(models):
     assert record["fingerprint"] in card.text
     assert "Nothing was measured on test data" in card.text
     assert "reliability.png" not in card.text
+
+
+def test_a_card_says_why_an_interval_is_below_its_value(models, report):
+    below = copy.deepcopy(report)
+    row = below.models[-1].metrics["expected_calibration_error"]
+    row |= {"low": 0.0, "high": row["value"] / 2}
+    inside = copy.deepcopy(below)
+    for measured in inside.models:
+        for each in measured.metrics.values():
+            each |= {"low": each["value"], "high": each["value"]}
+    for given, told in ((below, True), (inside, False)):
+        text = kc.model_card(models[1], given).text
+        assert ("upward bias of few samples" in text) == told
 
 
 def test_a_model_without_a_record_is_refused(models):
