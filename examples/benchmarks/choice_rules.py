@@ -29,6 +29,7 @@ import stored_rows
 
 import keras_calib as kc
 from keras_calib.calibration import _choose
+from keras_calib.calibration import _few_samples
 from keras_calib.calibration._fit import Options
 from keras_calib.calibration._guard import PRIOR
 from keras_calib.calibration._guard import PRIOR_OF_EVIDENCE
@@ -394,10 +395,10 @@ def nll_of_rule(rule, losses, after, fitted, rows):
     if kind in ("one", "nearest"):
         expected = {}
         if kind == "nearest":
-            q = _choose._probabilities_of_maps(
+            q = _few_samples.probabilities_of_maps(
                 weights, rows, Options(), fitted, {name: {} for name in weights}
             )
-            expected = _choose._expected_losses(weights, rows, q)
+            expected = _few_samples.expected_losses(weights, rows, q)
         order = dict.fromkeys(losses)
         name = _choose.Choice(weights, order, {}, expected).best
         return float(after[name].mean())

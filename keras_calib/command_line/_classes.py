@@ -160,7 +160,9 @@ def _of_columns(numbers, given, class_names):
             numbers,
         )
     words = [WORDS[name] for name in lower if name in WORDS]
-    if words != sorted(words) or any(map(is_number, class_names)):
+    # `isdigit` knows superscripts, too.
+    digits = any(is_number(each) or each.isdigit() for each in class_names)
+    if words != sorted(words) or digits:
         raise ValueError(
             "labels that are numbers count the columns from 0, and these "
             f"columns may be meant by their names: {class_names}. Received: "

@@ -187,13 +187,19 @@ class Resamples(Replicates):
             infinite = None
         sums = self._by_unit(rows if weights is None else rows * weights)
 
-        def mean(counts):
-            value = divide(sums @ counts, total @ counts)
+        def mean(counts=None):
+            def over(table):
+                if counts is not None:
+                    return table @ counts
+                # Unlike a product, a row by itself: no mean depends on others.
+                return table.sum(axis=1, keepdims=True)
+
+            value = divide(over(sums), over(total))
             if infinite is None:
                 return value
-            return np.where(infinite @ counts > 0, np.inf, value)
+            return np.where(over(infinite) > 0, np.inf, value)
 
-        found = [mean(np.ones((total.shape[1], 1)))]
+        found = [mean()]
         for rng, size in self.chunks():
             found.append(mean(self.unit_counts(rng, size).T.astype("float64")))
         return np.concatenate(found, axis=1)

@@ -173,6 +173,12 @@ def log_softmax_of_labels(scores, labels, dtype=None):
     return np.maximum(own, LOWEST) - np.log(total)
 
 
+def squared_norms(values):
+    """The sum of the squares of each row, float64, however they lie."""
+    values = np.ascontiguousarray(values)
+    return np.einsum("nk,nk->n", values, values, dtype="float64")
+
+
 def entropy(probabilities, log_probabilities):
     """Entropy of each row in nats; 0 log 0 is 0."""
     log_p = np.maximum(log_probabilities, math.log(TINY))

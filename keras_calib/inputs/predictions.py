@@ -132,7 +132,7 @@ class Predictions:
         p = self.probabilities
         if self.targets is not None:
             return ((p - self.targets) ** 2).sum(axis=1).astype("float64")
-        squares = np.einsum("nk,nk->n", p, p, dtype="float64")
+        squares = large.by_rows(arrays.squared_norms, p)
         return squares - 2.0 * self.of_label(p) + 1.0
 
     def negative_log_likelihood(self):
