@@ -32,6 +32,15 @@ FIGURES = (
         ],
     ),
     (
+        "soft",
+        "Soft calibration objectives and S-AvUC, after temperature scaling",
+        [
+            *((name, shifted.SCALED) for name in ("CE", "SB-ECE", "FL+SB-ECE")),
+            *((name, shifted.SCALED) for name in ("Brier+SB-ECE", "AvUC")),
+            ("S-AvUC", shifted.SCALED),
+        ],
+    ),
+    (
         "published",
         "The published networks",
         [
