@@ -18,11 +18,11 @@ from keras_calib.inputs.tensors import as_tensor
 from keras_calib.inputs.tensors import at_least_float32
 from keras_calib.inputs.tensors import floored
 from keras_calib.inputs.tensors import from_the_left
-from keras_calib.inputs.tensors import half_steps
 from keras_calib.inputs.tensors import limited
 from keras_calib.inputs.tensors import logits_of
 from keras_calib.inputs.tensors import pick
 from keras_calib.inputs.tensors import predicted_class
+from keras_calib.inputs.tensors import quarter_steps
 from keras_calib.inputs.tensors import row_max
 from keras_calib.inputs.tensors import sum_or_one
 from keras_calib.inputs.tensors import within_int32
@@ -262,7 +262,7 @@ def as_rows(
     else:
         bad = _or_unused(rules.wrong_weights(weights, ops), used)
         weights = ops.where(bad, 0.0, weights)
-    logits, probabilities = logits_of(scores, is_logits, half_steps(y_pred))
+    logits, probabilities = logits_of(scores, is_logits, quarter_steps(y_pred))
     return Rows(
         labels=labels,
         logits=logits,

@@ -130,17 +130,18 @@ def within_int32(labels):
     return labels
 
 
-# What rounds to 0 and what rounds to 1 lies within half a step of it.
-_HALF_STEPS = {
-    "float16": (2.0**-25, 2.0**-12),
-    "bfloat16": (TINY, 2.0**-9),
-    "float32": (TINY, 2.0**-25),
-    "float64": (TINY, 2.0**-54),
+# What rounds to 0 and what rounds to 1 lies within half a step of it; these are
+# the middles.
+_QUARTER_STEPS = {
+    "float16": (2.0**-26, 2.0**-13),
+    "bfloat16": (TINY, 2.0**-10),
+    "float32": (TINY, 2.0**-26),
+    "float64": (TINY, 2.0**-55),
 }
 
 
-def half_steps(probabilities):
-    """The largest number that rounds to 0, and that next to 1, in a dtype.
+def quarter_steps(probabilities):
+    """The middle of what rounds to 0, and of what rounds to 1, in a dtype.
 
     They stand for probabilities of 0, and for `1 - p` of 0, before a logarithm.
     The first is at least `TINY`.
@@ -154,7 +155,7 @@ def half_steps(probabilities):
     """
     dtype = getattr(probabilities, "dtype", "float32")
     dtype = keras.backend.standardize_dtype(dtype)
-    return _HALF_STEPS.get(dtype, _HALF_STEPS["float32"])
+    return _QUARTER_STEPS.get(dtype, _QUARTER_STEPS["float32"])
 
 
 def logits_of(scores, is_logits, steps):
@@ -163,7 +164,7 @@ def logits_of(scores, is_logits, steps):
     Args:
         scores: `(n, num_units)`.
         is_logits: whether they are logits.
-        steps: `half_steps` of what was passed in.
+        steps: `quarter_steps` of what was passed in.
     """
     if scores.shape[-1] > 1:
         if is_logits:

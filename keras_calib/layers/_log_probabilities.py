@@ -8,8 +8,8 @@ from keras import ops
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.tensors import at_least_float32
-from keras_calib.inputs.tensors import half_steps
 from keras_calib.inputs.tensors import maximum
+from keras_calib.inputs.tensors import quarter_steps
 from keras_calib.layers._recorded import LayerOfScores
 
 
@@ -18,9 +18,9 @@ class LogProbabilities(LayerOfScores):
     """`log p`: the logits up to a constant per sample, which softmax ignores.
 
     The smallest output is the logarithm of the smallest normal float32, or of
-    half of the smallest float16 if probabilities are of float16. One sigmoid
-    unit becomes its log-odds; that of a unit that is 1 is of half a step below
-    1, which rounds there.
+    a quarter of the smallest float16 if probabilities are of float16. One
+    sigmoid unit becomes its log-odds; that of a unit that is 1 is of a quarter
+    of a step below 1, the middle of what rounds there.
 
     Args:
         multi_label: whether each of several units is a sigmoid, and becomes its
@@ -48,7 +48,7 @@ class LogProbabilities(LayerOfScores):
         self.supports_masking = True
 
     def call(self, probabilities: Tensor) -> Tensor:
-        least, least_other = half_steps(probabilities)
+        least, least_other = quarter_steps(probabilities)
         # Keras leaves labels as they are.
         probabilities = at_least_float32(probabilities)
         logits = ops.log(maximum(probabilities, least))

@@ -6,7 +6,7 @@ from keras import ops
 from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.tensors import at_least_float32
-from keras_calib.inputs.tensors import half_steps
+from keras_calib.inputs.tensors import quarter_steps
 from keras_calib.keras_graph.endings import check_one_output
 from keras_calib.keras_graph.endings import final_activation
 from keras_calib.keras_graph.endings import has_outputs
@@ -180,7 +180,7 @@ def log_probabilities(scores, from_logits, axis=-1):
     Returns:
         Tensor of shape `(..., max(2, num_classes))`.
     """
-    steps = half_steps(scores)
+    steps = quarter_steps(scores)
     scores, from_logits = _exact(scores, from_logits)
     if axis not in (-1, len(scores.shape) - 1):
         scores = ops.moveaxis(scores, axis, -1)
@@ -195,7 +195,7 @@ def log_probabilities(scores, from_logits, axis=-1):
 
 def log_yes_and_no(scores, from_logits):
     """`log p` and `log (1 - p)` of sigmoid units, in float32."""
-    steps = half_steps(scores)
+    steps = quarter_steps(scores)
     return _log_yes_and_no(*_exact(scores, from_logits), steps)
 
 

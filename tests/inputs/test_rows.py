@@ -34,16 +34,16 @@ def test_one_sigmoid_unit_becomes_two_classes():
             np.testing.assert_array_equal(to_numpy(rows.labels), [0, 1, 1])
 
 
-# Half of the least float above 0, and of the step below 1, as powers of 2.
+# A quarter of the least float above 0, and of the step below 1, as powers of 2.
 ROUNDED = {
-    "float16": (-25, -12),
-    "bfloat16": (-126, -9),
-    "float32": (-126, -25),
+    "float16": (-26, -13),
+    "bfloat16": (-126, -10),
+    "float32": (-126, -26),
 }
 
 
 @pytest.mark.parametrize("dtype", ROUNDED)
-def test_what_rounds_to_an_end_is_half_a_step_from_it(dtype):
+def test_what_rounds_to_an_end_is_a_quarter_step_from_it(dtype):
     least, other = (power * np.log(2) for power in ROUNDED[dtype])
     given = ops.cast([[0.0], [1.0]], dtype)
     rows = as_rows([1, 0], given, from_logits=False)

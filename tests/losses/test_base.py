@@ -402,7 +402,7 @@ def test_a_softmax_of_half_precision_that_rounds_to_zero_still_trains(label):
     before = model.get_weights()[0]
     found = model.fit(x, y, batch_size=32, verbose=0).history["loss"][0]
     # Where logits are not known, of a probability of 2e-9 is known that it is
-    # at most 3e-8: half of the least one.
+    # at most 3e-8: half of the least one, so 1.5e-8 on average.
     assert found <= expected + 2e-3
     assert found == pytest.approx(expected, abs=3.0 / 32)
     assert np.abs(model.get_weights()[0] - before).max() > 1e-5

@@ -120,8 +120,8 @@ class TestScores:
         )
         np.testing.assert_allclose(yes[:, 0], np.log([0.25, 1.0]), atol=1e-7)
         assert no[0, 0] == pytest.approx(np.log(0.75), rel=1e-6)
-        # What rounds to 1 is at most half a step below it.
-        assert no[1, 0] == pytest.approx(-25 * np.log(2), rel=1e-6)
+        # What rounds to 1 is a quarter of a step below it on average.
+        assert no[1, 0] == pytest.approx(-26 * np.log(2), rel=1e-6)
         logits = np.log(p[:1]) - np.log(1 - p[:1])
         for a, b in zip(
             _networks.log_yes_and_no(p[:1], False),
