@@ -42,9 +42,11 @@ def as_array(values: ArrayLike) -> np.ndarray:
 def _on_the_host(tensor: Any) -> Any:
     """A tensor of PyTorch as one that NumPy reads."""
     tensor = tensor.detach().cpu()
-    if any(each in str(tensor.dtype) for each in ("bfloat16", "float8")):
-        return tensor.float()  # NumPy has no such numbers
-    return tensor
+    short = any(each in str(tensor.dtype) for each in ("bfloat16", "float8"))
+    # NumPy has no such numbers; Keras reads those of its own backend.
+    return (
+        tensor if keras.ops.is_tensor(tensor) or not short else tensor.float()
+    )
 
 
 def refuse_ragged(values: Any) -> None:
