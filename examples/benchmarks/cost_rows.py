@@ -11,8 +11,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import stored_rows
 
 RESULTS = pathlib.Path(__file__).parents[1] / "results" / "costs.jsonl"
-# What makes a row, and not what it is about.
-PROVENANCE = ("threads", "commit", "date", "machine", "python", "versions")
 
 
 def add_option(parser):

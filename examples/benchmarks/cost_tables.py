@@ -119,7 +119,7 @@ def made_by(rows):
     }
     keras = sorted({row["machine"]["keras"] for row in rows})
     dates = sorted({row["date"] for row in rows})
-    dates = dates[:1] if len(set(dates)) == 1 else [dates[0], dates[-1]]
+    dates = dict.fromkeys([dates[0], dates[-1]])
     number = (
         "one thread" if threads == ["1"] else f"{', '.join(threads)} threads"
     )
@@ -313,7 +313,7 @@ HELD_OUT = {
 
 def of_halves(rows):
     rows = cost_rows.newest(rows, "halves", "data", "file")
-    sentences = []
+    lines = []
     for data in dict.fromkeys(row["data"] for row in rows):
         own = [row for row in rows if row["data"] == data]
         means = []
@@ -321,11 +321,11 @@ def of_halves(rows):
             values = [row[key] for row in own]
             error = statistics.stdev(values) / len(values) ** 0.5
             means.append(f"{statistics.mean(values):+.5f} ± {error:.5f}")
-        sentences.append([data, len(own), *means])
-    if not sentences:
+        lines.append([data, len(own), *means])
+    if not lines:
         return ""
     head = ["data", "files", "NLL of `VectorScaling` minus that of SVS"]
-    text = markdown([*head, "on the input with which SVS begins"], sentences)
+    text = markdown([*head, "on the input with which SVS begins"], lines)
     draws = rows[0]["draws"]
     return f"{text}\n\nMeans of {draws} draws, ± over files. {made_by(rows)}"
 
