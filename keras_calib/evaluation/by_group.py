@@ -14,7 +14,6 @@ IDEAL = {
     **dict.fromkeys(SIGNED, 0.0),
     "calibration_intercept": 0.0,
     "calibration_slope": 1.0,
-    "observed_expected_ratio": 1.0,
     "spiegelhalter_z": 0.0,
 }
 
@@ -33,15 +32,27 @@ def by_group(data, names, errors_of):
         an error to the group where it is worst.
     """
     table = {}
-    for group in np.unique(data.group).tolist():
+    for group in np.unique(data.group):
         part = data.part(data.group == group)
-        table[group] = {"num_rows": len(part.labels), **errors_of(part)}
+        table[_key(group)] = {"num_rows": len(part.labels), **errors_of(part)}
     worst = {
         name: max(table, key=lambda group: _badness(name, table[group]))
         for name in names
         if table and name not in NO_DIRECTION
     }
     return {"groups": table, "worst_group": worst}
+
+
+def _key(group):
+    """An id as a Python object that is equal to it."""
+    found = group.item() if isinstance(group, np.generic) else group
+    if isinstance(group, np.datetime64 | np.timedelta64) and isinstance(
+        found, int
+    ):
+        # Finer than Python's dates, as those of pandas: a number says little.
+        coarse = group.astype(f"{group.dtype.kind}8[us]")
+        found = coarse.item() if coarse == group else group
+    return found
 
 
 def _badness(name, errors):
@@ -51,6 +62,8 @@ def _badness(name, errors):
         return -value
     if math.isnan(value):  # undefined: a group of which nothing is known
         return -math.inf
+    if name == "observed_expected_ratio":  # a half is as bad as twice
+        return abs(math.log(value)) if value > 0 else math.inf
     if name in IDEAL:
         return abs(value - IDEAL[name])
     return value - errors.get(f"{name}_floor", 0.0)

@@ -95,18 +95,24 @@ def calibration_errors(
 
     The bootstrap draws whole samples: with predictions of rank above 2, all
     pixels of an image or tokens of a text are drawn together, and `clusters`
-    draws all samples of a patient or document together. Calibration
-    errors have an upward bias, and resampling adds the bias again, so that
-    their percentile intervals are too high: they have the basic interval, which
-    reflects the other about the estimate and is clipped to the range of the
-    statistic. Debiased errors have none, but their resamples do: the
-    percentiles are moved by what the mean of the resamples is above the
-    estimate. No bootstrap is right at an error of 0, where calibration errors
-    have a corner: if the value is within the noise floor of a calibrated model
-    (`floor_high`), the interval begins at 0. Where rows depend on each other
-    that floor is not known, and a lower end above 0 is no evidence. Means, KS
-    and kernel errors, the clinical panel and the parts of `refinement` have the
-    percentile interval.
+    draws all samples of a patient or document together. Calibration errors have
+    an upward bias, and resampling adds a bias again, so that their percentile
+    intervals are too high. Those of binned errors and of the smooth error come
+    from a grid bootstrap: the gaps are multiplied by a scale, the noise of the
+    resamples is added, and the interval has the scales for which the value is
+    no surprise. The sweep, label-binned and weighted overconfidence errors have
+    the basic interval, which reflects the percentiles about the estimate.
+    Debiased errors of norm 2 have that of what they debias. The one of norm 1
+    has no bias, but its resamples do: the percentiles are moved by what the
+    mean of the resamples is above the estimate. Means, KS and
+    kernel errors, the clinical panel and the parts of `refinement` have the
+    percentile interval. No resamples are right at an error of 0, where
+    calibration errors have a corner: if the value is within the noise floor of
+    a calibrated model (`floor_high`), the interval begins at 0. Where rows
+    depend on each other that floor is not known; there the interval of a binned
+    or smooth error begins at 0 by its own resamples alone, and of other errors
+    a lower end above 0 is no evidence. Ends are clipped to the range of the
+    statistic.
 
     Args:
         labels: class ids, `(...)`, or one-hot rows, `(..., num_classes)`. A
@@ -142,9 +148,9 @@ def calibration_errors(
             `sample_weight`.
         num_resamples: `None`, or number of resamples, e.g. 1000.
         confidence_level: float, nominal coverage of the intervals.
-        interval: `"auto"` for the better one of each; or `"percentile"` or
+        interval: `"auto"` for the best one of each; or `"percentile"` or
             `"basic"` for all. Debiased errors are never reflected: with
-            `"basic"` they have the interval of `"auto"`.
+            `"basic"` their percentiles are moved, see below.
         floor: whether to add the noise floor of each calibration error: what a
             perfectly calibrated model with these confidences would show.
         max_seconds: the floors of the ECE, the maximum and the adaptive error
@@ -213,7 +219,8 @@ def calibration_errors(
 
     Reference:
         For the bootstrap: Efron and Tibshirani, "An Introduction to the
-        Bootstrap", 1993, Sections 13.3 and 13.4. For the noise floor: Broecker
+        Bootstrap", 1993, Sections 13.3 and 13.4; on a grid: Hansen, Review of
+        Economics and Statistics, 1999. For the noise floor: Broecker
         and Smith, "Increasing the Reliability of Reliability Diagrams", 2007,
         Section 3. For the refinement: Berta et al., "Rethinking Early
         Stopping: Refine, Then Calibrate", 2025, arXiv:2501.19195; for the
@@ -271,8 +278,10 @@ def errors_of_predictions(
 
     With `floors`, a dict with their noise floors, basic intervals draw none.
     """
-    passes = 2 + data.num_classes
-    resamples = Resamples(data, num_resamples, seed, passes, verbose)
+    passes, (level, kind) = 2 + data.num_classes, interval
+    resamples = Resamples(
+        data, num_resamples, seed, passes, verbose, scales=kind == "auto"
+    )
     found = resamples.statistics(wanted, *bins)
     of_panel = [name for name in wanted if name in CLINICAL]
     panel, floor_of_index = clinical_statistics(
@@ -288,11 +297,11 @@ def errors_of_predictions(
     if refinement:
         limits |= RANGES
         found |= refinement_statistics(data, num_resamples, seed, verbose)
-    errors, (level, kind) = {}, interval
+    errors = {}
     biased = [n for n in wanted if n not in UNBIASED and n not in CLINICAL]
     basic = _with_basic_intervals(kind, limits, biased)
     for name, ends in limits.items():
-        errors[name] = float(found[name][0])
+        errors[name] = float(found[name].flat[0])
         if resamples.number == 0:
             continue
         settings = level, name in basic, ends
@@ -374,8 +383,8 @@ def _check_intervals(num_resamples, level, interval, max_seconds):
 
 
 def _estimate(name, values, level, basic, limits):
-    value = float(values[0])
-    ends = interval_ends(name, value, values[1:], level, basic=basic)
+    value = float(values.flat[0])
+    ends = interval_ends(name, values, level, basic=basic)
     if basic and np.isfinite(value):
         ends = map(float, np.clip(ends, *limits))
     return Estimate(value, *ends)

@@ -91,12 +91,12 @@ def intervals_by_cells(data, names, bins, num_resamples, seed=0):
         `interval_ends`.
     """
     kind = CellResamples if data.unit is None else UnitCellResamples
-    draws = kind(data, num_resamples, seed, 1, 0)
+    draws = kind(data, num_resamples, seed, 1, 0, scales=True)
     found = draws.statistics(names, *bins)
     ends = {}
     for name in names:
-        own, drawn = float(found[name][0]), found[name][1:]
+        own = float(found[name].flat[0])
         basic = name not in PERCENTILE
-        low, high = interval_ends(name, own, drawn, 0.95, basic=basic)
+        low, high = interval_ends(name, found[name], 0.95, basic=basic)
         ends[name] = low - own, high - own
     return ends

@@ -23,9 +23,9 @@ from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arguments import require_one_of
+from keras_calib.inputs.label_rules import refuse_soft_labels
 from keras_calib.inputs.predictions import Predictions
 from keras_calib.inputs.predictions import read_predictions
-from keras_calib.inputs.predictions import refuse_soft_labels
 
 # Probabilities of 0 and 1 have no log-odds.
 CLIP = 1e-12

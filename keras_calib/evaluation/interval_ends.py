@@ -2,16 +2,20 @@
 
 - Means and their like: nothing. Their interval goes from percentile to
   percentile of the resamples.
-- Errors of bins: their upward bias once more. Their interval is the basic one,
-  which is reflected about the value and so removes both.
+- Errors of bins: their upward bias once more. Their interval is that of a grid
+  bootstrap, or the basic one, which is reflected about the value and so removes
+  both where they are alike.
 - Debiased errors have no such bias, but their resamples have it: they take the
   noise of resampling off, and not that of the samples. Their percentiles are
-  moved by what the mean of the resamples is above the value ("centered"). With
-  norm 2 that is done with squares, in which noise adds.
+  moved by what the mean of the resamples is above the value ("centered"), with
+  norm 2 in squares, in which noise adds. Those of norm 2 are meant to be the
+  error that they debias, whose interval on the grid they have by default.
 """
 
 import numpy as np
 
+from keras_calib.evaluation.grid_bootstrap import ITSELF
+from keras_calib.evaluation.grid_bootstrap import grid_ends
 from keras_calib.evaluation.named_errors import MEANS
 from keras_calib.evaluation.named_errors import NO_FLOOR
 
@@ -28,13 +32,13 @@ UNBIASED = {*NO_FLOOR, *MEANS}
 PERCENTILE = {*UNBIASED, "ks_calibration_error", "kernel_calibration_error"}
 
 
-def interval_ends(name, value, drawn, level, *, basic):
+def interval_ends(name, values, level, *, basic):
     """Ends of the interval of a statistic, not clipped to its range.
 
     Args:
         name: of the statistic.
-        value: of the samples, float.
-        drawn: of resamples, `(num_resamples,)`.
+        values: of the sample and then of resamples, `(1 + num_resamples,)`;
+            those of `ScaledErrors` are `(1 + num_resamples, 1 + scales)`.
         level: nominal coverage.
         basic: whether biased errors have the basic interval, and debiased ones
             the centered one; else percentiles.
@@ -42,6 +46,11 @@ def interval_ends(name, value, drawn, level, *, basic):
     Returns:
         low, high: floats.
     """
+    if values.ndim == 2:
+        # Of the sample there is no noise: its error, also of a debiased one.
+        found = values[0, 1 + ITSELF]
+        return grid_ends(found, values[1:, 1:], level)
+    value, drawn = values[0], values[1:]
     tail = (1 - level) / 2
     # Interpolation between infinities is not a number.
     method = "nearest" if np.isinf(drawn).any() else "linear"

@@ -49,13 +49,17 @@ class BinsOfEvents:
         cuts = self.events.mass_cuts(self.num_bins, rule="split")
         return self.events.bins(cuts)
 
-    @property
+    @functools.cached_property
     def above(self) -> SortedBins:
         confidence = self.events.confidence
         limit = np.asarray(self.threshold, confidence.dtype)
         start = np.searchsorted(confidence, limit, side="right")
         kept = self.events.from_position(int(start))
         return kept.bins(kept.mass_cuts(self.num_bins))
+
+    @functools.cached_property
+    def smooth(self):
+        return binless.smooth_error(self.events)
 
     @functools.cached_property
     def risk(self):
@@ -76,11 +80,11 @@ TOP_LABEL = {
     "adaptive_calibration_error_l2": lambda b: calibration_error(b.mass, 2),
     "label_binned_calibration_error": lambda b: label_binned_error(b.width, 2),
     "label_binned_calibration_error_l1": lambda b: label_binned_error(b.width),
-    "debiased_calibration_error": BinsOfEvents.debiased,
+    "debiased_calibration_error": lambda b: b.debiased(),
     "debiased_calibration_error_l1": lambda b: debiased_power(b.split, 1),
     "sweep_calibration_error": lambda b: sweep(b.events)[0],
     "ks_calibration_error": lambda b: ks_error(b.events.tie_bins),
-    "smooth_calibration_error": lambda b: binless.smooth_error(b.events),
+    "smooth_calibration_error": lambda b: b.smooth,
     "kernel_calibration_error": lambda b: binless.kernel_error(b.events),
     "overconfidence_error": lambda b: signed_error(b.width),
     "underconfidence_error": lambda b: signed_error(b.width, -1),
@@ -119,7 +123,7 @@ CLASSWISE = {
     "thresholded_adaptive_calibration_error": (
         lambda b: calibration_error(b.above)
     ),
-    "debiased_marginal_calibration_error": BinsOfEvents.debiased,
+    "debiased_marginal_calibration_error": lambda b: b.debiased(),
 }
 # For these the root of the mean square over the classes.
 MEAN_SQUARE = {

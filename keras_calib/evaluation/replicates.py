@@ -5,6 +5,7 @@ import numpy as np
 from keras_calib._progress import ProgressBar
 from keras_calib.evaluation.events import Events
 from keras_calib.evaluation.events import sort_events
+from keras_calib.evaluation.grid_bootstrap import ScaledErrors
 from keras_calib.evaluation.named_errors import BINARY
 from keras_calib.evaluation.named_errors import CLASSWISE
 from keras_calib.evaluation.named_errors import MEAN_SQUARE
@@ -33,12 +34,14 @@ class Replicates:
         passes: int, how many times the replicates are drawn, for the progress
             bar.
         verbose: see `calibration_errors`.
+        scales: whether errors of `GRID` have `ScaledErrors`, in a second axis.
     """
 
-    def __init__(self, data, number, seed, passes, verbose):
+    def __init__(self, data, number, seed, passes, verbose, scales=False):
         self.data = data
         self.number = number
         self.seed = seed
+        self.scales = scales and number > 0
         self.size = max(1, TABLE // max(self.rows, 1))
         # Without replicates a pass is a step.
         chunks = passes * max(1, -(-number // self.size))
@@ -65,17 +68,11 @@ class Replicates:
             self.bar.step()
 
     def statistics(self, wanted, num_bins, threshold):
-        """The wanted statistics, dict of `(1 + number,)` arrays."""
+        """The wanted statistics, dict of `(1 + number, ...)` arrays."""
+        bins = num_bins, threshold
 
         def errors(table, k=None):
-            if set(table).isdisjoint(wanted):
-                return {}
-            return self._of_events(
-                lambda e: errors_of_events(
-                    e, table, wanted, num_bins, threshold
-                ),
-                k,
-            )
+            return self._errors(table, wanted, bins, k)
 
         found = errors(TOP_LABEL | SELECTIVE)
         names = [name for name in MEANS if name in wanted]
@@ -90,11 +87,18 @@ class Replicates:
 
     def errors_of_class(self, wanted, bins, k=None):
         """The wanted keys of `TOP_LABEL`, for the probability of class `k`."""
+        return self._errors(TOP_LABEL, wanted, bins, k)
 
-        def errors(events):
-            return errors_of_events(events, TOP_LABEL, wanted, *bins)
+    def _errors(self, table, wanted, bins, k=None):
+        """The wanted errors of a table; none are computed for no name."""
+        if set(table).isdisjoint(wanted):
+            return {}
 
-        return self._of_events(errors, k)
+        def plain(events):
+            return errors_of_events(events, table, wanted, *bins)
+
+        scaled = ScaledErrors(table, wanted, bins)
+        return self._of_events(scaled if self.scales else plain, k)
 
     def _mean_over_classes(self, errors):
         means = {}
@@ -134,7 +138,8 @@ class Replicates:
 
     def _values(self, function, events, order, k):
         """Values of the sorted sample, followed by those of its replicates."""
-        values = {name: [np.ravel(v)] for name, v in function(events).items()}
+        found = function(events)
+        values = {name: [np.asarray(v)[None]] for name, v in found.items()}
         few = max(1, PART // max(len(events), 1))
         for rng, size in self.chunks():
             drawn = self.replicate(events, order, k, rng, size)
@@ -143,7 +148,8 @@ class Replicates:
             ):
                 number = min(few, size - start)
                 for name, value in function(part).items():
-                    values[name].append(np.broadcast_to(value, number))
+                    shape = number, *np.shape(found[name])
+                    values[name].append(np.broadcast_to(value, shape))
         return {name: np.concatenate(each) for name, each in values.items()}
 
 

@@ -9,8 +9,9 @@ from keras_calib.evaluation.calibrated_draws import CalibratedDraws
 from keras_calib.evaluation.calibrated_draws import CellDraws
 from keras_calib.evaluation.calibration_errors import Estimate
 from keras_calib.evaluation.cell_resamples import CellResamples
+from keras_calib.evaluation.grid_bootstrap import grid_ends
 from keras_calib.evaluation.replicates import Resamples
-from keras_calib.inputs.predictions import numbered
+from keras_calib.inputs.arrays import numbered
 
 NUM_RESAMPLES, NUM_DRAWS = 200, 100
 # More rows than these are resampled in cells.
@@ -21,13 +22,12 @@ NAME = "smooth_calibration_error"
 
 
 def smooth_error_with_interval(data, events, k=None, seed=0):
-    """Smooth ECE, with a basic bootstrap interval (95 %) of 200 resamples.
+    """Smooth ECE, with a grid bootstrap interval (95 %) of 200 resamples.
 
-    The error is biased upwards, and resampling adds the bias once more; the
-    basic interval is reflected about the estimate and does not. The interval
-    of a model that is nearly calibrated may be below the estimate. It begins at
-    0 if the value is within the range that 95 % of sets of labels drawn from
-    the predictions have, of independent rows.
+    The error is biased upwards, the more the smaller it is: see
+    `grid_bootstrap`. The interval begins at 0 if the value is within the range
+    that 95 % of sets of labels drawn from the predictions have, of independent
+    rows.
 
     Args:
         data: `Predictions`.
@@ -50,10 +50,11 @@ def smooth_error_with_interval(data, events, k=None, seed=0):
         kind = CellResamples
     elif len(events) > TOO_LARGE:
         return Estimate(value, np.nan, np.nan)
-    draws = kind(data, number, seed, 1, 0)
+    draws = kind(data, number, seed, 1, 0, scales=True)
     drawn = draws.errors_of_class([NAME], (1, 0.0), k)[NAME]
-    away = np.quantile(drawn[1:], [0.975, 0.025]) - drawn[0]
-    low, high = np.clip(value - away, 0.0, 1.0)
+    own = drawn[0, 0]  # of cells, if they are drawn
+    ends = np.array(grid_ends(own, drawn[1:, 1:], 0.95))
+    low, high = np.clip(np.where(ends > 0, ends + value - own, 0.0), 0.0, 1.0)
     if low > 0 and data.unit is None:
         kind = CellDraws if kind is CellResamples and k is None else None
         draws = (kind or CalibratedDraws)(data, NUM_DRAWS, seed, 1, 0)

@@ -12,8 +12,8 @@ from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arguments import require_positive
+from keras_calib.inputs.label_rules import refuse_soft_labels
 from keras_calib.inputs.predictions import read_predictions
-from keras_calib.inputs.predictions import refuse_soft_labels
 
 ESTIMATORS = ("unbiased", "biased", "linear")
 # The width of the kernel is a median distance of at most so many rows.

@@ -27,9 +27,10 @@ class DebiasedCalibrationError(BinnedMetric):
         norm 1: 2 ECE - E[ECE] with accuracies from N(A_m, A_m (1 - A_m) / n_m)
 
     The binned error of a calibrated model is above 0, because the accuracy of
-    a bin is noisy. With norm 2 the noise is subtracted in each bin of at least
-    two samples; `signed()` returns `D`, which can be averaged over runs. With
-    norm 1 the expectation has a closed form, and the value may be negative.
+    a bin is noisy. With norm 2, a bin of one sample adds 0, because nothing
+    tells its noise; `signed()` returns `D`, which can be averaged over runs.
+    With norm 1 the expectation has a closed form, and the value may be
+    negative.
 
     With weights, a bin represents `n_m = (sum w)^2 / sum w^2` samples.
 

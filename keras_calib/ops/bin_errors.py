@@ -129,12 +129,13 @@ def debiased_power(bins, norm=2):
         norm 2: D = sum_m n_m / n [(C_m - A_m)^2 - A_m (1 - A_m) / (n_m - 1)]
         norm 1: 2 ECE - E[ECE] with accuracies from N(A_m, A_m (1 - A_m) / n_m)
 
-    In the noise terms `n_m` is `samples`. With norm 2, bins of less than two
-    samples add 0.
+    In the noise terms `n_m` is `samples`: `A_m (1 - A_m) / (n_m - 1)` is the
+    unbiased variance of `A_m` also with weights, where two samples are less
+    than 2. With norm 2, bins of one sample add 0.
     """
     xp, gap, samples = bins.xp, bins.gap, bins.samples
     if norm == 2:
-        used = samples > 2 - 1e-5
+        used = samples > 1 + 1e-5
         noise = bins.variance / xp.where(used, samples - 1, 1.0)
         # Not a plain 0: NaN must stay NaN.
         return bins.mean(xp.where(used, gap**2 - noise, 0.0 * gap * samples))

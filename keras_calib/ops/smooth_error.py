@@ -41,14 +41,7 @@ def _error_of_bandwidth(nodes, points, xp):
     `1/n sum_i (c_i - a_i) K_s(t, c_i)` at the points t, times their distance
     `1 / points`.
     """
-    # Reflection at 0 and 1 is an even function of period 2, in which an inner
-    # node occurs twice and an end node once: the mass of an end is doubled.
-    first, inner, last = nodes[..., :1], nodes[..., 1:-1], nodes[..., -1:]
-    parts = [2 * first, inner, 2 * last, xp.flip(inner, axis=-1)]
-    wave = xp.concatenate(parts, axis=-1)
-    # The spectrum of an even function is real.
-    spectrum = np.fft.rfft(wave).real if xp is np else ops.rfft(wave)[0]
-    spectrum = spectrum[..., : points + 1]
+    spectrum = spectrum_of(nodes, xp)[..., : points + 1]
     dtype = "float64" if xp is np else "float32"
     frequency = xp.arange(points + 1, dtype=dtype) * np.pi
 
@@ -66,6 +59,17 @@ def _error_of_bandwidth(nodes, points, xp):
         return xp.sum(size, axis=-1) - ends
 
     return error
+
+
+def spectrum_of(nodes, xp=ops):
+    """The Fourier transform of nodes that are reflected at 0 and 1."""
+    # This is an even function of period 2, in which an inner node occurs twice
+    # and an end node once: the mass of an end is doubled.
+    first, inner, last = nodes[..., :1], nodes[..., 1:-1], nodes[..., -1:]
+    parts = [2 * first, inner, 2 * last, xp.flip(inner, axis=-1)]
+    wave = xp.concatenate(parts, axis=-1)
+    # The spectrum of an even function is real.
+    return np.fft.rfft(wave).real if xp is np else ops.rfft(wave)[0]
 
 
 def _fixed_point(error, low, steps, xp):

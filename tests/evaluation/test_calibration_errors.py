@@ -168,7 +168,7 @@ def test_no_sample_is_no_error():
         (([0, 1], [[0.5, 0.5]]), "do not fit"),
         (([0], [[0.5, 0.4]]), r"off by -0\.1"),
         (([0], [[3.0, -2.0]]), "from_logits=True"),
-        (([0], [[np.nan, 1.0]]), "from_logits=True"),
+        (([0], [[np.nan, 1.0]]), "must be numbers. Received: NaN"),
         (([2], [[0.5, 0.5]]), "0 to 1"),
         (([0.5], [[0.5, 0.5]]), "whole numbers"),
         (([0], [[0.5, 0.5]], [-1.0]), "negative"),
@@ -257,6 +257,8 @@ def test_an_interval_of_real_predictions(data_folder):
     probabilities, labels = read_predictions(data_folder, "lenet-5-cifar-100")
     name = "expected_calibration_error"
     arguments = {"metrics": [name], "num_resamples": 1000, "verbose": 0}
+    default = errors(labels, probabilities, **arguments)[name]
+    arguments["interval"] = "basic"
     found = errors(labels, probabilities, **arguments)[name]
     assert found.low == pytest.approx(0.00737, abs=6e-4)
     assert found.high == pytest.approx(0.01794, abs=6e-4)
@@ -265,6 +267,9 @@ def test_an_interval_of_real_predictions(data_folder):
     assert other.low == pytest.approx(2 * found - found.high)
     # The resamples' errors are biased upwards.
     assert (other.low + other.high) / 2 > found
+    # Of an error that is near its noise floor less is known than both say.
+    assert 0.0 < default.low < found.low < found.high < default.high
+    assert default.high < other.high
 
 
 def test_each_statistic_has_the_better_interval():
@@ -272,10 +277,9 @@ def test_each_statistic_has_the_better_interval():
     p = p**2 / (p**2).sum(axis=1, keepdims=True)
     kinds = {
         "basic": [
-            "expected_calibration_error",
-            "classwise_calibration_error",
-            "smooth_calibration_error",
-            "debiased_calibration_error",
+            "sweep_calibration_error",
+            "label_binned_calibration_error",
+            "debiased_calibration_error_l1",
         ],
         "percentile": [
             "accuracy",
@@ -388,9 +392,9 @@ def drawn_from(rng, n, slope):
 def test_percentiles_of_debiased_errors_are_moved():
     labels, p = drawn_from(np.random.default_rng(0), 600, 0.5)
     settings = {"metrics": list(DEBIASED), "num_resamples": 60, "seed": 3}
-    found, percentile, basic = (
+    found, percentile, auto = (
         kc.metrics.calibration_errors(labels, p, interval=kind, **settings)
-        for kind in ("auto", "percentile", "basic")
+        for kind in ("basic", "percentile", "auto")
     )
     data = predictions.read_predictions(labels, p, None, from_logits=False)
     drawn = Resamples(data, 60, 3, 5, 0).statistics(list(DEBIASED), 15, 0.01)
@@ -401,8 +405,32 @@ def test_percentiles_of_debiased_errors_are_moved():
         ends = percentile[name].low, percentile[name].high
         expected = [(end**power - added) ** (1 / power) for end in ends]
         assert (low, high) == pytest.approx(expected, rel=1e-12)
-        assert (basic[name].low, basic[name].high) == (low, high)
+        # Those of norm 2 have a grid by default.
+        same = (auto[name].low, auto[name].high) == (low, high)
+        assert same == (power == 1)
         assert low < value < high
+        assert auto[name].low < value < auto[name].high
+
+
+def test_debiased_errors_of_norm_2_have_the_interval_of_what_is_debiased():
+    labels, p = drawn_from(np.random.default_rng(0), 450, 0.5)
+    # With bins of equal numbers both have the same.
+    found = kc.metrics.calibration_errors(
+        *(labels, p),
+        metrics=[
+            *("debiased_calibration_error", "adaptive_calibration_error_l2"),
+            "debiased_marginal_calibration_error",
+            "marginal_calibration_error",
+        ],
+        num_resamples=60,
+    )
+    debiased, plain, of_classes, plain_of_classes = found.values()
+    assert debiased < plain and of_classes < plain_of_classes
+    ends = debiased.low, debiased.high
+    assert ends == pytest.approx((plain.low, plain.high), rel=1e-12)
+    ends = of_classes.low, of_classes.high
+    plain = plain_of_classes
+    assert ends == pytest.approx((plain.low, plain.high), rel=1e-12)
 
 
 @pytest.mark.parametrize("slope", [1.0, 0.7])

@@ -41,7 +41,7 @@ def test_the_interval_of_a_binned_error_is_that_of_whole_units():
     data = read_predictions(labels, scores, from_logits=False)
     found = intervals_by_cells(data, [name], (15, 0.9), 400)
     whole = kc.metrics.calibration_errors(
-        labels, scores, metrics=[name], num_resamples=400, interval="basic"
+        labels, scores, metrics=[name], num_resamples=400
     )[name]
     # Cells hold 3 rows each; of 400 draws, the ends are within a sixth.
     expected = whole.low - whole, whole.high - whole
@@ -68,11 +68,7 @@ def test_equal_confidences_are_one_cell(shape):
     data = read_predictions(labels, scores, from_logits=False)
     found = intervals_by_cells(data, NAMES, (15, 0.9), 400)
     whole = kc.metrics.calibration_errors(
-        labels, scores, metrics=NAMES, num_resamples=400, interval="basic"
-    )
-    percentiles = ["ks_calibration_error"]
-    whole |= kc.metrics.calibration_errors(
-        labels, scores, metrics=percentiles, num_resamples=400
+        labels, scores, metrics=NAMES, num_resamples=400
     )
     for name in NAMES:
         width = whole[name].high - whole[name].low

@@ -33,6 +33,33 @@ def test_table_has_the_errors_of_the_rows_of_each_group(monkeypatch):
     assert json.loads(json.dumps(found)) == found
 
 
+@pytest.mark.parametrize("unit", ["ns", "us", "D"])
+@pytest.mark.parametrize("kind", ["M8", "m8"])
+def test_dates_of_any_unit_are_groups(kind, unit):
+    # Those in nanoseconds, as in pandas, had no rows.
+    labels, p = random_predictions(90, 3)
+    days = (18_000 + np.arange(90) % 3).astype(f"{kind}[D]")
+    found = errors(labels, p, groups=days.astype(f"{kind}[{unit}]"))["groups"]
+    assert [table["num_rows"] for table in found.values()] == [30, 30, 30]
+    assert [np.array(key, days.dtype) for key in found] == list(days[:3])
+    day = np.timedelta64(1, "ns")
+    found = errors(labels, p, groups=days.astype(f"{kind}[ns]") + day)["groups"]
+    assert list(found) == [each + day for each in days[:3]]
+
+
+def test_a_ratio_is_as_bad_as_its_inverse():
+    p, labels = np.full(300, 0.2), np.zeros(300, int)
+    labels[:12] = labels[150:201] = 1
+    name, ids = "observed_expected_ratio", np.repeat(["low", "high"], 150)
+    found = errors(labels, p, groups=ids, metrics=[name])
+    # 0.4 and 1.7.
+    assert found["worst_group"][name] == "low"
+    labels[:12] = 0
+    found = errors(labels, p, groups=ids, metrics=[name])
+    assert found["groups"]["low"][name] == 0.0
+    assert found["worst_group"][name] == "low"
+
+
 def test_rows_that_do_not_count_are_in_no_group():
     labels, p = random_predictions(40, 3)
     labels[:4], weights = 255, np.ones(40)

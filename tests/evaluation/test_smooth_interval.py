@@ -7,11 +7,14 @@ import pytest
 
 from keras_calib.evaluation import smooth_interval
 from keras_calib.evaluation.events import sort_events
+from keras_calib.evaluation.grid_bootstrap import SCALES
 from keras_calib.evaluation.named_errors import confidence_and_correct
 from keras_calib.inputs.predictions import read_predictions
 
 pytestmark = pytest.mark.one_backend
-DRAWN = np.array([0.12, *np.linspace(0.10, 0.20, 201)])
+# Of the sample, and of resamples, at each scale: as much noise at all of them.
+NOISE = np.array([0.0, *np.linspace(-0.03, 0.05, 201)])
+DRAWN = 0.12 + NOISE[:, None] + 0.12 * np.array([0.0, *(SCALES - 1)])
 
 
 @pytest.mark.parametrize(
@@ -24,14 +27,14 @@ DRAWN = np.array([0.12, *np.linspace(0.10, 0.20, 201)])
         (41, np.ones(41), None),
     ],
 )
-def test_kind_of_resamples_and_their_basic_interval(
+def test_kind_of_resamples_and_their_interval(
     monkeypatch, number, weights, expected
 ):
     made = []
 
     def kind(name):
-        def make(data, num_resamples, seed, passes, verbose):
-            made.append((name, num_resamples, seed, passes, verbose))
+        def make(data, num_resamples, seed, passes, verbose, scales):
+            made.append((name, num_resamples, seed, passes, verbose, scales))
             errors = {smooth_interval.NAME: DRAWN}
             return types.SimpleNamespace(errors_of_class=lambda *_: errors)
 
@@ -54,10 +57,13 @@ def test_kind_of_resamples_and_their_basic_interval(
     if expected is None:
         assert made == [] and np.isnan([found.low, found.high]).all()
         return
-    assert made == [(expected, 200, 3, 1, 0)]
-    # Quantiles 0.1025 and 0.1975, away from 0.12, reflected about 0.1.
-    assert found.low == pytest.approx(0.1 - (0.1975 - 0.12), abs=1e-12)
-    assert found.high == pytest.approx(0.1 - (0.1025 - 0.12), abs=1e-12)
+    assert made == [(expected, 200, 3, 1, 0, True)]
+    # The noise has the quantiles -0.028 and 0.048. At the scale s of an end,
+    # 0.12 s and this noise are the 0.12 of the resampled sample; at the upper
+    # end a calibrated model has a value as small in all resamples. The sample
+    # itself has 0.1.
+    assert found.low == pytest.approx(0.1 - 0.048, abs=1e-12)
+    assert found.high == pytest.approx(0.1 + 0.028, abs=1e-12)
     # What a calibrated model has in 95 % of cases is no evidence.
     calibrated[smooth_interval.NAME] = np.full(101, 0.11)
     found = smooth_interval.smooth_error_with_interval(

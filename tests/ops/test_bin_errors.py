@@ -95,6 +95,21 @@ def test_bins_of_one_sample_are_not_debiased():
     assert bin_errors.debiased_power(bins) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("other", [1.0, 1.001, 1.01, 3.0, 30.0])
+def test_two_samples_of_unequal_weight_are_debiased(other):
+    # They are less than two of equal weight, and added 0, gap and all.
+    weights = np.array([1.0, other])
+    total, square = weights.sum(), (weights**2).sum()
+    bins = Bins([total], [0.9 * total], [0.0], [square], np)
+    assert bin_errors.debiased_power(bins) == pytest.approx(0.81)
+    # The right one is the first: the variance of its share is what is expected
+    # of two labels of this accuracy, without bias.
+    bins = Bins([total], [0.9 * total - 1], [1.0], [square], np)
+    noise = square / (2 * total**2)
+    expected = (0.9 - 1 / total) ** 2 - noise
+    assert bin_errors.debiased_power(bins) == pytest.approx(expected)
+
+
 def test_accuracy_falls_over_empty_bins_too():
     for hits, falls in (([1, 0, 3, 3], False), ([2, 0, 1, 3], True)):
         weight = np.array([4, 0, 4, 4])
