@@ -25,10 +25,11 @@ from keras_calib.solvers.regression_problems import SMALL
 from keras_calib.solvers.regression_problems import DiagonalProblem
 from keras_calib.solvers.temperature import fit_temperature
 from keras_calib.solvers.temperature_posterior import cautious_scale
+from keras_calib.solvers.temperature_posterior import effective_weights
 
 NORMALIZATIONS = ("auto", None, "log_softmax", "mean")
 # Newton stops at a gradient this small, in units of the logits.
-TOLERANCE = {"float32": 3e-6, "float64": 1e-9}
+TOLERANCE = {"float32": 1e-6, "float64": 1e-9}
 
 
 class AffineCalibration(CalibrationLayer):
@@ -190,10 +191,15 @@ class AffineCalibration(CalibrationLayer):
             bounds = tuple(temperature * slope for slope in regression.SLOPES)
         factor = 1.0
         if objective.is_plain_nll and tempered.stop_reason is None:
-            factor = cautious_scale(logits, labels, weights, temperature)
+            worth, _ = effective_weights(
+                *(logits, labels, weights, temperature, self._groups)
+            )
+            factor = cautious_scale(logits, labels, worth, temperature)
         # Nothing here holds the inputs, so that the fit can let them go.
         average = self._average(
-            inputs(), labels, weights, self._paths, smoothing, bounds, factor
+            inputs(),
+            *(labels, weights, self._paths, smoothing, bounds, factor),
+            group=self._groups,
         )
         parameters, value = average.parameters, average.value
         if not isinstance(objective, NegativeLogLikelihoodObjective):

@@ -73,6 +73,9 @@ class CalibrationLayer(RecordedLayer):
     # Whether float32 can change the output so much that the record needs the
     # NLL of the output instead of the NLL of the float64 fit.
     _rounds = False
+    # Ids of groups of rows, while a fit runs: folds keep them together, and
+    # evidence counts them as less than their rows.
+    _groups = None
 
     def __init__(self, *, record: dict | None = None, **kwargs: Any) -> None:
         super().__init__(record=record, **kwargs)
@@ -147,8 +150,11 @@ class CalibrationLayer(RecordedLayer):
             ignore_class: samples with this label are ignored.
             groups: `None`, or the id of the group of each sample (patient,
                 document), `(n,)`. Layers that learn from folds (`shrinkage=
-                "auto"`) keep groups together; by default the elements of
-                a sample, such as the pixels of an image, are one.
+                "auto"`) keep groups together, and those that average by
+                evidence (`regularization="auto"`, `HistogramBinning`,
+                `BayesianTemperatureScaling`) count a group whose samples are
+                wrong together as less than its samples; by default the
+                elements of a sample, such as the pixels of an image, are one.
 
         Returns:
             The layer itself.
@@ -198,18 +204,22 @@ class CalibrationLayer(RecordedLayer):
         weights = rows.full_weights
         logits = at_least_two(given)
         data = logits, rows.labels, weights, objective
-        with one_blas_thread():
-            if scaling is None:
-                found, record = self.solve(*data)
-            else:
-                # This layer stays as it is, also not built, until it is done.
-                twin = self._unfitted(num_units)
-                found, record = solve_with_scaling(
-                    self,
-                    *data,
-                    scaling,
-                    lambda found, part: twin._scores(found, given[part]),
-                )
+        self._groups = rows.group
+        try:
+            with one_blas_thread():
+                if scaling is None:
+                    found, record = self.solve(*data)
+                else:
+                    # This layer stays as it is, also not built, until then.
+                    twin = self._unfitted(num_units)
+                    found, record = solve_with_scaling(
+                        self,
+                        *data,
+                        scaling,
+                        lambda found, part: twin._scores(found, given[part]),
+                    )
+        finally:
+            self._groups = None
         again = self._rounds and scaling is None and "nll_after" in record
         if again:
             as_it_was = self if self.built else self._unfitted(num_units)

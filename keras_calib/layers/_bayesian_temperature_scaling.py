@@ -12,6 +12,7 @@ from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import logaddexp
 from keras_calib.layers._tempered import TemperedCalibration
 from keras_calib.solvers.temperature_posterior import NODES
+from keras_calib.solvers.temperature_posterior import effective_weights
 from keras_calib.solvers.temperature_posterior import temperature_nodes
 from keras_calib.solvers.temperature_posterior import uniform_weight
 
@@ -95,20 +96,25 @@ class BayesianTemperatureScaling(TemperedCalibration):
         return 2
 
     def _solve(self, logits, labels, weights, objective, tempered):
-        data = logits, labels, weights
-        log_temperatures, shares, width = temperature_nodes(*data)
+        worth, dispersion = effective_weights(
+            *(logits, labels, weights, tempered[0], self._groups)
+        )
+        log_temperatures, shares, width = temperature_nodes(
+            *(logits, labels, worth)
+        )
         found = {"log_temperatures": log_temperatures, "uniform": 0.0}
         found["shares"] = shares
         rows = np.arange(len(labels))
         log_q = self._log_q_with(found, logits, labels, rows)
         num_classes = by_rows(lambda z: (z > IMPOSSIBLE).sum(axis=1), logits)
-        c = uniform_weight(log_q, num_classes, weights)
+        c = uniform_weight(log_q, num_classes, worth)
         found |= {"uniform": c, "shares": (1 - c) * shares}
         log_q = self._log_q_with(found, logits, labels, rows)
         return found, {
             **tempered[1],
             "log_temperature_width": width,
             "uniform_weight": c,
+            "dispersion": dispersion,
             "nll_after": -float(np.average(log_q, weights=weights)),
         }
 

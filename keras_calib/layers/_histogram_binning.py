@@ -21,6 +21,8 @@ from keras_calib.layers._temperature_scaling import solve_temperature
 from keras_calib.layers._tempered import TemperedCalibration
 from keras_calib.ops.binning import centers
 from keras_calib.ops.binning import interior_edges
+from keras_calib.solvers.dispersion import design_effect
+from keras_calib.solvers.dispersion import squares_in_groups
 from keras_calib.solvers.gamma_bins import average_factors
 from keras_calib.solvers.isotonic import without_certainty
 
@@ -183,11 +185,18 @@ class HistogramBinning(TemperedCalibration):
         ).astype("float32")
         size = table_size(self.num_bins)
         events, expected = np.zeros((2, p.shape[1], size + 1))
+        squares = np.zeros(2)
         for k, column in enumerate(p.T):
             index = np.searchsorted(inner, column, "left")
             expected[k] = np.bincount(index, weights * column, size + 1)
             events[k] = np.bincount(index, weights * (labels == k), size + 1)
-        found = average_factors(events, expected)
+            if self._groups is not None:
+                # In each bin, the samples of a group are added up first.
+                cell = self._groups * (size + 1) + index
+                residuals = weights * ((labels == k) - column)
+                squares += squares_in_groups(residuals, cell)
+        dispersion = design_effect(squares)
+        found = average_factors(events, expected, dispersion)
         edges = np.full((1, size), UNUSED, "float32")
         edges[0, : len(inner)] = inner
         return {
@@ -198,6 +207,7 @@ class HistogramBinning(TemperedCalibration):
             "num_bins": self.num_bins,
             "temperature": float(temperature),
             "temperature_scaling_probability": found.plain,
+            "dispersion": dispersion,
             "stop_reason": known["stop_reason"],
             "nll_before": known["nll_before"],
             # Of temperature scaling; `adapt` computes that of the output.

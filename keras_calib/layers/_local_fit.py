@@ -115,7 +115,8 @@ def _units(maps, seed):
     """
     counts = [np.asarray(weights).any() for weights in maps.weights]
     used = np.flatnonzero(counts)
-    group = numbered(maps.group, len(maps))[used]
+    group = None if maps.group is None else maps.group[used]
+    group = numbered(group, len(used))
     order = generator(seed).permutation(np.unique(group))
     return [used[group == each] for each in order]
 

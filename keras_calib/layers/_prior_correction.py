@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import in_class_order
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_floats
 from keras_calib.layers._logit_ops import on_pairs
@@ -27,7 +28,7 @@ class PriorCorrection(RecordedLayer):
 
     Args:
         source_prior: list of floats, s, `(num_classes,)`; two for one sigmoid
-            unit. It sums to one.
+            unit. It sums to one. Or a dict or pandas Series by class id.
         target_prior: list of floats, q, of the same shape.
         **kwargs: `record`, `name`, `dtype`, `trainable`.
 
@@ -102,7 +103,8 @@ class PriorCorrection(RecordedLayer):
 
 def as_prior(prior: Any, name: str, num_classes: int | None = None) -> Any:
     """Probabilities of the classes, float64 with the sum 1, or `ValueError`."""
-    received = as_floats(prior, f"`{name}`", "float64")
+    received = in_class_order(prior, name)
+    received = as_floats(received, f"`{name}`", "float64")
     shape = received.shape
     if len(shape) != 1 or shape[0] < 2 or num_classes not in (None, shape[0]):
         wanted = "a probability for each class"

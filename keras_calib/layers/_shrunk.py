@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import warnings
 from typing import Any
-from typing import Self
 
 import numpy as np
 from keras import ops
@@ -12,7 +11,6 @@ from keras import ops
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arrays import LOWEST
-from keras_calib.inputs.calibration_rows import CalibrationRows
 from keras_calib.inputs.large import rows_of
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
@@ -54,8 +52,6 @@ class ShrunkCalibration(TemperedCalibration):
     _starts_tempered = False
     # What the folds of the last fit showed; `None` where there were none.
     folds = None
-    # Ids of groups that folds keep together, while a fit runs.
-    _groups = None
     # The prior of the mixture weight is Beta(1, caution).
     caution = 4.0
 
@@ -204,13 +200,6 @@ class ShrunkCalibration(TemperedCalibration):
         except (ArithmeticError, ValueError, np.linalg.LinAlgError):
             return None, "too few samples"
         return Folds(fold, plain, rich), None
-
-    def adapt_to_rows(self, rows: CalibrationRows, **options: Any) -> Self:
-        self._groups = rows.group
-        try:
-            return super().adapt_to_rows(rows, **options)
-        finally:
-            self._groups = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_calib.inputs.arrays import numbered
 from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.blocks import row_blocks
@@ -60,7 +61,8 @@ class Deviations(DiagonalProblem):
     class is `b_k - m_k v_k`. The penalty is the least over common scales.
     """
 
-    def __init__(self, x, labels, weights, smoothing):
+    def __init__(self, x, labels, weights, smoothing, group=None):
+        self.group = None if group is None else numbered(group)[0]
         self.n = weights.sum()
         num_classes = x.shape[1]
         center = np.stack([np.ones(num_classes), np.zeros(num_classes)])
@@ -96,7 +98,8 @@ class Deviations(DiagonalProblem):
         """
         weights = self.n * self.weights.astype(float)
         x = self.x if scale else None
-        return dispersion_of(self.q, self.labels, weights, x, self.slices)
+        data = self.q, self.labels, weights, x, self.slices
+        return dispersion_of(*data, self.group)
 
     def penalize(self, widths, phi, typical=False):
         """Set the penalty; a deviation with the width 0 is not free.
@@ -150,7 +153,8 @@ class Deviations(DiagonalProblem):
 
             phi n / (n - p),    n = 1 / sum_i w_i^2
 
-        with its `p` parameters. Where biases are far from 0, say, residuals of
+        with its `p` parameters; of groups, of which there are `G`, at least
+        `phi G / (G - p / K)`. Where biases are far from 0, say, residuals of
         temperature scaling are large for this reason, and not because single
         samples are erratic.
 
@@ -163,11 +167,17 @@ class Deviations(DiagonalProblem):
         n = 1 / float((self.weights.astype(float) ** 2).sum())
         [widths] = widest.widths
         size = 1 + self.center.shape[1] * int(np.count_nonzero(widths))
-        if n <= size:
+        groups, of_each = n, size
+        if self.group is not None:
+            shares = np.bincount(self.group, self.weights.astype(float))
+            groups = 1 / float((shares**2).sum())
+            of_each = size / self.center.shape[1]
+        if n <= size or groups <= of_each:
             return np.inf
         [found] = self._fits([widest], 1.0)
         self.evaluate(found.parameters)
-        return self.dispersion(widths[0] > 0) * n / (n - size)
+        factor = max(n / (n - size), groups / (groups - of_each))
+        return self.dispersion(widths[0] > 0) * factor
 
     def _fits(self, walks, phi):
         """The fits of each walk, each fit from the one before."""

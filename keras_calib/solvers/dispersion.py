@@ -6,13 +6,14 @@ from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.blocks import sum_blocks
 
 
-def dispersion_of(q, labels, weights, x, slices):
+def dispersion_of(q, labels, weights, x, slices, group=None):
     """Squared residuals over their variance, at least 1.
 
-        phi = sum_i w_i^2 sum_k ((q_ik - y_ik) x_ik)^2
+        phi = sum_g sum_k (sum_(i in g) w_i (q_ik - y_ik) x_ik)^2
             / sum_i w_i sum_k q_ik (1 - q_ik) x_ik^2
 
-    Unequal weights make it larger: they hold less information.
+    Unequal weights make it larger, and so do groups `g` whose rows are wrong
+    together: they hold less information.
 
     Args:
         q: probabilities, `(n, num_classes)`.
@@ -20,9 +21,16 @@ def dispersion_of(q, labels, weights, x, slices):
         weights: float64, `(n,)`, with the number of samples as their sum.
         x: like `q`; `None` leaves it out, where only biases are free.
         slices: of the rows, to be taken one after the other.
+        group: `None` where each row is a group of its own, or their numbers
+            from 0, `(n,)`.
 
     Returns:
         float.
+
+    Reference:
+        The middle of the cluster-robust covariance of generalized estimating
+        equations: Liang & Zeger, "Longitudinal data analysis using generalized
+        linear models", Biometrika, 1986.
     """
 
     def part(rows):
@@ -37,4 +45,55 @@ def dispersion_of(q, labels, weights, x, slices):
         return np.array([w @ variance.sum(axis=1), w**2 @ squares.sum(axis=1)])
 
     expected, observed = sum_blocks(part, slices)
+    if group is not None:
+        sums = _sums_of_groups(q, labels, weights, x, slices, group)
+        observed = np.square(sums, out=sums).sum()
     return max(1.0, float(observed) / max(float(expected), TINY64))
+
+
+def squares_in_groups(residuals, group):
+    """Squares of the sums of groups, and of the residuals that they sum up.
+
+    Args:
+        residuals: times the weights, `(n,)`.
+        group: numbers from 0, `(n,)`.
+
+    Returns:
+        `sum_g (sum_(i in g) r_i)^2` and `sum_i r_i^2`, `(2,)`.
+    """
+    sums = np.bincount(group, residuals)
+    return np.array([sums @ sums, residuals @ residuals])
+
+
+def design_effect(squares):
+    """By how much less groups are worth than their rows, at least 1.
+
+    It is 1 where each row is a group of its own.
+
+    Args:
+        squares: of `squares_in_groups`, or a sum of several.
+
+    Returns:
+        float.
+
+    Reference:
+        Kish, "Survey Sampling", 1965.
+    """
+    of_sums, of_rows = squares
+    return max(1.0, float(of_sums / max(of_rows, TINY64)))
+
+
+def _sums_of_groups(q, labels, weights, x, slices, group):
+    """`sum_(i in g) w_i (q_ik - y_ik) x_ik`, `(groups, num_classes)`."""
+    sums = np.zeros((int(group.max()) + 1, q.shape[1]))
+    for rows in slices:
+        residuals = q[rows].astype(float)
+        residuals[np.arange(len(residuals)), labels[rows]] -= 1
+        residuals *= weights[rows, None]
+        if x is not None:
+            residuals *= x[rows]
+        order = group[rows].argsort(kind="stable")
+        number = group[rows][order]
+        first = np.flatnonzero(np.diff(number, prepend=-1))
+        sums[number[first]] += np.add.reduceat(residuals[order], first)
+    return sums

@@ -57,6 +57,7 @@ def average_by_evidence(
     bounds=(-np.inf, np.inf),
     factor=1.0,
     plain=PLAIN,
+    group=None,
 ):
     """Fit the deviations from temperature scaling for every width.
 
@@ -77,11 +78,12 @@ def average_by_evidence(
         bounds: least and largest slope of the result.
         factor: of all scores of the result; see `cautious_scale`.
         plain: prior probability of temperature scaling.
+        group: ids of groups of rows that are alike, `(n,)`, or `None`.
 
     Returns:
         `Average`.
     """
-    problem = Deviations(x, labels, weights, smoothing)
+    problem = Deviations(x, labels, weights, smoothing, group)
     fits, phi = problem.fits_of_all_widths(paths)
     widths = np.stack([fit.widths for fit in fits])
     log_prior = log_prior_of(widths)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from keras_calib.inputs import arrays
 from keras_calib.inputs.arguments import generator
 
 
@@ -17,7 +18,7 @@ def numbered(group, count):
     """
     if group is None:
         return np.arange(count)
-    return np.unique(group, return_inverse=True)[1]
+    return arrays.numbered(group)[0]
 
 
 def random_folds(unit, num_folds, seed=0):

@@ -36,16 +36,19 @@ class Factors:
     plain: float
 
 
-def average_factors(events, expected):
+def average_factors(events, expected, dispersion=1.0):
     """Posterior means of the factors, averaged over the prior's strength.
 
     Args:
         events: weighted numbers of events, any shape.
         expected: the sums of their probabilities, the same shape.
+        dispersion: how much larger the variance of the events is than that of
+            independent samples; both numbers are divided by it.
 
     Returns:
         `Factors`.
     """
+    events, expected = events / dispersion, expected / dispersion
     posterior = [log_evidence(events, expected, k) for k in STRENGTHS]
     posterior = np.array(posterior) + np.log((1 - PLAIN) / len(STRENGTHS))
     posterior = np.append(posterior, np.log(PLAIN))

@@ -39,7 +39,14 @@ MAX_CLASSES = 100
 
 
 def average_matrices(
-    x, labels, weights, paths, smoothing=0.0, bounds=None, factor=1.0
+    x,
+    labels,
+    weights,
+    paths,
+    smoothing=0.0,
+    bounds=None,
+    factor=1.0,
+    group=None,
 ):
     """Fit matrices for every width, and average with what has none.
 
@@ -57,6 +64,7 @@ def average_matrices(
         smoothing: weight of the uniform distribution in the labels.
         bounds: not used; slopes of a matrix have none.
         factor: of all scores of the result.
+        group: see `average_by_evidence`.
 
     Returns:
         `Average`; its `parameters` are a matrix above biases,
@@ -64,10 +72,14 @@ def average_matrices(
     """
     data = labels, weights
     if not fits_matrix(x.shape[1]):
-        found = _without_matrix(x, *data, paths, smoothing, factor=factor)
+        found = _without_matrix(
+            x, *data, paths, smoothing, factor=factor, group=group
+        )
         return dataclasses.replace(found, parameters=_as_matrix(found))
     # Beside matrices, temperature scaling has the probability 1/2 again.
-    diagonal = _without_matrix(x, *data, paths, smoothing, plain=PLAIN)
+    diagonal = _without_matrix(
+        x, *data, paths, smoothing, plain=PLAIN, group=group
+    )
     problem = MatrixDeviations(x, *data, smoothing)
     del x  # the problem has the same numbers
     log_prior = -0.5 * (MATRIX_WIDTHS / MATRIX_WIDTH) ** 2

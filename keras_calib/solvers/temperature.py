@@ -255,24 +255,29 @@ class Likelihood:
         """
         beta = np.exp(u)
 
-        def moments(rows):
-            d = self.logits[rows] - self.largest[rows, None]
-            if self.ruled_out:
-                # Such a class adds exp(-inf) = 0, and not 0 * inf.
-                np.maximum(d, LOWEST, out=d)
-            e = np.multiply(d, d.dtype.type(beta))
-            np.exp(e, out=e)
-            s0 = e.sum(axis=1).astype(float)
-            m1 = np.einsum("ij,ij->i", e, d) / s0
-            np.multiply(e, d, out=e)
-            m2 = np.einsum("ij,ij->i", e, d) / s0
+        def sums(rows):
+            log_sum, mean, variance = self.moments(u, rows)
             w, d_y = self.weights[rows], self.label_gap[rows]
-            means = np.log(s0) - beta * d_y, m1 - d_y, m2 - m1**2
+            means = log_sum - beta * d_y, mean - d_y, variance
             return np.array([w @ values for values in means])
 
-        nll, first, second = sum_blocks(moments, self.blocks)
+        nll, first, second = sum_blocks(sums, self.blocks)
         slope = beta * first
         return float(nll), float(slope), float(slope + beta**2 * second)
+
+    def moments(self, u, rows):
+        """`log sum_k exp(beta d_k)`, `E_p d` and `Var_p d` of some rows."""
+        d = self.logits[rows] - self.largest[rows, None]
+        if self.ruled_out:
+            # Such a class adds exp(-inf) = 0, and not 0 * inf.
+            np.maximum(d, LOWEST, out=d)
+        e = np.multiply(d, d.dtype.type(np.exp(u)))
+        np.exp(e, out=e)
+        s0 = e.sum(axis=1).astype(float)
+        m1 = np.einsum("ij,ij->i", e, d) / s0
+        np.multiply(e, d, out=e)
+        m2 = np.einsum("ij,ij->i", e, d) / s0
+        return np.log(s0), m1, m2 - m1**2
 
 
 def unseen(count):

@@ -13,6 +13,8 @@ then certain.
 import numpy as np
 
 from keras_calib.solvers.blocks import TINY64
+from keras_calib.solvers.dispersion import design_effect
+from keras_calib.solvers.dispersion import squares_in_groups
 from keras_calib.solvers.root import false_position
 from keras_calib.solvers.temperature import HIGH
 from keras_calib.solvers.temperature import LOW
@@ -78,6 +80,35 @@ def temperature_nodes(logits, labels, weights, ends=(LOW, HIGH)):
     width = float(np.sqrt(posterior @ (grid - mean) ** 2))
     nodes, shares = gauss_nodes(grid, posterior, NODES)
     return -nodes, shares, width
+
+
+def effective_weights(logits, labels, weights, temperature, group):
+    """Weights with the sum that the samples of groups are worth.
+
+    At the likeliest temperature, the residuals `E_q z - z_y` of a group are
+    added up before they are squared: where its samples are wrong together, it
+    tells less of the temperature than its samples do.
+
+    Args:
+        logits: see `temperature_nodes`.
+        labels: int class ids, `(n,)`.
+        weights: `(n,)`, with the number of samples as their sum.
+        temperature: the likeliest.
+        group: `None`, or numbers from 0, `(n,)`.
+
+    Returns:
+        weights: `(n,)`.
+        dispersion: float, by which they were divided; at least 1.
+    """
+    if group is None:
+        return weights, 1.0
+    likelihood = Likelihood(logits, labels, weights, 0.0)
+    residuals = np.empty(len(labels))
+    for rows in likelihood.blocks:
+        _, mean, _ = likelihood.moments(-np.log(temperature), rows)
+        residuals[rows] = weights[rows] * (mean - likelihood.label_gap[rows])
+    dispersion = design_effect(squares_in_groups(residuals, group))
+    return weights / dispersion, dispersion
 
 
 def cautious_scale(logits, labels, weights, temperature):

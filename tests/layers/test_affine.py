@@ -144,6 +144,26 @@ def test_likelihood_of_real_predictions(name, data_folder):
     assert likelihood(scores, labels[5000:]) < 0.270422
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_order_of_the_data_moves_no_digit(seed, data_folder):
+    # Nor does the order in which a processor sums: where a penalty counts, the
+    # likelihood alone is not flat at the optimum.
+    probabilities, labels = read_predictions(
+        data_folder, "wideresnet-16-4-cifar-10"
+    )
+    logits = np.log(np.maximum(probabilities[:5000], 1.18e-38))
+    rng = np.random.default_rng(seed)
+    rows, classes = rng.permutation(5000), rng.permutation(10)
+    arguments, _, expected = LIKELIHOODS["dirichlet"]
+    layer = adapt(
+        "dirichlet",
+        logits[rows][:, classes],
+        np.argsort(classes)[labels[rows]],
+        arguments,
+    )
+    assert layer.record["nll_after"] == pytest.approx(expected, abs=1e-7)
+
+
 def test_parameters_of_the_generated_set():
     logits, labels = generated()
     layer = adapt("bias corrected", logits, labels)

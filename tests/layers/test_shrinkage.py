@@ -266,7 +266,8 @@ def test_fewer_samples_than_folds():
     assert layer.record["mixture_weight"] == 0.0
 
 
-@pytest.mark.filterwarnings("error")
+# Keras' `get_weights` on PyTorch is NumPy's matter.
+@pytest.mark.filterwarnings("error", "ignore:__array__ implementation")
 def test_folds_do_not_warn():
     # In a fold every prediction is right; not in all of them.
     for name in MAPS:

@@ -370,6 +370,42 @@ def test_unequal_weights_hold_less_information(name):
     assert weighted.dispersion == pytest.approx(effect, rel=0.1)
 
 
+@pytest.mark.parametrize("scale", [True, False])
+def test_dispersion_of_groups(scale):
+    x, labels, _ = drawn(200, 4, seed=4)
+    rng = np.random.default_rng(0)
+    # Rows of a group have one label, and are wrong together.
+    group, weights = 4 * rng.integers(0, 6, 200), rng.uniform(0.5, 1.5, 200)
+    group += labels
+    weights *= 200 / weights.sum()
+    problem = deviations.Deviations(x, labels, weights, 0.0, group * 7 - 3)
+    q = np.exp(x - x.max(axis=1, keepdims=True))
+    q /= q.sum(axis=1, keepdims=True)
+    power = x if scale else np.ones_like(x)
+    scores = weights[:, None] * (q - np.eye(4)[labels]) * power
+    sums = np.stack([scores[group == g].sum(axis=0) for g in range(24)])
+    variance = (weights[:, None] * q * (1 - q) * power**2).sum()
+    expected = max(1.0, (sums**2).sum() / variance)
+    assert expected > 1.2
+    assert problem.dispersion(scale) == pytest.approx(expected, rel=1e-9)
+    alone = deviations.Deviations(x, labels, weights, 0.0, np.arange(200))
+    plain = deviations.Deviations(x, labels, weights, 0.0)
+    assert alone.dispersion(scale) == pytest.approx(plain.dispersion(scale))
+    fits, phi = alone.fits_of_all_widths((BOTH,))
+    expected, of_rows = plain.fits_of_all_widths((BOTH,))
+    assert phi == pytest.approx(of_rows)
+    np.testing.assert_allclose(fits[3].parameters, expected[3].parameters)
+
+
+def test_few_groups_say_nothing_of_dispersion():
+    x, labels, _ = drawn(300, 4, seed=4)
+    group = labels // 2
+    problem = deviations.Deviations(x, labels, np.ones(300), 0.0, group)
+    expected = problem.dispersion(scale=True)
+    _, phi = problem.fits_of_all_widths((BOTH,))
+    assert phi == expected > 1
+
+
 def test_what_the_map_can_mend_is_no_dispersion(each_way):
     x, labels, _ = drawn(2000, 5, 7, change=lambda x: x * (1 - 0.9 * FIRST))
     found, temperature = around(x, labels, PATHS["vector"])
