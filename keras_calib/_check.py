@@ -11,11 +11,15 @@ from keras_calib._check_compiled import BINARY_LOSSES
 from keras_calib._check_compiled import ROWS
 from keras_calib._check_compiled import SPARSE
 from keras_calib._check_compiled import about_one
+from keras_calib._check_compiled import accuracies_of
 from keras_calib._check_compiled import is_any
 from keras_calib._check_compiled import is_ours
 from keras_calib._check_compiled import losses_of
 from keras_calib._check_compiled import metrics_of
 from keras_calib._check_compiled import setting
+from keras_calib._check_labels import about_accuracies
+from keras_calib._check_labels import about_labels
+from keras_calib._check_labels import about_multi_label
 from keras_calib._typing import ArrayLike
 from keras_calib.calibration._checks import check_model
 from keras_calib.calibration._preprocessed import preprocessed_batches
@@ -23,10 +27,10 @@ from keras_calib.calibration._preprocessed import taken_apart
 from keras_calib.data.batches import for_model
 from keras_calib.data.predict import may_mask
 from keras_calib.data.predict import outputs_and_mask
-from keras_calib.inputs import label_rules
 from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arrays import as_array
+from keras_calib.keras_graph.applied_twice import is_applied_twice
 from keras_calib.keras_graph.endings import ending
 from keras_calib.keras_graph.endings import has_graph
 from keras_calib.keras_graph.endings import output_kind
@@ -135,14 +139,24 @@ def _findings(model, losses, metrics, x, y, sample_weight):
     multi_label = _is_multi_label(model, objects, y, outputs)
     kind, about = _kind(model, outputs, multi_label)
     yield from about
+    if is_applied_twice(model):
+        yield (
+            "The model ends in a softmax or sigmoid of probabilities: it is "
+            "applied twice, and no confidence can be high. Leave one out."
+        )
     yield from _about_masks(model, outputs, mask)
     weights, found = _weights(sample_weight, mask, layout)
     yield from found
     if multi_label:
-        found = list(_about_multi_label(y, objects, weights, axis))
+        found = list(about_multi_label(y, objects, weights, axis))
     else:
-        found = list(_about_labels(y, layout, objects, weights, axis))
+        found = list(about_labels(y, layout, objects, weights, axis))
     yield from found
+    if not (layout.one_hot or layout.single or multi_label):
+        everywhere, _ = _weights(None, mask, layout)
+        for kept, weighted in ((everywhere, False), (weights, True)):
+            titles = accuracies_of(model, weighted)
+            yield from about_accuracies(y, layout, kept, titles)
     said = set()
     for title, each in objects:
         for finding in about_one(title, each, kind, layout, multi_label):
@@ -261,79 +275,6 @@ def _weights(sample_weight, mask, layout):
     if rows.size and not rows.any():
         findings.append("All weights are 0: no sample of the batch counts.")
     return rows.reshape(-1), findings
-
-
-def _about_multi_label(y, objects, weights, axis):
-    """Findings on the labels of a multi-label model that count."""
-    try:
-        label_rules.check_numbers(y)
-    except ValueError as error:
-        yield str(error)
-        return
-    rows = np.moveaxis(y, axis, -1).reshape(-1, y.shape[axis])[weights > 0]
-    rows = rows.astype("float64")
-    strange = np.unique(rows[~((rows >= 0) & (rows <= 1))])
-    for void in strange[:1]:
-        lacking = [
-            title
-            for title, each in objects
-            if setting(each, "ignore_class", None) != void
-        ]
-        if len(strange) > 1 or lacking:
-            yield (
-                "Labels of a multi-label model are 0 or 1. Received: labels "
-                f"from {rows.min():g} to {rows.max():g}. An entry that is not "
-                "known needs a loss that leaves it out, and `ignore_class` in "
-                "`MultilabelCalibrationError`."
-            )
-
-
-def _about_labels(y, layout, objects, weights, axis):
-    """Findings on the labels that count."""
-    try:
-        label_rules.check_numbers(y)
-    except ValueError as error:
-        yield str(error)
-        return
-    if layout.one_hot:
-        rows = np.moveaxis(y, axis, -1) if y.ndim > 1 else y
-        rows = rows.reshape(-1, layout.num_classes)[weights > 0]
-        try:
-            label_rules.checked_rows(rows)
-        except ValueError as error:
-            yield str(error)
-        return
-    ids = y.reshape(-1)[weights > 0]
-    wrong = rules.wrong_ids(ids, layout.num_classes, np)
-    strange = np.unique(ids[wrong])
-    if not len(strange):
-        return
-    last = layout.num_classes - 1
-    if len(strange) > 1 or np.floor(strange[0]) != strange[0]:
-        yield (
-            f"Labels must be the class ids 0 to {last}. Received: labels from "
-            f"{ids.min()} to {ids.max()}, of which {wrong.sum()} in "
-            f"{len(ids)} are not."
-        )
-        return
-    void = int(strange[0])
-    start = (
-        ", or shift the ids: they seem to start at 1"
-        if void == layout.num_classes and ids.min() >= 1
-        else ""
-    )
-    lacking = [
-        title
-        for title, each in objects
-        if setting(each, "ignore_class", "none") not in ("none", void)
-    ]
-    if lacking or start or not objects:
-        whose = " and ".join(lacking) or "what takes it"
-        yield (
-            f"{wrong.sum()} of {len(ids)} labels are {void}, which is none of "
-            f"the classes 0 to {last}. Pass `ignore_class={void}` to {whose}"
-            f"{start}."
-        )
 
 
 def _about_values(losses, outputs, y, weights, axis):

@@ -4,7 +4,7 @@ import inspect
 
 import keras
 
-from keras_calib.keras_private import metric_names_of_compile
+from keras_calib.keras_private import given_to_compile
 from keras_calib.keras_private import metrics_of_compile
 from keras_calib.losses._arguments import setting_of
 from keras_calib.losses._base import LossPart
@@ -26,6 +26,12 @@ BINARY_LOSSES = (
     LOSSES.BinaryFocalCrossentropy,
     LOSSES.binary_focal_crossentropy,
 )
+# Accuracies of class ids, by name and by class.
+ACCURACIES = ("accuracy", "acc", "sparse_categorical_accuracy")
+OF_CLASS_IDS = (
+    keras.metrics.SparseCategoricalAccuracy,
+    keras.metrics.SparseTopKCategoricalAccuracy,
+)
 
 
 def losses_of(model):
@@ -43,7 +49,8 @@ def metrics_of(model):
     """The metrics of `compile` that read scores, as `(title, metric)`."""
     if not model.compiled:
         return
-    named = [_by_name(name, model) for name in metric_names_of_compile(model)]
+    names = [n for n in given_to_compile(model) if isinstance(n, str)]
+    named = [_by_name(name, model) for name in names]
     for metric in metrics_of_compile(model) + named:
         # A part of a loss reads scores as the loss does.
         reader = metric.loss if isinstance(metric, LossPart) else metric
@@ -51,6 +58,22 @@ def metrics_of(model):
             metric, keras.metrics.BinaryAccuracy
         ):
             yield f"the metric {metric.name!r}", reader
+
+
+def accuracies_of(model, weighted):
+    """Titles of Keras' accuracies of class ids, none of which can ignore one.
+
+    Args:
+        model: a `keras.Model`.
+        weighted: whether those that sample weights reach.
+    """
+    if not model.compiled:
+        return
+    for each in given_to_compile(model, [weighted]):
+        if isinstance(each, str) and each in ACCURACIES:
+            yield f"the metric {each!r}"
+        elif type(each) in OF_CLASS_IDS:
+            yield f"the metric {each.name!r}"
 
 
 def _by_name(name, model):

@@ -21,11 +21,17 @@ def escape(text: Any) -> str:
 
 
 def to_json(value: Any) -> Any:
-    """Only what JSON can hold: NaN and infinity become `None`."""
+    """Only what JSON can hold.
+
+    NaN becomes `None`, and an infinity the string `"Infinity"` or
+    `"-Infinity"`, which Python's `float` and JavaScript's `Number` read.
+    """
     if isinstance(value, dict):
         return {str(key): to_json(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [to_json(each) for each in value]
     if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else None
+        if math.isinf(value):
+            return "Infinity" if value > 0 else "-Infinity"
+        return None if math.isnan(value) else float(value)
     return int(value) if isinstance(value, np.integer) else value

@@ -292,25 +292,20 @@ def metrics_of_compile(model):
     Args:
         model: a compiled `keras.Model`.
     """
-    return [
-        metric
-        for metric in keras.tree.flatten([model.metrics, _as_given(model)])
-        if isinstance(metric, keras.metrics.Metric)
-    ]
+    found = keras.tree.flatten(model.metrics) + given_to_compile(model)
+    return [each for each in found if isinstance(each, keras.metrics.Metric)]
 
 
-def metric_names_of_compile(model):
-    """The metrics that `compile` was given by name, a list of strings."""
-    given = keras.tree.flatten(_as_given(model))
-    return [name for name in given if isinstance(name, str)]
+def given_to_compile(model, weighted=(False, True)):
+    """What `compile` was given as metrics, names and objects, as a list.
 
-
-def _as_given(model):
-    return [
-        getattr(group, name, None)
-        for group in model.metrics
-        for name in ("_user_metrics", "_user_weighted_metrics")
-    ]
+    Args:
+        model: a compiled `keras.Model`.
+        weighted: which of `metrics` (`False`) and `weighted_metrics` (`True`).
+    """
+    names = [("_user_metrics", "_user_weighted_metrics")[w] for w in weighted]
+    given = [[getattr(m, n, None) for n in names] for m in model.metrics]
+    return [each for each in keras.tree.flatten(given) if each is not None]
 
 
 def validation_iterator(model):

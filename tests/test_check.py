@@ -50,6 +50,10 @@ class KnownEntries(keras.losses.Loss):
         return ops.mean(known * (y_pred - y_true) ** 2, axis=-1)
 
 
+def known_hits(y_true, y_pred):
+    return ops.where(y_true == 255, 1.0, 0.0)
+
+
 FITS = {
     "softmax": lambda: (network("softmax", loss=Sparse()), X, Y),
     "string": lambda: (
@@ -88,6 +92,30 @@ FITS = {
         network(loss=Sparse(True, ignore_class=255)),
         X,
         np.where(np.arange(40) % 4, Y, 255),
+    ),
+    "void that weighted accuracy leaves out": lambda: (
+        compiled(
+            network("softmax"),
+            Sparse(ignore_class=255),
+            weighted_metrics=["accuracy"],
+        ),
+        X,
+        np.where(np.arange(40) % 4, Y, 255),
+        (np.arange(40) % 4 > 0).astype("float32"),
+    ),
+    "void that an accuracy of one's own leaves out": lambda: (
+        network(
+            "softmax",
+            loss=Sparse(ignore_class=255),
+            metrics=[keras.metrics.MeanMetricWrapper(known_hits, "accuracy")],
+        ),
+        X,
+        np.where(np.arange(40) % 4, Y, 255),
+    ),
+    "a softmax of features that are probabilities": lambda: (
+        keras.Sequential([network("softmax", 4), layers.Dense(3, "softmax")]),
+        X,
+        Y,
     ),
     "weights": lambda: (
         network(loss=Sparse(True)),
@@ -272,6 +300,40 @@ FOUND = {
         lambda: (network(loss=Sparse(True)), X, np.resize([1, 2, 3], 40)),
         "seem to start at 1",
     ),
+    "labels from -1": (
+        lambda: (network(loss=Sparse(True)), X, np.resize([-1, 0, 1], 40)),
+        "seem to start at -1: shift them. Or, if -1 is no class",
+    ),
+    "softmax twice": (
+        lambda: (
+            keras.Sequential([network("softmax"), layers.Softmax()]),
+            X,
+            Y,
+        ),
+        "it is applied twice",
+    ),
+    "sigmoid of a sigmoid": (
+        lambda: (
+            keras.Sequential(
+                [network("sigmoid", 1), layers.Activation("sigmoid")]
+            ),
+            X,
+            Y > 0,
+        ),
+        "it is applied twice",
+    ),
+    "accuracy of void": (
+        lambda: (
+            network(
+                "softmax",
+                loss=Sparse(ignore_class=255),
+                metrics=[keras.metrics.SparseCategoricalAccuracy("hits")],
+            ),
+            X,
+            np.where(np.arange(40) % 4, Y, 255),
+        ),
+        "8 of 32 labels are none of the classes, and the metric 'hits' counts",
+    ),
     "labels out of range": (
         lambda: (network(loss=Sparse(True)), X, Y * 10),
         "Labels must be the class ids 0 to 2",
@@ -429,8 +491,8 @@ FOUND = {
 }
 
 
-def compiled(model, loss):
-    model.compile("sgd", loss)
+def compiled(model, loss, **options):
+    model.compile("sgd", loss, **options)
     return model
 
 

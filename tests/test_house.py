@@ -33,7 +33,7 @@ FLOORS = [
     {"metrics", "plots"},
     {"layers", "models"},
     {"calibration", "callbacks", "interop", "reporting", "shift"},
-    {"_check", "_check_compiled", "command_line"},
+    {"_check", "_check_compiled", "_check_labels", "command_line"},
     {"__init__", "__main__"},
 ]
 FLOOR = {room: n for n, rooms in enumerate(FLOORS) for room in rooms}

@@ -267,6 +267,14 @@ def test_metrics_of_compile():
         assert any(one is weighted for one in found)
 
 
+def test_given_to_compile():
+    model = network()
+    model.compile("sgd", "mse", metrics=["mae"], weighted_metrics=["accuracy"])
+    assert keras_private.given_to_compile(model, [False]) == ["mae"]
+    assert keras_private.given_to_compile(model, [True]) == ["accuracy"]
+    assert keras_private.given_to_compile(model) == ["mae", "accuracy"]
+
+
 def test_validation_iterator():
     found = []
 

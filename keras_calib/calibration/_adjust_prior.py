@@ -23,6 +23,7 @@ from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.calibration._record import fused_records
 from keras_calib.calibration._record import keep_fused_records
 from keras_calib.data.predict import states_kept
+from keras_calib.inputs.arguments import in_class_order
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import as_floats
@@ -90,7 +91,8 @@ def adjust_prior(
             With `prior`, only the first batch is used, to see the outputs of
             a model without a graph.
         sample_weight: weights for arrays `x`.
-        prior: the target prior if it is known, probabilities `(num_classes,)`.
+        prior: the target prior if it is known, probabilities `(num_classes,)`,
+            or a dict or pandas Series of them by class id.
             A class with the probability 0 is never predicted. For two classes
             also a float, the probability of the second class.
         source_prior: the source prior of a model that carries none (not from
@@ -355,6 +357,7 @@ def _source(model, given):
 
 def _vector(prior, name, num_classes=None):
     """A prior as probabilities of all classes; a float is the second of two."""
+    prior = in_class_order(prior, name)
     prior = as_floats(prior, f"`{name}`", "float64")
     if prior.ndim == 0 and num_classes in (None, 2):
         prior = np.array([1 - prior, prior])

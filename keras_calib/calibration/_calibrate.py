@@ -24,6 +24,7 @@ from keras_calib.calibration._preprocessed import raw_arrays
 from keras_calib.calibration._preprocessed import taken_apart
 from keras_calib.calibration._record import CalibrationRecord
 from keras_calib.calibration._stream import calibrate_in_stream
+from keras_calib.calibration._warnings import warn_if_trained_on
 from keras_calib.data.batches import Source
 from keras_calib.data.collect import collect
 from keras_calib.inputs.arguments import require_flags
@@ -82,7 +83,8 @@ def calibrate(
     in total (with `groups`, which are always left out, by 3), because networks
     that need no calibration are rare; or the temperature, which few samples
     with hardly an error make too low, must be expected to do harm. This is an
-    estimate: it makes harm on new data rare and small, and cannot exclude it.
+    estimate: from some 50 samples on it makes harm on new data rare and small,
+    and cannot exclude it.
 
     If the fitted layer increases the error on the calibration data, it is
     rejected with a warning, and the new model predicts what `model` predicts.
@@ -142,8 +144,8 @@ def calibrate(
             `model` returns a dict, else its name in `model.output_names`. The
             others stay as they are. (Keras names an output in a list by its
             last layer: there the calibrated one has a new name.) Labels and
-            weights are those of this output, or a dict (or list) of those of
-            all outputs.
+            weights are those of this output, or a dict, a list or a table of
+            pandas, with the outputs as columns, of those of all outputs.
         multi_label: whether the units are sigmoids of labels that do not
             exclude each other, or their logits. `y` has 0 or 1 for each,
             `(..., num_labels)`, and weights may be of this shape, too. Each
@@ -173,13 +175,15 @@ def calibrate(
             function that returns a new generator of batches. This is not
             chosen by itself, because a model usually takes longer to run than
             a file to read.
-        groups: ids of groups of samples that are alike (patient, document),
-            one per sample, in the order of the data. Folds and standard errors
-            keep groups together, and `"local_temperature"` holds out whole
-            groups of images. By default the elements of one sample, such as
-            the pixels of an image, are a group. Over pixels `"auto"` then tries
-            temperature scaling alone, because images of one film or patient
-            say too much of each other; `np.arange(len(x))` says they do not.
+        groups: ids of groups of samples that are alike (patient, document), one
+            per sample, in the order of the data. Folds and standard errors keep
+            groups together, affine maps take a group as less than its samples
+            where these are wrong together, and `"local_temperature"` holds out
+            whole groups of images. By default the elements of one sample, such
+            as the pixels of an image, are a group. Over pixels `"auto"` then
+            tries temperature scaling alone, because images of one film or
+            patient say too much of each other; `np.arange(len(x))` says they do
+            not.
         guard: whether to compare the layer with temperature scaling and with
             `model`, see above. With other objectives than `"nll"`, with
             class-wise loss scaling, and with soft labels there is no guard.
@@ -211,7 +215,8 @@ def calibrate(
 
     Warns:
         UserWarning: if there are fewer than ten calibration samples per
-            parameter of a map that does not shrink by itself; if the accuracy
+            parameter of a map that does not shrink by itself, or fewer than 50
+            (with `"auto"` none of both); if the accuracy
             on the calibration data is closer to that on the training data than
             to that on the validation data, so that the network seems to have
             been trained on them; if no final softmax was found; if the layer
@@ -328,7 +333,7 @@ def _fit_to_samples(
     )
     if isinstance(layer, ShrunkCalibration):
         layer.folds = None  # arrays of the size of the data
-    checks.warn_if_trained_on(model, accuracy, len(samples.labels))
+    warn_if_trained_on(model, accuracy, len(samples.labels))
     facts = _network.Facts(samples.scores.shape[-1], samples.one_hot)
     return layer, _whole_record(record, logits_source, samples), facts
 

@@ -10,7 +10,6 @@ from keras_calib._warning import warn
 from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._methods import is_affine
 from keras_calib.calibration._methods import is_auto
-from keras_calib.calibration._methods import samples_needed
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import is_one_of
@@ -21,12 +20,8 @@ from keras_calib.keras_graph.head import find_head
 from keras_calib.keras_graph.head import free_name
 from keras_calib.keras_private import called_symbolically
 from keras_calib.keras_private import flatten_layers
-from keras_calib.layers import TemperatureScaling
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._decision import refuse_decision
-
-# A smaller rise of the ECE is not worth a warning.
-LEAST_RISE = 0.01
 
 
 def check_model(model):
@@ -201,108 +196,6 @@ def refuse_the_same_data(model, fingerprint, settings):
                 "The model has already been calibrated on these very samples. "
                 f"Received: model {model.name!r}. Pass the model as it was "
                 "before, or other data."
-            )
-
-
-def warn_if_few(layer, num_samples, num_classes):
-    """Warn of fewer than ten samples for each parameter of a map."""
-    needed = samples_needed(layer, num_classes)
-    if num_samples < needed:
-        count, smaller = needed // 10, ""
-        parameters = "1 parameter"
-        if count > 1:
-            parameters = f"{count} parameters"
-            smaller = ', or a smaller layer such as "temperature"'
-        warn(
-            f"{type(layer).__name__} has {parameters}, and should have ten "
-            f"samples for each: {needed}. Received: {num_samples} calibration "
-            f"samples. Use more{smaller}."
-        )
-
-
-def warn_of_rejection(layer, found, verdict):
-    """Warn that a map was rejected, with the figures that decided it.
-
-    Args:
-        layer: the fitted map.
-        found: `ece_before`, `ece_after`, `nll_before` and `nll_after`.
-        verdict: `Verdict` of the guard, without figures if the calibration
-            data decided.
-    """
-    name, nll = type(layer).__name__, verdict.held_out_nll
-    if not nll:
-        warn(
-            f"{name} was rejected, because it made the model worse on the "
-            f"calibration data: NLL {found['nll_before']:.4g} before, "
-            f"{found['nll_after']:.4g} after; ECE {found['ece_before']:.4g} "
-            f"before, {found['ece_after']:.4g} after."
-        )
-        return
-    figures = f"{nll['map']:.5g} with {name}"
-    if not isinstance(layer, TemperatureScaling):
-        figures += (
-            f", {nll['temperature_scaling']:.5g} with temperature scaling"
-        )
-    instead = "the model stays as it is"
-    if verdict.returned == "temperature_scaling":
-        instead = "temperature scaling is used instead"
-    warn(
-        f"{name} was rejected, and {instead}: the NLL to expect on new samples "
-        f"is {figures}, and {nll['no_calibration']:.5g} without calibration. "
-        "`guard=False` keeps it."
-    )
-
-
-def warn_if_predictions_changed(layer, num_changed, num_samples):
-    """Warn of a map that changes predicted classes, with their number."""
-    if not num_changed:
-        return
-    warn(
-        f"{type(layer).__name__} changes {num_changed} of {num_samples} "
-        "predicted classes of the calibration data. `preserve_accuracy=True` "
-        "refuses such layers, and `preserve_accuracy=False` silences this."
-    )
-
-
-def warn_if_ece_rose(layer, found, noise):
-    """Warn of an ECE that rose by more than chance while the NLL fell.
-
-    Args:
-        layer: the fitted map.
-        found: `ece_before`, `ece_after`, `nll_before` and `nll_after`.
-        noise: ECE of a perfectly calibrated model on as many samples.
-    """
-    rise = found["ece_after"] - found["ece_before"]
-    if rise <= max(LEAST_RISE, noise):
-        return
-    remedy = "Try another `method`."
-    for objective in ("ece", "soft_binned_ece"):
-        if objective in layer.objectives:
-            remedy = f'`objective="{objective}"` lowers the ECE itself.'
-            break
-    warn(
-        f"With {type(layer).__name__} the ECE on the calibration data rose "
-        f"from {found['ece_before']:.3f} to {found['ece_after']:.3f}; the NLL "
-        f"went from {found['nll_before']:.4g} to {found['nll_after']:.4g}. "
-        f"{remedy}"
-    )
-
-
-def warn_if_trained_on(model, accuracy, num_samples):
-    """Warn of calibration data that the network seems to be trained on."""
-    history = getattr(getattr(model, "history", None), "history", None) or {}
-    for key in ("accuracy", "acc", "sparse_categorical_accuracy"):
-        if key not in history or f"val_{key}" not in history:
-            continue
-        trained, held_out = history[key][-1], history[f"val_{key}"][-1]
-        error = np.sqrt(held_out * (1 - held_out) / num_samples)
-        middle = (trained + held_out) / 2
-        if trained - held_out > 6 * error and accuracy > middle:
-            warn(
-                "The network seems to have been trained on the calibration "
-                f"data: accuracy there is {accuracy:.3f}; it was {trained:.3f} "
-                f"in training and {held_out:.3f} on validation data. A layer "
-                "fitted to such data makes the model overconfident."
             )
 
 

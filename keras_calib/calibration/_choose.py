@@ -72,11 +72,12 @@ TIE = 0.01
 # With more classes, a fit of these takes too long.
 SLOW = ("structured_matrix", "parameterized_temperature")
 MAX_CLASSES = 100
-# With more samples the default matrix is ahead of the structured one, and the
-# likelihoods say enough as they are.
+# With more samples one temperature is known well enough, and the map with the
+# largest weight is not worse than the one that is nearest to all.
 FEW_SAMPLES = 200
-# Of the likelihoods of few samples.
-POWER = 0.4
+# Likelihoods of up to so many samples are taken to this power, and with more a
+# structured matrix, which does not shrink, did harm on some networks.
+NOISY_SAMPLES, POWER = 500, 0.4
 UNCHANGED = "no_calibration"
 AVERAGED = "bayesian_temperature"
 # In the order of their cost. The matrix contains vector, class-wise and
@@ -206,8 +207,7 @@ def choose(rows, options, *, mixture=False):
         losses[UNCHANGED] = losses["temperature"] + gain
     if np.isfinite(losses.get(AVERAGED, np.nan)).all():
         log_odds["temperature"] = -np.inf
-    few = rows.num_samples <= FEW_SAMPLES
-    power = POWER if few else 1.0
+    power = POWER if rows.num_samples <= NOISY_SAMPLES else 1.0
     weights = bootstrap_weights(losses, rows, log_odds, options.seed, power)
     if log_odds.get("temperature") == -np.inf:
         credit_temperature(weights, trials, rows, options, fitted)
@@ -220,7 +220,7 @@ def choose(rows, options, *, mixture=False):
     order = sorted(weights, key=lambda name: -weights[name])
     weights = {name: weights[name] for name in order}
     expected = {}
-    if few and not mixture:
+    if rows.num_samples <= FEW_SAMPLES and not mixture:
         q = probabilities_of_maps(weights, rows, options, fitted, trials)
         expected = expected_losses(weights, rows, q)
         for name, loss in expected.items():
@@ -303,9 +303,9 @@ def _reason_to_skip(name, rows, options):
         return f"more than {MAX_CLASSES} classes"
     if options.of_pixels and name not in (UNCHANGED, "temperature", AVERAGED):
         return "pixels of images without `groups`"
-    for_few = name in ("structured_matrix", AVERAGED)
-    if for_few and rows.num_samples > FEW_SAMPLES:
-        return f"more than {FEW_SAMPLES} samples"
+    limits = {AVERAGED: FEW_SAMPLES, "structured_matrix": NOISY_SAMPLES}
+    if rows.num_samples > limits.get(name, np.inf):
+        return f"more than {limits[name]:,} samples"
     if name not in (UNCHANGED, "temperature") and options.seconds_left() <= 0:
         return "max_seconds"
     return None

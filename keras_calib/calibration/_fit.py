@@ -10,10 +10,6 @@ import keras
 import numpy as np
 
 from keras_calib._progress import ProgressBar
-from keras_calib.calibration._checks import warn_if_ece_rose
-from keras_calib.calibration._checks import warn_if_few
-from keras_calib.calibration._checks import warn_if_predictions_changed
-from keras_calib.calibration._checks import warn_of_rejection
 from keras_calib.calibration._guard import MAP
 from keras_calib.calibration._guard import MODEL
 from keras_calib.calibration._guard import TEMPERATURE
@@ -24,9 +20,14 @@ from keras_calib.calibration._held_out import losses_and_probabilities
 from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._no_calibration import NoCalibration
 from keras_calib.calibration._source_prior import source_prior
+from keras_calib.calibration._warnings import warn_if_ece_rose
+from keras_calib.calibration._warnings import warn_if_few
+from keras_calib.calibration._warnings import warn_if_predictions_changed
+from keras_calib.calibration._warnings import warn_of_rejection
 from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.evaluation.floor import normal_floor
 from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.arrays import at_least_two
 from keras_calib.inputs.predictions import top_label
 from keras_calib.keras_graph.head import free_name
 from keras_calib.layers._base import ROUNDING
@@ -258,8 +259,11 @@ class Measured(NamedTuple):
     predicted: np.ndarray
 
 
-def measured(layer, rows):
-    """`Measured` of the model with a map, or with `None` as it came."""
+def measured(layer, rows, expected=None):
+    """`Measured` of the model with a map, or with `None` as it came.
+
+    Of classes with the same score, that of `expected` is the predicted one.
+    """
     scores, labels, weights = rows.logits, rows.labels, rows.weights
     confidence = np.empty(len(labels), "float32")
     predicted = np.empty(len(labels), "int32")
@@ -268,7 +272,13 @@ def measured(layer, rows):
         z = scores[part] if layer is None else as_array(layer(scores[part]))
         losses[part], probabilities = losses_and_probabilities(z, labels[part])
         confidence[part], correct[part] = top_label(labels[part], probabilities)
-        predicted[part] = probabilities.argmax(axis=-1)
+        # Unequal scores may have probabilities that are rounded to be equal.
+        z = at_least_two(z)
+        own = predicted[part] = z.argmax(axis=-1)
+        if expected is not None:
+            each, wanted = np.arange(len(z)), expected[part]
+            ties = z[each, wanted] == z[each, own]
+            predicted[part] = np.where(ties, wanted, own)
     return Measured(
         float(np.average(losses, weights=weights)),
         expected_calibration_error(
@@ -292,7 +302,7 @@ def before_and_after(before, layer, rows):
         layer: the map.
         rows: `CalibrationRows`.
     """
-    after = measured(layer, rows)
+    after = measured(layer, rows, before.predicted)
     changed = (before.predicted != after.predicted)[rows.first_rows]
     noise = normal_floor(
         after.confidence[rows.first_rows], rows.sample_weights, NUM_BINS

@@ -14,6 +14,8 @@ from keras_calib.calibration._fit import restore
 from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.calibration._record import CalibrationRecord
+from keras_calib.calibration._warnings import warn_if_ece_rose
+from keras_calib.calibration._warnings import warn_if_trained_on
 from keras_calib.data.collect import SPILL
 from keras_calib.data.collect import BatchOutputs
 from keras_calib.data.collect import Store
@@ -58,7 +60,7 @@ def calibrate_locally(model, source, method, options, settings, *, groups=None):
             checks.refuse_the_same_data(model, samples.fingerprint, settings)
             with passes_shown(settings.verbose, "batch of images"):
                 record, accuracy = _adapt(layer, method, maps, samples)
-        checks.warn_if_trained_on(model, accuracy, record["num_samples"])
+        warn_if_trained_on(model, accuracy, record["num_samples"])
         return layer, record, samples
 
     return _network.calibrated_by(fit, model, data, method, settings)
@@ -190,7 +192,7 @@ def _adapt(layer, method, maps, facts):
         restore(layer, old, [maps.images.shape, maps.logits.shape])
         raise
     noise, accuracy = found.pop("ece_noise"), found.pop("accuracy")
-    checks.warn_if_ece_rose(layer, found, noise)
+    warn_if_ece_rose(layer, found, noise)
     fitted = layer.record
     record = CalibrationRecord(
         method=method if isinstance(method, str) else type(layer).__name__,

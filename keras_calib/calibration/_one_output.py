@@ -61,13 +61,17 @@ class OneOutput:
         """Labels or weights of this output, from those of all or of it.
 
         As in `fit`, a dict has the keys of the outputs, or the names of those
-        in a list; and a list has the order in which Keras flattens a dict.
+        in a list; and a list has the order in which Keras flattens a dict. A
+        table whose columns have just these names is read as a dict.
         """
         outputs = self.model.output
+        name = self.key
+        if not isinstance(outputs, dict):
+            name = self.model.output_names[name]
+        columns = getattr(values, "columns", None)
+        if columns is not None and {*columns} == {*output_keys(self.model)}:
+            return values[name]
         if isinstance(values, dict):
-            name = self.key
-            if not isinstance(outputs, dict):
-                name = self.model.output_names[name]
             if name not in values:
                 raise ValueError(
                     "Labels and weights are those of the output that is "
@@ -118,7 +122,8 @@ def one_output(model: Any, name: str | None) -> OneOutput | None:
         `OneOutput`, or `None` without a name.
 
     Raises:
-        ValueError: if the model has no such output, or no graph that shows it.
+        ValueError: if the model has no such output, several of this name, or
+            no graph that shows it; if the output is no tensor.
     """
     if name is None:
         return None
@@ -137,4 +142,26 @@ def one_output(model: Any, name: str | None) -> OneOutput | None:
         raise ValueError(
             f"`output_name` must be one of {[*keys]}. Received: {name!r}."
         )
+    _check_one_tensor(model, name, keys[name])
     return OneOutput(model, keys[name])
+
+
+def _check_one_tensor(model, name, key):
+    """Refuse a name of several outputs, or of a list or dict of them."""
+    outputs = model.output
+    # In a list, the names are those of all tensors, also of lists in it.
+    parts = [outputs[key]] if isinstance(outputs, dict) else outputs
+    nested = [part for part in parts if isinstance(part, list | tuple | dict)]
+    if nested:
+        raise ValueError(
+            "Each output must be a tensor. Received: output_name="
+            f"{name!r}, a {type(nested[0]).__name__} among the outputs. Pass "
+            "`keras.Model(model.inputs, keras.tree.flatten(model.output))`."
+        )
+    number = 1 if isinstance(outputs, dict) else model.output_names.count(name)
+    if number > 1:
+        raise ValueError(
+            "`output_name` must name one output. Received: "
+            f"output_name={name!r}, which {number} outputs have. Pass a model "
+            "that returns a dict, whose keys are the names."
+        )

@@ -9,6 +9,9 @@ from keras_calib.calibration._fit import restore
 from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._methods import is_auto
 from keras_calib.calibration._record import CalibrationRecord
+from keras_calib.calibration._warnings import warn_if_ece_rose
+from keras_calib.calibration._warnings import warn_if_few
+from keras_calib.calibration._warnings import warn_if_trained_on
 from keras_calib.data.collect import fingerprint_of
 from keras_calib.data.collect import outputs_by_batch
 from keras_calib.data.predict import states_kept
@@ -44,7 +47,7 @@ def calibrate_in_stream(model, source, method, options, settings):
             named = as_map(method, free_name(network.model, method))
         rows = _Rows(model, network, source, settings)
         record, accuracy = _adapt(named, method, rows)
-        checks.warn_if_trained_on(model, accuracy, rows.num_samples)
+        warn_if_trained_on(model, accuracy, rows.num_samples)
         return named, record, _network.Facts(rows.num_units, rows.one_hot)
 
     data = source.open(call=True)
@@ -75,13 +78,13 @@ def _adapt(layer, method, rows):
     old = layer.get_weights() if layer.built else None, layer.record
     try:
         layer.adapt_to_checked_blocks(rows)
-        checks.warn_if_few(layer, rows.num_samples, max(2, rows.num_units))
+        warn_if_few(layer, rows.num_samples, max(2, rows.num_units))
         found = _found(layer, rows)
     except BaseException:
         restore(layer, old, (None, rows.num_units))
         raise
     noise, accuracy = found.pop("ece_noise"), found.pop("accuracy")
-    checks.warn_if_ece_rose(layer, found, noise)
+    warn_if_ece_rose(layer, found, noise)
     record = CalibrationRecord(
         method=method if isinstance(method, str) else type(layer).__name__,
         objective="nll",

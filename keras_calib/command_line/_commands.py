@@ -315,5 +315,5 @@ def _verbose(options):
 
 
 def _as_json(values):
-    """JSON; numbers that JSON does not have become null."""
+    """JSON, with `null` for NaN and `"Infinity"` for infinite numbers."""
     return json.dumps(to_json(values), indent=2)

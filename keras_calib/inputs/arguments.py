@@ -2,8 +2,11 @@
 
 import contextlib
 import numbers
+from collections import Counter
 from collections.abc import Collection
 from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Set
 from typing import Any
 
 import keras
@@ -149,6 +152,68 @@ def require_widths(**received: Any) -> None:
         valid = valid and all(is_integer(w) and w >= 1 for w in value)
         problem = f"`{name}` must be a tuple of widths, integers of at least 1."
         require(valid, problem, **{name: value})
+
+
+def in_class_order(values: Any, name: str) -> Any:
+    """Values of classes by their ids, where a dict or a Series has such keys.
+
+    Raises:
+        ValueError: if the keys are not 0, 1, ..., in any order.
+    """
+    keys = getattr(values, "index", None)
+    keys = values.keys() if isinstance(values, Mapping) else keys
+    if keys is None or callable(keys):  # a list has a method of this name
+        return values
+    if not isinstance(values, Mapping):
+        values = dict(zip(keys, np.asarray(values), strict=True))
+    if not all(k in values for k in range(len(values))):
+        raise ValueError(
+            f"The keys of `{name}` must be the class ids 0, 1, ... Received: "
+            f"{list(values)[:10]}."
+        )
+    return np.array([values[k] for k in range(len(values))])
+
+
+def class_names_of(
+    class_names: Any, num_classes: int | None = None
+) -> list[str] | None:
+    """Names of classes as a list in the order of their ids.
+
+    Args:
+        class_names: `None`, a list, an array, or a dict or Series by id.
+        num_classes: how many there must be, where that is known.
+
+    Raises:
+        ValueError: for names without an order, equal names, or others than one
+            for each class.
+    """
+    if class_names is None:
+        return None
+    names = in_class_order(class_names, "class_names")
+    ordered = isinstance(names, Collection) and not isinstance(
+        names, str | bytes | Set
+    )
+    names = list(names) if ordered else []
+    if not names or not all(
+        isinstance(name, str | numbers.Number | np.generic) for name in names
+    ):
+        raise ValueError(
+            "`class_names` must be a list of names, in the order of the class "
+            f"ids. Received: class_names={class_names!r}."
+        )
+    names = [str(name) for name in names]
+    twice = [name for name, number in Counter(names).items() if number > 1]
+    if twice:
+        raise ValueError(
+            "`class_names` must differ, to tell the classes apart. Received: "
+            f"{twice[0]!r} for {names.count(twice[0])} classes."
+        )
+    if num_classes not in (None, len(names)):
+        raise ValueError(
+            "`class_names` must have a name for each class. Received: "
+            f"{len(names)} names for {num_classes} classes."
+        )
+    return names
 
 
 @contextlib.contextmanager

@@ -175,6 +175,18 @@ def log_softmax_of_labels(scores, labels, dtype=None):
     return np.maximum(own, LOWEST) - np.log(total)
 
 
+def numbered(ids):
+    """Ids by numbers, and how many different ones there are.
+
+    In the order in which they come, so that other names of the same groups draw
+    the same folds and resamples.
+    """
+    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), "int64")
+    rank[first.argsort()] = np.arange(len(first))
+    return rank[inverse.reshape(-1)], len(first)
+
+
 def squared_norms(values):
     """The sum of the squares of each row, float64, however they lie."""
     values = np.ascontiguousarray(values)

@@ -10,6 +10,7 @@ from keras_calib.inputs import large
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.arrays import numbered
 from keras_calib.inputs.predictions import as_samples
 from keras_calib.inputs.predictions import relative_weights
 
@@ -128,7 +129,7 @@ def group_of_rows(unit, units, groups=None):
     used = np.arange(units) if unit is None else np.unique(unit)
     known = label_rules.checked_group_ids(groups[used], "`groups`")
     ids = np.zeros(units, "int64")
-    ids[used] = np.unique(known, return_inverse=True)[1].reshape(-1)
+    ids[used], _ = numbered(known)
     return ids if unit is None else ids[unit]
 
 

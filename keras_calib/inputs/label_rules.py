@@ -5,6 +5,8 @@ import numbers
 import numpy as np
 
 from keras_calib.inputs import large
+from keras_calib.inputs.rules import NO_PREDICTED_CLASSES
+from keras_calib.inputs.rules import ONE_UNIT_EACH
 from keras_calib.inputs.rules import is_float
 from keras_calib.inputs.rules import is_half
 from keras_calib.inputs.rules import wrong_ids
@@ -83,7 +85,7 @@ def check_ids(ids, num_classes, void="Pass `ignore_class=` for a void label"):
     if num_classes == 2 and ids.max() > 1:
         remedy = (
             " Predictions of one number per sample are those of two classes: "
-            "pass the probability of every class, no predicted classes."
+            f"pass {NO_PREDICTED_CLASSES}"
         )
     raise ValueError(
         f"A label is not one of the {num_classes} classes 0 to "
@@ -92,10 +94,14 @@ def check_ids(ids, num_classes, void="Pass `ignore_class=` for a void label"):
     )
 
 
-def checked_rows(targets):
+def checked_rows(targets, like_predictions=False):
     """Rows of labels, `(n, num_classes)`; raise if one is no distribution.
 
     Rows in half precision become float32, in which their sums are exact.
+
+    Args:
+        targets: rows of labels.
+        like_predictions: whether predictions came in the same shape.
     """
     dtype = targets.dtype
     if is_half(dtype):
@@ -103,10 +109,25 @@ def checked_rows(targets):
     wrong = wrong_rows(targets, np, dtype)
     if wrong.any():
         row = int(wrong.argmax())
+        binary = ((targets[row] == 0) | (targets[row] == 1)).all()
+        units = ONE_UNIT_EACH if like_predictions and binary else ""
         raise ValueError(
             "One-hot or soft labels must be rows that sum to one. Received: "
             f"{targets[row]} in row {row}. For labels that do not exclude "
             "each other use `MultilabelCalibrationError`; `kc.calibrate` takes "
-            "`multi_label=True`."
+            f"`multi_label=True`.{units}"
         )
     return targets
+
+
+def refuse_soft_labels(data, problem):
+    """Raise `ValueError` unless the labels of `Predictions` are class ids."""
+    if data.targets is not None:
+        raise ValueError(
+            f"{problem} Received: soft labels. Pass class ids or one-hot rows."
+        )
+
+
+def is_one_hot(targets):
+    """Whether each row holds a single value."""
+    return np.array_equal(targets.sum(axis=-1), targets.max(axis=-1))

@@ -19,6 +19,7 @@ from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import as_floats
+from keras_calib.inputs.arrays import numbered
 from keras_calib.keras_private import keras_mask
 
 
@@ -197,10 +198,12 @@ def read_predictions(
         single = scores.shape[-1] == 1
         scores = logits = arrays.two_classes(scores) if single else scores
     else:
-        rules.check_probabilities(scores)
+        rules.warn_of_predicted_classes(rows.dtype)
+        alike = targets is not None and targets.shape == scores.shape
+        rules.check_probabilities(scores, alike)
         scores = large.by_rows(lambda block: block.clip(0.0, 1.0), scores)
     probabilities = arrays.class_probabilities(scores, from_logits)
-    if targets is not None and is_one_hot(targets):
+    if targets is not None and label_rules.is_one_hot(targets):
         targets = None
     if relative:
         weights = relative_weights(weights)
@@ -223,12 +226,6 @@ def read_predictions(
     )
 
 
-def numbered(ids):
-    """Ids as numbers from 0, and how many different ones there are."""
-    found, numbers = np.unique(ids, return_inverse=True)
-    return numbers.reshape(-1), len(found)
-
-
 def as_samples(
     logits, labels, sample_weight=None, ignore_class=None, mask=None
 ):
@@ -249,7 +246,7 @@ def as_samples(
     """
     rows = _read(labels, logits, sample_weight, -1, ignore_class, mask)
     labels = rows.labels.astype("int32")
-    if rows.targets is not None and not is_one_hot(rows.targets):
+    if rows.targets is not None and not label_rules.is_one_hot(rows.targets):
         labels = rows.targets
     return rows.scores, labels, rows.weights, rows.unit, rows.units
 
@@ -273,7 +270,7 @@ def as_maps(logits, labels, sample_weight=None, ignore_class=None, mask=None):
         ValueError: for bad input.
     """
     rows = _read(labels, logits, sample_weight, -1, ignore_class, mask)
-    if rows.targets is not None and not is_one_hot(rows.targets):
+    if rows.targets is not None and not label_rules.is_one_hot(rows.targets):
         raise ValueError(
             "Images need one class per pixel. Received: soft labels. Pass "
             "class ids."
@@ -300,19 +297,6 @@ def relative_weights(weights: np.ndarray | None) -> np.ndarray | None:
     return weights * (len(weights) / weights.sum())
 
 
-def refuse_soft_labels(data, problem):
-    """Raise `ValueError` unless the labels of `Predictions` are class ids."""
-    if data.targets is not None:
-        raise ValueError(
-            f"{problem} Received: soft labels. Pass class ids or one-hot rows."
-        )
-
-
-def is_one_hot(targets):
-    """Whether each row holds a single value."""
-    return np.array_equal(targets.sum(axis=-1), targets.max(axis=-1))
-
-
 @dataclasses.dataclass(frozen=True)
 class _Read:
     """Rows that count: what all readers of arrays share.
@@ -326,6 +310,7 @@ class _Read:
         units: see `Predictions`.
         lead: shape of one value for each row, also those that do not count.
         keep: which of all rows count, bool, `(all rows,)`.
+        dtype: that of the predictions as they came.
     """
 
     scores: np.ndarray
@@ -336,6 +321,7 @@ class _Read:
     units: int
     lead: tuple
     keep: np.ndarray
+    dtype: np.dtype
 
     def ids(self, values, name):
         """Ids that broadcast from the left, of the rows that count."""
@@ -346,7 +332,8 @@ class _Read:
 def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
     if mask is None and keras.ops.is_tensor(predictions):
         mask = keras_mask(predictions)
-    scores = as_floats(predictions, "Predictions")
+    given = as_array(predictions)
+    scores = as_floats(given, "Predictions")
     labels = as_array(labels)
     label_rules.check_numbers(labels)
     rules.check_ignore_class(ignore_class)
@@ -389,9 +376,11 @@ def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
     if targets is None:
         label_rules.check_ids(labels, layout.num_classes)
     else:
-        targets = label_rules.checked_rows(targets)
+        alike = targets.shape == scores.shape
+        targets = label_rules.checked_rows(targets, alike)
     labels = labels.astype("int64")
-    return _Read(scores, labels, targets, weights, unit, lead[0], lead, keep)
+    read = scores, labels, targets, weights, unit, lead[0], lead, keep
+    return _Read(*read, given.dtype)
 
 
 def _per_row(values, lead, what="Sample weights"):

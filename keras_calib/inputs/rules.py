@@ -12,6 +12,7 @@ import dataclasses
 
 import numpy as np
 
+from keras_calib._warning import warn
 from keras_calib.inputs.arguments import is_integer
 from keras_calib.inputs.arguments import is_number
 
@@ -21,6 +22,13 @@ OFF = 1e-2
 # The same for labels that are rows, and for logits that are suspected to be
 # probabilities: a softmax is more exact than a rounded table.
 EXACT = 1e-3
+# What to do where labels and predictions of one shape are no rows of classes,
+# and what to pass where classes came.
+ONE_UNIT_EACH = (
+    " One sigmoid unit per token needs a class axis: pass `y_pred[..., None]`, "
+    "or end the model with `keras.layers.Reshape((time, 1))`."
+)
+NO_PREDICTED_CLASSES = "the probability of every class, no predicted classes."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,13 +259,35 @@ def check_weights(weights):
         )
 
 
-def check_probabilities(given):
-    """Raise for rows `(n, width)` that cannot be probabilities."""
+def warn_of_predicted_classes(dtype):
+    """Warn of probabilities of a dtype, of any framework, without fractions."""
+    if "float" not in str(dtype):
+        warn(
+            f"Predictions of dtype {dtype} are taken for probabilities of 0 "
+            f"and 1. Pass {NO_PREDICTED_CLASSES}"
+        )
+
+
+def check_probabilities(given, like_labels=False):
+    """Raise for rows `(n, width)` that cannot be probabilities.
+
+    Args:
+        given: rows of probabilities.
+        like_labels: whether labels came as rows of the same shape.
+    """
     if are_probabilities(given):
         return
     wrong = wrong_probabilities(given, np)
     if not wrong.any():
         return
+    missing = np.isnan(given).any(axis=-1)
+    if missing.any():
+        raise ValueError(
+            "Probabilities must be numbers. Received: NaN, or an empty cell, "
+            f"in {missing.sum()} of {len(missing)} rows, first in row "
+            f"{missing.argmax()}. Leave these samples out, or give them a "
+            "weight of 0."
+        )
     row = int(wrong.argmax())
     values, total = given[row], given[row].sum()
     detail = (
@@ -265,11 +295,13 @@ def check_probabilities(given):
         if len(values) == 1
         else (f", and a row that sums to {total:.6g} (off by {total - 1:.3g})")
     )
+    inside = values.min() >= 0 and values.max() <= 1
+    units = ONE_UNIT_EACH if like_labels and inside else ""
     raise ValueError(
         "With `from_logits=False` each prediction must be a probability "
         f"vector. Received: values from {values.min():.6g} to "
         f"{values.max():.6g}{detail} in row {row}. If the model ends without a "
-        "softmax or sigmoid, pass `from_logits=True`."
+        f"softmax or sigmoid, pass `from_logits=True`.{units}"
     )
 
 

@@ -161,7 +161,7 @@ def ending(model, tensor=None):
     declared = getattr(operation, "ends_in", None)
     if declared is not None:
         return declared, False
-    return _activation(operation, arguments, tensor), True
+    return activation_of(operation, arguments, tensor), True
 
 
 def averages_probabilities(model):
@@ -331,7 +331,7 @@ def _of_keras(operation):
     return type(operation).__module__.split(".")[0] == "keras"
 
 
-def _activation(operation, arguments, tensor):
+def activation_of(operation, arguments, tensor):
     """The function that an operation applies last, or `None` if unknown."""
     if is_activation(operation):
         if len(arguments) != 1:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from keras_calib._typing import ArrayLike
+from keras_calib.inputs.arguments import class_names_of
 from keras_calib.inputs.arguments import is_integer
 from keras_calib.inputs.arguments import require
 from keras_calib.plots import _legend
@@ -51,7 +52,7 @@ def classwise_reliability(
         sample_weight: `None`, or weights that broadcast from the left.
         classes: ids of the classes to draw. Defaults to class 1 of two classes,
             to all of three to twelve, and else to the twelve most frequent.
-        class_names: names of all classes, by id.
+        class_names: names of all classes, in the order of their ids.
         kind: see `reliability_diagram`.
         band: see `reliability_diagram`.
         num_bins: int, number of bins of equal width.
@@ -90,6 +91,8 @@ def classwise_reliability(
         axis=axis,
         ignore_class=ignore_class,
     )
+    most = max(data.num_classes for data in read.values())
+    names = class_names_of(class_names, most)
     wanted = _wanted(classes, next(iter(read.values())))
     for k in wanted:
         _style.require_class(k, read)
@@ -101,8 +104,7 @@ def classwise_reliability(
         ]
         draw_diagram(panel, models, kind, band)
         _add_numbers(panel, [model.numbers[0] for model in models])
-        name = _name_of(class_names, k)
-        _style.set_title(panel, name)
+        _style.set_title(panel, names[k] if names else f"class {k}")
         panel.set_ylabel("frequency" if number % columns == 0 else "")
         if number + columns >= len(wanted):
             panel.set_xlabel("predicted probability")
@@ -124,19 +126,6 @@ def classwise_reliability(
         for panel in panels:
             _add_names(panel, [str(name) for name in read])
     return figure
-
-
-def _name_of(class_names, k):
-    """What a class is called."""
-    if class_names is None:
-        return f"class {k}"
-    try:
-        return str(class_names[k])
-    except (IndexError, KeyError, TypeError) as error:
-        raise ValueError(
-            "`class_names` must be a list with the name of every class. "
-            f"Received: class_names={class_names!r}, for class {k}."
-        ) from error
 
 
 def _panels_of(axes, number):

@@ -261,7 +261,9 @@ def draw_means(axes, model):
     """Mean accuracy and mean confidence as lines, with their values."""
     bins = model.bins
     accuracy, confidence = bins.mean(bins.accuracy), bins.mean(bins.confidence)
-    what = "accuracy" if model.class_id is None else "frequency"
+    what, said = "accuracy", "confidence"
+    if model.class_id is not None:
+        what, said = "frequency", "probability"
     axes.axvline(
         accuracy,
         color=_style.ink(axes),
@@ -272,7 +274,7 @@ def draw_means(axes, model):
         confidence,
         color=_style.SECOND,
         linestyle=(0, (2, 1.5)),
-        label=f"mean confidence {confidence:.3f}",
+        label=f"mean {said} {confidence:.3f}",
     )
 
 

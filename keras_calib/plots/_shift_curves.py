@@ -134,5 +134,6 @@ def _curves(rows, metric):
     found = {}
     for row in rows:
         curve = found.setdefault(row["model"], {})
-        curve.setdefault(row["severity"], []).append(row[metric])
+        # In JSON an infinite NLL is a string.
+        curve.setdefault(row["severity"], []).append(float(row[metric]))
     return found

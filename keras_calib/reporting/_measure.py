@@ -48,6 +48,8 @@ class Measured:
         name: that of the model.
         num_rows: how many rows count.
         num_classes: int.
+        num_impossible: how many rows give the probability 0 to their label,
+            so that the NLL is infinite.
         metrics: dict from name to a dict of `value`, `low`, `high` (a 95 %
             interval, or `None`), `floor`, `floor_low` and `floor_high` (or
             `None`).
@@ -68,6 +70,7 @@ class Measured:
     name: str
     num_rows: int
     num_classes: int
+    num_impossible: int
     metrics: dict[str, dict[str, float | None]]
     intervals: str
     temperature: dict[str, float]
@@ -116,6 +119,7 @@ def measure(
         name=name,
         num_rows=len(data.labels),
         num_classes=data.num_classes,
+        num_impossible=_num_impossible(data, found),
         metrics=metrics,
         intervals=words,
         temperature=_temperature(data, found),
@@ -198,6 +202,13 @@ def _normal(values, weights):
     return -width, width
 
 
+def _num_impossible(data, found):
+    """How many rows have an infinite NLL."""
+    if np.isfinite(found["negative_log_likelihood"]):
+        return 0
+    return int(np.isinf(data.negative_log_likelihood()).sum())
+
+
 def _temperature(data, found):
     fit = best_temperature(data)
     after = at_temperature(data, fit.temperature)
@@ -240,7 +251,7 @@ def _classes(data, class_names):
         rows.append(
             {
                 "class": int(k),
-                "name": str(k) if class_names is None else str(class_names[k]),
+                "name": str(k) if class_names is None else class_names[k],
                 "num_predicted": int(number[k]),
                 "confidence": float(mean),
                 "accuracy": float(accuracy),

@@ -38,6 +38,10 @@ def read_all(given, x, y, settings):
         raise ValueError(
             f"A report compares one to {MOST} models. Received: {len(given)}."
         )
+    if len({str(name) for name in given}) < len(given):
+        raise ValueError(
+            f"Names of models must differ as text. Received: {list(given)}."
+        )
     models = sum(isinstance(each, keras.Model) for each in given.values())
     if models > 1:
         Source(x, y).refuse_iterators()

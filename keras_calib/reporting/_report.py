@@ -5,13 +5,13 @@ import json
 import os
 import pathlib
 from collections.abc import Sequence
-from collections.abc import Sized
 from typing import Any
 
 from keras_calib._documents import to_json
 from keras_calib._typing import ArrayLike
 from keras_calib._whole_file import whole_file
 from keras_calib.evaluation.clinical_panel import check_thresholds
+from keras_calib.inputs.arguments import class_names_of
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.predictions import Predictions
@@ -43,7 +43,12 @@ class Report:
     diagrams: dict[str, Predictions] = dataclasses.field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """All numbers and sentences as JSON values; NaN becomes `None`."""
+        """All numbers and sentences as JSON values.
+
+        What is undefined or was not computed is `None`. An infinite number,
+        such as the NLL where a label has the probability 0, is the string
+        `"Infinity"`, which `float` reads: JSON has no infinite numbers.
+        """
         return to_json(
             {
                 "keras_calib_version": __version__,
@@ -66,6 +71,7 @@ class Report:
         """Write `.html`, `.md` or `.json`; nothing is left half written.
 
         The HTML file contains everything, and loads nothing from elsewhere.
+        The JSON file is `to_dict()`.
 
         Raises:
             ValueError: for another suffix.
@@ -132,7 +138,8 @@ def report(
         sample_weight: `None`, or weights that broadcast from the left.
         groups: `None`, or ids of groups to compare (site, age band), one per
             sample.
-        class_names: `None`, or a name for each class.
+        class_names: `None`, or a name for each class, in the order of the
+            class ids.
         from_logits: whether models and arrays give logits. By default the end
             of a model's graph decides, and arrays are probabilities. A model
             that ends in a softmax or sigmoid gives probabilities in any case.
@@ -171,6 +178,7 @@ def report(
     """
     require_at_least(2, num_resamples=num_resamples)
     require_flags(none=True, from_logits=from_logits)
+    class_names = class_names_of(class_names)
     if thresholds is not None:
         check_thresholds(thresholds)
     predictions = read_all(
@@ -186,7 +194,8 @@ def report(
             "verbose": verbose,
         },
     )
-    _check_class_names(class_names, predictions)
+    num_classes = next(iter(predictions.values())).num_classes
+    class_names = class_names_of(class_names, num_classes)
     models = [
         measure(
             name,
@@ -205,17 +214,3 @@ def report(
         comparison=comparison(models, list(predictions.values())),
         diagrams=predictions,
     )
-
-
-def _check_class_names(class_names, predictions):
-    num_classes = next(iter(predictions.values())).num_classes
-    if class_names is not None and not isinstance(class_names, Sized):
-        raise ValueError(
-            "`class_names` must be a list of names. Received: class_names="
-            f"{class_names!r}."
-        )
-    if class_names is not None and len(class_names) != num_classes:
-        raise ValueError(
-            "`class_names` must have a name for each class. Received: "
-            f"{len(class_names)} names for {num_classes} classes."
-        )

@@ -222,7 +222,13 @@ def _where(measured):
 
 
 def _temperature(measured):
-    """What temperature scaling would do."""
+    """What temperature scaling would do, unless the NLL is infinite."""
+    if measured.num_impossible:
+        return (
+            f"The NLL is infinite: {measured.num_impossible:,} of "
+            f"{measured.num_rows:,} rows give the probability 0 to their "
+            "label. If that is rounding, pass logits."
+        )
     found = measured.temperature
     nll = measured.metrics["negative_log_likelihood"]["value"]
     error, floor = (measured.metrics[ECE][key] for key in ("value", "floor"))

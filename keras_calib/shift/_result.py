@@ -38,7 +38,11 @@ class ShiftResult:
     seed: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON values; NaN becomes `None`."""
+        """Everything as JSON values.
+
+        NaN becomes `None`, an infinite NLL the string `"Infinity"`, which
+        `float` reads.
+        """
         found = to_json(dataclasses.asdict(self))
         return {"keras_calib_version": __version__, **found}
 

@@ -309,6 +309,32 @@ def test_known_prior():
     )
 
 
+def test_a_prior_with_class_ids_is_read_by_them():
+    # `value_counts` has the most frequent class first.
+    pandas = pytest.importorskip("pandas")
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, keras.layers.Softmax()(inputs))
+    labels = pandas.Series([2] * 5 + [0] * 3 + [1] * 2)
+    counted = labels.value_counts(normalize=True)
+    assert list(counted.index) == [2, 0, 1]
+    source = [0.2, 0.2, 0.6]
+    for prior in (counted, dict(counted), counted.sort_index().to_numpy()):
+        found = kc.adjust_prior(
+            model,
+            prior=prior,
+            source_prior=dict(zip((2, 1, 0), source[::-1], strict=True)),
+            verbose=0,
+        )
+        record = kc.calibration_record(found)["prior_correction"]
+        assert record["target_prior"] == pytest.approx([0.3, 0.2, 0.5])
+        assert record["source_prior"] == pytest.approx(source)
+    for wrong in ({1: 0.3, 2: 0.7}, {"a": 0.3, "b": 0.7}):
+        with pytest.raises(ValueError, match="must be the class ids 0, 1"):
+            kc.layers.PriorCorrection(
+                source_prior=wrong, target_prior=[0.5, 0.5]
+            )
+
+
 @pytest.mark.filterwarnings("ignore:BiasCorrected")
 def test_one_sigmoid_unit():
     z, y = generated(2500)

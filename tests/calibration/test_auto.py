@@ -153,14 +153,24 @@ def test_the_model_as_it_is_stands_behind_by_evidence():
         assert choice.best != "no_calibration"
 
 
-def test_the_structured_matrix_must_be_better_by_itself():
-    logits, labels = generated([1.0, 0.0, -1.0], 150)
+@pytest.mark.parametrize("number", [150, 300])
+def test_the_structured_matrix_must_be_better_by_itself(number):
+    logits, labels = generated([1.0, 0.0, -1.0], number)
     rows = read_rows(logits, labels)
     odds = [
         choose(rows, Options(), mixture=mixture).weights["structured_matrix"]
         for mixture in (False, True)
     ]
     assert 0 < odds[0] < odds[1]
+
+
+def test_some_candidates_are_for_few_samples_alone():
+    for number in (200, 201, 501):
+        rows = read_rows(*generated([1.0, 0.0, -1.0], number))
+        choice = choose(rows, Options())
+        assert ("bayesian_temperature" in choice.weights) == (number <= 200)
+        assert bool(choice.expected) == (number <= 200)
+        assert ("structured_matrix" in choice.weights) == (number <= 500)
 
 
 def test_standard_errors_draw_groups_as_a_whole():
@@ -503,9 +513,9 @@ def test_no_map_is_fitted_twice(mixture, monkeypatch):
         "ParameterizedTemperatureScaling",
     }
     assert shrunk <= {*whole} and len(whole) == len({*whole})
-    # Temperature and matrix have five folds; three maps have their own.
+    # Temperature and matrices have five folds; three maps have their own.
     parts = [name for name, count in fits if count < len(X)]
-    assert sorted(parts) == 5 * ["MatrixScaling"] + 5 * ["TemperatureScaling"]
+    assert sorted(parts) == 10 * ["MatrixScaling"] + 5 * ["TemperatureScaling"]
     if mixture:
         alone = kc.layers.CalibrationMixture(
             maps=[as_map(name) for name in record["mixture_weights"]],

@@ -357,6 +357,18 @@ def test_groups_stay_together():
     assert grouped.returned != "map"
 
 
+def test_names_of_groups_change_nothing():
+    logits, labels = sampled(300, scale=3.0, num_classes=5)
+    group = np.arange(300) // 10
+    found = []
+    for ids in (group, -group, [f"patient {i * 7 % 30}" for i in group]):
+        layer = kc.layers.IsotonicCalibration()
+        layer.adapt(logits, labels, groups=np.asarray(ids))
+        judged = judge(layer, read_rows(logits, labels, groups=np.asarray(ids)))
+        found.append([layer.record["mixture_weight"], judged.held_out_nll])
+    assert found[0] == found[1] == found[2]
+
+
 def test_elements_of_a_sample_are_a_group():
     logits, labels = sampled(60, scale=3.0, num_classes=3)
     images = read_rows(logits.reshape(6, 10, 3), labels.reshape(6, 10))
@@ -418,6 +430,18 @@ def test_predictions_that_change_are_counted():
         kc.calibrate(
             identity(3), method="vector", preserve_accuracy=True, **data
         )
+
+
+@pytest.mark.filterwarnings("error:.*predicted classes")
+def test_probabilities_that_round_to_be_equal_are_no_change():
+    # Outputs that are nearly equal, and a temperature that makes them more so.
+    near = 1 + 4 * np.finfo("float32").eps
+    logits = np.tile(np.float32([1, near, 0.9]), (300, 1))
+    labels = np.arange(300) % 3
+    calibrated = kc.calibrate(
+        identity(3), logits, labels, from_logits=True, guard=False, verbose=0
+    )
+    assert kc.calibration_record(calibrated)["temperature"] > 3
 
 
 @pytest.mark.filterwarnings("error:.*predicted classes")
@@ -529,3 +553,20 @@ def test_a_fold_takes_no_more_steps_than_the_fit(monkeypatch):
         losses[outside] = -twin.log_q_of_labels(logits, labels, outside)
     held_out = judge(layer, rows).held_out_nll
     assert held_out["map"] == pytest.approx(losses.mean(), abs=2e-4)
+
+
+def test_fewer_than_fifty_samples_are_told_of(recwarn):
+    logits, labels = sampled(50, scale=2.0, num_classes=3)
+
+    def told(number, method):
+        recwarn.clear()
+        data = logits[:number], labels[:number]
+        kc.calibrate(
+            identity(3), *data, from_logits=True, method=method, verbose=0
+        )
+        words = f"{number} calibration samples leave open which temperature"
+        return any(words in str(each.message) for each in recwarn)
+
+    assert told(49, "temperature") and told(20, "isotonic")
+    assert not told(50, "temperature")
+    assert not told(20, "bayesian_temperature") and not told(20, "auto")

@@ -138,6 +138,48 @@ def test_names_that_are_none():
         kc.calibrate(two_outputs("dict"), X, Y)
 
 
+@pytest.mark.parametrize(
+    "nested",
+    [
+        lambda a, b: {"kind": [a], "size": b},
+        lambda a, b: {"kind": {"x": a}, "size": b},
+        lambda a, b: [[a, b], b],
+    ],
+)
+def test_an_output_that_is_no_tensor_is_named(nested):
+    model = two_outputs("list")
+    model = keras.Model(model.input, nested(*model.output))
+    with pytest.raises(ValueError, match="Each output must be a tensor"):
+        kc.calibrate(model, X, Y, output_name="kind")
+
+
+def test_one_tensor_beside_a_nested_one_is_calibrated():
+    model = two_outputs("list")
+    kinds, sizes = model.output
+    model = keras.Model(model.input, {"kind": kinds, "size": [sizes]})
+    calibrated = kc.calibrate(model, X, Y, output_name="kind", verbose=0)
+    expected = kc.calibrate(alone(model, "kind"), X, Y, verbose=0)
+    np.testing.assert_allclose(
+        calibrated.predict(X, verbose=0)["kind"],
+        expected.predict(X, verbose=0),
+        atol=1e-6,
+    )
+
+
+def test_a_name_of_two_outputs_is_refused():
+    inputs = keras.Input((8,))
+    head = keras.layers.Dense(3, "softmax", name="kind")
+    one = head(inputs)
+    for outputs in ([one, one], [one, head(2 * inputs)]):
+        model = keras.Model(inputs, outputs)
+        with pytest.raises(ValueError, match="'kind', which 2 outputs have"):
+            kc.calibrate(model, X, Y, output_name="kind")
+    # Of another name there is one.
+    sizes = keras.layers.Dense(1, "sigmoid", name="size")(inputs)
+    model = keras.Model(inputs, [one, one, sizes])
+    kc.calibrate(model, X, OTHER, output_name="size", verbose=0)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_as_fit_takes_them_for_the_other_kind(kind):
     model = two_outputs(kind)
@@ -154,6 +196,26 @@ def test_labels_as_fit_takes_them_for_the_other_kind(kind):
         assert kc.calibration_record(found)["temperature"] == pytest.approx(
             kc.calibration_record(expected)["temperature"], rel=1e-5
         )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_in_a_table_with_the_outputs_as_columns(kind):
+    pandas = pytest.importorskip("pandas")
+    model = two_outputs(kind)
+    weight = np.linspace(0, 2, len(Y))
+    weights = pandas.DataFrame({"kind": weight, "size": np.ones(len(Y))})
+    # By their names, whatever their order, and by their place.
+    y = pandas.DataFrame(
+        {"size": OTHER, "kind": Y}, index=np.arange(len(Y)) + 7
+    )
+    expected = kc.calibrate(model, X, Y, weight, output_name="kind", verbose=0)
+    found = kc.calibrate(model, X, y, weights, output_name="kind", verbose=0)
+    assert kc.calibration_record(found) == kc.calibration_record(expected)
+    rows = pandas.DataFrame(np.eye(3)[Y], columns=["a", "b", "c"])
+    found = kc.calibrate(model, X, rows, weight, output_name="kind", verbose=0)
+    assert kc.calibration_record(found)["temperature"] == pytest.approx(
+        kc.calibration_record(expected)["temperature"], rel=1e-5
+    )
 
 
 def test_weights_of_another_output_alone_are_refused():

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.calibration import _checks
 from keras_calib.calibration import _guard
+from keras_calib.calibration import _warnings
 from keras_calib.calibration._fit import Options
 from keras_calib.calibration._held_out import adapt
 from keras_calib.calibration._local import _check_model
@@ -83,7 +83,7 @@ class TestChecks:
         found = {"ece_before": 0.02, "ece_after": 0.2}
         found |= {"nll_before": 0.5, "nll_after": 0.4}
         with pytest.warns(UserWarning, match=words):
-            _checks.warn_if_ece_rose(layer(), found, noise=0.1)
+            _warnings.warn_if_ece_rose(layer(), found, noise=0.1)
 
     def test_a_guard_that_cannot_judge_says_why(self, monkeypatch):
         def fails(*_):

@@ -185,6 +185,7 @@ FIT = "Sample weights do not fit the predictions"
 LOGITS = "Logits must be finite, or minus infinity for a class that is ruled"
 SOFTMAX = "Logits are scores before softmax, and rows that are non-negative and"
 VECTOR = "With `from_logits=False` each prediction must be a probability vector"
+NUMBERS = "Probabilities must be numbers. Received: NaN"
 SHAPES = "Labels and predictions do not fit"
 # Name: (an input, how the message begins).
 REFUSED = {
@@ -215,7 +216,7 @@ REFUSED = {
     ),
     "logits as probabilities": (PROBABILITIES.but(p=Z), VECTOR),
     "probabilities off": (PROBABILITIES.but(p=put(P, 3, 0.3)), VECTOR),
-    "a probability of NaN": (PROBABILITIES.but(p=put(P, 3, NAN)), VECTOR),
+    "a probability of NaN": (PROBABILITIES.but(p=put(P, 3, NAN)), NUMBERS),
     "a sigmoid unit above one": (
         UNIT_PLAIN.but(p=UNIT, from_logits=False),
         VECTOR,

@@ -5,6 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import keras_calib as kc
 from keras_calib.inputs import rules
 from keras_calib.inputs.predictions import as_maps
 from keras_calib.inputs.predictions import read_predictions
@@ -107,3 +108,41 @@ def test_brier_score_of_sure_rows_keeps_its_digits(num_classes):
     expected = (1 - exact[0, 0]) ** 2 + (exact[0, 1:] ** 2).sum()
     found = read_predictions(np.zeros(4, int), p).brier()
     np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(6, 7), (6, 2, 7)])
+def test_units_of_tokens_without_a_class_axis_are_told_of(shape):
+    rng = np.random.default_rng(1)
+    p = rng.random(shape)
+    labels = (rng.random(shape) < p).astype(int)
+    words = r"needs a class axis: pass `y_pred\[..., None\]`"
+    with pytest.raises(ValueError, match=f"rows that sum to one.*{words}"):
+        read_predictions(labels, p)
+    # One label of 1 in each row, by chance.
+    with pytest.raises(ValueError, match=f"a row that sums to .*{words}"):
+        read_predictions(np.eye(7)[labels.argmax(axis=-1)], p)
+    data = read_predictions(labels, p[..., None])
+    assert data.num_classes == 2 and len(data.labels) == labels.size
+
+
+def test_units_of_tokens_are_not_told_of_for_other_rows():
+    with pytest.raises(ValueError, match="rows that sum to one") as soft:
+        read_predictions(0.9 * np.eye(3)[IDS], P)
+    with pytest.raises(ValueError, match="must be a probability") as logits:
+        read_predictions(np.eye(3)[IDS], 9 * P - 1)
+    with pytest.raises(ValueError, match="must be a probability") as ids:
+        read_predictions(IDS, 0.9 * P)
+    for raised in (soft, logits, ids):
+        assert "class axis" not in str(raised.value)
+
+
+def test_calibrate_tells_of_units_of_tokens_without_a_class_axis():
+    inputs = keras.Input((7, 2))
+    p = keras.layers.Dense(1, activation="sigmoid")(inputs)
+    flat = keras.Model(inputs, keras.layers.Reshape((7,))(p))
+    x = np.random.default_rng(0).normal(size=(6, 7, 2)).astype("float32")
+    y = (x[..., 0] > 0).astype(int)
+    with pytest.raises(ValueError, match=r"`keras.layers.Reshape\(\(time, 1"):
+        kc.calibrate(flat, x, y, verbose=0)
+    whole = keras.layers.Reshape((7, 1))(flat.output)
+    kc.calibrate(keras.Model(inputs, whole), x, y, from_logits=False, verbose=0)

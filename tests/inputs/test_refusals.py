@@ -53,8 +53,92 @@ def test_what_is_no_such_argument_is_named(call, words):
 
 def test_names_of_fewer_classes_than_are_drawn():
     pytest.importorskip("matplotlib")
-    with pytest.raises(ValueError, match="the name of every class"):
+    with pytest.raises(ValueError, match="a name for each class"):
         kc.plots.classwise_reliability(LABELS, P, class_names=["a"])
+
+
+def test_names_of_models_that_read_the_same():
+    with pytest.raises(ValueError, match=r"must differ.* \[1, '1'\]"):
+        kc.report({1: P, "1": P}, y=LABELS)
+
+
+HINT = "ass the probability of every class, no predicted classes"
+CLASSES = {
+    "of one unit": (np.arange(12) % 2, P[:, 0] > 0.5),
+    "of one unit, integers": (np.arange(12) % 2, (P[:, 0] > 0.5).astype(int)),
+    "class ids": (LABELS, P.argmax(axis=1)),
+    "one-hot rows": (LABELS, np.eye(3, dtype=int)[P.argmax(axis=1)]),
+    "a list": (LABELS[:3], [[1, 0, 0], [0, 1, 0], [0, 0, 1]]),
+}
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_predicted_classes_are_no_probabilities(kind):
+    labels, given = CLASSES[kind]
+    tensor = keras.ops.convert_to_tensor(given)
+    calls = [
+        lambda: kc.metrics.calibration_errors(labels, given),
+        lambda: kc.metrics.calibration_errors(labels, tensor),
+        lambda: kc.report(given, y=labels, num_resamples=2),
+    ]
+    for call in calls:
+        if kind == "class ids":
+            # Ids of three classes do not fit one number for each sample.
+            with pytest.raises(ValueError, match=HINT):
+                call()
+            continue
+        with pytest.warns(UserWarning, match="Predictions of dtype") as raised:
+            call()
+        assert any(HINT in str(each.message) for each in raised)
+
+
+def test_logits_may_be_whole_numbers():
+    z = np.array([[1, 0, 3], [0, 2, 0], [0, 0, 4]])
+    found = kc.metrics.calibration_errors([2, 1, 2], z, from_logits=True)
+    assert found["accuracy"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ({"alive": 0, "dead": 1, "lost": 2}, "must be the class ids 0, 1"),
+        ({"a", "b", "c"}, "list of names, in the order"),
+        ("abc", "list of names, in the order"),
+        ([["a"], "b", "c"], "list of names, in the order"),
+        (iter("abc"), "list of names, in the order"),
+        ([], "list of names, in the order"),
+        (["a", "b", "a"], "must differ.* Received: 'a' for 2 classes"),
+        (["a", "b"], "Received: 2 names for 3 classes"),
+    ],
+)
+def test_names_of_classes_that_leave_open_which_is_which(names, words):
+    pytest.importorskip("matplotlib")
+    for call in (kc.report, kc.plots.classwise_reliability):
+        data = (LABELS, P) if call is not kc.report else (P, None, LABELS)
+        with pytest.raises(ValueError, match=words):
+            call(*data, class_names=names)
+
+
+def test_names_of_classes_are_checked_before_a_model_runs():
+    class Never(keras.Model):
+        def call(self, x):
+            raise AssertionError
+
+    for names in ("abc", ["a", "a"]):
+        with pytest.raises(ValueError, match="`class_names` must"):
+            kc.report(Never(), P, LABELS, class_names=names)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("a", "b", "c"), np.array(["a", "b", "c"]), {1: "b", 0: "a", 2: "c"}],
+)
+def test_names_of_classes_in_order(names):
+    report = kc.report(
+        P, y=LABELS, class_names=names, num_resamples=2, verbose=0
+    )
+    found = {row["class"]: row["name"] for row in report.models[0].classes}
+    assert found == {k: "abc"[k] for k in found}
 
 
 def test_a_report_of_one_sample_has_no_intervals():

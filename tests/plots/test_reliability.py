@@ -371,7 +371,7 @@ def test_class_panels():
     assert [panel.get_xlabel() for panel in panels] == ["", *[below] * 4]
     _, axes = pyplot.subplots(1, 2)
     figure = kc.plots.classwise_reliability(
-        labels, models, classes=[2, 0], axes=axes, class_names="abc"
+        labels, models, classes=[2, 0], axes=axes, class_names=["a", "b", "c"]
     )
     assert [panel.get_title() for panel in figure.axes] == ["c", "a"]
     assert axes[0].texts[0].get_text().count("floor") == 3

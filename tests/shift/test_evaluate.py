@@ -231,6 +231,18 @@ def test_one_image_has_no_standard_error():
     assert found.to_dict()["rows"][0]["accuracy_se"] is None
 
 
+def test_an_infinite_loss_is_told_from_a_missing_one_and_drawn():
+    inputs = keras.Input((32, 32, 3))
+    sure = keras.ops.one_hot(keras.ops.argmax(network()(inputs), axis=-1), 4)
+    model = keras.Model(inputs, sure)
+    found = kc.shift.evaluate(model, *data(), from_logits=False, **CHOSEN)
+    assert found.rows[0]["nll"] == np.inf
+    written = found.to_dict()
+    assert written["rows"][0]["nll"] == "Infinity"
+    assert written["rows"][0]["nll_se"] is None
+    kc.plots.shift_curves(written, metric="nll")
+
+
 def test_a_model_that_guesses_may_lack_its_preprocessing():
     x = pictures(100)
     model = network()
