@@ -38,13 +38,9 @@ if keras.backend.backend() == "torch":
 SLOW = frozenset(
     (pathlib.Path(__file__).parent / "slow.txt").read_text().splitlines()
 )
-# Of these `--share` leaves nothing out but what is weekly: each backend is
-# compared with NumPy in the first two, and examples run on one as it is.
-WHOLE = (
-    "tests/differential/",
-    "tests/inputs/test_all_doors.py",
-    "tests/examples/",
-)
+# Of these `--share` leaves the slow ones out on one backend of three and the
+# others nowhere: there each backend is compared with NumPy.
+MOST = ("tests/differential/", "tests/inputs/test_all_doors.py")
 # But for this one: to compile a network for each loss takes minutes.
 SHARED = "tests/differential/test_fit.py"
 # Torch twice: small arrays take it the least time.
@@ -55,8 +51,8 @@ def pytest_addoption(parser):
     parser.addoption(
         "--share",
         action="store_true",
-        help="run each slow test on one backend, drawn by its name, and no "
-        "weekly ones",
+        help="run each slow test on one backend, others on two, drawn by "
+        "their names, and no weekly ones",
     )
 
 
@@ -79,20 +75,33 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(**able.kwargs))
         if not config.getoption("share"):
             continue
-        if item.get_closest_marker("weekly") is not None:
+        weekly = item.get_closest_marker("weekly") is not None
+        if weekly or not (numpy_only or in_share(item, backend, able)):
             dropped.append(item)
-        elif not numpy_only:
-            where = BACKENDS if able is None else able.args
-            drawn = where[zlib.crc32(item.nodeid.encode()) % len(where)]
-            slow = item.get_closest_marker("slow") is not None
-            whole = item.nodeid.startswith(WHOLE)
-            whole = whole and not item.nodeid.startswith(SHARED)
-            if slow and backend != drawn and not whole:
-                dropped.append(item)
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         left_out = set(dropped)
         items[:] = [item for item in items if item not in left_out]
+
+
+def in_share(item, backend, able):
+    """Whether `--share` runs a test on this backend.
+
+    Each test of a function draws by its own name, so that with many cases
+    there are some on each backend.
+    """
+    name = item.nodeid
+    number = zlib.crc32(name.encode())
+    slow = item.get_closest_marker("slow") is not None
+    if name.startswith("tests/examples/"):
+        return True  # these run on one backend as it is
+    if name.startswith(MOST) and not name.startswith(SHARED):
+        return not slow or backend != BACKENDS[number % 3]
+    if slow:
+        where = BACKENDS if able is None else able.args
+        return backend == where[number % len(where)]
+    # On TensorFlow the README's command runs them all.
+    return able is not None or backend != ("jax", "torch")[number % 2]
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,8 @@ from tests.helpers import run_in_fresh_process
 START = """
 import os
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+flags = os.environ.get("XLA_FLAGS", "")  # those of `conftest.py`
+os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count=4"
 
 import keras
 import numpy as np

@@ -164,17 +164,18 @@ def trainings():
     )
     model.fit(targets.data, epochs=2, callbacks=[targets], verbose=0)
     yield "EmpiricalTargets", [*model.get_weights(), targets.targets], ""
-    yield local_temperature()
+    local, _ = local_temperature()
+    yield "LocalTemperatureScaling", arrays_of(*local.get_weights()), ""
 
 
-def local_temperature():
+def local_temperature(epochs=8):
     """A map that was trained, of images that are too sure where bright."""
     x, logits, labels = images(40, size=8)
-    local = kc.layers.LocalTemperatureScaling(epochs=8)
+    local = kc.layers.LocalTemperatureScaling(epochs=epochs)
     local.adapt([x, logits], labels)
     if local.record["kept"] != "local":
         raise AssertionError(f"Nothing was trained: {local.record}.")
-    return "LocalTemperatureScaling", arrays_of(*local.get_weights()), ""
+    return local, [x, logits]
 
 
 def rows_in_use():

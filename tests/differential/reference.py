@@ -427,7 +427,7 @@ def debiased(c, a, w, index, norm=2):
         accuracy = np.average(a[inside], weights=w[inside])
         variance = max(accuracy * (1 - accuracy), 0.0)
         if norm == 2:
-            if samples >= 2 - 1e-9:
+            if np.count_nonzero(w[inside]) > 1:
                 term = gap**2 - variance / (samples - 1)
             else:
                 term = 0.0
