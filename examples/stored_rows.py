@@ -7,6 +7,7 @@ import argparse
 import datetime
 import fcntl
 import importlib
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -85,13 +86,32 @@ def provenance(threads=None):
     }
 
 
+def made_with():
+    """Kind of machine, versions of Keras and its backends, date; a line."""
+    found = []
+    # Packages under the name by which the first one is installed.
+    for names in ("keras", "tensorflow tensorflow-cpu", "jax", "torch"):
+        for name in names.split():
+            try:
+                found.append(f"{name} {importlib.metadata.version(name)}")
+            except importlib.metadata.PackageNotFoundError:
+                continue
+            break
+    date = datetime.date.today().isoformat()
+    return "; ".join((_device(), ", ".join(found), date)) + "."
+
+
+def _device():
+    return platform.machine() + f", {os.cpu_count()} processors"
+
+
 def _machine():
     """Kind of machine and software, as one dict."""
     import keras
 
     import keras_calib as kc
 
-    device = platform.machine() + f", {os.cpu_count()} processors"
+    device = _device()
     if keras.backend.backend() == "jax":
         import jax
 
@@ -133,3 +153,14 @@ def _whole_lines(text):
     except ValueError:  # nothing, or a part of a line
         return lines
     return [*lines, last]
+
+
+def add_also(parser, what):
+    """`--also FILE ...` of a script that shows rows: those of more files."""
+    parser.add_argument(
+        "--also",
+        nargs="*",
+        default=[],
+        type=pathlib.Path,
+        help=f"further rows: print what is over all {what} only",
+    )

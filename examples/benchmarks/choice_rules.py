@@ -13,8 +13,10 @@ Rules were chosen on `development` data: the three files and the made tables of
 (few samples, and the spline is best). `fresh` data was opened after that;
 `--logits FILE.npz ...` adds files with `test_logits` and `test_labels` to it.
 Rules with the average over temperatures were chosen on both, and `later` data
-was opened after that. `--peers` also fits probmetrics' structured vector and
-matrix scaling.
+was opened after that. `networks` are the files of `--logits` alone: those of
+protocol `S-development` of `examples/papers` and `development` data decided
+about the structured matrix with more samples. `--peers` also fits probmetrics'
+structured vector and matrix scaling.
 """
 
 import collections
@@ -271,7 +273,8 @@ def sources(arguments):
             logits = arrays["test_logits"].astype("float32")
             name = f"{file.parent.name}-{file.stem}"
             yield name, logits, arrays["test_labels"].astype("int32")
-    yield from fresh(folder)
+    if arguments.data == "fresh":
+        yield from fresh(folder)
 
 
 RULES = {
@@ -282,7 +285,14 @@ RULES = {
     "one, averaged, nearest": ("nearest", 0.4),
     "mixture, averaged": ("bootstrap averaged", 1.0),
     "mixture, averaged, power 0.4": ("bootstrap averaged", 0.4),
+    # Of more than 200 samples: the log odds of a structured matrix, or none.
+    **{
+        f"{kind}, structured matrix {odds}": (f"{kind} structured", odds)
+        for kind in ("one", "mixture")
+        for odds in ("none", 0, -1, -2, -3)
+    },
 }
+STRUCTURED = "structured_matrix"
 AVERAGED = _choose.AVERAGED
 # The mixture of temperature scaling and the uniform distribution with which
 # probmetrics' structured maps begin.
@@ -379,6 +389,8 @@ def mixture_weights(losses, log_odds, pseudo):
 def nll_of_rule(rule, losses, after, fitted, rows):
     """Mean NLL of `rest` by what a rule returns."""
     kind, number = RULES[rule]
+    if kind.endswith("structured"):
+        return nll_with_odds(kind, number, losses, after, rows)
     kind, averaged, _ = kind.partition(" averaged")
     odds = {_choose.UNCHANGED: -PRIOR_OF_EVIDENCE}
     if averaged or kind == "nearest":
@@ -390,7 +402,7 @@ def nll_of_rule(rule, losses, after, fitted, rows):
         weights = mixture_weights(losses, odds, number)
     else:
         if kind in ("one", "nearest"):
-            odds["structured_matrix"] = -PRIOR
+            odds[STRUCTURED] = -PRIOR
         weights = _choose.bootstrap_weights(losses, rows, odds, 0, number)
     if kind in ("one", "nearest"):
         expected = {}
@@ -399,13 +411,35 @@ def nll_of_rule(rule, losses, after, fitted, rows):
                 weights, rows, Options(), fitted, {name: {} for name in weights}
             )
             expected = _few_samples.expected_losses(weights, rows, q)
-        order = dict.fromkeys(losses)
-        name = _choose.Choice(weights, order, {}, expected).best
-        return float(after[name].mean())
+        return nll_of_one(weights, losses, after, expected)
+    return nll_of_mixture(weights, after)
+
+
+def nll_of_one(weights, losses, after, expected):
+    order = dict.fromkeys(losses)
+    name = _choose.Choice(weights, order, {}, expected).best
+    return float(after[name].mean())
+
+
+def nll_of_mixture(weights, after):
     kept = {n: w for n, w in weights.items() if w >= _choose.LEAST_WEIGHT}
     total = sum(kept.values())
     p = sum(w / total * np.exp(-after[name]) for name, w in kept.items())
     return float(-np.log(np.maximum(p, 1e-300)).mean())
+
+
+def nll_with_odds(kind, odds, losses, after, rows):
+    """`nll_of_rule` by the likelihoods as they are, with or without a map."""
+    losses = {n: loss for n, loss in losses.items() if n != AVERAGED}
+    log_odds = {_choose.UNCHANGED: -PRIOR_OF_EVIDENCE}
+    if odds == "none":
+        losses.pop(STRUCTURED, None)
+    else:
+        log_odds[STRUCTURED] = odds
+    weights = _choose.bootstrap_weights(losses, rows, log_odds, 0, 1.0)
+    if kind.startswith("mixture"):
+        return nll_of_mixture(weights, after)
+    return nll_of_one(weights, losses, after, {})
 
 
 def run(arguments):
@@ -437,18 +471,87 @@ def run(arguments):
 
 def show(arguments):
     rows = stored_rows.read(arguments.results)
+    if arguments.also:
+        for path in arguments.also:
+            rows += stored_rows.read(path)
+        print_sizes(rows)
+        return
     for few in (True, False):
         part = [r for r in rows if (r["n"] <= _choose.FEW_SAMPLES) == few]
         if part:
             print_rules(part, "at most" if few else "more than")
             print_peers(part)
+        if part and not few:
+            print_structured(part)
+
+
+def cells_of(rows):
+    """The draws of each file and size."""
+    cells = collections.defaultdict(list)
+    for row in rows:
+        cells[row["file"], row["n"]].append(row)
+    return cells
+
+
+def nll_behind(rule, draws, n):
+    """Mean NLL of a rule minus that of the best map.
+
+    The structured matrix is one of them with more than 200 samples, where rows
+    have it: with fewer it was a candidate from the first rules on.
+    """
+    means = means_of(draws)
+    names = MIXED if n <= _choose.FEW_SAMPLES else (*MIXED, STRUCTURED)
+    best = min(means[name] for name in names if name in means)
+    return np.mean([row["rules"][rule] for row in draws]) - best
+
+
+def print_sizes(rows):
+    """With and without the structured matrix, by the number of samples."""
+    cells = cells_of(rows)
+    none, few = "structured matrix none", _choose.NOISY_SAMPLES
+    head = ("samples", "cells", "one map, without", "with")
+    print(f"| {' | '.join((*head, 'mixture, without', 'with'))} |")
+    print("|---|---|---|---|---|---|")
+    for size in sorted({n for _, n in cells}):
+        part = [draws for (_, n), draws in cells.items() if n == size]
+        noisy = size <= few
+        rules = (
+            f"one, {none}",
+            "one, power 0.4" if noisy else "one, power 1.0",
+            f"mixture, {none}",
+            "mixture, averaged, power 0.4" if noisy else "mixture, bootstrap",
+        )
+        text = []
+        for rule in rules:
+            behind = [nll_behind(rule, draws, size) for draws in part]
+            text.append(f"{np.mean(behind):+.4f}, {max(behind):+.4f}")
+        print(f"| {size:,} | {len(part)} | {' | '.join(text)} |")
+
+
+def print_structured(rows):
+    """The structured matrix beside the default one, by size."""
+    found = collections.defaultdict(dict)
+    for (file, n), draws in cells_of(rows).items():
+        means = means_of(draws)
+        if STRUCTURED in means and "matrix" in means:
+            found[n][file] = means[STRUCTURED] - means["matrix"]
+    if not found:
+        return
+    print(
+        "\n| samples | files | structured matrix ahead | by up to | behind by |"
+    )
+    print("|---|---|---|---|---|")
+    for n, values in sorted(found.items()):
+        least, most = min(values.values()), max(values.values())
+        ahead = sum(value < 0 for value in values.values())
+        print(
+            f"| {n:,} | {len(values)} | {ahead} | {-least:.4f} | {most:.4f} |"
+        )
 
 
 def print_rules(rows, how_many):
     """Behind the best map, and above the limit against temperature scaling."""
-    cells = collections.defaultdict(list)
-    for row in rows:
-        cells[row["file"], row["n"]].append(row)
+    cells = cells_of(rows)
     print(f"\n{how_many} {_choose.FEW_SAMPLES} samples: {len(cells)} cells\n")
     print(
         "| rule | minus temperature scaling | behind the best map | at worst "
@@ -458,11 +561,9 @@ def print_rules(rows, how_many):
     for rule in rows[0]["rules"]:
         behind, above, outside = {}, [], 0
         for (file, n), draws in cells.items():
-            means = means_of(draws)
             nll = np.mean([row["rules"][rule] for row in draws])
-            best = min(means[name] for name in MIXED if name in means)
-            behind[file, n] = nll - best
-            above.append(nll - means["temperature"])
+            behind[file, n] = nll_behind(rule, draws, n)
+            above.append(nll - means_of(draws)["temperature"])
             outside += above[-1] > (0.002 if n >= 200 else 0.01)
         worst = max(behind, key=behind.get)
         print(
@@ -480,9 +581,7 @@ def means_of(draws):
 
 def print_peers(rows):
     """Single maps, and rules, against temperature scaling and SVS."""
-    cells = collections.defaultdict(list)
-    for row in rows:
-        cells[row["file"], row["n"]].append(row)
+    cells = cells_of(rows)
     names = (AVERAGED, SMOOTHED, "vector", "spline", SVS, UNSMOOTHED)
     rules = tuple(rows[0]["rules"])
     compared = {
@@ -513,11 +612,12 @@ def print_peers(rows):
 
 
 def main():
-    parser, command, _ = stored_rows.run_and_show(__doc__, run, show)
+    parser, command, shown = stored_rows.run_and_show(__doc__, run, show)
+    stored_rows.add_also(shown, "by size")
     command.add_argument(
         "--data",
         default="development",
-        choices=("development", "fresh", "later"),
+        choices=("development", "fresh", "later", "networks"),
     )
     command.add_argument("--logits", nargs="*", default=[])
     command.add_argument("--sizes", nargs="*", type=int, default=SIZES)

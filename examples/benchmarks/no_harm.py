@@ -38,6 +38,7 @@ import keras
 import numpy as np
 
 import keras_calib as kc
+from keras_calib.calibration._choose import NOISY_SAMPLES
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import stored_rows
@@ -71,9 +72,9 @@ MIXED = (
     *("IntraOrderPreserving", "ParameterizedTemperatureScaling"),
     *("PlattScaling", "BetaCalibration", "QuadraticScaling"),
 )
-# Up to so many samples `auto` tries the structured matrix, too, whose rows here
+# Up to `NOISY_SAMPLES` `auto` tries the structured matrix, too, whose rows here
 # are those of probmetrics.
-STRUCTURED, FEW = "probmetrics SMS", 200
+STRUCTURED = "probmetrics SMS"
 PEERS = {
     "probmetrics TS": ("TemperatureScalingCalibrator", {}),
     "probmetrics SVS": ("SVSCalibrator", {}),
@@ -496,7 +497,7 @@ def print_regrets(rows):
         behind = []
         for (_, n), cell in cells.items():
             means = {each: np.mean(values) for each, values in cell.items()}
-            tried = [*MIXED, STRUCTURED] if n <= FEW else MIXED
+            tried = [*MIXED, STRUCTURED] if n <= NOISY_SAMPLES else MIXED
             best = min((means[m] for m in tried if m in means), default=np.nan)
             if name in means:
                 behind.append(means[name] - best)
@@ -592,13 +593,7 @@ def main():
     command.add_argument("--sizes", nargs="*", type=int, default=SIZES)
     command.add_argument("--draws", type=int, default=DRAWS)
     shown.add_argument("--figure", type=pathlib.Path)
-    shown.add_argument(
-        "--also",
-        nargs="*",
-        default=[],
-        type=pathlib.Path,
-        help="further rows: print what is over all files only",
-    )
+    stored_rows.add_also(shown, "files")
     shown.add_argument("--without", nargs="*", default=[], help="maps")
     shown.add_argument("--draws", type=int, default=DRAWS, help="the first")
     arguments = parser.parse_args()

@@ -36,6 +36,7 @@ PAGES = {
     "examples/results/S.md": "results_S",
     "examples/results/S_figures.md": "results_S_figures",
     "examples/results/S10k.md": "results_S10k",
+    "examples/results/S-development.md": "results_S_development",
     "examples/results/S-cross.md": "results_S_cross",
     "examples/results/S-square.md": "results_S_square",
     "examples/results/S-sweep.md": "results_S_sweep",

@@ -363,6 +363,8 @@ WHY = {
         "of the 19 points this half takes 10 away by itself, the other one 3, "
         "and both together 8"
     ),
+    ("F", Claim("MMCE", "CE")): _MEMORIZED,
+    ("F", _kept("DCA")): f"too much of the loss, with {_OF_THE_PAPER}",
     ("F", Claim("MbLS", "LS")): (
         "both are too unsure after three epochs, MbLS by more"
     ),

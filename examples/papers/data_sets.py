@@ -119,6 +119,20 @@ def images(protocol, cache):
     }
 
 
+def development(protocol, cache):
+    """Exact training images for every part, the test among them."""
+    data = all_images(protocol, cache)
+    exact = ~np.isin(np.arange(len(data["y"])), data["inexact"])
+    pieces = np.split(np.arange(len(exact)), protocol.first)[1:]
+    names = ("train", "validation", "calibration", "test")
+    parts = {}
+    for name, rows in zip(names, pieces, strict=True):
+        most = {"train": protocol.train, "test": protocol.test}.get(name)
+        rows = rows[exact[rows]][:most]
+        parts[name] = (data["x"][rows], data["y"][rows])
+    return parts
+
+
 def each_class(protocol, cache):
     """`images` whose files lie class by class: the last ones of each class."""
     data = all_images(protocol, cache)
@@ -341,6 +355,7 @@ PARTS = {
     function.__name__: function
     for function in (
         images,
+        development,
         each_class,
         super_classes,
         long_tailed,

@@ -94,6 +94,24 @@ class NoisyLabels(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
+class Development(Protocol):
+    """Every part is cut from the training images; no test image is read.
+
+    For rules that are chosen before they are tried on the test images.
+
+    Attributes:
+        first: row of the first image of each part, in the order train,
+            validation, calibration, test; a part reaches to the next.
+        test: how many images report.
+    """
+
+    kind: str = "development"
+    held_out: int = 0
+    first: tuple = (10000, 20000, 22500, 30000)
+    test: int | None = 10000
+
+
+@dataclasses.dataclass(frozen=True)
 class LongTailed(Protocol):
     """Training, validation and calibration with a tail; a balanced test.
 

@@ -10,6 +10,7 @@ import itertools
 
 import full_size
 import published
+from kinds import Development
 from kinds import FineTuning
 from kinds import LongTailed
 from kinds import NoisyLabels
@@ -40,6 +41,8 @@ PROTOCOLS = {
     "S": S,
     # The same with twice the images.
     "S10k": dataclasses.replace(S, train=10000),
+    # S on other images, for rules that test images must not choose.
+    "S-development": Development(),
     # A published ResNet-20, three short epochs.
     "F": FineTuning(),
     # S with a long tail, for class-wise scaling of what is fitted afterwards.
@@ -105,6 +108,7 @@ _FIVE = (*MAIN, "Diff-DML, labels 10 %", "Diff-DML, labels 20 %")
 TABLES = {
     "S": {name: 5 if name in _FIVE else 3 for name in FROM_SCRATCH},
     "S10k": {name: 3 for name in MAIN},
+    "S-development": once((*MAIN[:-2], "CPC", "Brier", "MMCE-w", "CutMix")),
     "F": {
         # Nothing is drawn at random in the first one.
         "as published": 1,

@@ -15,6 +15,9 @@ import pathlib
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+import stored_rows
+
 FOLDER = pathlib.Path(__file__).parent
 FIGURES = FOLDER.parent / "figures"
 ALL = ("tensorflow", "jax", "torch")
@@ -81,19 +84,16 @@ def missing(story):
 
 
 def row(story, backend, *options):
-    if missing(story):
-        return (
-            f"| {story} | {backend} | not run: no {missing(story)} | | | | | |"
-        )
+    if lack := missing(story):
+        return f"| {story} | {backend} | not run: no {lack} | | | | | |"
     try:
         found = run(story, backend, *options)
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return f"| {story} | {backend} | failed | | | | | |"
-    cells = [story, backend, found["method"]]
-    values = ("nll_before", "nll_after", "ece_before", "ece_after", "ece_floor")
-    cells += [f"{found[name]:.3f}" for name in values]
-    return "| " + " | ".join(cells) + " |"
+    names = ("nll_before", "nll_after", "ece_before", "ece_after", "ece_floor")
+    values = [f"{found[name]:.3f}" for name in names]
+    return f"| {story} | {backend} | {found['method']} | {' | '.join(values)} |"
 
 
 def main(arguments=None):
@@ -111,6 +111,8 @@ def main(arguments=None):
             draws = given.figures and backend == drawing
             options = ["--figure", file] if draws else []
             print(row(story, backend, *options), flush=True)
+    if not given.only:
+        print(f"\n{stored_rows.made_with()}")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ def test_every_rule_is_measured_on_the_same_fits(
         sizes=[60],
         draws=1,
         peers=False,
+        also=[],
     )
     script.run(arguments)
     (row,) = script.stored_rows.read(arguments.results)
@@ -68,3 +69,19 @@ def test_mixture_weights_are_the_most_probable_ones(script):
     density += 6 * (share * np.log(w) + (1 - share) * np.log(1 - w))
     assert found["a"] == pytest.approx(w[density.argmax()], abs=0.001)
     assert found["a"] + found["b"] == pytest.approx(1.0)
+
+
+RESULTS = FOLDER.parent / "results"
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("also", [False, True])
+def test_the_page_has_what_is_printed_of_many_samples(script, capsys, also):
+    networks, many = (
+        RESULTS / f"choice_rules_{name}.jsonl" for name in ("networks", "many")
+    )
+    arguments = argparse.Namespace(results=networks, also=[many] * also)
+    script.show(arguments)
+    shown = capsys.readouterr().out
+    table = shown[shown.rindex("| samples |") :].strip()
+    assert table in (RESULTS / "choice_rules.md").read_text()

@@ -108,3 +108,19 @@ def test_ridge_fits_are_ahead_over_files_that_set_no_constant(
     means = re.findall(r"^\| \d+ \| \d+ \| (.\d\.\d+) \|", shown, re.MULTILINE)
     assert len(means) == 2 * len(script.SIZES)
     assert all(float(mean) < 0 for mean in means)
+
+
+@pytest.mark.one_backend
+def test_what_was_tried_and_did_harm_is_kept(script, monkeypatch, capsys):
+    folder = FOLDER.parent / "results"
+    call(script, monkeypatch, "show", folder / "no_harm_tried.jsonl")
+    shown = capsys.readouterr().out
+    assert "Outside the limits: 6" in shown
+    found = re.findall(
+        r"^- (NLL|Brier).*: auto.* \+(\S+)$", shown, re.MULTILINE
+    )
+    page = (folder / "choice_rules.md").read_text()
+    harm = [value for name, value in found if name == "NLL"]
+    harm.append(max(value for name, value in found if name == "Brier"))
+    assert harm == ["0.0046", "0.0026", "0.0018"]
+    assert all(value in page for value in harm)

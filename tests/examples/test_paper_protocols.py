@@ -95,20 +95,20 @@ def test_published_network_is_the_one_that_the_weights_are_from(
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
 
 
+def numbered_images(path, count=50000, inexact=(3, 5), tests=100):
+    """A file in place of CIFAR-10 whose images are their own numbers."""
+    x = np.arange(count)
+    labels = np.random.default_rng(0).permutation(count) % 10
+    test = np.arange(tests)
+    arrays = dict(x=x, y=labels, x_test=test, y_test=test % 10)
+    np.savez(path, **arrays, inexact=np.array(inexact, "int64"))
+    return labels
+
+
 def test_fine_tuning_divides_the_test_images_by_their_rows(work, tmp_path):
     import data_sets
 
-    def numbered(count):
-        return {"x": np.arange(count), "y": np.arange(count) % 10}
-
-    train, test = numbered(50000), numbered(10000)
-    np.savez(
-        tmp_path / "cifar10.npz",
-        **train,
-        x_test=test["x"],
-        y_test=test["y"],
-        inexact=np.zeros(0, "int64"),
-    )
+    numbered_images(tmp_path / "cifar10.npz", inexact=(), tests=10000)
     parts = data_sets.load(work.protocols.PROTOCOLS["F"], tmp_path)
     found = {name: (x[0], x[-1], len(y)) for name, (x, y) in parts.items()}
     assert found == {
@@ -117,6 +117,22 @@ def test_fine_tuning_divides_the_test_images_by_their_rows(work, tmp_path):
         "validation": (2000, 3499, 1500),
         "calibration": (3500, 4999, 1500),
         "test": (5000, 9999, 5000),
+    }
+
+
+def test_development_parts_are_exact_training_images(work, tmp_path):
+    import data_sets
+
+    inexact = (10001, 22499, 30000, 35000)
+    numbered_images(tmp_path / "cifar10.npz", inexact=inexact)
+    protocol = work.protocols.PROTOCOLS["S-development"]
+    parts = data_sets.load(protocol, tmp_path)
+    found = {name: (x[0], x[-1], len(y)) for name, (x, y) in parts.items()}
+    assert found == {
+        "train": (10000, 15000, 5000),
+        "validation": (20000, 22498, 2499),
+        "calibration": (22500, 29999, 7500),
+        "test": (30001, 40001, 10000),
     }
 
 
@@ -174,16 +190,6 @@ def test_network_as_published_is_only_measured(work, fine_tuning, tmp_path):
     logits, _ = work.train(spec, protocol, data, 0, str(tmp_path / "a"), None)
     expected = published_in_torch(small_state(), data["test"][0])
     np.testing.assert_allclose(logits["test"], expected, rtol=1e-3, atol=1e-3)
-
-
-def numbered_images(path, count=50000):
-    """A file in place of CIFAR-10 whose images are their own numbers."""
-    x = np.arange(count)
-    labels = np.random.default_rng(0).permutation(count) % 10
-    test = np.arange(100)
-    arrays = dict(x=x, y=labels, x_test=test, y_test=test % 10)
-    np.savez(path, **arrays, inexact=np.array([3, 5]))
-    return labels
 
 
 def test_long_tail_is_that_of_equation_16(work, tmp_path):

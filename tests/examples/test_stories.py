@@ -1,6 +1,7 @@
 """Scripts in the manner of keras.io run with our parts put in."""
 
 import pathlib
+import re
 
 import keras
 import numpy as np
@@ -56,7 +57,9 @@ def test_a_story_runs(story, request):
 def test_the_page_has_every_story_on_every_backend():
     page = PAGE.read_text()
     assert page.startswith(RUN.HEADING)
-    rows = page.removeprefix(RUN.HEADING).strip().splitlines()
+    table, made_with = page.removeprefix(RUN.HEADING).strip().split("\n\n")
+    assert re.search(r"processors; keras 3.*; 20\d\d-\d\d-\d\d\.", made_with)
+    rows = table.splitlines()
     cells = [line.strip("| ").split(" | ") for line in rows]
     expected = [(s, b) for s, backends in RUN.STORIES.items() for b in backends]
     assert [tuple(row[:2]) for row in cells] == expected
