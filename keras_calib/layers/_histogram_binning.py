@@ -22,7 +22,7 @@ from keras_calib.layers._tempered import TemperedCalibration
 from keras_calib.ops.binning import centers
 from keras_calib.ops.binning import interior_edges
 from keras_calib.solvers.dispersion import design_effect
-from keras_calib.solvers.dispersion import squares_in_groups
+from keras_calib.solvers.dispersion import squares_of
 from keras_calib.solvers.gamma_bins import average_factors
 from keras_calib.solvers.isotonic import without_certainty
 
@@ -190,11 +190,11 @@ class HistogramBinning(TemperedCalibration):
             index = np.searchsorted(inner, column, "left")
             expected[k] = np.bincount(index, weights * column, size + 1)
             events[k] = np.bincount(index, weights * (labels == k), size + 1)
+            cell = None
             if self._groups is not None:
                 # In each bin, the samples of a group are added up first.
                 cell = self._groups * (size + 1) + index
-                residuals = weights * ((labels == k) - column)
-                squares += squares_in_groups(residuals, cell)
+            squares += squares_of((labels == k) - column, weights, cell)
         dispersion = design_effect(squares)
         found = average_factors(events, expected, dispersion)
         edges = np.full((1, size), UNUSED, "float32")

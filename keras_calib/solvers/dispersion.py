@@ -51,27 +51,31 @@ def dispersion_of(q, labels, weights, x, slices, group=None):
     return max(1.0, float(observed) / max(float(expected), TINY64))
 
 
-def squares_in_groups(residuals, group):
-    """Squares of the sums of groups, and of the residuals that they sum up.
+def squares_of(residuals, weights, group=None):
+    """Squares of the sums of groups, and what they would be of equal rows.
 
     Args:
-        residuals: times the weights, `(n,)`.
-        group: numbers from 0, `(n,)`.
+        residuals: `(n,)`.
+        weights: float64, `(n,)`, with the number of samples as their sum.
+        group: `None` where each row is a group of its own, or their numbers
+            from 0, `(n,)`.
 
     Returns:
-        `sum_g (sum_(i in g) r_i)^2` and `sum_i r_i^2`, `(2,)`.
+        `sum_g (sum_(i in g) w_i r_i)^2` and `sum_i w_i r_i^2`, `(2,)`.
     """
-    sums = np.bincount(group, residuals)
-    return np.array([sums @ sums, residuals @ residuals])
+    sums = weights * residuals
+    if group is not None:
+        sums = np.bincount(group, sums)
+    return np.array([sums @ sums, weights @ residuals**2])
 
 
 def design_effect(squares):
-    """By how much less groups are worth than their rows, at least 1.
+    """By how much less groups and unequal rows are worth, at least 1.
 
-    It is 1 where each row is a group of its own.
+    It is 1 where each row is a group of its own and has the weight 1.
 
     Args:
-        squares: of `squares_in_groups`, or a sum of several.
+        squares: of `squares_of`, or a sum of several.
 
     Returns:
         float.

@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.dispersion import design_effect
-from keras_calib.solvers.dispersion import squares_in_groups
+from keras_calib.solvers.dispersion import squares_of
 from keras_calib.solvers.root import false_position
 from keras_calib.solvers.temperature import HIGH
 from keras_calib.solvers.temperature import LOW
@@ -82,12 +82,12 @@ def temperature_nodes(logits, labels, weights, ends=(LOW, HIGH)):
     return -nodes, shares, width
 
 
-def effective_weights(logits, labels, weights, temperature, group):
-    """Weights with the sum that the samples of groups are worth.
+def effective_weights(logits, labels, weights, temperature, group=None):
+    """Weights with the sum that the samples are worth.
 
     At the likeliest temperature, the residuals `E_q z - z_y` of a group are
     added up before they are squared: where its samples are wrong together, it
-    tells less of the temperature than its samples do.
+    tells less of the temperature than its samples do. So do unequal weights.
 
     Args:
         logits: see `temperature_nodes`.
@@ -100,14 +100,14 @@ def effective_weights(logits, labels, weights, temperature, group):
         weights: `(n,)`.
         dispersion: float, by which they were divided; at least 1.
     """
-    if group is None:
+    if group is None and (weights == weights[0]).all():
         return weights, 1.0
     likelihood = Likelihood(logits, labels, weights, 0.0)
     residuals = np.empty(len(labels))
     for rows in likelihood.blocks:
         _, mean, _ = likelihood.moments(-np.log(temperature), rows)
-        residuals[rows] = weights[rows] * (mean - likelihood.label_gap[rows])
-    dispersion = design_effect(squares_in_groups(residuals, group))
+        residuals[rows] = mean - likelihood.label_gap[rows]
+    dispersion = design_effect(squares_of(residuals, weights, group))
     return weights / dispersion, dispersion
 
 

@@ -1,4 +1,7 @@
-"""Maps of groups whose rows are wrong together: no harm to others."""
+"""Maps of rows that are worth less than their number: no harm to others.
+
+Those of a group are wrong together, and unequal weights leave fewer that count.
+"""
 
 import numpy as np
 import pytest
@@ -121,12 +124,63 @@ def test_how_much_the_rows_of_groups_are_worth():
     p = np.exp(z / found.temperature)
     p /= p.sum(axis=1, keepdims=True)
     mean = (p * z).sum(axis=1)
-    residuals = weights * (mean - z[np.arange(500), labels])
-    sums = [residuals[group == each].sum() for each in range(10)]
-    worth, dispersion = effective_weights(
-        *(logits, labels, weights, found.temperature, group)
+    residuals = mean - z[np.arange(500), labels]
+    sums = [(weights * residuals)[group == g].sum() for g in range(10)]
+    arguments = logits, labels, weights, found.temperature
+    equal = weights @ residuals**2
+    for given, squares in (
+        (group, np.square(sums).sum()),
+        (None, weights**2 @ residuals**2),
+        (np.arange(500), weights**2 @ residuals**2),
+    ):
+        worth, dispersion = effective_weights(*arguments, given)
+        assert dispersion == pytest.approx(squares / equal, 1e-5)
+        np.testing.assert_allclose(worth, weights / dispersion)
+
+
+def of_unequal_weights(seed, size, common=0.0):
+    """Rows of which a few have most of the weight, and many others."""
+    rng = np.random.default_rng(seed)
+    weights = np.exp(1.2 * rng.normal(size=size))
+    rows = in_groups(rng, size, 1, 0.0, common)[:2]
+    return (*rows, weights), in_groups(rng, 10_000, 1, 0.0, common)[:2]
+
+
+@pytest.mark.parametrize("size", [100, 1000])
+def test_what_a_few_heavy_rows_say_is_not_learned(size):
+    changes = []
+    for seed in range(4):
+        rows, (test, test_labels) = of_unequal_weights(seed, size)
+        base, binned = (
+            nll(to_numpy(make().adapt(*rows)(test)), test_labels)
+            for make in (
+                kc.layers.TemperatureScaling,
+                kc.layers.HistogramBinning,
+            )
+        )
+        changes.append(binned - base)
+    assert max(changes) < 0.0005
+
+
+def test_what_all_rows_say_is_learned_from_unequal_weights():
+    rows, (test, test_labels) = of_unequal_weights(0, 2000, COMMON)
+    base, binned = (
+        nll(to_numpy(make().adapt(*rows)(test)), test_labels)
+        for make in (kc.layers.TemperatureScaling, kc.layers.HistogramBinning)
     )
-    assert dispersion == pytest.approx(
-        np.square(sums).sum() / (residuals @ residuals), 1e-5
+    assert binned < base - 0.08
+
+
+def test_unequal_weights_leave_the_temperature_open():
+    (logits, labels, weights), _ = of_unequal_weights(0, 300)
+    equal = kc.layers.BayesianTemperatureScaling().adapt(logits, labels)
+    unequal = kc.layers.BayesianTemperatureScaling().adapt(
+        logits, labels, sample_weight=weights
     )
-    np.testing.assert_allclose(worth, weights / dispersion)
+    assert equal.record["dispersion"] == 1
+    assert unequal.record["dispersion"] > 2
+    assert unequal.record["log_temperature_width"] == pytest.approx(
+        np.sqrt(unequal.record["dispersion"])
+        * equal.record["log_temperature_width"],
+        rel=0.2,
+    )
