@@ -38,21 +38,18 @@ if keras.backend.backend() == "torch":
 SLOW = frozenset(
     (pathlib.Path(__file__).parent / "slow.txt").read_text().splitlines()
 )
-# Of these `--share` leaves the slow ones out on one backend of three and the
-# others nowhere: there each backend is compared with NumPy.
-MOST = ("tests/differential/", "tests/inputs/test_all_doors.py")
-# But for this one: to compile a network for each loss takes minutes.
-SHARED = "tests/differential/test_fit.py"
-# Torch twice: small arrays take it the least time.
-BACKENDS = ("tensorflow", "jax", "torch", "torch")
+# Of `--share`: on PyTorch, the quickest with small arrays, all tests; on the
+# others one of so many, with those that compare with NumPy twice as often.
+ONE_OF = {"slow": 8, "fast": 4, "compared": 2}
+COMPARED = ("tests/differential/", "tests/inputs/test_all_doors.py")
 
 
 def pytest_addoption(parser):
     parser.addoption(
         "--share",
         action="store_true",
-        help="run each slow test on one backend, others on two, drawn by "
-        "their names, and no weekly ones",
+        help="run a part of the tests, drawn by their names, on other "
+        "backends than PyTorch, and no weekly ones",
     )
 
 
@@ -93,15 +90,14 @@ def in_share(item, backend, able):
     name = item.nodeid
     number = zlib.crc32(name.encode())
     slow = item.get_closest_marker("slow") is not None
-    if name.startswith("tests/examples/"):
-        return True  # these run on one backend as it is
-    if name.startswith(MOST) and not name.startswith(SHARED):
-        return not slow or backend != BACKENDS[number % 3]
+    if backend == "torch" or name.startswith("tests/examples/"):
+        return True  # examples run on one backend as it is
+    if able is not None and "torch" not in able.args:
+        return not slow or backend == able.args[number % len(able.args)]
     if slow:
-        where = BACKENDS if able is None else able.args
-        return backend == where[number % len(where)]
-    # On TensorFlow the README's command runs them all.
-    return able is not None or backend != ("jax", "torch")[number % 2]
+        return number % ONE_OF["slow"] == (backend == "jax")
+    kind = "compared" if name.startswith(COMPARED) else "fast"
+    return number % ONE_OF[kind] == 0
 
 
 @pytest.fixture(autouse=True)

@@ -30,6 +30,7 @@ JIT_COMPILE = (
         marks=[
             pytest.mark.backends("torch"),
             pytest.mark.slow,
+            pytest.mark.weekly,
             pytest.mark.skipif(not shutil.which("g++"), reason="needs g++"),
         ],
     ),

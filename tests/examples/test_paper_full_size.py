@@ -313,7 +313,14 @@ SMALL = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("imagenet-resnet50", marks=pytest.mark.weekly),
+        "cub-resnet101",
+        "voc-deeplab",
+    ],
+)
 def test_streams_give_a_row(work, name, tmp_path, monkeypatch):
     protocol = dataclasses.replace(
         work.protocols.PROTOCOLS[name],
