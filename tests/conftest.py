@@ -38,8 +38,8 @@ if keras.backend.backend() == "torch":
 SLOW = frozenset(
     (pathlib.Path(__file__).parent / "slow.txt").read_text().splitlines()
 )
-# Of `--share`: on PyTorch, the quickest with small arrays, all tests; on the
-# others one of so many, with those that compare with NumPy twice as often.
+# Of `--share`: one of so many on TensorFlow and on JAX, and all others on
+# PyTorch, the quickest with small arrays, where fast ones run in any case.
 ONE_OF = {"slow": 8, "fast": 4, "compared": 2}
 COMPARED = ("tests/differential/", "tests/inputs/test_all_doors.py")
 
@@ -48,8 +48,8 @@ def pytest_addoption(parser):
     parser.addoption(
         "--share",
         action="store_true",
-        help="run a part of the tests, drawn by their names, on other "
-        "backends than PyTorch, and no weekly ones",
+        help="run each slow test on one backend and a part of the others on "
+        "JAX, drawn by their names, and no weekly ones",
     )
 
 
@@ -90,14 +90,15 @@ def in_share(item, backend, able):
     name = item.nodeid
     number = zlib.crc32(name.encode())
     slow = item.get_closest_marker("slow") is not None
-    if backend == "torch" or name.startswith("tests/examples/"):
-        return True  # examples run on one backend as it is
-    if able is not None and "torch" not in able.args:
+    if name.startswith("tests/examples/"):
+        return True  # these run on one backend as it is
+    if able is not None:
         return not slow or backend == able.args[number % len(able.args)]
     if slow:
-        return number % ONE_OF["slow"] == (backend == "jax")
+        part = number % ONE_OF["slow"]
+        return backend == {0: "tensorflow", 1: "jax"}.get(part, "torch")
     kind = "compared" if name.startswith(COMPARED) else "fast"
-    return number % ONE_OF[kind] == 0
+    return backend == "torch" or number % ONE_OF[kind] == 0
 
 
 @pytest.fixture(autouse=True)

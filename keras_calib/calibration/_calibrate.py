@@ -109,7 +109,8 @@ def calibrate(
             `(x, y)` or `(x, y, sample_weight)`. The network must not have been
             trained on this data.
         y: labels, class ids or one-hot rows.
-        sample_weight: weights for arrays `x`, `y`.
+        sample_weight: weights for arrays `x`, `y`. A constant factor changes
+            nothing; unequal weights count as fewer samples.
         method: a calibration layer, or one of `"temperature"`,
             `"bayesian_temperature"`, `"bias_corrected_temperature"`,
             `"class_temperature"`, `"ensemble_temperature"`,

@@ -13,8 +13,9 @@ average knows. Two candidates are judged otherwise:
 - The structured matrix is the only one that does not shrink to temperature
   scaling. A mixture hedges it; alone, it has prior odds of 1 to 20.
 
-One map is the one with the largest weight. With few samples three things
-differ:
+One map is the one with the largest weight. Samples of unequal weight count as
+`(sum w)^2 / sum w^2` samples, in the likelihoods, too. With few samples three
+things differ:
 
 - Bayesian temperature scaling takes the place of temperature scaling, which
   then is only what the model as it is is compared with. A map whose fit ends at
@@ -207,7 +208,8 @@ def choose(rows, options, *, mixture=False):
         losses[UNCHANGED] = losses["temperature"] + gain
     if np.isfinite(losses.get(AVERAGED, np.nan)).all():
         log_odds["temperature"] = -np.inf
-    power = POWER if rows.num_samples <= NOISY_SAMPLES else 1.0
+    power = POWER if rows.worth <= NOISY_SAMPLES else 1.0
+    power *= rows.worth / rows.num_samples
     weights = bootstrap_weights(losses, rows, log_odds, options.seed, power)
     if log_odds.get("temperature") == -np.inf:
         credit_temperature(weights, trials, rows, options, fitted)
@@ -220,7 +222,7 @@ def choose(rows, options, *, mixture=False):
     order = sorted(weights, key=lambda name: -weights[name])
     weights = {name: weights[name] for name in order}
     expected = {}
-    if rows.num_samples <= FEW_SAMPLES and not mixture:
+    if rows.worth <= FEW_SAMPLES and not mixture:
         q = probabilities_of_maps(weights, rows, options, fitted, trials)
         expected = expected_losses(weights, rows, q)
         for name, loss in expected.items():
@@ -304,7 +306,7 @@ def _reason_to_skip(name, rows, options):
     if options.of_pixels and name not in (UNCHANGED, "temperature", AVERAGED):
         return "pixels of images without `groups`"
     limits = {AVERAGED: FEW_SAMPLES, "structured_matrix": NOISY_SAMPLES}
-    if rows.num_samples > limits.get(name, np.inf):
+    if rows.worth > limits.get(name, np.inf):
         return f"more than {limits[name]:,} samples"
     if name not in (UNCHANGED, "temperature") and options.seconds_left() <= 0:
         return "max_seconds"

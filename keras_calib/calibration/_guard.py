@@ -219,7 +219,7 @@ def expected_gains(rows, layer):
         )
         temperature = fit.temperature
     weights = rows.full_weights
-    weights = weights * (weights.sum() / (weights @ weights))
+    weights = weights * (rows.worth / weights.sum())
     factors = 1.0, (layer.record or {}).get("scale_factor", 1.0)
     return expected_gain(logits, labels, weights, temperature, factors)
 

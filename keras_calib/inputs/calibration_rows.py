@@ -60,6 +60,16 @@ class CalibrationRows:
             return np.ones(len(self.labels))
         return self.weights
 
+    @property
+    def worth(self):
+        """As many samples of equal weight tell as much, float.
+
+        `(sum w)^2 / sum w^2` (Kish, "Survey Sampling", 1965).
+        """
+        weights = self.full_weights
+        worth = float(weights.sum() ** 2 / (weights @ weights))
+        return min(worth, self.num_samples)  # but for rounding
+
     def part(self, keep):
         """Some of the rows, by a boolean array or sorted indices, `(n,)`.
 

@@ -140,7 +140,8 @@ class CalibrationLayer(RecordedLayer):
                 num_classes)`: one-hot, or soft, for which the expected
                 objective is minimized.
             sample_weight: `None`, or weights >= 0, which broadcast to `(...)`
-                from the left. A constant factor changes nothing.
+                from the left. A constant factor changes nothing. Maps that
+                shrink take unequal weights as fewer samples.
             objective: what to minimize: `"nll"`, `"label_smoothing"`,
                 `"focal"`, `"soft_binned_ece"`, `"ece"`, an `Objective`, or a
                 `keras.losses.Loss`; `objectives` lists the supported ones.

@@ -121,6 +121,38 @@ def test_choice_does_not_depend_on_the_scale_of_weights():
         assert again == pytest.approx(found.trials[name]["nll"], rel=1e-6)
 
 
+def test_samples_of_unequal_weight_are_fewer():
+    logits, labels, equal = few()
+    weights = np.exp(1.2 * np.random.default_rng(0).normal(size=300))
+    rows = read_rows(logits, labels, weights)
+    assert rows.worth == pytest.approx(
+        weights.sum() ** 2 / np.square(weights).sum()
+    )
+    assert rows.worth < _choose.FEW_SAMPLES < 300
+    found = choose(rows, Options())
+    assert "skipped" in equal.trials["bayesian_temperature"]
+    assert "weight" in found.trials["bayesian_temperature"]
+    assert found.expected and not equal.expected
+    # Of equal weights the number of samples, also where the last digit is off.
+    rows = read_rows(logits, labels, np.full(300, 0.1))
+    assert rows.worth == 300
+
+
+def test_likelihoods_count_what_unequal_weights_are_worth(monkeypatch):
+    logits, labels = generated([1.0, 0.0, -1.0], 1500)
+    weights = np.where(np.arange(1500) % 2, 0.4, 1.6)
+    rows = read_rows(logits, labels, weights)
+    powers = []
+
+    def kept(losses, rows, log_odds, seed, power):
+        powers.append(power)
+        return bootstrap_weights(losses, rows, log_odds, seed, power)
+
+    monkeypatch.setattr(_choose, "bootstrap_weights", kept)
+    choose(rows, Options())
+    assert powers == [pytest.approx(1 / (1 + 0.6**2))]
+
+
 def test_bootstrap_weights_by_hand():
     # Two candidates, of which one is better by d on each sample: every draw
     # of weights sums to n, so that the weight is 1 / (1 + exp(-n d)).
