@@ -19,6 +19,7 @@ from keras_calib.layers._temperature_scaling import solve_temperature
 from keras_calib.layers._tempered import TemperedCalibration
 from keras_calib.layers._tempered import log_q_of_rows
 from keras_calib.layers._tempered import tempered_log_q
+from keras_calib.solvers.dispersion import design_effect
 from keras_calib.solvers.shrinkage import NUM_FOLDS
 from keras_calib.solvers.shrinkage import fold_of_rows
 from keras_calib.solvers.shrinkage import log_mixture
@@ -220,7 +221,9 @@ class Folds:
         return mixture_weight(self._ratios(weights).sum(axis=0), caution)
 
     def _ratios(self, weights):
-        return ratio_by_fold(self.plain, self.rich, weights, self.fold)
+        # As few samples as unequal weights are worth, of more than one each.
+        effect = design_effect((weights @ weights, weights.sum()))
+        return ratio_by_fold(self.plain, self.rich, weights / effect, self.fold)
 
     def mixed(self, weights, caution):
         """Of the mixture, whose weight each time comes from other folds."""

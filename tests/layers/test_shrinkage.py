@@ -8,6 +8,8 @@ import keras_calib as kc
 from keras_calib.calibration._methods import samples_needed
 from keras_calib.layers._shrunk import Folds
 from keras_calib.solvers.shrinkage import fold_of_rows
+from keras_calib.solvers.shrinkage import mixture_weight
+from keras_calib.solvers.shrinkage import ratio_by_fold
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
 from tests.layers.generated import nll
@@ -203,6 +205,18 @@ def test_folds_see_a_call_that_a_subclass_changes():
     for layer in (expected, same, turned):
         found = nll(to_numpy(layer(logits)), labels)
         assert layer.record["nll_after"] == pytest.approx(found, rel=1e-5)
+
+
+def test_samples_of_unequal_weight_are_fewer():
+    rng = np.random.default_rng(0)
+    fold, plain = rng.integers(5, size=200), np.log(rng.uniform(size=200))
+    folds = Folds(fold, plain, plain + 0.3 * rng.normal(size=200) + 0.05)
+    weights = np.where(np.arange(200) % 2, 0.4, 1.6)
+    curve = ratio_by_fold(folds.plain, folds.rich, weights, fold).sum(axis=0)
+    # (sum w)^2 / sum w^2 of 200
+    expected = mixture_weight(curve / 1.36, 4.0)
+    assert folds.mixture_weight(weights, 4.0) == pytest.approx(expected)
+    assert abs(mixture_weight(curve, 4.0) - expected) > 0.01
 
 
 def test_folds_of_a_changed_call_by_hand():
