@@ -150,10 +150,12 @@ def calibrate(
         multi_label: whether the units are sigmoids of labels that do not
             exclude each other, or their logits. `y` has 0 or 1 for each,
             `(..., num_labels)`, and weights may be of this shape, too. Each
-            label is a problem of its own: it gets its own temperature, or its
-            own `PlattScaling` with `method="platt"` (or such a layer), and the
-            guard judges it alone; labels without a positive or without a
-            negative sample stay as they are, with a warning. `ignore_class=-1`
+            label gets its own temperature, which few samples leave near that of
+            all labels, and with `method="platt"` its own Platt map beside it. A
+            `TemperatureScaling` or `PlattScaling` that is passed as a layer is
+            fitted to each label by itself. The guard judges each label alone;
+            labels without a positive or without a negative sample stay as they
+            are, with a warning. `ignore_class=-1`
             leaves out unknown labels, also in the new model's `evaluate`.
             Other layers and objectives, and `stream`, are refused. See
             `MultiLabelScaling`.

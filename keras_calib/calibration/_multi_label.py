@@ -7,6 +7,7 @@ from keras_calib.calibration import _checks as checks
 from keras_calib.calibration import _network
 from keras_calib.calibration._fit import NUM_BINS
 from keras_calib.calibration._fit import fit
+from keras_calib.calibration._fit import measured
 from keras_calib.calibration._guard import MODEL
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.calibration._record import CalibrationRecord
@@ -93,7 +94,13 @@ def _fit_to_labels(network, samples, method, options, settings):
         bar.step()
         return single, record
 
-    layer.adapt_to_labels(data, samples.group, fit_one)
+    def measure(single, rows):
+        after = measured(single, rows)
+        return {"nll_after": after.nll, "ece_after": after.ece}
+
+    # A map that is passed as a layer is fitted to each label by itself.
+    related = isinstance(method, str)
+    layer.adapt_to_labels(data, samples.group, fit_one, measure, related)
     bar.finish()
     record = CalibrationRecord(
         **{key: layer.record[key] for key in ERRORS},
@@ -117,10 +124,11 @@ def _fit_to_labels(network, samples, method, options, settings):
 
 def _layer(method, affine, network):
     """The layer for all labels, with the settings of the map of one."""
-    name, shrinkage = method, None if affine else "auto"
+    # A mixture is not affine, temperatures near each other are.
+    name, shrinkage = method, None if affine and method == "platt" else "auto"
     if not isinstance(method, str):
         name = "platt" if isinstance(method, PlattScaling) else "temperature"
-        shrinkage = getattr(method, "shrinkage", shrinkage)
+        shrinkage = getattr(method, "shrinkage", None)
     return MultiLabelScaling(
         method=name,
         shrinkage=shrinkage,

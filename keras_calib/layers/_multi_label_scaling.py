@@ -1,7 +1,6 @@
 """A temperature, or a Platt map, for each of several sigmoid units."""
 
-import re
-import warnings
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 from typing import Self
@@ -12,23 +11,28 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
-from keras_calib._warning import warn
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.arrays import numbered
 from keras_calib.inputs.calibration_rows import group_of_rows
 from keras_calib.inputs.label_arrays import LabelArrays
 from keras_calib.inputs.label_arrays import read_labels
 from keras_calib.inputs.tensors import maximum
 from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._label_warnings import LabelWarnings
 from keras_calib.layers._logit_ops import logaddexp
 from keras_calib.layers._platt_scaling import PlattScaling
 from keras_calib.layers._recorded import RecordedLayer
 from keras_calib.layers._shrunk import check_shrinkage
 from keras_calib.layers._temperature_scaling import TemperatureScaling
 from keras_calib.solvers.logistic import binary_nll
+from keras_calib.solvers.related_temperatures import RelatedTemperatures
+from keras_calib.solvers.related_temperatures import fit_related
 
 METHODS = ("temperature", "platt")
+# Of a warning of few samples.
+OPEN = "leave open which temperature"
 IDENTITY = {"temperature": 1.0, "slope": 1.0, "intercept": 0.0, "mixture": 0.0}
 
 
@@ -42,18 +46,22 @@ class MultiLabelScaling(RecordedLayer):
 
         (1 - c) sigmoid(z / T) + c sigmoid(slope * z + intercept)
 
-    where `c`, between 0 and 1, is small for few samples; `shrinkage=None` sets
-    it to 1, which is Platt scaling. Every label is fitted as
-    `TemperatureScaling` or `PlattScaling` would be, with Platt's targets of
-    this label. A label without a positive or without a negative sample stays
+    where `c`, between 0 and 1, is small for few samples, with Platt's targets
+    of this label. A label without a positive or without a negative sample stays
     as it is.
+
+    Few samples of a label leave its temperature open. By default it is then
+    near that of all labels together, and with many samples that of the label
+    alone: log T is normal around a common mean, with a width that the labels
+    tell. With `shrinkage=None` every label is fitted by itself, as
+    `TemperatureScaling` or `PlattScaling(shrinkage=None)` would be.
 
     `kc.calibrate(..., multi_label=True)` fits this layer to a model, and keeps
     a label as it is also where calibration is worse on left-out samples.
 
     Args:
         method: `"temperature"` or `"platt"`.
-        shrinkage: see `PlattScaling`.
+        shrinkage: `"auto"` or `None`, see above.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Call arguments:
@@ -69,7 +77,8 @@ class MultiLabelScaling(RecordedLayer):
         >>> import numpy as np, keras_calib as kc
         >>> z = np.array([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0], [-2.0, 1.0]])
         >>> labels = np.array([[1, 1], [1, 1], [0, 1], [0, 0]])
-        >>> layer = kc.layers.MultiLabelScaling().adapt(z, labels)
+        >>> layer = kc.layers.MultiLabelScaling(shrinkage=None)
+        >>> layer = layer.adapt(z, labels)
         >>> layer.temperatures.round(4)  # 3 of 4 right: 2 / log 3, 1 / log 3
         array([1.8205, 0.9102], dtype=float32)
 
@@ -187,10 +196,25 @@ class MultiLabelScaling(RecordedLayer):
             single.adapt_to_rows(rows)
             return single, single.record
 
-        return self.adapt_to_labels(data, group, fit)
+        def measure(single, rows):
+            if self.method == "temperature":
+                log_odds = rows.logits / single.temperature
+            else:
+                log_odds = as_array(single(rows.logits))
+            log_odds = log_odds[:, 0].astype("float64")
+            nll = binary_nll(log_odds, rows.labels, rows.weights)
+            return {"nll_after": nll}
+
+        related = self.shrinkage is not None
+        return self.adapt_to_labels(data, group, fit, measure, related)
 
     def adapt_to_labels(
-        self, data: LabelArrays, group: np.ndarray | None, fit: Callable
+        self,
+        data: LabelArrays,
+        group: np.ndarray | None,
+        fit: Callable,
+        measure: Callable,
+        related: bool,
     ) -> Self:
         """Fit every label by a function.
 
@@ -201,6 +225,9 @@ class MultiLabelScaling(RecordedLayer):
                 a `TemperatureScaling`, a `PlattScaling`, or anything else to
                 leave the label as it is; and a dict with `nll_before`,
                 `nll_after` and, for the record, perhaps the same of `ece`.
+            measure: function of a map of one label and `CalibrationRows` that
+                returns what changes in this dict with another temperature.
+            related: whether temperatures are to be near each other.
 
         Returns:
             The layer itself.
@@ -210,7 +237,8 @@ class MultiLabelScaling(RecordedLayer):
             for name, value in IDENTITY.items()
         }
         records, counts, left = [], [], []
-        said: dict[str, dict[str, dict]] = {}
+        singles: dict[int, CalibrationLayer] = {}
+        said = LabelWarnings()
         for k in range(data.num_labels):
             rows = data.of_label(k, group)
             counts.append(_counts(rows))
@@ -218,25 +246,30 @@ class MultiLabelScaling(RecordedLayer):
                 left.append(k)
                 records.append(_untouched(rows))
                 continue
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always", UserWarning)
-                single, record = fit(k, rows)
-            for each in caught:
-                topic, kind = _topic_and_kind(each)
-                kinds = said.setdefault(topic, {})
-                kinds.setdefault(kind, {}).setdefault(k, each)
-            for name, value in _weights_of(single).items():
+            with said.of_label(k):
+                singles[k], record = fit(k, rows)
+            for name, value in _weights_of(singles[k]).items():
                 weights[name][k] = value
-            records.append(record)
+            records.append(dict(record))
         if not any(negative + positive for negative, positive in counts):
             raise ValueError(
                 "There is no calibration sample to fit to. Received: "
                 f"{len(data.labels)} samples of {data.num_labels} labels "
                 "without a weight above 0 and a label that counts."
             )
+        found = _relate(data, group, singles) if related else None
+        if found is not None:
+            # What a label alone leaves open, the others tell.
+            said.drop(OPEN)
+            for k, temperature in found.by_label.items():
+                weights["temperature"][k] = temperature
+                _set_temperature(singles[k], temperature)
+                records[k] |= measure(singles[k], data.of_label(k, group))
         self._take(weights)
         self.record = _summary(self, data, records, counts)
-        _warn(said, left, data.num_labels)
+        if found is not None:
+            self.record |= found.to_dict()
+        said.warn(left, data.num_labels)
         return self
 
     def _take(self, weights):
@@ -255,6 +288,47 @@ class MultiLabelScaling(RecordedLayer):
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
+
+
+@dataclasses.dataclass(frozen=True)
+class _Related:
+    """`RelatedTemperatures`, and of which labels."""
+
+    labels: list[int]
+    found: RelatedTemperatures
+
+    @property
+    def by_label(self):
+        return dict(zip(self.labels, self.found.temperatures, strict=True))
+
+    def to_dict(self):
+        return {
+            "shared_temperature": self.found.shared,
+            "shared_temperature_probability": self.found.probability,
+            "temperature_width": self.found.width,
+            "dispersion": self.found.dispersion,
+        }
+
+
+def _relate(data, group, singles):
+    """`_Related` of the labels whose map has a temperature, or `None`."""
+    labels = [k for k in singles if "temperature" in _weights_of(singles[k])]
+    if len(labels) < 2:
+        return None
+    weights = np.asarray(data.weights[:, labels], "float64")
+    weights *= np.count_nonzero(weights, axis=0) / weights.sum(axis=0)
+    if group is not None:
+        group, _ = numbered(group)
+    columns = data.scores[:, labels], data.labels[:, labels]
+    found = fit_related(*columns, weights, group)
+    return None if found is None else _Related(labels, found)
+
+
+def _set_temperature(single, temperature):
+    if isinstance(single, TemperatureScaling):
+        single.log_temperature.assign(np.log(temperature))
+    else:
+        single.temperature.assign(temperature)
 
 
 def _log(share):
@@ -321,35 +395,3 @@ def _summary(layer, data, records, counts):
                 found[key] = float(mean)
                 found[f"{key}_by_label"] = values
     return found
-
-
-def _topic_and_kind(warning):
-    """What warnings have in common: how they begin, and all but numbers."""
-    kind = re.sub(r"[-+\d.e]+|\b(inf|nan)\b", "#", str(warning.message))
-    return re.split("[,:]", kind)[0], kind
-
-
-def _warn(said, left, num_labels):
-    """One warning for each topic, with the labels of each kind."""
-    if left:
-        warn(
-            f"{_named(left)} of {num_labels} without a positive or without a "
-            "negative calibration sample: not fitted, T = 1."
-        )
-    for kinds in said.values():
-        texts = []
-        for warned in kinds.values():
-            (k, first), names = next(iter(warned.items())), _named([*warned])
-            detail = f"{names}, here label {k}" if len(warned) > 1 else names
-            texts.append(f"{detail}: {first.message}")
-            if not issubclass(first.category, UserWarning):  # not ours
-                texts[-1] = str(first.message)
-        warn(" ".join(texts), first.category)
-
-
-def _named(numbers):
-    """`Labels 1, 2, 5`, the first ten of them."""
-    text = ", ".join(map(str, numbers[:10]))
-    if len(numbers) > 10:
-        text = f"{text} and {len(numbers) - 10} more"
-    return f"Label{'s' if len(numbers) > 1 else ''} {text}"

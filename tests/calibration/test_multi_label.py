@@ -54,7 +54,9 @@ class Units(keras.Model):
 
 
 def calibrated_by(model, y=Y, *data, **options):
-    options = {"multi_label": True, "verbose": 0, **options}
+    """Each label by itself, but for maps that are named."""
+    alone = kc.layers.TemperatureScaling()
+    options = {"multi_label": True, "method": alone, "verbose": 0, **options}
     return kc.calibrate(model, X, y, *data, **options)
 
 
@@ -139,8 +141,9 @@ def test_labels_of_a_long_fit_are_shown(capsys):
 def test_each_label_is_what_it_is_alone():
     """The default Platt map, its shrinkage and its guard, in every label."""
     weight = np.linspace(0, 2, 500)
-    options = {"method": "platt", "preserve_accuracy": False, "verbose": 0}
-    whole = calibrated_by(network(), Y, weight, **options)
+    options = {"preserve_accuracy": False, "verbose": 0}
+    platt = kc.layers.PlattScaling()
+    whole = calibrated_by(network(), Y, weight, method=platt, **options)
     p = whole.predict(X, verbose=0)
     verdicts = kc.calibration_record(whole)["guard"]["by_label"]
     assert {verdict["returned"] for verdict in verdicts} == {
@@ -152,7 +155,9 @@ def test_each_label_is_what_it_is_alone():
             [keras.Input((1,)), keras.layers.Activation("sigmoid")]
         )
         one = X[:, label : label + 1]
-        alone = kc.calibrate(unit, one, Y[:, label], weight, **options)
+        alone = kc.calibrate(
+            unit, one, Y[:, label], weight, method="platt", **options
+        )
         np.testing.assert_allclose(
             p[:, label], alone.predict(one, verbose=0)[:, 0], atol=2e-6
         )
@@ -268,7 +273,8 @@ def test_pixels_and_batches():
         (x[:20, 4:], y[:20, 4:]),
         (x[20:], y[20:]),
     ]
-    calibrated = kc.calibrate(model, data, multi_label=True, verbose=0)
+    alone = {"method": kc.layers.TemperatureScaling(), "verbose": 0}
+    calibrated = kc.calibrate(model, data, multi_label=True, **alone)
     np.testing.assert_allclose(
         temperatures(calibrated), TEMPERATURES, rtol=1e-4
     )
@@ -288,7 +294,8 @@ def test_masked_tokens_do_not_count():
     tokens[:, :10] = np.arange(1, 501).reshape(50, 10)
     y = np.zeros((50, 12, 5), "int32")
     y[:, :10] = Y.reshape(50, 10, 5)
-    calibrated = kc.calibrate(model, tokens, y, multi_label=True, verbose=0)
+    alone = {"method": kc.layers.TemperatureScaling(), "verbose": 0}
+    calibrated = kc.calibrate(model, tokens, y, multi_label=True, **alone)
     np.testing.assert_allclose(
         temperatures(calibrated), TEMPERATURES, rtol=1e-4
     )
@@ -306,6 +313,59 @@ def test_fused():
     )
 
 
+def of_many_labels(seed, size):
+    """Twenty rare labels, logits 1.8 times as large as they should be."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(np.linspace(-4, 0, 20), 1.5, (size, 20))
+    y = rng.random(z.shape) < sigmoid(z)
+    return (1.8 * z).astype("float32"), y.astype("int32")
+
+
+@pytest.mark.filterwarnings("ignore:Label")
+@pytest.mark.parametrize("method", ["temperature", "platt"])
+def test_few_samples_of_many_labels(method):
+    """By default as good on other samples as one temperature for all."""
+    inputs = keras.Input((20,))
+    outputs = keras.layers.Activation("sigmoid")(inputs)
+    model = keras.Model(inputs, outputs)
+    test, labels = of_many_labels(99, 4000)
+
+    def nll_of(p):
+        p = np.clip(p.astype("float64"), 1e-12, 1 - 1e-12)
+        return -np.log(np.where(labels == 1, p, 1 - p)).mean()
+
+    x, y = of_many_labels(0, 50)
+    calibrated = kc.calibrate(
+        model, x, y, multi_label=True, method=method, verbose=0
+    )
+    found = nll_of(calibrated.predict(test, verbose=0))
+    one = kc.layers.TemperatureScaling().adapt(x.reshape(-1, 1), y.reshape(-1))
+    shared = nll_of(sigmoid(test / one.temperature))
+    alone = kc.layers.MultiLabelScaling(method=method, shrinkage=None)
+    each = nll_of(sigmoid(to_numpy(alone.adapt(x, y)(test))))
+    assert found < shared + 0.006
+    assert found < each - 0.006
+    record = kc.calibration_record(calibrated)
+    assert record["shared_temperature"] == pytest.approx(1.8, rel=0.2)
+    for error in ("nll", "ece"):
+        by_label = record[f"{error}_after_by_label"]
+        known = [each for each in by_label if each is not None]
+        assert record[f"{error}_after"] == pytest.approx(np.mean(known))
+    p = calibrated.predict(x, verbose=0)
+    loss = keras.losses.binary_crossentropy(y.astype("float32"), p)
+    assert record["nll_after"] == pytest.approx(to_numpy(loss).mean(), 1e-4)
+
+
+def test_few_labels_that_are_named_share_what_they_have_in_common():
+    layer = kc.layers.MultiLabelScaling().adapt(X, Y)
+    calibrated = calibrated_by(network(), method="temperature", fuse=True)
+    np.testing.assert_allclose(
+        temperatures(calibrated), layer.temperatures, rtol=1e-6
+    )
+    # All are 2 in truth, and 1.93 to 2.33 each by itself.
+    assert layer.temperatures.min() > 2 and layer.temperatures.max() < 2.1
+
+
 def test_one_line_is_printed(capsys):
     calibrated_by(network(), verbose=1)
     line = capsys.readouterr().out.splitlines()[-1]
@@ -318,7 +378,7 @@ def test_an_ensemble_of_labels():
     ensemble = kc.models.DeepEnsemble(members, multi_label=True)
     p = (sigmoid(X) + sigmoid(0.9 * X)) / 2
     expected = kc.layers.MultiLabelScaling().adapt(np.log(p / (1 - p)), Y)
-    calibrated = calibrated_by(ensemble)
+    calibrated = calibrated_by(ensemble, method="temperature")
     np.testing.assert_allclose(
         temperatures(calibrated), expected.temperatures, rtol=1e-3
     )

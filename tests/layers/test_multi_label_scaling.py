@@ -47,14 +47,14 @@ def test_a_mixture_is_not_affine():
 
 def test_a_label_of_which_nothing_is_known():
     labels = np.where(np.arange(5) == 1, -1, Y)
-    layer = kc.layers.MultiLabelScaling()
+    layer = kc.layers.MultiLabelScaling(shrinkage=None)
     with pytest.warns(UserWarning, match="Label 1 of 5 without a positive"):
         layer.adapt(X, labels, ignore_class=-1)
     record = layer.record
     assert record["num_positive"][1] == record["num_negative"][1] == 0
     assert record["nll_before_by_label"][1] is None
     known = [k for k in range(5) if k != 1]
-    alone = fitted()
+    alone = fitted(shrinkage=None)
     np.testing.assert_array_equal(
         layer.temperatures[known], alone.temperatures[known]
     )
@@ -84,3 +84,40 @@ def test_masked_tokens_do_not_count():
     expected = kc.layers.MultiLabelScaling().adapt(X[counts], Y[counts])
     np.testing.assert_allclose(layer.temperatures, expected.temperatures)
     assert layer.record["num_samples"] == counts.sum()
+
+
+@pytest.mark.parametrize("method", ["temperature", "platt"])
+def test_the_record_is_that_of_temperatures_near_each_other(method):
+    layer = fitted(method=method)
+    z = to_numpy(layer(X)).astype("float64")
+    losses = (np.logaddexp(0, z) - Y * z).mean(axis=0)
+    record = layer.record
+    np.testing.assert_allclose(record["nll_after_by_label"], losses, rtol=1e-5)
+    assert record["nll_after"] == pytest.approx(losses.mean(), rel=1e-5)
+    assert record["shared_temperature"] == pytest.approx(2, rel=0.05)
+    assert record["shared_temperature_probability"] > 0.5
+    assert 0 < record["temperature_width"] < 0.1
+    assert record["dispersion"] >= 1
+    alone = fitted(method=method, shrinkage=None)
+    assert "shared_temperature" not in alone.record
+    assert np.ptp(layer.temperatures) < 0.2
+
+
+def test_groups_keep_temperatures_together():
+    """Labels that differ by chance in few groups."""
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(10), 50)
+    z = 2 * rng.normal(size=(500, 5)).astype("float32")
+    scale = np.exp(0.8 * rng.normal(size=(10, 5)))[group]
+    labels = (rng.random(z.shape) < 1 / (1 + np.exp(-z * scale))) * 1
+    layers = [
+        kc.layers.MultiLabelScaling().adapt(z, labels),
+        kc.layers.MultiLabelScaling().adapt(z, labels, groups=group),
+        kc.layers.MultiLabelScaling().adapt(
+            z.reshape(10, 50, 5), labels.reshape(10, 50, 5)
+        ),
+    ]
+    rows, groups, elements = layers
+    assert groups.record["dispersion"] > 2 * rows.record["dispersion"]
+    assert np.ptp(groups.temperatures) < np.ptp(rows.temperatures)
+    np.testing.assert_allclose(groups.temperatures, elements.temperatures)

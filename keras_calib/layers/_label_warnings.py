@@ -1,0 +1,70 @@
+"""Warnings of the fits of many labels, one for each topic."""
+
+import contextlib
+import re
+import warnings
+
+from keras_calib._warning import warn
+
+
+class LabelWarnings:
+    """What the fits of labels warn of, to be said together."""
+
+    def __init__(self):
+        self._said: dict[str, dict[str, dict]] = {}
+
+    @contextlib.contextmanager
+    def of_label(self, number):
+        """Keep what is warned of in the block, for a label."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            yield
+        for each in caught:
+            topic, kind = _topic_and_kind(each)
+            kinds = self._said.setdefault(topic, {})
+            kinds.setdefault(kind, {}).setdefault(number, each)
+
+    def drop(self, text):
+        """Leave out the topics with a text."""
+        self._said = {k: v for k, v in self._said.items() if text not in k}
+
+    def warn(self, left, num_labels):
+        """One warning for each topic, with the labels of each kind.
+
+        Args:
+            left: numbers of labels that are not fitted.
+            num_labels: of all.
+        """
+        if left:
+            warn(
+                f"{_named(left)} of {num_labels} without a positive or without "
+                "a negative calibration sample: not fitted, T = 1."
+            )
+        for kinds in self._said.values():
+            texts = []
+            for warned in kinds.values():
+                (k, first), names = (
+                    next(iter(warned.items())),
+                    _named([*warned]),
+                )
+                detail = (
+                    f"{names}, here label {k}" if len(warned) > 1 else names
+                )
+                texts.append(f"{detail}: {first.message}")
+                if not issubclass(first.category, UserWarning):  # not ours
+                    texts[-1] = str(first.message)
+            warn(" ".join(texts), first.category)
+
+
+def _topic_and_kind(warning):
+    """What warnings have in common: how they begin, and all but numbers."""
+    kind = re.sub(r"[-+\d.e]+|\b(inf|nan)\b", "#", str(warning.message))
+    return re.split("[,:]", kind)[0], kind
+
+
+def _named(numbers):
+    """`Labels 1, 2, 5`, the first ten of them."""
+    text = ", ".join(map(str, numbers[:10]))
+    if len(numbers) > 10:
+        text = f"{text} and {len(numbers) - 10} more"
+    return f"Label{'s' if len(numbers) > 1 else ''} {text}"
