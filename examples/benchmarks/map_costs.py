@@ -10,7 +10,8 @@ and the guard of `kc.calibrate` as a multiple of the fit, both ways: its guard
 takes what a call takes more than one with `guard=False`, measured in turns. The
 last rows are `kc.calibrate` with `method="auto"`, once.
 
-    OMP_NUM_THREADS=1 python examples/benchmarks/map_costs.py [--store]
+    OMP_NUM_THREADS=1 python examples/benchmarks/map_costs.py [--only MAP] \
+        [--store]
 """
 
 import argparse
@@ -136,15 +137,20 @@ def line(row):
     return f"| `{row['map']}` | {' | '.join([*fits, *ratios])} |"
 
 
-def rows():
-    """Measured rows, in the order of the table."""
-    for maps, data in ((MAPS, classes(CLASSES)), (BINARY, classes(2))):
+def rows(only=None):
+    """Measured rows, in the order of the table, or that of one map."""
+    sources = (
+        (MAPS, lambda: classes(CLASSES), True),
+        (BINARY, lambda: classes(2), True),
+        # The guard judges neither.
+        ({"MultiLabelScaling": UNSHRUNK}, labels_of_units, False),
+        ({"LocalTemperatureScaling": None}, images, False),
+    )
+    for maps, data, guarded in sources:
         for name, paper in maps.items():
-            yield measured(name, paper, data)
-    # The guard judges neither.
-    yield measured("MultiLabelScaling", UNSHRUNK, labels_of_units(), False)
-    yield measured("LocalTemperatureScaling", None, images(), False)
-    for mixture in (False, True):
+            if only in (None, name):
+                yield measured(name, paper, data(), guarded)
+    for mixture in () if only else (False, True):
         option = ", mixture=True" if mixture else ""
         chosen = {"method": "auto", "mixture": mixture}
         keys = "paper", "guarded_paper", "guarded_default"
@@ -179,6 +185,7 @@ def calibrated(data, **options):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", metavar="MAP", help="measure this one")
     cost_rows.add_option(parser)
     arguments = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
@@ -189,7 +196,7 @@ def main(arguments=None):
         "|---|---|---|---|---|"
     )
     with threadpoolctl.threadpool_limits(1):
-        for row in rows():
+        for row in rows(arguments.only):
             print(line(row), flush=True)
             cost_rows.store(arguments.store, "maps", **row)
 

@@ -67,19 +67,17 @@ def fit_related(logits, labels, weights, group=None):
         has no optimum.
     """
     problem = _Problem(logits, labels, weights)
-    pooled = problem.minimize(np.zeros(logits.shape[1]), None, 1.0)
-    if not LOW < pooled[0] < HIGH:
+    pooled, moments = problem.minimize(np.zeros(logits.shape[1]), None, 1.0)
+    loss, _, information = moments
+    if not (LOW < pooled[0] < HIGH and information.sum() > 0):
         return None
-    free = problem.minimize(pooled, WIDTHS[-1], 1.0)
-    dispersion = problem.dispersion(free, group)
-    loss, _, information = problem.moments(pooled)
+    u, free = problem.minimize(pooled, WIDTHS[-1], 1.0, moments)
+    dispersion = problem.dispersion(u, free, group)
     total = information.sum() / dispersion
-    if not total > 0:
-        return None
     log_evidence, fits = [0.0], [pooled]
     for width in WIDTHS:
-        u = problem.minimize(fits[-1], width, dispersion)
-        at_u, _, information = problem.moments(u)
+        u, moments = problem.minimize(fits[-1], width, dispersion, moments)
+        at_u, _, information = moments
         # I_k and I_k / (1 + t^2 I_k), in nats of what samples are worth.
         information = information / dispersion
         shrunk = information / (1 + width**2 * information)
@@ -119,72 +117,84 @@ class _Problem:
         """
         found = np.zeros((3, len(u)))
         for rows in self.blocks:
-            s, y, w, p = self._of(rows, u)
-            found[0] += (w * (np.logaddexp(0.0, s) - y * s)).sum(axis=0)
-            found[1] += (w * (p - y) * s).sum(axis=0)
-            found[2] += (w * p * (1 - p) * s * s).sum(axis=0)
+            s, y, w = self._of(rows, u)
+            # One exponential for the loss and for p.
+            e = np.exp(-np.abs(s))
+            p = np.where(s >= 0, 1.0, e) / (1 + e)
+            found[0] += (w * (np.log1p(e) + np.maximum(s, 0) - y * s)).sum(0)
+            w *= s
+            found[1] += (w * (p - y)).sum(axis=0)
+            found[2] += (w * s * (p * (1 - p))).sum(axis=0)
         return found
 
-    def minimize(self, u, width, dispersion):
-        """The most likely `u` for a width; of equal ones with `None`."""
-        value, slope, information = self._penalized(u, width, dispersion)
+    def minimize(self, u, width, dispersion, moments=None):
+        """The most likely `u` for a width; of equal ones with `None`.
+
+        Returns:
+            u: `(num_labels,)`.
+            moments: there.
+        """
+        moments = self.moments(u) if moments is None else moments
+        value, slope = penalized(u, moments, width, dispersion)
         for _ in range(MOST_STEPS):
-            if width is None:
-                total = max(information.sum(), TINY64)
-                step = np.full(len(u), slope.sum() / total)
-            else:
-                # The penalty of the distance to the mean joins all labels.
-                strength = dispersion / width**2
-                diagonal = information + strength
-                step, ones = slope / diagonal, 1 / diagonal
-                joined = strength / len(u)
-                left = max(1 - joined * ones.sum(), TINY64)
-                step += ones * (joined * step.sum() / left)
+            step = _newton_step(slope, moments[2], width, dispersion)
             step *= min(1.0, LONGEST / max(np.abs(step).max(), TINY64))
             while True:
                 new = np.clip(u - step, LOW, HIGH)
-                found = self._penalized(new, width, dispersion)
+                at_new = self.moments(new)
+                found = penalized(new, at_new, width, dispersion)
                 moved = np.abs(new - u).max()
                 if found[0] <= value or moved < TOLERANCE:
                     break
                 step = step / 2
             if found[0] > value:
                 break
-            u, (value, slope, information) = new, found
+            u, moments, (value, slope) = new, at_new, found
             if moved < TOLERANCE:
                 break
-        return u
+        return u, moments
 
-    def _penalized(self, u, width, dispersion):
-        loss, slope, information = self.moments(u)
-        value = loss.sum()
-        if width is not None:
-            away = u - u.mean()
-            strength = dispersion / width**2
-            value += strength * (away @ away) / 2
-            slope = slope + strength * away
-        return value, slope, information
-
-    def dispersion(self, u, group):
+    def dispersion(self, u, moments, group):
         """Squares of residuals over their variance, at least 1."""
         squares, sums = 0.0, None
         if group is not None:
             sums = np.zeros((int(group.max()) + 1, len(u)))
         for rows in self.blocks:
-            s, y, w, p = self._of(rows, u)
-            residuals = w * (p - y) * s
+            s, y, w = self._of(rows, u)
+            residuals = w * (sigmoid(s) - y) * s
             if sums is None:
                 squares += float(np.square(residuals).sum())
             else:
                 np.add.at(sums, group[rows], residuals)
         if sums is not None:
             squares = float(np.square(sums).sum())
-        variance = self.moments(u)[2].sum()
-        return max(1.0, float(squares / max(variance, TINY64)))
+        return max(1.0, float(squares / max(moments[2].sum(), TINY64)))
 
     def _of(self, rows, u):
         logits, labels, weights = self.data
-        w = np.asarray(weights[rows], "float64")
-        z = np.where(w > 0, logits[rows], 0.0)
-        s = z * np.exp(u)
-        return s, np.where(w > 0, labels[rows], 0), w, sigmoid(s)
+        w = np.array(weights[rows], "float64")
+        s = np.where(w > 0, logits[rows], 0.0) * np.exp(u)
+        return s, np.where(w > 0, labels[rows], 0), w
+
+
+def penalized(u, moments, width, dispersion):
+    """The loss with the prior of `u`, and its slope."""
+    loss, slope, _ = moments
+    if width is None:
+        return loss.sum(), slope
+    away, strength = u - u.mean(), dispersion / width**2
+    return loss.sum() + strength * (away @ away) / 2, slope + strength * away
+
+
+def _newton_step(slope, information, width, dispersion):
+    if width is None:
+        total = max(information.sum(), TINY64)
+        return np.full(len(slope), slope.sum() / total)
+    # The penalty of the distance to the mean joins all labels.
+    strength = dispersion / width**2
+    ones = 1 / (information + strength)
+    joined = strength / len(slope)
+    step = slope * ones
+    return step + ones * (
+        joined * step.sum() / max(1 - joined * ones.sum(), TINY64)
+    )
