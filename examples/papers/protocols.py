@@ -121,15 +121,14 @@ TABLES = {
     "N9": once(_UNDER_NOISE),
     "N40": once(_UNDER_NOISE),
     "C": three(MAIN),
-    "T": {
-        **three("CE ER LS FL FLSD-53 CPC MbLS ACLS".split()),
-        **three(_MARGIN_10),
-        **once("MDCA FL+MDCA MMCE SB-ECE FL+SB-ECE Brier".split()),
-    },
-    "D": {
-        **three(("CE", "LS", "FL", *_MARGIN_10)),
-        **once(("ER", "MbLS", "ACLS")),
-    },
+    "T": three(
+        (
+            *"CE ER LS FL FLSD-53 CPC MbLS ACLS".split(),
+            *_MARGIN_10,
+            *"MDCA FL+MDCA MMCE SB-ECE FL+SB-ECE Brier".split(),
+        )
+    ),
+    "D": three(("CE", "LS", "FL", *_MARGIN_10, "ER", "MbLS", "ACLS")),
     "G30": three(
         (
             *("CE", "FL+MDCA", "MbLS", "ACLS", "FL+SB-ECE", "DML", "Diff-DML"),
