@@ -197,10 +197,11 @@ class MultiLabelScaling(RecordedLayer):
             return single, single.record
 
         def measure(single, rows):
+            z = np.maximum(rows.logits, LOWEST)
             if self.method == "temperature":
-                log_odds = rows.logits / single.temperature
+                log_odds = z / single.temperature
             else:
-                log_odds = as_array(single(rows.logits))
+                log_odds = as_array(single(z))
             log_odds = log_odds[:, 0].astype("float64")
             nll = binary_nll(log_odds, rows.labels, rows.weights)
             return {"nll_after": nll}

@@ -121,3 +121,18 @@ def test_groups_keep_temperatures_together():
     assert groups.record["dispersion"] > 2 * rows.record["dispersion"]
     assert np.ptp(groups.temperatures) < np.ptp(rows.temperatures)
     np.testing.assert_allclose(groups.temperatures, elements.temperatures)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("method", ["temperature", "platt"])
+def test_a_label_that_is_ruled_out_of_a_sample(method):
+    logits, labels = X.copy(), Y.copy()
+    logits[3, 1], labels[3, 1] = -3e38, 0
+    layer = kc.layers.MultiLabelScaling(method=method).adapt(logits, labels)
+    kept = np.arange(500) != 3
+    without = kc.layers.MultiLabelScaling(method=method)
+    without.adapt(X[kept], Y[kept])
+    np.testing.assert_allclose(
+        layer.temperatures, without.temperatures, rtol=0.02
+    )
+    assert np.isfinite(layer.record["nll_after"])
