@@ -40,6 +40,7 @@ from keras_calib.solvers.blocks import each_pass
 from keras_calib.solvers.blocks import row_blocks
 
 NUM_BINS = 15
+ERRORS = ("nll_before", "nll_after", "ece_before", "ece_after")
 CROSS_ENTROPIES = (
     keras.losses.CategoricalCrossentropy,
     keras.losses.SparseCategoricalCrossentropy,
@@ -60,6 +61,8 @@ class Options:
         preserve_accuracy: see `calibrate`.
         of_pixels: whether the samples are images with a row for each pixel,
             and it was not said which images belong together.
+        of_label: whether the rows are those of one of several labels, whose
+            errors are measured and warned of once all labels are fitted.
         max_seconds: see `calibrate`.
         deadline: `time.perf_counter()` when the time is over.
         seed: int, for folds.
@@ -71,6 +74,7 @@ class Options:
     unguarded: str | None = None
     preserve_accuracy: bool | None = None
     of_pixels: bool = False
+    of_label: bool = False
     max_seconds: float | None = None
     deadline: float = np.inf
     seed: int = 0
@@ -147,13 +151,9 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
         adapt(layer, rows)
         fitted = dict(layer.record)
         found = before_and_after(before, layer, rows)
-    noise, accuracy, changed = map(
-        found.pop, ("ece_noise", "accuracy", "num_changed")
-    )
-    if verdict.returned != MODEL:
-        warn_if_ece_rose(layer, found, noise)
-        if options.preserve_accuracy is None:
-            warn_if_predictions_changed(layer, changed, rows.num_samples)
+    if verdict.returned != MODEL and not options.of_label:
+        warn_of_changes(layer, found, rows, options)
+    accuracy = before.accuracy
     record = {
         "method": name,
         "objective": objective.title,
@@ -164,7 +164,8 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
         "rejected": verdict.returned == MODEL,
         "guard": None if worse else verdict.to_dict(),
         "fitted": fitted,
-        **found,
+        "ece_num_bins": NUM_BINS,
+        **{key: found[key] for key in ERRORS},
         **source_prior(layer, rows),
     }
     return layer, record, accuracy
@@ -291,7 +292,7 @@ def measured(layer, rows, expected=None):
 
 
 def before_and_after(before, layer, rows):
-    """NLL, ECE and accuracy on the calibration data, without and with a map.
+    """NLL and ECE on the calibration data, without and with a map.
 
     `ece_noise` is the ECE that the model with the map would have on average if
     it were perfectly calibrated; `num_changed` is the number of predictions
@@ -308,15 +309,30 @@ def before_and_after(before, layer, rows):
         after.confidence[rows.first_rows], rows.sample_weights, NUM_BINS
     )
     return {
-        "ece_num_bins": NUM_BINS,
         "nll_before": before.nll,
         "nll_after": after.nll,
         "ece_before": before.ece,
         "ece_after": after.ece,
         "ece_noise": noise,
-        "accuracy": before.accuracy,
         "num_changed": int(changed.sum()),
     }
+
+
+def warn_of_changes(layer, found, rows, options):
+    """Warn of an ECE that rose, and of predictions that changed.
+
+    Args:
+        layer: the map.
+        found: of `before_and_after`.
+        rows: `CalibrationRows`.
+        options: `Options`.
+    """
+    # Several labels have no objective but the likelihood.
+    objectives = () if options.of_label else layer.objectives
+    warn_if_ece_rose(layer, found, found["ece_noise"], objectives)
+    if options.preserve_accuracy is None:
+        changed = found["num_changed"]
+        warn_if_predictions_changed(layer, changed, rows.num_samples)
 
 
 @contextlib.contextmanager

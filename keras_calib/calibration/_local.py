@@ -192,7 +192,7 @@ def _adapt(layer, method, maps, facts):
         restore(layer, old, [maps.images.shape, maps.logits.shape])
         raise
     noise, accuracy = found.pop("ece_noise"), found.pop("accuracy")
-    warn_if_ece_rose(layer, found, noise)
+    warn_if_ece_rose(layer, found, noise, layer.objectives)
     fitted = layer.record
     record = CalibrationRecord(
         method=method if isinstance(method, str) else type(layer).__name__,

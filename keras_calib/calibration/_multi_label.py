@@ -1,13 +1,18 @@
 """`kc.calibrate(multi_label=True)`: several sigmoid units, a map for each."""
 
+import dataclasses
+
 import numpy as np
 
 from keras_calib._progress import ProgressBar
 from keras_calib.calibration import _checks as checks
 from keras_calib.calibration import _network
+from keras_calib.calibration._fit import ERRORS
 from keras_calib.calibration._fit import NUM_BINS
+from keras_calib.calibration._fit import before_and_after
 from keras_calib.calibration._fit import fit
 from keras_calib.calibration._fit import measured
+from keras_calib.calibration._fit import warn_of_changes
 from keras_calib.calibration._guard import MODEL
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.calibration._record import CalibrationRecord
@@ -19,8 +24,6 @@ from keras_calib.layers._platt_scaling import PlattScaling
 from keras_calib.layers._temperature_scaling import TemperatureScaling
 from keras_calib.solvers.blocks import row_blocks
 from keras_calib.version import __version__
-
-ERRORS = ("nll_before", "nll_after", "ece_before", "ece_after")
 
 
 def calibrate_labels(
@@ -77,7 +80,7 @@ def _fit_to_labels(network, samples, method, options, settings):
     """Fit a map to each label; see `_calibrate._fit_to_samples`."""
     data = LabelArrays(samples.scores, samples.labels, samples.weights)
     data, logits_source = _as_logits(network, data, settings)
-    options = options.started()
+    options = dataclasses.replace(options.started(), of_label=True)
     layer = _layer(method, options.affine, network)
     verdicts = [{"skipped": "one class only"}] * data.num_labels
     bar = ProgressBar(data.num_labels, settings.verbose, unit_name="label")
@@ -95,8 +98,9 @@ def _fit_to_labels(network, samples, method, options, settings):
         return single, record
 
     def measure(single, rows):
-        after = measured(single, rows)
-        return {"nll_after": after.nll, "ece_after": after.ece}
+        found = before_and_after(measured(None, rows), single, rows)
+        warn_of_changes(single, found, rows, options)
+        return {key: found[key] for key in ERRORS}
 
     # A map that is passed as a layer is fitted to each label by itself.
     related = isinstance(method, str)

@@ -84,7 +84,7 @@ def _adapt(layer, method, rows):
         restore(layer, old, (None, rows.num_units))
         raise
     noise, accuracy = found.pop("ece_noise"), found.pop("accuracy")
-    warn_if_ece_rose(layer, found, noise)
+    warn_if_ece_rose(layer, found, noise, layer.objectives)
     record = CalibrationRecord(
         method=method if isinstance(method, str) else type(layer).__name__,
         objective="nll",

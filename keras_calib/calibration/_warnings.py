@@ -82,20 +82,21 @@ def warn_if_predictions_changed(layer, num_changed, num_samples):
     )
 
 
-def warn_if_ece_rose(layer, found, noise):
+def warn_if_ece_rose(layer, found, noise, objectives):
     """Warn of an ECE that rose by more than chance while the NLL fell.
 
     Args:
         layer: the fitted map.
         found: `ece_before`, `ece_after`, `nll_before` and `nll_after`.
         noise: ECE of a perfectly calibrated model on as many samples.
+        objectives: names of those that can be chosen.
     """
     rise = found["ece_after"] - found["ece_before"]
     if rise <= max(LEAST_RISE, noise):
         return
     remedy = "Try another `method`."
     for objective in ("ece", "soft_binned_ece"):
-        if objective in layer.objectives:
+        if objective in objectives:
             remedy = f'`objective="{objective}"` lowers the ECE itself.'
             break
     warn(

@@ -226,8 +226,8 @@ class MultiLabelScaling(RecordedLayer):
                 a `TemperatureScaling`, a `PlattScaling`, or anything else to
                 leave the label as it is; and a dict with `nll_before`,
                 `nll_after` and, for the record, perhaps the same of `ece`.
-            measure: function of a map of one label and `CalibrationRows` that
-                returns what changes in this dict with another temperature.
+            measure: function of a map and `CalibrationRows` that returns what
+                is different in this dict when all labels are fitted.
             related: whether temperatures are to be near each other.
 
         Returns:
@@ -265,7 +265,10 @@ class MultiLabelScaling(RecordedLayer):
             for k, temperature in found.by_label.items():
                 weights["temperature"][k] = temperature
                 _set_temperature(singles[k], temperature)
-                records[k] |= measure(singles[k], data.of_label(k, group))
+        for k, single in singles.items():
+            if _weights_of(single):
+                with said.of_label(k):
+                    records[k] |= measure(single, data.of_label(k, group))
         self._take(weights)
         self.record = _summary(self, data, records, counts)
         if found is not None:

@@ -83,7 +83,9 @@ class TestChecks:
         found = {"ece_before": 0.02, "ece_after": 0.2}
         found |= {"nll_before": 0.5, "nll_after": 0.4}
         with pytest.warns(UserWarning, match=words):
-            _warnings.warn_if_ece_rose(layer(), found, noise=0.1)
+            _warnings.warn_if_ece_rose(
+                layer(), found, noise=0.1, objectives=layer.objectives
+            )
 
     def test_a_guard_that_cannot_judge_says_why(self, monkeypatch):
         def fails(*_):

@@ -169,7 +169,6 @@ def test_rows_of_weight_zero_may_hold_anything(name):
         "isotonic plain",
         "isotonic per class",
         "isotonic per class plain",
-        "histogram",
         "histogram plain",
         "histogram equal mass",
         "platt",
@@ -178,7 +177,8 @@ def test_rows_of_weight_zero_may_hold_anything(name):
 )
 def test_weights_share_out_a_number_of_samples(name):
     # The number enters these maps. Repeated rows that together weigh as many
-    # as there were are the weighted rows.
+    # as there were are the weighted rows, but for how near temperature scaling
+    # a map is: unequal weights are worth fewer samples.
     logits, labels, _ = data(name)
     times = 1 + np.arange(len(labels)) % 3
     rows = np.repeat(np.arange(len(labels)), times)
@@ -187,9 +187,9 @@ def test_weights_share_out_a_number_of_samples(name):
     weights, _ = MAPS[name]().solve(
         logits[rows], labels[rows], share, NegativeLogLikelihoodObjective()
     )
-    for key, value in weights.items():
+    for key in weights.keys() - {"mixture"}:
         np.testing.assert_allclose(
-            to_numpy(getattr(layer, key)), value, rtol=1e-4, atol=2e-5
+            to_numpy(getattr(layer, key)), weights[key], rtol=1e-4, atol=2e-5
         )
 
 
