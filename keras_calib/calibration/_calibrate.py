@@ -155,10 +155,9 @@ def calibrate(
             `TemperatureScaling` or `PlattScaling` that is passed as a layer is
             fitted to each label by itself. The guard judges each label alone;
             labels without a positive or without a negative sample stay as they
-            are, with a warning. `ignore_class=-1`
-            leaves out unknown labels, also in the new model's `evaluate`.
-            Other layers and objectives, and `stream`, are refused. See
-            `MultiLabelScaling`.
+            are, with a warning. `ignore_class=-1` leaves out unknown labels,
+            also in the new model's `evaluate`. Other layers and objectives, and
+            `stream`, are refused. See `MultiLabelScaling`.
         from_logits: whether `model` returns logits. By default the end of the
             model's graph decides. If that is unknown (subclassed models,
             custom layers, `Lambda`, recurrent layers), rows that are

@@ -43,14 +43,10 @@ class LabelWarnings:
         for kinds in self._said.values():
             texts = []
             for warned in kinds.values():
-                (k, first), names = (
-                    next(iter(warned.items())),
-                    _named([*warned]),
-                )
-                detail = (
-                    f"{names}, here label {k}" if len(warned) > 1 else names
-                )
-                texts.append(f"{detail}: {first.message}")
+                (k, first), *others = warned.items()
+                whose = _named([*warned])
+                whose += f", here label {k}" if others else ""
+                texts.append(f"{whose}: {first.message}")
                 if not issubclass(first.category, UserWarning):  # not ours
                     texts[-1] = str(first.message)
             warn(" ".join(texts), first.category)
