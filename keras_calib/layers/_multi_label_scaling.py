@@ -1,6 +1,5 @@
 """A temperature, or a Platt map, for each of several sigmoid units."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 from typing import Self
@@ -27,7 +26,6 @@ from keras_calib.layers._recorded import RecordedLayer
 from keras_calib.layers._shrunk import check_shrinkage
 from keras_calib.layers._temperature_scaling import TemperatureScaling
 from keras_calib.solvers.logistic import binary_nll
-from keras_calib.solvers.related_temperatures import RelatedTemperatures
 from keras_calib.solvers.related_temperatures import fit_related
 
 METHODS = ("temperature", "platt")
@@ -258,11 +256,11 @@ class MultiLabelScaling(RecordedLayer):
                 f"{len(data.labels)} samples of {data.num_labels} labels "
                 "without a weight above 0 and a label that counts."
             )
-        found = _relate(data, group, singles) if related else None
+        labels, found = _relate(data, group, singles if related else {})
         if found is not None:
             # What a label alone leaves open, the others tell.
             said.drop(OPEN)
-            for k, temperature in found.by_label.items():
+            for k, temperature in zip(labels, found.temperatures, strict=True):
                 weights["temperature"][k] = temperature
                 _set_temperature(singles[k], temperature)
         for k, single in singles.items():
@@ -294,38 +292,17 @@ class MultiLabelScaling(RecordedLayer):
         return input_shape
 
 
-@dataclasses.dataclass(frozen=True)
-class _Related:
-    """`RelatedTemperatures`, and of which labels."""
-
-    labels: list[int]
-    found: RelatedTemperatures
-
-    @property
-    def by_label(self):
-        return dict(zip(self.labels, self.found.temperatures, strict=True))
-
-    def to_dict(self):
-        return {
-            "shared_temperature": self.found.shared,
-            "shared_temperature_probability": self.found.probability,
-            "temperature_width": self.found.width,
-            "dispersion": self.found.dispersion,
-        }
-
-
 def _relate(data, group, singles):
-    """`_Related` of the labels whose map has a temperature, or `None`."""
+    """The labels whose map has a temperature, and `fit_related` of these."""
     labels = [k for k in singles if "temperature" in _weights_of(singles[k])]
     if len(labels) < 2:
-        return None
+        return labels, None
     weights = np.asarray(data.weights[:, labels], "float64")
     weights *= np.count_nonzero(weights, axis=0) / weights.sum(axis=0)
     if group is not None:
         group, _ = numbered(group)
     columns = data.scores[:, labels], data.labels[:, labels]
-    found = fit_related(*columns, weights, group)
-    return None if found is None else _Related(labels, found)
+    return labels, fit_related(*columns, weights, group)
 
 
 def _set_temperature(single, temperature):

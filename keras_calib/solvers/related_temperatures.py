@@ -47,6 +47,15 @@ class RelatedTemperatures:
     width: float
     dispersion: float
 
+    def to_dict(self):
+        """What a record holds beside the temperatures."""
+        return {
+            "shared_temperature": self.shared,
+            "shared_temperature_probability": self.probability,
+            "temperature_width": self.width,
+            "dispersion": self.dispersion,
+        }
+
 
 def fit_related(logits, labels, weights, group=None):
     """Temperatures of labels, averaged over how far they differ.
