@@ -1,22 +1,18 @@
 """The script that compares rules for `method="auto"`."""
 
 import argparse
-import sys
 
 import numpy as np
 import pytest
 
 from tests.examples.test_no_harm import FOLDER
+from tests.helpers import example
 from tests.layers.generated import generated
 
 
 @pytest.fixture(scope="module")
 def script():
-    sys.path.insert(0, str(FOLDER))
-    import choice_rules
-
-    sys.path.remove(str(FOLDER))
-    return choice_rules
+    return example("benchmarks/choice_rules.py")
 
 
 @pytest.mark.one_backend

@@ -1,22 +1,16 @@
 """The script about temperatures of few samples."""
 
-import sys
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from tests.examples.test_no_harm import FOLDER
+from tests.helpers import example
 from tests.layers.generated import nll
 
 
 @pytest.fixture(scope="module")
 def script():
-    sys.path.insert(0, str(FOLDER))
-    import few_samples
-
-    sys.path.remove(str(FOLDER))
-    return few_samples
+    return example("benchmarks/few_samples.py")
 
 
 def made(scale=1.0):

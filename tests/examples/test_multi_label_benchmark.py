@@ -1,20 +1,14 @@
 """The script about several labels, on little."""
 
-import sys
-
 import numpy as np
 import pytest
 
-from tests.examples.test_no_harm import FOLDER
+from tests.helpers import example
 
 
 @pytest.fixture(scope="module")
 def script():
-    sys.path.insert(0, str(FOLDER))
-    import multi_label
-
-    sys.path.remove(str(FOLDER))
-    return multi_label
+    return example("benchmarks/multi_label.py")
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """The script that takes parts of the average of ridge fits away."""
 
 import argparse
-import sys
 
 import keras
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 import keras_calib as kc
 from keras_calib.solvers.deviations import WIDTHS
 from tests.examples.test_no_harm import FOLDER
+from tests.helpers import example
 from tests.layers.generated import generated
 
 pytestmark = pytest.mark.one_backend
@@ -17,11 +17,7 @@ pytestmark = pytest.mark.one_backend
 
 @pytest.fixture(scope="module")
 def script():
-    sys.path.insert(0, str(FOLDER))
-    import shrinking_rules
-
-    sys.path.remove(str(FOLDER))
-    return shrinking_rules
+    return example("benchmarks/shrinking_rules.py")
 
 
 def test_as_it_is_is_the_layer(script):
