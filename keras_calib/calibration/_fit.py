@@ -153,7 +153,6 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
         found = before_and_after(before, layer, rows)
     if verdict.returned != MODEL and not options.of_label:
         warn_of_changes(layer, found, rows, options)
-    accuracy = before.accuracy
     record = {
         "method": name,
         "objective": objective.title,
@@ -168,7 +167,7 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
         **{key: found[key] for key in ERRORS},
         **source_prior(layer, rows),
     }
-    return layer, record, accuracy
+    return layer, record, before.accuracy
 
 
 def _layer_of(method, network, options):

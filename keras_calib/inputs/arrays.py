@@ -187,6 +187,15 @@ def numbered(ids):
     return rank[inverse.reshape(-1)], len(first)
 
 
+def worth_of(weights):
+    """As many equal weights tell as much, `(sum w)^2 / sum w^2`, a float.
+
+    Reference:
+        Kish, "Survey Sampling", 1965.
+    """
+    return float(weights.sum() ** 2 / (weights @ weights))
+
+
 def squared_norms(values):
     """The sum of the squares of each row, float64, however they lie."""
     values = np.ascontiguousarray(values)

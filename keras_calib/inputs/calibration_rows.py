@@ -11,6 +11,7 @@ from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import numbered
+from keras_calib.inputs.arrays import worth_of
 from keras_calib.inputs.predictions import as_samples
 from keras_calib.inputs.predictions import relative_weights
 
@@ -62,13 +63,9 @@ class CalibrationRows:
 
     @property
     def worth(self):
-        """As many samples of equal weight tell as much, float.
-
-        `(sum w)^2 / sum w^2` (Kish, "Survey Sampling", 1965).
-        """
-        weights = self.full_weights
-        worth = float(weights.sum() ** 2 / (weights @ weights))
-        return min(worth, self.num_samples)  # but for rounding
+        """As many samples of equal weight tell as much; see `worth_of`."""
+        # Not more than there are, for rounding.
+        return min(worth_of(self.full_weights), self.num_samples)
 
     def part(self, keep):
         """Some of the rows, by a boolean array or sorted indices, `(n,)`.

@@ -247,8 +247,6 @@ class MultiLabelScaling(RecordedLayer):
                 continue
             with said.of_label(k):
                 singles[k], record = fit(k, rows)
-            for name, value in _weights_of(singles[k]).items():
-                weights[name][k] = value
             records.append(dict(record))
         if not any(negative + positive for negative, positive in counts):
             raise ValueError(
@@ -261,9 +259,10 @@ class MultiLabelScaling(RecordedLayer):
             # What a label alone leaves open, the others tell.
             said.drop(OPEN)
             for k, temperature in zip(labels, found.temperatures, strict=True):
-                weights["temperature"][k] = temperature
                 _set_temperature(singles[k], temperature)
         for k, single in singles.items():
+            for name, value in _weights_of(single).items():
+                weights[name][k] = value
             if _weights_of(single):
                 with said.of_label(k):
                     records[k] |= measure(single, data.of_label(k, group))

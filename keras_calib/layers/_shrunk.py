@@ -11,6 +11,7 @@ from keras import ops
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.arrays import worth_of
 from keras_calib.inputs.large import rows_of
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
@@ -19,7 +20,6 @@ from keras_calib.layers._temperature_scaling import solve_temperature
 from keras_calib.layers._tempered import TemperedCalibration
 from keras_calib.layers._tempered import log_q_of_rows
 from keras_calib.layers._tempered import tempered_log_q
-from keras_calib.solvers.dispersion import design_effect
 from keras_calib.solvers.shrinkage import NUM_FOLDS
 from keras_calib.solvers.shrinkage import fold_of_rows
 from keras_calib.solvers.shrinkage import log_mixture
@@ -221,9 +221,9 @@ class Folds:
         return mixture_weight(self._ratios(weights).sum(axis=0), caution)
 
     def _ratios(self, weights):
-        # As few samples as unequal weights are worth, of more than one each.
-        effect = design_effect((weights @ weights, weights.sum()))
-        return ratio_by_fold(self.plain, self.rich, weights / effect, self.fold)
+        # Rows of soft labels are worth no more than their samples.
+        worth = min(1.0, worth_of(weights) / weights.sum())
+        return ratio_by_fold(self.plain, self.rich, worth * weights, self.fold)
 
     def mixed(self, weights, caution):
         """Of the mixture, whose weight each time comes from other folds."""

@@ -96,8 +96,19 @@ def _sums_of_groups(q, labels, weights, x, slices, group):
         residuals *= weights[rows, None]
         if x is not None:
             residuals *= x[rows]
-        order = group[rows].argsort(kind="stable")
-        number = group[rows][order]
-        first = np.flatnonzero(np.diff(number, prepend=-1))
-        sums[number[first]] += np.add.reduceat(residuals[order], first)
+        add_by_group(sums, group[rows], residuals)
     return sums
+
+
+def add_by_group(sums, group, values):
+    """Add rows to those of their groups, in place.
+
+    Args:
+        sums: `(groups, size)`.
+        group: numbers from 0, `(n,)`.
+        values: `(n, size)`.
+    """
+    order = group.argsort(kind="stable")
+    number = group[order]
+    first = np.flatnonzero(np.diff(number, prepend=-1))
+    sums[number[first]] += np.add.reduceat(values[order], first)

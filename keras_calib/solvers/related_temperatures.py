@@ -18,13 +18,15 @@ import numpy as np
 from keras_calib.inputs.arrays import sigmoid
 from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.blocks import row_blocks
+from keras_calib.solvers.deviations import WIDTHS
+from keras_calib.solvers.dispersion import add_by_group
+from keras_calib.solvers.evidence import PLAIN
+from keras_calib.solvers.evidence import SCALE_WIDTH
+from keras_calib.solvers.laplace import mix
+from keras_calib.solvers.newton import newton
 from keras_calib.solvers.temperature import HIGH
 from keras_calib.solvers.temperature import LOW
 
-WIDTHS = 0.025 * 2.0 ** np.arange(7)
-# Scale of the half-normal prior of the width, and the prior of a width of 0.
-SCALE, PLAIN = 0.5, 0.5
-MOST_STEPS = 50
 # Of `u`, where a fit ends, and at most in one step.
 TOLERANCE, LONGEST = 1e-6, 1.0
 
@@ -76,17 +78,17 @@ def fit_related(logits, labels, weights, group=None):
         has no optimum.
     """
     problem = _Problem(logits, labels, weights)
-    pooled, moments = problem.minimize(np.zeros(logits.shape[1]), None, 1.0)
-    loss, _, information = moments
+    pooled = problem.minimize(np.zeros(logits.shape[1]))
+    loss, _, information = problem.moments(pooled)
     if not (LOW < pooled[0] < HIGH and information.sum() > 0):
         return None
-    u, free = problem.minimize(pooled, WIDTHS[-1], 1.0, moments)
-    dispersion = problem.dispersion(u, free, group)
+    free = problem.minimize(pooled, WIDTHS[-1])
+    dispersion = problem.dispersion(free, group)
     total = information.sum() / dispersion
-    log_evidence, fits = [0.0], [pooled]
+    log_evidence, fits = [], [pooled]
     for width in WIDTHS:
-        u, moments = problem.minimize(fits[-1], width, dispersion, moments)
-        at_u, _, information = moments
+        u = problem.minimize(fits[-1], width, dispersion)
+        at_u, _, information = problem.moments(u)
         # I_k and I_k / (1 + t^2 I_k), in nats of what samples are worth.
         information = information / dispersion
         shrunk = information / (1 + width**2 * information)
@@ -97,16 +99,13 @@ def fit_related(logits, labels, weights, group=None):
             - np.log(max(shrunk.sum(), TINY64) / total) / 2
         )
         fits.append(u)
-    prior = np.exp(-((WIDTHS / SCALE) ** 2) / 2)
-    prior = np.append(PLAIN, (1 - PLAIN) * prior / prior.sum())
-    share = np.array(log_evidence) + np.log(prior)
-    share = np.exp(share - share.max())
-    share /= share.sum()
+    log_prior = -0.5 * (WIDTHS / SCALE_WIDTH) ** 2
+    share, _ = mix(np.array(log_evidence), log_prior, 0.0, PLAIN)
     return RelatedTemperatures(
-        np.exp(-(share @ np.array(fits))),
+        np.exp(-(share @ np.array([*fits[1:], pooled]))),
         float(np.exp(-pooled[0])),
-        float(share[0]),
-        float(share[1:] @ WIDTHS),
+        float(share[-1]),
+        float(share[:-1] @ WIDTHS),
         dispersion,
     )
 
@@ -117,13 +116,18 @@ class _Problem:
     def __init__(self, logits, labels, weights):
         self.data = logits, labels, weights
         self.blocks = row_blocks(*logits.shape)
+        self._last = None, None
 
     def moments(self, u):
         """Loss, slope and information of each label, `(3, num_labels)`.
 
         sum w (log(1 + exp(s)) - y s),  sum w (p - y) s,
         sum w p (1 - p) s^2,    s = exp(u) z
+
+        Those of the last `u` are kept.
         """
+        if self._last[0] is not None and np.array_equal(u, self._last[0]):
+            return self._last[1]
         found = np.zeros((3, len(u)))
         for rows in self.blocks:
             s, y, w = self._of(rows, u)
@@ -134,36 +138,25 @@ class _Problem:
             w *= s
             found[1] += (w * (p - y)).sum(axis=0)
             found[2] += (w * s * (p * (1 - p))).sum(axis=0)
+        self._last = u, found
         return found
 
-    def minimize(self, u, width, dispersion, moments=None):
-        """The most likely `u` for a width; of equal ones with `None`.
+    def minimize(self, start, width=None, dispersion=1.0):
+        """The most likely `u` for a width; of equal ones with `None`."""
 
-        Returns:
-            u: `(num_labels,)`.
-            moments: there.
-        """
-        moments = self.moments(u) if moments is None else moments
-        value, slope = penalized(u, moments, width, dispersion)
-        for _ in range(MOST_STEPS):
-            step = _newton_step(slope, moments[2], width, dispersion)
+        def evaluate(u):
+            return penalized(u, self.moments(u), width, dispersion)
+
+        def find_step(u, slope):
+            information = self.moments(u)[2]
+            step = _newton_step(slope, information, width, dispersion)
             step *= min(1.0, LONGEST / max(np.abs(step).max(), TINY64))
-            while True:
-                new = np.clip(u - step, LOW, HIGH)
-                at_new = self.moments(new)
-                found = penalized(new, at_new, width, dispersion)
-                moved = np.abs(new - u).max()
-                if found[0] <= value or moved < TOLERANCE:
-                    break
-                step = step / 2
-            if found[0] > value:
-                break
-            u, moments, (value, slope) = new, at_new, found
-            if moved < TOLERANCE:
-                break
-        return u, moments
+            step = np.clip(u - step, LOW, HIGH) - u
+            return None if np.abs(step).max() < TOLERANCE else step
 
-    def dispersion(self, u, moments, group):
+        return newton(evaluate, find_step, start).parameters
+
+    def dispersion(self, u, group):
         """Squares of residuals over their variance, at least 1."""
         squares, sums = 0.0, None
         if group is not None:
@@ -174,10 +167,11 @@ class _Problem:
             if sums is None:
                 squares += float(np.square(residuals).sum())
             else:
-                np.add.at(sums, group[rows], residuals)
+                add_by_group(sums, group[rows], residuals)
         if sums is not None:
             squares = float(np.square(sums).sum())
-        return max(1.0, float(squares / max(moments[2].sum(), TINY64)))
+        variance = self.moments(u)[2].sum()
+        return max(1.0, float(squares / max(variance, TINY64)))
 
     def _of(self, rows, u):
         logits, labels, weights = self.data

@@ -44,7 +44,7 @@ def by_integration(z, y):
         totals.append(joint.sum())
         moment /= np.maximum(given, 1e-300)
         means.append(joint @ moment / totals[-1])
-    scale = related_temperatures.SCALE
+    scale = related_temperatures.SCALE_WIDTH
     prior = np.exp(-((related_temperatures.WIDTHS / scale) ** 2) / 2)
     share = np.array(totals) * np.append(0.5, 0.5 * prior / prior.sum())
     share /= share.sum()
@@ -80,12 +80,14 @@ def test_the_slope_is_that_of_the_loss():
 def test_a_minimum_for_each_width():
     z, y = of_labels(2, 100, np.array([1.0, 2.0, 0.5]))
     problem = related_temperatures._Problem(z, y, np.ones(z.shape))
-    pooled, moments = problem.minimize(np.zeros(3), None, 1.0)
+    pooled = problem.minimize(np.zeros(3))
     assert len(set(pooled)) == 1
-    assert abs(moments[1].sum()) < 1e-3
+    assert abs(problem.moments(pooled)[1].sum()) < 1e-3
     for width in (0.05, 0.8):
-        u, moments = problem.minimize(pooled, width, 1.3)
-        np.testing.assert_array_equal(moments, problem.moments(u))
+        u = problem.minimize(pooled, width, 1.3)
+        moments = problem.moments(u)
+        again = related_temperatures._Problem(z, y, np.ones(z.shape))
+        np.testing.assert_array_equal(moments, again.moments(u))
         _, slope = penalized(u, moments, width, 1.3)
         assert np.abs(slope).max() < 1e-3
 
