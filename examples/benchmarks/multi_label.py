@@ -8,8 +8,9 @@ NLL of a label of other samples, minus that of the untouched logits, of
   returns, with its guard; both with a temperature and with a Platt map.
 
 Made labels, twenty with frequencies from 3 to 50 %, whose logits are right or
-1.8 times too large, by as much for all labels or not; and ten units that tell
-the digits apart, trained until they are too sure.
+1.8 times too large, by as much for all labels or not; a hundred rare ones, with
+frequencies from 0.1 to 10 %; and ten units that tell the digits apart, trained
+until they are too sure.
 
     KERAS_BACKEND=torch python examples/benchmarks/multi_label.py
 """
@@ -29,25 +30,28 @@ import keras_calib as kc
 
 SIZES = (50, 200, 1000)
 DRAWS = 20
-# Name: the factor of the logits, and the standard deviation of its logarithm.
+# Name: the factor of the logits, the standard deviation of its logarithm,
+# number of labels, lowest and highest mean of the right logits of a label.
 MADE = {
-    "made, right": (1.0, 0.0),
-    "made, 1.8": (1.8, 0.0),
-    "made, 1.8, log by 0.3": (1.8, 0.3),
-    "made, 1.8, log by 0.8": (1.8, 0.8),
+    "made, right": (1.0, 0.0, 20, -4, 0),
+    "made, 1.8": (1.8, 0.0, 20, -4, 0),
+    "made, 1.8, log by 0.3": (1.8, 0.3, 20, -4, 0),
+    "made, 1.8, log by 0.8": (1.8, 0.8, 20, -4, 0),
+    "rare, right": (1.0, 0.0, 100, -8, -3),
+    "rare, 1.8": (1.8, 0.0, 100, -8, -3),
 }
-LABELS, OTHERS = 20, 20_000
+OTHERS = 20_000
 
 
-def made(factor, spread):
+def made(factor, spread, labels, lowest, highest):
     """A function that draws so many samples with a seed."""
     rng = np.random.default_rng(7)
-    means = rng.uniform(-4, 0, LABELS)
-    factors = factor * np.exp(spread * rng.normal(size=LABELS))
+    means = rng.uniform(lowest, highest, labels)
+    factors = factor * np.exp(spread * rng.normal(size=labels))
 
     def draw(seed, size):
         rng = np.random.default_rng(seed)
-        z = rng.normal(means, 1.5, (size, LABELS))
+        z = rng.normal(means, 1.5, (size, labels))
         y = rng.random(z.shape) < 1 / (1 + np.exp(-z))
         return (factors * z).astype("float32"), y.astype("int32")
 

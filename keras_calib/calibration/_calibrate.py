@@ -154,10 +154,11 @@ def calibrate(
             all labels, and with `method="platt"` its own Platt map beside it. A
             `TemperatureScaling` or `PlattScaling` that is passed as a layer is
             fitted to each label by itself. The guard judges each label alone;
-            labels without a positive or without a negative sample stay as they
-            are, with a warning. `ignore_class=-1` leaves out unknown labels,
-            also in the new model's `evaluate`. Other layers and objectives, and
-            `stream`, are refused. See `MultiLabelScaling`.
+            labels without a positive or without a negative sample have the
+            temperature that all labels tell, or, where there is none, stay as
+            they are; a warning names them. `ignore_class=-1` leaves out unknown
+            labels, also in the new model's `evaluate`. Other layers and
+            objectives, and `stream`, are refused. See `MultiLabelScaling`.
         from_logits: whether `model` returns logits. By default the end of the
             model's graph decides. If that is unknown (subclassed models,
             custom layers, `Lambda`, recurrent layers), rows that are

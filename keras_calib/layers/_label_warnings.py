@@ -28,17 +28,19 @@ class LabelWarnings:
         """Leave out the topics with a text."""
         self._said = {k: v for k, v in self._said.items() if text not in k}
 
-    def warn(self, left, num_labels):
+    def warn(self, left, num_labels, fitted):
         """One warning for each topic, with the labels of each kind.
 
         Args:
-            left: numbers of labels that are not fitted.
+            left: numbers of labels that are not fitted by themselves.
             num_labels: of all.
+            fitted: whether they have a temperature nevertheless.
         """
         if left:
+            how = "T is what all labels tell" if fitted else "not fitted, T = 1"
             warn(
                 f"{_named(left)} of {num_labels} without a positive or without "
-                "a negative calibration sample: not fitted, T = 1."
+                f"a negative calibration sample: {how}."
             )
         for kinds in self._said.values():
             texts = []

@@ -19,12 +19,16 @@ from keras_calib.inputs.label_arrays import LabelArrays
 from keras_calib.inputs.label_arrays import read_labels
 from keras_calib.inputs.tensors import maximum
 from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._label_record import counts_of
+from keras_calib.layers._label_record import summary_of
+from keras_calib.layers._label_record import untouched
 from keras_calib.layers._label_warnings import LabelWarnings
 from keras_calib.layers._logit_ops import logaddexp
 from keras_calib.layers._platt_scaling import PlattScaling
 from keras_calib.layers._recorded import RecordedLayer
 from keras_calib.layers._shrunk import check_shrinkage
 from keras_calib.layers._temperature_scaling import TemperatureScaling
+from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.logistic import binary_nll
 from keras_calib.solvers.related_temperatures import fit_related
 
@@ -45,14 +49,15 @@ class MultiLabelScaling(RecordedLayer):
         (1 - c) sigmoid(z / T) + c sigmoid(slope * z + intercept)
 
     where `c`, between 0 and 1, is small for few samples, with Platt's targets
-    of this label. A label without a positive or without a negative sample stays
-    as it is.
+    of this label.
 
     Few samples of a label leave its temperature open. By default it is then
-    near that of all labels together, and with many samples that of the label
-    alone: log T is normal around a common mean, with a width that the labels
-    tell. With `shrinkage=None` every label is fitted by itself, as
-    `TemperatureScaling` or `PlattScaling(shrinkage=None)` would be.
+    near that of all labels together, also of a label without a positive or
+    without a negative sample, and with many samples that of the label alone:
+    log T is normal around a common mean, with a width that the labels tell.
+    With `shrinkage=None` every label is fitted by itself, as
+    `TemperatureScaling` or `PlattScaling(shrinkage=None)` would be, and one
+    without a positive or without a negative sample stays as it is.
 
     `kc.calibrate(..., multi_label=True)` fits this layer to a model, and keeps
     a label as it is also where calibration is worse on left-out samples.
@@ -184,7 +189,7 @@ class MultiLabelScaling(RecordedLayer):
         """
         data = read_labels(logits, labels, sample_weight, ignore_class)
         units = len(as_array(labels))
-        unit = np.repeat(np.arange(units), len(data.labels) // max(1, units))
+        unit = np.arange(units).repeat(len(data.labels) // max(1, units))
         group = group_of_rows(unit, units, groups)
 
         def fit(number, rows):
@@ -240,10 +245,10 @@ class MultiLabelScaling(RecordedLayer):
         said = LabelWarnings()
         for k in range(data.num_labels):
             rows = data.of_label(k, group)
-            counts.append(_counts(rows))
+            counts.append(counts_of(rows))
             if not counts[k][0] or not counts[k][1]:
                 left.append(k)
-                records.append(_untouched(rows))
+                records.append(untouched(rows))
                 continue
             with said.of_label(k):
                 singles[k], record = fit(k, rows)
@@ -254,23 +259,23 @@ class MultiLabelScaling(RecordedLayer):
                 f"{len(data.labels)} samples of {data.num_labels} labels "
                 "without a weight above 0 and a label that counts."
             )
-        labels, found = _relate(data, group, singles if related else {})
+        found = _relate(data, group, singles, left) if related else None
         if found is not None:
             # What a label alone leaves open, the others tell.
             said.drop(OPEN)
-            for k, temperature in zip(labels, found.temperatures, strict=True):
-                _set_temperature(singles[k], temperature)
         for k, single in singles.items():
             for name, value in _weights_of(single).items():
                 weights[name][k] = value
-            if _weights_of(single):
-                with said.of_label(k):
+            # An error of samples of one class says nothing of others.
+            unsaid = LabelWarnings() if k in left else said
+            if _weights_of(single) and sum(counts[k]):
+                with unsaid.of_label(k):
                     records[k] |= measure(single, data.of_label(k, group))
         self._take(weights)
-        self.record = _summary(self, data, records, counts)
+        self.record = summary_of(self, data, records, counts)
         if found is not None:
             self.record |= found.to_dict()
-        said.warn(left, data.num_labels)
+        said.warn(left, data.num_labels, fitted=found is not None)
         return self
 
     def _take(self, weights):
@@ -291,17 +296,42 @@ class MultiLabelScaling(RecordedLayer):
         return input_shape
 
 
-def _relate(data, group, singles):
-    """The labels whose map has a temperature, and `fit_related` of these."""
-    labels = [k for k in singles if "temperature" in _weights_of(singles[k])]
-    if len(labels) < 2:
-        return labels, None
+def _relate(data, group, singles, left):
+    """Set the temperatures of all labels but those that stay as they are.
+
+    These and those of one class count, too: what is left without them is more
+    often positive, or further from calibrated, than labels are.
+
+    Args:
+        data: `LabelArrays`.
+        group: see `CalibrationRows`.
+        singles: maps of labels, by number, to which those of `left` are added.
+        left: numbers of labels of one class.
+
+    Returns:
+        `RelatedTemperatures`, or `None` where every label has its own.
+    """
+    names = {k: _weights_of(single) for k, single in singles.items()}
+    fitted = [k for k in names if "temperature" in names[k]]
+    same = [k for k in names if not names[k]]
+    labels = sorted([*fitted, *same, *left])
+    if not fitted or len(labels) < 2:
+        return None
     weights = np.asarray(data.weights[:, labels], "float64")
-    weights *= np.count_nonzero(weights, axis=0) / weights.sum(axis=0)
+    total = np.maximum(weights.sum(axis=0), TINY64)
+    weights *= np.count_nonzero(weights, axis=0) / total
     if group is not None:
         group, _ = numbered(group)
     columns = data.scores[:, labels], data.labels[:, labels]
-    return labels, fit_related(*columns, weights, group)
+    found = fit_related(*columns, weights, group)
+    if found is not None:
+        for k, temperature in zip(labels, found.temperatures, strict=True):
+            if k in left:
+                singles[k] = TemperatureScaling()
+                singles[k].build((None, 1))
+            if k not in same:
+                _set_temperature(singles[k], temperature)
+    return found
 
 
 def _set_temperature(single, temperature):
@@ -317,24 +347,6 @@ def _log(share):
     return ops.where(positive, ops.log(ops.where(positive, share, 1.0)), LOWEST)
 
 
-def _counts(rows):
-    """Numbers of negative and positive samples."""
-    if rows is None:
-        return 0, 0
-    positive = int(rows.labels.sum())
-    return len(rows.labels) - positive, positive
-
-
-def _untouched(rows):
-    """NLL of a label that is not fitted."""
-    if rows is None:
-        return {}
-    nll = binary_nll(
-        rows.logits[:, 0].astype("float64"), rows.labels, rows.weights
-    )
-    return {"nll_before": nll, "nll_after": nll}
-
-
 def _weights_of(single: CalibrationLayer) -> dict:
     """A fitted map of one label as weights of `MultiLabelScaling`."""
     if isinstance(single, TemperatureScaling):
@@ -346,32 +358,3 @@ def _weights_of(single: CalibrationLayer) -> dict:
         names += ["temperature", "mixture"]
     found = {name: float(as_array(getattr(single, name))) for name in names}
     return {"mixture": 1.0, **found}
-
-
-def _summary(layer, data, records, counts):
-    """What is known of all labels, as JSON values."""
-    weights = {
-        variable.name: as_array(variable).tolist() for variable in layer.weights
-    }
-    share = [sum(count) for count in counts]
-    found = {
-        "num_samples": int((data.weights > 0).any(axis=1).sum()),
-        "num_labels": data.num_labels,
-        "objective": "nll",
-        **weights,
-        "num_positive": [positive for _, positive in counts],
-        "num_negative": [negative for negative, _ in counts],
-    }
-    for error in ("nll", "ece"):
-        for moment in ("before", "after"):
-            key = f"{error}_{moment}"
-            values = [record.get(key) for record in records]
-            known = [value is not None for value in values]
-            if any(known):
-                mean = np.average(
-                    np.array(values)[known].astype("float64"),
-                    weights=np.array(share)[known],
-                )
-                found[key] = float(mean)
-                found[f"{key}_by_label"] = values
-    return found

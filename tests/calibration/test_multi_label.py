@@ -196,7 +196,41 @@ def test_the_guard_keeps_a_label_as_it_is():
     free = kc.calibrate(
         network(), z, y, multi_label=True, guard=False, verbose=0
     )
-    assert kc.calibration_record(free)["temperature"][1] != 1
+    freed = kc.calibration_record(free)
+    assert freed["temperature"][1] != 1
+    # What the label tells about the others counts in both.
+    others = [0, 2, 3, 4]
+    np.testing.assert_allclose(
+        np.array(record["temperature"])[others],
+        np.array(freed["temperature"])[others],
+        rtol=1e-5,
+    )
+    assert record["shared_temperature"] == pytest.approx(
+        freed["shared_temperature"], rel=1e-5
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Labels? .*PlattScaling")
+@pytest.mark.parametrize("method", ["temperature", "platt"])
+def test_a_label_of_one_class_has_the_temperature_of_all(method):
+    y = (0.5 * X > np.log(1 / hashed(2500, 4).reshape(500, 5) - 1)).astype(int)
+    y[:, 3] = 0
+    y, logits = y[:60], X[:60] - 10 * (np.arange(5) == 3)
+    with pytest.warns(UserWarning, match="Label 3 of 5 .* all labels tell"):
+        calibrated = kc.calibrate(
+            network(), logits, y, multi_label=True, method=method, verbose=0
+        )
+    record = kc.calibration_record(calibrated)
+    temperature = record["temperature"][3]
+    assert temperature == pytest.approx(record["shared_temperature"], rel=0.3)
+    assert temperature != 1
+    p = calibrated.predict(logits, verbose=0)[:, 3]
+    np.testing.assert_allclose(
+        p, sigmoid(logits[:, 3] / temperature), rtol=1e-4
+    )
+    assert record["guard"]["by_label"][3] == {"skipped": "one class only"}
+    loss, _ = calibrated.evaluate(logits, y, verbose=0)
+    assert loss == pytest.approx(record["nll_after"], rel=1e-4)
 
 
 def test_one_warning_for_all_labels():

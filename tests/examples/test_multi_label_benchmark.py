@@ -14,11 +14,12 @@ def script():
 @pytest.mark.slow
 @pytest.mark.one_backend
 def test_a_row_for_each_number_of_samples(script, monkeypatch, capsys):
-    monkeypatch.setattr(script, "MADE", {"made, 3": (3.0, 0.0)})
+    setting = (3.0, 0.0, 20, -4, 0)
+    monkeypatch.setattr(script, "MADE", {"made, 3": setting})
     monkeypatch.setattr(script, "SIZES", (100, 300))
     monkeypatch.setattr(script, "DRAWS", 1)
     monkeypatch.setattr(script, "OTHERS", 1000)
-    monkeypatch.setattr(script, "digits", lambda: script.made(3.0, 0.0))
+    monkeypatch.setattr(script, "digits", lambda: script.made(*setting))
     script.main()
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]

@@ -25,12 +25,13 @@ def fitted(labels=Y, **arguments):
     ids=["temperature", "platt"],
 )
 def test_a_map_that_is_affine_says_so(arguments):
-    # A label without a positive sample stays as it is.
+    # Without shrinkage a label without a positive sample stays as it is.
     labels = Y * (np.arange(5) != 3)
     with pytest.warns(UserWarning, match="Label 3 of 5 without a positive"):
         layer = fitted(labels, **arguments)
     slope, bias = layer.as_affine(5)
-    assert (slope[3], bias[3]) == (1.0, 0.0)
+    assert (slope[3], bias[3]) == (1 / layer.temperatures[3], 0.0)
+    assert (slope[3] == 1) == ("method" in arguments)
     np.testing.assert_allclose(
         to_numpy(layer(X)), X * slope + bias, rtol=1e-4, atol=1e-4
     )
@@ -63,6 +64,49 @@ def test_a_label_of_which_nothing_is_known():
     with pytest.raises(ValueError, match="There is no calibration sample"):
         layer.adapt(X, np.full_like(Y, -1), ignore_class=-1)
     assert layer.record == before
+
+
+@pytest.mark.parametrize("method", ["temperature", "platt"])
+def test_a_label_of_one_class_has_what_all_labels_tell(method):
+    rng = np.random.default_rng(0)
+    right = rng.normal([-5, -5, -1, -1, 0], 1.5, (60, 5))
+    labels = (rng.random(right.shape) < 1 / (1 + np.exp(-right))).astype(int)
+    labels[:, :2] = 0
+    logits = (2 * right).astype("float32")
+    known = np.ones_like(labels)
+    known[:, 1] = 0  # nothing is known of one of the two
+    layer = kc.layers.MultiLabelScaling(method=method)
+    with pytest.warns(UserWarning, match="Labels 0, 1 .* T is what all labels"):
+        layer.adapt(logits, labels, known)
+    others, shared = layer.temperatures[2:], layer.record["shared_temperature"]
+    assert others.min() * 0.95 < layer.temperatures[1] < others.max() * 1.05
+    assert layer.temperatures[0] == pytest.approx(shared, rel=0.2)
+    # Samples of one class by themselves only tell that they are right.
+    before, after = (
+        layer.record[f"nll_{moment}_by_label"] for moment in ("before", "after")
+    )
+    z = to_numpy(layer(logits))[:, 0]
+    assert after[0] == pytest.approx(np.logaddexp(0, z).mean(), rel=1e-5)
+    assert after[0] > before[0] and before[1] is None and len(after) == 5
+    alone = kc.layers.MultiLabelScaling(method=method, shrinkage=None)
+    with pytest.warns(UserWarning, match="Labels 0, 1 .* not fitted, T = 1"):
+        alone.adapt(logits, labels, known)
+    np.testing.assert_array_equal(alone.temperatures[:2], 1.0)
+
+
+def test_rare_labels_have_the_temperature_that_their_logits_need():
+    """Those with a positive sample are more often positive than others."""
+    rng = np.random.default_rng(1)
+    logits = rng.normal(rng.uniform(-8, -3, 100), 1.5, (50, 100))
+    labels = rng.random(logits.shape) < 1 / (1 + np.exp(-logits))
+    with pytest.warns(UserWarning, match="of 100 without a positive"):
+        layer = kc.layers.MultiLabelScaling().adapt(
+            logits.astype("float32"), labels.astype(int)
+        )
+    positive = np.array(layer.record["num_positive"])
+    assert np.count_nonzero(positive == 0) > 40
+    # By those with a positive sample alone it would be 1.09.
+    assert layer.record["shared_temperature"] == pytest.approx(1.0, abs=0.05)
 
 
 def test_of_many_labels_ten_are_named():
