@@ -27,6 +27,7 @@ from keras_calib.calibration._stream import calibrate_in_stream
 from keras_calib.calibration._warnings import warn_if_trained_on
 from keras_calib.data.batches import Source
 from keras_calib.data.collect import collect
+from keras_calib.data.order import refuse_shuffled
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._shrunk import ShrunkCalibration
@@ -179,7 +180,8 @@ def calibrate(
             chosen by itself, because a model usually takes longer to run than
             a file to read.
         groups: ids of groups of samples that are alike (patient, document), one
-            per sample, in the order of the data. Folds and standard errors keep
+            per sample, in the order of the data, which must not shuffle itself.
+            Folds and standard errors keep
             groups together, affine maps take a group as less than its samples
             where these are wrong together, and `"local_temperature"` holds out
             whole groups of images. By default the elements of one sample, such
@@ -243,6 +245,7 @@ def calibrate(
     require_flags(guard=guard, mixture=mixture)
     require_flags(none=True, from_logits=from_logits)
     require_flags(none=True, preserve_accuracy=preserve_accuracy)
+    refuse_shuffled(x, groups)
     model, preprocessor = taken_apart(model)
     checks.check_arguments(model, method, objective, fuse, output)
     checks.check_choice(method, mixture, fuse, preserve_accuracy, max_seconds)

@@ -11,9 +11,9 @@ import numpy as np
 
 from keras_calib.data.batches import is_loader
 from keras_calib.data.batches import is_tf_data
+from keras_calib.data.order import reordering_steps
+from keras_calib.data.order import takes_any_order
 from keras_calib.inputs.arguments import require_flags
-from keras_calib.keras_private import dataset_freedoms
-from keras_calib.keras_private import dataset_inputs
 
 INPUTS = "inputs"
 SAMPLE_INDEX = "sample_index"
@@ -118,8 +118,8 @@ def with_index(batch, index):
 def _index_tf_data(data, batched):
     import tensorflow as tf
 
-    reordered = sorted(_reordering_steps(data))
-    if data.options().deterministic is False:
+    reordered = sorted(reordering_steps(data))
+    if takes_any_order(data):
         reordered.append("Options(deterministic=False)")
     if reordered:
         raise ValueError(
@@ -159,18 +159,6 @@ def _joined(element):
     if len(element) == 1 and isinstance(element[0], tuple):
         return element[0]
     return element
-
-
-def _reordering_steps(data):
-    """Steps of a `tf.data` pipeline that may change the order of an epoch.
-
-    As far as it tells: that of `interleave(deterministic=False)` does not.
-    """
-    name = type(data).__name__.strip("_")
-    found = set().union(*map(_reordering_steps, dataset_inputs(data)))
-    if name in ("ShuffleDataset", "RepeatDataset"):
-        found.add(name)
-    return found | {f"{name}({each})" for each in dataset_freedoms(data)}
 
 
 class _IndexedPyDataset(keras.utils.PyDataset):

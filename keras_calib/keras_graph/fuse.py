@@ -12,7 +12,7 @@ FUSABLE = (layers.Dense, layers.Conv1D, layers.Conv2D, layers.Conv3D)
 # may be objects of the user's.
 ARGUMENTS = (
     *("units", "filters", "kernel_size", "strides", "padding"),
-    *("data_format", "dilation_rate", "groups"),
+    *("data_format", "dilation_rate"),
     *("kernel_initializer", "kernel_regularizer", "kernel_constraint"),
     *("bias_initializer", "bias_regularizer", "bias_constraint"),
     "activity_regularizer",
@@ -52,7 +52,7 @@ def copy_with_bias(layer, tensor, name, final):
 
     Returns:
         logits: the symbolic output.
-        copy: the new layer.
+        copy: the new layer, a convolution without groups.
 
     Raises:
         ValueError: if the layer is none of `FUSABLE`, or its weights are not
@@ -71,9 +71,27 @@ def copy_with_bias(layer, tensor, name, final):
     if not layer.use_bias:
         filters = weights[0].shape[-1]
         weights = [*weights, np.zeros(filters, weights[0].dtype)]
+    weights[0] = _of_all_channels(weights[0], getattr(layer, "groups", 1))
     logits = copy(tensor)
     copy.set_weights(weights)
     return logits, copy
+
+
+def _of_all_channels(kernel, groups):
+    """The kernel of a convolution without groups that does the same.
+
+    A map that mixes classes would mix filters of different channels.
+    """
+    if groups == 1:
+        return kernel
+    *window, channels, filters = kernel.shape
+    size = filters // groups
+    whole = np.zeros((*window, groups * channels, filters), kernel.dtype)
+    for group in range(groups):
+        of_group = slice(group * size, (group + 1) * size)
+        inputs = slice(group * channels, (group + 1) * channels)
+        whole[..., inputs, of_group] = kernel[..., of_group]
+    return whole
 
 
 def _check_fusable(layer, final):

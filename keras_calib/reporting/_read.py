@@ -6,6 +6,7 @@ import numpy as np
 from keras_calib.data.batches import Source
 from keras_calib.data.batches import as_batches
 from keras_calib.data.collect import run_by_batch
+from keras_calib.data.order import refuse_shuffled
 from keras_calib.inputs.arguments import errors_named
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.predictions import Predictions
@@ -85,6 +86,7 @@ def _of_model(
     if len(getattr(model, "outputs", None) or []) > 1:
         check_one_output(model)
     from_logits = gives_logits(model, from_logits)
+    refuse_shuffled(x, groups)
     groups = None if groups is None else as_array(groups)
     data = as_batches(x, y, sample_weight, batch_size=batch_size)
     parts, start = [], 0

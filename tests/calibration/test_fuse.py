@@ -79,6 +79,22 @@ def test_convolutional_head():
     )
 
 
+def test_convolutional_head_of_groups():
+    inputs = keras.Input((5, 2, 8))
+    head = layers.Conv2D(4, 1, groups=2)
+    model = keras.Model(inputs, head(inputs))
+    kernel = np.concatenate([KERNEL[:4, :2], KERNEL[4:, 1:]], axis=1)
+    head.set_weights([kernel[None, None], np.ones(4)])
+    x, y = X.reshape(30, 5, 2, 8), Y.reshape(30, 5, 2)
+    fused = kc.calibrate(
+        model, x, y, method="matrix", fuse=True, guard=False, verbose=0
+    )
+    loss = fused.evaluate(x, y, verbose=0)
+    loss = loss[0] if isinstance(loss, list) else loss
+    record = kc.calibration_record(fused)
+    assert loss == pytest.approx(record["nll_after"], rel=1e-4)
+
+
 def test_one_sigmoid_unit():
     model = functional(layers.Dense(1, "sigmoid"))
     model.layers[-1].set_weights([KERNEL[:, :1], np.array([0.5])])

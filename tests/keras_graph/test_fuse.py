@@ -29,6 +29,37 @@ def test_one_unit_is_two_logits(kind):
     np.testing.assert_allclose(found, two[:, 1] - two[:, 0], rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", MATRICES)
+@pytest.mark.parametrize("use_bias", [True, False])
+@pytest.mark.parametrize(
+    "layer, shape",
+    [
+        (layers.Conv1D(6, 3, padding="causal", groups=3), (8, 9)),
+        (layers.Conv2D(6, 2, dilation_rate=2, groups=2), (5, 5, 8)),
+    ],
+    ids=["1d", "2d"],
+)
+def test_a_convolution_of_groups(layer, shape, use_bias, kind):
+    """A full matrix mixes filters of different channels."""
+    rng = np.random.default_rng(1)
+    matrix = {
+        "scalar": np.array(0.5),
+        "diagonal": rng.normal(size=6),
+        "full": rng.normal(size=(6, 6)),
+    }[kind]
+    config = {**layer.get_config(), "use_bias": use_bias}
+    layer = type(layer).from_config(config)
+    inputs = keras.Input(shape)
+    expected = layer(inputs)
+    bias = rng.normal(size=6)
+    logits, copy = copy_with_bias(layer, inputs, "copy", final=False)
+    fuse(copy, (matrix, bias))
+    x = rng.normal(size=(4, *shape)).astype("float32")
+    z, found = keras.Model(inputs, [expected, logits]).predict(x, verbose=0)
+    z = z @ matrix if kind == "full" else z * matrix
+    np.testing.assert_allclose(found, z + bias, rtol=1e-4, atol=1e-4)
+
+
 def test_classes_on_the_first_axis_are_refused():
     inputs = keras.Input((8, 4, 4))
     head = layers.Conv2D(3, 1, data_format="channels_first")
