@@ -14,6 +14,7 @@ from keras_calib.calibration._record import keep_fused_records
 from keras_calib.data.batches import Batches
 from keras_calib.data.batches import as_batches
 from keras_calib.data.batches import for_model
+from keras_calib.data.predict import strings_as_lists
 from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.composite import CompositeModel
 
@@ -156,6 +157,7 @@ def preprocess(preprocessor: Callable | None) -> Callable:
     def apply(x, y=None, sample_weight=None):
         if preprocessor is None:
             return x, y, sample_weight
+        x = strings_as_lists(x)
         if not takes_labels:
             return preprocessor(x), y, sample_weight
         found = preprocessor(x, y=y, sample_weight=sample_weight)
@@ -167,9 +169,11 @@ def preprocess(preprocessor: Callable | None) -> Callable:
 
 
 def raw_arrays(x: Any) -> Any:
-    """Lists of strings as arrays, which have a length and can be cut."""
+    """Lists and tables of strings as arrays, which can be cut and joined."""
     if isinstance(x, dict):
         return {key: raw_arrays(value) for key, value in x.items()}
+    if hasattr(x, "iloc") and x.ndim == 1:  # a column of pandas
+        return x.to_numpy()
     if not isinstance(x, list | tuple) or not x:
         return x
     if isinstance(x[0], str | bytes):

@@ -30,7 +30,9 @@ class CalibrationMonitor(PredictingCallback):
     Brier score in [0, 2]; NLL and entropy are in nats. History, CSVLogger,
     TensorBoard, EarlyStopping and ModelCheckpoint read these keys if they come
     **after** this callback in the list. EarlyStopping and ModelCheckpoint need
-    `mode="min"` for a key that is not the name of a compiled metric.
+    `mode="min"` for a key that is not the name of a compiled metric. A key that
+    a compiled metric has logged is replaced; of weighted samples the value is
+    another one, unless the metric is one of the `weighted_metrics`.
 
     Errors with bins of equal mass, sweep, KS and smooth errors are computed
     from all confidences of the epoch; a streaming metric approximates them.
@@ -57,7 +59,8 @@ class CalibrationMonitor(PredictingCallback):
     test step without `compute_metrics`), the model predicts once more. Such a
     pass is of the weights at the end of the epoch: put `SwapEMAWeights`, with
     `swap_on_epoch=True`, before this callback, or the validation of `fit` is of
-    other weights.
+    other weights. On JAX, Keras 3.15 cannot run a model after this swap, so
+    that there can be no second pass.
 
     Args:
         validation_data: `None`, or `(x, y)` or `(x, y, sample_weight)` arrays,

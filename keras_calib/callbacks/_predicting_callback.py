@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Logs
+from keras_calib.calibration._preprocessed import raw_arrays
 from keras_calib.callbacks._fit_outputs import FitOutputs
 from keras_calib.callbacks._fit_outputs import put_back
 from keras_calib.callbacks._fit_outputs import the_one
@@ -260,6 +261,7 @@ def _rereadable(validation_data):
                 f"{kind} of {len(validation_data)}."
             )
         x, *labels = validation_data
+        x = raw_arrays(x)
         if not any(hasattr(leaf, "shape") for leaf in keras.tree.flatten(x)):
             x = np.asarray(x)
         return x, *batches.lists_as_arrays(*labels)

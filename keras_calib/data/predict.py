@@ -71,6 +71,8 @@ def outputs_and_mask(network, x):
             fit its output.
     """
     runner = network
+    if getattr(network, "preprocessor", None) is not None:
+        x = strings_as_lists(x)
     if may_mask(network):
         # Only its own `predict_on_batch` would preprocess raw inputs.
         runner, x = _with_mask(network), _preprocessed(network, x)
@@ -97,6 +99,20 @@ def _preprocessed(network, x):
     if preprocess is None:
         return x
     return keras.utils.unpack_x_y_sample_weight(preprocess(x))[0]
+
+
+def strings_as_lists(x):
+    """Arrays of strings as lists, which every tokenizer takes."""
+    return keras.tree.map_structure(_as_list_if_strings, x)
+
+
+def _as_list_if_strings(leaf):
+    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in "OSU":
+        return leaf
+    texts = leaf.tolist()
+    if leaf.ndim != 1 or not all(isinstance(t, str | bytes) for t in texts):
+        return leaf
+    return [t.decode() if isinstance(t, bytes) else t for t in texts]
 
 
 def _only_leaf(outputs):

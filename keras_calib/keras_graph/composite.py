@@ -11,6 +11,23 @@ from keras_calib.keras_private import flatten_layers
 from keras_calib.keras_private import input_signature as signature_of
 
 
+def refuse_preprocessor(model, name="model"):
+    """Refuse a model that preprocesses its inputs, but not where it is called.
+
+    Raises:
+        ValueError: for a task of KerasHub with a preprocessor, or one that was
+            calibrated.
+    """
+    preprocessor = getattr(model, "preprocessor", None)
+    if preprocessor is not None and hasattr(model, "preprocess_samples"):
+        raise ValueError(
+            "A model inside of another one is called, and does not preprocess "
+            f"its inputs then. Received: {name}, {model.name!r}, with a "
+            f"{type(preprocessor).__name__}. Set its `preprocessor` to `None`, "
+            "and preprocess the data before."
+        )
+
+
 class CompositeModel(keras.Model):
     """Base of the models that hold other models.
 
@@ -32,6 +49,7 @@ class CompositeModel(keras.Model):
 
     def __init__(self, first: keras.Model, **kwargs: Any) -> None:
         require_kind(keras.layers.Layer, "a Keras model", model=first)
+        refuse_preprocessor(first)
         # Inputs reach each model as they are, whatever its policy.
         super().__init__(
             **{"dtype": first.dtype_policy, "autocast": False, **kwargs}

@@ -7,6 +7,7 @@ from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.tensors import at_least_float32
 from keras_calib.inputs.tensors import quarter_steps
+from keras_calib.keras_graph.composite import refuse_preprocessor
 from keras_calib.keras_graph.endings import check_one_output
 from keras_calib.keras_graph.endings import final_activation
 from keras_calib.keras_graph.endings import has_outputs
@@ -136,6 +137,7 @@ def _check_one_output(name, network):
             "Networks are `keras.Model` objects. "
             f"Received: {name} is of type {type(network).__name__}."
         )
+    refuse_preprocessor(network, name)
     if has_outputs(network):
         check_one_output(network, name)
 

@@ -3,8 +3,9 @@
 import keras
 import numpy as np
 
+from keras_calib.calibration._preprocessed import preprocessed_batches
+from keras_calib.calibration._preprocessed import taken_apart
 from keras_calib.data.batches import Source
-from keras_calib.data.batches import as_batches
 from keras_calib.data.collect import run_by_batch
 from keras_calib.data.order import refuse_shuffled
 from keras_calib.inputs.arguments import errors_named
@@ -88,7 +89,11 @@ def _of_model(
     from_logits = gives_logits(model, from_logits)
     refuse_shuffled(x, groups)
     groups = None if groups is None else as_array(groups)
-    data = as_batches(x, y, sample_weight, batch_size=batch_size)
+    # Preprocessing may change labels and weights, too.
+    model, preprocessor = taken_apart(model)
+    data = preprocessed_batches(
+        preprocessor, x, y, sample_weight, batch_size=batch_size
+    )
     parts, start = [], 0
     for _, scores, mask, labels, weights in run_by_batch(model, data, verbose):
         end = start + len(labels)

@@ -254,6 +254,137 @@ class Task(keras.Model):
         return super().predict_on_batch(self.preprocess_samples(x))
 
 
+class Labeled(Doubled):
+    """A preprocessor that makes the labels and weights, as of a language."""
+
+    def call(self, x, y=None, sample_weight=None):
+        found = super().call(x)
+        if y is None:
+            return found
+        weights = np.arange(len(y)) % 3
+        return keras.utils.pack_x_y_sample_weight(found, 2 - y, weights)
+
+
+def test_a_report_has_labels_and_weights_of_the_preprocessor():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 5)).astype("float32"), np.arange(60) // 4 % 3
+    task = Task()
+    task.preprocessor = Labeled()
+    plain = keras.Model(task.input, task.output)
+    options = {"num_resamples": 2, "verbose": 0, "batch_size": 60}
+    found = kc.report(task, x, y, **options).models[0].metrics
+    weights = np.arange(60) % 3
+    expected = kc.report(plain, 2 * x, 2 - y, sample_weight=weights, **options)
+    for name, other in expected.models[0].metrics.items():
+        assert found[name]["value"] == pytest.approx(
+            other["value"], rel=1e-5
+        ), name
+
+
+def plain_network(units=3):
+    return keras.Sequential([keras.Input((5,)), keras.layers.Dense(units)])
+
+
+AROUND = {
+    "member 1": lambda task: kc.models.DeepEnsemble([plain_network(), task]),
+    "an auxiliary": lambda task: kc.models.DiffDML(plain_network(), task),
+    "the primary": lambda task: kc.models.DiffDML(task, plain_network()),
+    "the model": kc.models.MonteCarloDropout,
+    "samples": lambda task: kc.models.SampleHistoryModel(task, num_samples=9),
+    "parts": kc.models.InterleavedTraining,
+}
+
+
+@pytest.mark.parametrize("kind", AROUND)
+def test_models_around_a_task_would_not_preprocess(kind):
+    with pytest.raises(ValueError, match="and does not preprocess"):
+        AROUND[kind](Task())
+    calibrated = kc.calibrate(
+        Task(), np.ones((60, 5)), np.arange(60) % 3, guard=False, verbose=0
+    )
+    with pytest.raises(ValueError, match="and does not preprocess"):
+        AROUND[kind](calibrated)
+
+
+def test_a_task_without_its_preprocessor_can_be_a_member():
+    first, second = Task(), Task()
+    first.preprocessor = second.preprocessor = None
+    ensemble = kc.models.DeepEnsemble([first, second], from_logits=True)
+    x = np.ones((2, 5), "float32")
+    p = [
+        to_numpy(keras.ops.softmax(keras.Model(each.input, each.output)(x)))
+        for each in (first, second)
+    ]
+    np.testing.assert_allclose(
+        ensemble.predict(x, verbose=0), np.mean(p, axis=0), rtol=1e-5
+    )
+
+
+@pytest.mark.slow
+def test_strings_reach_a_byte_pair_tokenizer_in_any_form():
+    letters = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *"abcdefĠ", "ab"]
+    vocabulary = {token: number for number, token in enumerate(letters)}
+    models = keras_hub.models
+    tokenizer = models.RobertaTokenizer(vocabulary=vocabulary, merges=["a b"])
+    task = models.RobertaTextClassifier(
+        backbone=models.RobertaBackbone(
+            vocabulary_size=len(vocabulary),
+            num_layers=1,
+            num_heads=2,
+            hidden_dim=8,
+            intermediate_dim=8,
+            max_sequence_length=8,
+        ),
+        preprocessor=models.RobertaTextClassifierPreprocessor(
+            tokenizer, sequence_length=8
+        ),
+        num_classes=3,
+        hidden_dim=8,
+    )
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice([*"abcdef"], 1 + i % 6)) for i in range(60)]
+    y = rng.integers(0, 3, 60)
+    options = {"guard": False, "verbose": 0}
+    expected = kc.calibrate(task, words, y, **options)
+    p = expected.predict(words, verbose=0)
+    nll = -np.log(p[np.arange(60), y]).mean()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    task.compile("sgd", loss)
+    task.optimizer.learning_rate = 0.0
+    forms = [words, np.array(words), np.array(words, object)]
+    pandas = pytest.importorskip("pandas")
+    for form in (*forms, pandas.Series(words, index=range(9, 69))):
+        calibrated = kc.calibrate(task, form, y, **options)
+        np.testing.assert_allclose(
+            calibrated.predict(form, verbose=0), p, rtol=1e-5
+        )
+        report = kc.report(calibrated, form, y, num_resamples=2, verbose=0)
+        found = report.models[0].metrics["negative_log_likelihood"]["value"]
+        assert found == pytest.approx(nll, rel=1e-5)
+        monitor = kc.callbacks.CalibrationMonitor(
+            (form, y), from_logits=True, metrics=["negative_log_likelihood"]
+        )
+        before = kc.report(task, form, y, num_resamples=2, verbose=0).models[0]
+        history = task.fit(
+            np.array(words), y, callbacks=[monitor], verbose=0
+        ).history
+        assert history["val_negative_log_likelihood"][0] == pytest.approx(
+            before.metrics["negative_log_likelihood"]["value"], rel=1e-4
+        )
+    assert kc.check(task, np.array(words), y) == []
+
+
+@pytest.mark.slow
+def test_pairs_of_lists_of_strings():
+    task, raw, _, y = task_and_labels("text")
+    pairs = list(raw), list(raw[::-1])
+    reports = [
+        kc.report(task, x, y, num_resamples=2, verbose=0).models[0].metrics
+        for x in (pairs, tuple(map(np.array, pairs)))
+    ]
+    assert reports[0] == reports[1]
+
+
 def test_raw_inputs_of_a_network_with_a_mask():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 5)).astype("float32")
