@@ -180,15 +180,14 @@ def calibrate(
             chosen by itself, because a model usually takes longer to run than
             a file to read.
         groups: ids of groups of samples that are alike (patient, document), one
-            per sample, in the order of the data, which must not shuffle itself.
-            Folds and standard errors keep
-            groups together, affine maps take a group as less than its samples
-            where these are wrong together, and `"local_temperature"` holds out
-            whole groups of images. By default the elements of one sample, such
-            as the pixels of an image, are a group. Over pixels `"auto"` then
-            tries temperature scaling alone, because images of one film or
-            patient say too much of each other; `np.arange(len(x))` says they do
-            not.
+            per sample, in the order of the data, which must not be shuffled
+            while it is read. Folds and standard errors keep groups together,
+            affine maps take a group as less than its samples where these are
+            wrong together, and `"local_temperature"` holds out whole groups of
+            images. By default the elements of one sample, such as the pixels of
+            an image, are a group. Over pixels `"auto"` then tries temperature
+            scaling alone, because images of one film or patient say too much of
+            each other; `np.arange(len(x))` says they do not.
         guard: whether to compare the layer with temperature scaling and with
             `model`, see above. With other objectives than `"nll"`, with
             class-wise loss scaling, and with soft labels there is no guard.

@@ -137,7 +137,8 @@ def report(
             `kc.metrics.calibration_errors`.
         sample_weight: `None`, or weights that broadcast from the left.
         groups: `None`, or ids of groups to compare (site, age band), one per
-            sample, in the order of the data, which must not shuffle itself.
+            sample, in the order of the data, which must not be shuffled while
+            it is read.
         class_names: `None`, or a name for each class, in the order of the
             class ids.
         from_logits: whether models and arrays give logits. By default the end
