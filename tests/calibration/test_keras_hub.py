@@ -350,7 +350,6 @@ def test_strings_reach_a_byte_pair_tokenizer_in_any_form():
     nll = -np.log(p[np.arange(60), y]).mean()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     task.compile("sgd", loss)
-    task.optimizer.learning_rate = 0.0
     forms = [words, np.array(words), np.array(words, object)]
     pandas = pytest.importorskip("pandas")
     for form in (*forms, pandas.Series(words, index=range(9, 69))):
@@ -365,10 +364,14 @@ def test_strings_reach_a_byte_pair_tokenizer_in_any_form():
             (form, y), from_logits=True, metrics=["negative_log_likelihood"]
         )
         before = kc.report(task, form, y, num_resamples=2, verbose=0).models[0]
-        history = task.fit(
-            np.array(words), y, callbacks=[monitor], verbose=0
-        ).history
-        assert history["val_negative_log_likelihood"][0] == pytest.approx(
+        # Not in `fit`: KerasHub's own cannot tokenize in a graph of TensorFlow.
+        logs = {}
+        monitor.set_params({"epochs": 1})
+        monitor.set_model(task)
+        monitor.on_train_begin()
+        monitor.on_epoch_begin(0)
+        monitor.on_epoch_end(0, logs)
+        assert logs["val_negative_log_likelihood"] == pytest.approx(
             before.metrics["negative_log_likelihood"]["value"], rel=1e-4
         )
     assert kc.check(task, np.array(words), y) == []
