@@ -17,6 +17,7 @@ from keras_calib.data.batches import for_model
 from keras_calib.data.predict import strings_as_lists
 from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.composite import CompositeModel
+from keras_calib.keras_graph.preprocessors import preprocessor_of
 
 
 @keras.saving.register_keras_serializable(package="keras_calib")
@@ -213,12 +214,10 @@ def taken_apart(model: Any) -> tuple[Any, Any]:
         model: without the preprocessing; or the argument.
         preprocessor: or `None`.
     """
-    preprocessor = getattr(model, "preprocessor", None)
+    preprocessor = preprocessor_of(model)
     if isinstance(model, PreprocessedModel):
         return model.model, preprocessor
-    if preprocessor is None or not hasattr(model, "preprocess_samples"):
-        return model, None
-    if not endings.has_graph(model):
+    if preprocessor is None or not endings.has_graph(model):
         return model, None
     plain = keras.Model(endings.inputs_of(model), model.output, name=model.name)
     if getattr(model, "history", None) is not None:

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from keras_calib.inputs.arrays import as_array
+from keras_calib.keras_graph.preprocessors import preprocessor_of
 from keras_calib.keras_private import flatten_layers
 from keras_calib.keras_private import keras_mask
 from keras_calib.ops.replicas import num_replicas
@@ -71,7 +72,7 @@ def outputs_and_mask(network, x):
             fit its output.
     """
     runner = network
-    if getattr(network, "preprocessor", None) is not None:
+    if preprocessor_of(network) is not None:
         x = strings_as_lists(x)
     if may_mask(network):
         # Only its own `predict_on_batch` would preprocess raw inputs.
@@ -93,12 +94,10 @@ def outputs_and_mask(network, x):
 
 def _preprocessed(network, x):
     """Inputs of a network that preprocesses them, as tasks of KerasHub do."""
-    if getattr(network, "preprocessor", None) is None:
+    if preprocessor_of(network) is None:
         return x
-    preprocess = getattr(network, "preprocess_samples", None)
-    if preprocess is None:
-        return x
-    return keras.utils.unpack_x_y_sample_weight(preprocess(x))[0]
+    found = network.preprocess_samples(x)
+    return keras.utils.unpack_x_y_sample_weight(found)[0]
 
 
 def strings_as_lists(x):

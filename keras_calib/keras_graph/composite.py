@@ -7,25 +7,9 @@ import keras
 
 from keras_calib._whole_file import whole_file
 from keras_calib.inputs.arguments import require_kind
+from keras_calib.keras_graph.preprocessors import refuse_preprocessor
 from keras_calib.keras_private import flatten_layers
 from keras_calib.keras_private import input_signature as signature_of
-
-
-def refuse_preprocessor(model, name="model"):
-    """Refuse a model that preprocesses its inputs, but not where it is called.
-
-    Raises:
-        ValueError: for a task of KerasHub with a preprocessor, or one that was
-            calibrated.
-    """
-    preprocessor = getattr(model, "preprocessor", None)
-    if preprocessor is not None and hasattr(model, "preprocess_samples"):
-        raise ValueError(
-            "A model inside of another one is called, and does not preprocess "
-            f"its inputs then. Received: {name}, {model.name!r}, with a "
-            f"{type(preprocessor).__name__}. Set its `preprocessor` to `None`, "
-            "and preprocess the data before."
-        )
 
 
 class CompositeModel(keras.Model):

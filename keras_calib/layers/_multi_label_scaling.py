@@ -246,7 +246,7 @@ class MultiLabelScaling(RecordedLayer):
         for k in range(data.num_labels):
             rows = data.of_label(k, group)
             counts.append(counts_of(rows))
-            if not counts[k][0] or not counts[k][1]:
+            if not all(counts[k]):
                 left.append(k)
                 records.append(untouched(rows))
                 continue
@@ -267,9 +267,9 @@ class MultiLabelScaling(RecordedLayer):
             for name, value in _weights_of(single).items():
                 weights[name][k] = value
             # An error of samples of one class says nothing of others.
-            unsaid = LabelWarnings() if k in left else said
-            if _weights_of(single) and sum(counts[k]):
-                with unsaid.of_label(k):
+            told = said if all(counts[k]) else LabelWarnings()
+            if _weights_of(single) and any(counts[k]):
+                with told.of_label(k):
                     records[k] |= measure(single, data.of_label(k, group))
         self._take(weights)
         self.record = summary_of(self, data, records, counts)
@@ -311,10 +311,10 @@ def _relate(data, group, singles, left):
     Returns:
         `RelatedTemperatures`, or `None` where every label has its own.
     """
-    names = {k: _weights_of(single) for k, single in singles.items()}
-    fitted = [k for k in names if "temperature" in names[k]]
-    same = [k for k in names if not names[k]]
-    labels = sorted([*fitted, *same, *left])
+    maps = {k: _weights_of(single) for k, single in singles.items()}
+    fitted = {k for k in maps if "temperature" in maps[k]}
+    same = {k for k in maps if not maps[k]}
+    labels = sorted({*fitted, *same, *left})
     if not fitted or len(labels) < 2:
         return None
     weights = np.asarray(data.weights[:, labels], "float64")
@@ -326,7 +326,7 @@ def _relate(data, group, singles, left):
     found = fit_related(*columns, weights, group)
     if found is not None:
         for k, temperature in zip(labels, found.temperatures, strict=True):
-            if k in left:
+            if k not in singles:
                 singles[k] = TemperatureScaling()
                 singles[k].build((None, 1))
             if k not in same:

@@ -7,11 +7,11 @@ from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.tensors import at_least_float32
 from keras_calib.inputs.tensors import quarter_steps
-from keras_calib.keras_graph.composite import refuse_preprocessor
 from keras_calib.keras_graph.endings import check_one_output
 from keras_calib.keras_graph.endings import final_activation
 from keras_calib.keras_graph.endings import has_outputs
 from keras_calib.keras_graph.endings import output_kind
+from keras_calib.keras_graph.preprocessors import refuse_preprocessor
 from keras_calib.keras_private import carried_logits
 
 
