@@ -11,7 +11,9 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Logs
+from keras_calib.calibration._preprocessed import preprocess
 from keras_calib.calibration._preprocessed import raw_arrays
+from keras_calib.calibration._preprocessed import taken_apart
 from keras_calib.callbacks._fit_outputs import FitOutputs
 from keras_calib.callbacks._fit_outputs import put_back
 from keras_calib.callbacks._fit_outputs import the_one
@@ -84,6 +86,8 @@ class PredictingCallback(keras.callbacks.Callback):
         # Called at the start of each `fit` and `evaluate`: an exception may
         # have ended the last one without `on_train_end`.
         super().set_model(model)
+        # Preprocessing may change labels and weights, too.
+        self._plain, self._preprocessor = taken_apart(model)
         self._epoch = None
         self._fit_outputs = None
         self._temperature = None
@@ -208,12 +212,16 @@ class PredictingCallback(keras.callbacks.Callback):
 
     def _predict_batches(self, source):
         """Run the model over batches, and leave its states as they were."""
+        prepared = preprocess(self._preprocessor)
         with states_kept(self.model, reset=True):
             for x, labels, weights in source:
                 x = batches.for_model(x)
                 if not len(keras.tree.flatten(x)[0]):
                     continue
-                scores, mask = outputs_and_mask(self.model, x)
+                x, labels, weights = prepared(x, labels, weights)
+                scores, mask = outputs_and_mask(
+                    self._plain, batches.for_model(x)
+                )
                 if weights is not None:
                     weights = the_one(weights, "set of weights")
                 yield scores, the_one(labels, "set of labels"), weights, mask

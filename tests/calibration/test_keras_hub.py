@@ -281,6 +281,32 @@ def test_a_report_has_labels_and_weights_of_the_preprocessor():
         ), name
 
 
+NAMES = ["accuracy", "negative_log_likelihood"]
+
+
+def test_a_monitor_has_labels_and_weights_of_the_preprocessor():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 5)).astype("float32"), np.arange(60) // 4 % 3
+    task = Task()
+    task.preprocessor = Labeled()
+    plain = keras.Model(task.input, task.output)
+    logs = []
+    for model, data in (
+        (task, (x, y)),
+        (plain, (2 * x, 2 - y, np.arange(60) % 3)),
+    ):
+        monitor = kc.callbacks.CalibrationMonitor(
+            data, metrics=NAMES, from_logits=True, batch_size=60
+        )
+        monitor.set_params({"epochs": 1})
+        monitor.set_model(model)
+        monitor.on_epoch_begin(0)
+        logs.append({})
+        monitor.on_epoch_end(0, logs[-1])
+    assert logs[0] == pytest.approx(logs[1], rel=1e-5)
+    assert {f"val_{name}" for name in NAMES} <= logs[0].keys()
+
+
 def plain_network(units=3):
     return keras.Sequential([keras.Input((5,)), keras.layers.Dense(units)])
 
