@@ -122,6 +122,14 @@ def producer(model, tensor):
     )
 
 
+def inside(nested, tensor):
+    """The output of a nested model that a call of it returned as a tensor.
+
+    `_keras_history` has its place. Without it `producer` finds no such call.
+    """
+    return nested.outputs[tensor._keras_history[2]]
+
+
 def _operations(model):
     # A Sequential holds a Functional model, and shows its layers only.
     return getattr(model, "operations", model.layers)
@@ -247,32 +255,26 @@ def additional_loss(model, loss):
 
 
 def lower_is_better(metric):
-    """Make `mode="auto"` of callbacks minimize a metric.
+    """Make `mode="auto"` of callbacks minimize a metric, and return it.
 
     `EarlyStopping` and `ModelCheckpoint` read `_direction`, which has no
     public twin. Where Keras does not read it, users pass `mode="min"`.
 
     Args:
         metric: a `keras.metrics.Metric`, or a class of them (as a decorator).
-
-    Returns:
-        `metric`.
     """
     metric._direction = "down"
     return metric
 
 
 def without_direction(metric_class):
-    """Make `mode="auto"` of callbacks raise for a class of metrics.
+    """Make `mode="auto"` of callbacks raise for metrics of a class; return it.
 
     A class that inherits a direction loses it: callbacks ask whether
     `_direction` is there, and must not find it.
 
     Args:
         metric_class: a subclass of `keras.metrics.Metric` (as a decorator).
-
-    Returns:
-        `metric_class`.
     """
 
     def missing(self):

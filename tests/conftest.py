@@ -10,17 +10,10 @@ import gc
 import pathlib
 import zlib
 
+from tests import quick_jax
+
 if os.environ["KERAS_BACKEND"] == "jax":
-    # Most of the time of these tests is JAX's compiler, on programs that run
-    # once: no expensive passes, and one folder of results for all workers.
-    ROOT = pathlib.Path(__file__).parents[1]
-    for name, value in {
-        "XLA_FLAGS": "--xla_backend_optimization_level=0"
-        " --xla_llvm_disable_expensive_passes=true",
-        "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".pytest_cache" / "jax"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    }.items():
+    for name, value in quick_jax.SETTINGS.items():
         os.environ.setdefault(name, value)
 
 import keras

@@ -16,6 +16,7 @@ import keras_calib as kc
 from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.evaluation.events import sort_events
 from keras_calib.ops.bin_errors import calibration_error
+from tests import quick_jax
 
 # Values of `jit_compile`. Torch compiles C++ for two minutes.
 JIT_BUT_ON_TORCH = pytest.param(
@@ -45,12 +46,17 @@ def run_in_fresh_process(code, folder=None):
 def run_python(arguments, folder=None):
     """What a Python of its own prints, which must not fail."""
     root = pathlib.Path(__file__).parents[1]
+    of_jax = os.environ.get("KERAS_BACKEND") == "jax"
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(root)},
+        env={
+            **(quick_jax.SETTINGS if of_jax else {}),
+            **os.environ,
+            "PYTHONPATH": str(root),
+        },
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

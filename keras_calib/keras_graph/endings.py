@@ -8,6 +8,7 @@ from keras import layers
 
 from keras_calib.keras_graph.calibrated_model import CalibratedModel
 from keras_calib.keras_private import flatten_layers
+from keras_calib.keras_private import inside
 from keras_calib.keras_private import producer
 
 # Layers whose `call` applies `activation` last.
@@ -257,7 +258,9 @@ def _class_axis(model, tensor):
     """The axis of the classes, where the graph shows it and it is not last."""
     operation, arguments = producer(model, tensor)
     if isinstance(operation, keras.Model):
-        return _class_axis(operation, operation.outputs[0])
+        if not has_graph(operation):
+            return None
+        return _class_axis(operation, inside(operation, tensor))
     last = len(tensor.shape) - 1
     activation = is_activation(operation)
     if activation and isinstance(getattr(operation, "axis", None), int):
@@ -278,16 +281,27 @@ def has_graph(model: keras.Model) -> bool:
     return type(model).call.__module__.split(".")[0] == "keras"
 
 
-def check_one_output(model: keras.Model, name: str | None = None) -> None:
-    """Refuse a graph with several outputs, or with a list or dict of them.
+def check_one_output(
+    model: keras.Model, name: str | None = None, *, called: bool = False
+) -> None:
+    """Refuse a graph with several outputs, or with a dict of them.
+
+    Args:
+        model: a model with a graph.
+        name: how the error calls it.
+        called: whether a list of one output is refused, too: `predict` and
+            `fit` take it out of the list, a symbolic call does not.
 
     Raises:
         ValueError: if there are any.
     """
     structure = getattr(model, "output", None)
-    if len(model.outputs) == 1 and not isinstance(structure, dict | list):
+    refused = (dict, list) if called else dict
+    if len(model.outputs) == 1 and not isinstance(structure, refused):
         return
     received, place = f"the outputs {model.output_names}", "outputs[i]"
+    if len(model.outputs) == 1:
+        received, place = "a list of one output", "outputs[0]"
     if isinstance(structure, dict):
         keys = ", ".join(map(repr, structure))
         received, place = (

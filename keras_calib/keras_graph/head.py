@@ -10,6 +10,7 @@ from keras_calib.keras_graph.endings import inputs_of
 from keras_calib.keras_graph.fuse import copy_with_bias
 from keras_calib.keras_graph.without_activation import WithoutActivation
 from keras_calib.keras_private import flatten_layers
+from keras_calib.keras_private import inside
 from keras_calib.keras_private import producer
 
 
@@ -97,7 +98,8 @@ class _Stripper:
         """
         operation, arguments = producer(model, tensor)
         if isinstance(operation, keras.Model) and endings.has_graph(operation):
-            return self._nested(model, operation, arguments, final)
+            within = inside(operation, tensor)
+            return self._nested(model, operation, within, arguments, final)
         if endings.is_identity(operation):
             return self.before(model, arguments[0], final)
         if endings.rearranges(operation, arguments, tensor):
@@ -127,7 +129,7 @@ class _Stripper:
             layer = WithoutActivation(operation, name=name)
         return layer(arguments[0]), None
 
-    def _nested(self, outer, model, arguments, final):
+    def _nested(self, outer, model, tensor, arguments, final):
         if endings.is_used_before(outer, model, arguments):
             raise ValueError(
                 "`fuse=True` changes a part of a nested model, and Keras "
@@ -135,7 +137,7 @@ class _Stripper:
                 f"{model.name!r}, which is used in two places. Leave out "
                 "`fuse`."
             )
-        tensor, layer = self.before(model, model.outputs[0], final)
+        tensor, layer = self.before(model, tensor, final)
         name = free_name(self.root, f"{model.name}_logits")
         inner = keras.Model(inputs_of(model), tensor, name=name)
         given = keras.tree.pack_sequence_as(inputs_of(model), arguments)

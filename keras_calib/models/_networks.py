@@ -139,7 +139,7 @@ def _check_one_output(name, network):
         )
     refuse_preprocessor(network, name)
     if has_outputs(network):
-        check_one_output(network, name)
+        check_one_output(network, name, called=True)
 
 
 def _check_kind(name, kind, shape, multi_label):

@@ -25,7 +25,7 @@ class WrappedModel(CompositeModel):
     def __init__(self, model: keras.Model, **kwargs: Any) -> None:
         check_trains_by_its_loss(model)
         if has_outputs(model):
-            check_one_output(model)
+            check_one_output(model, called=True)
         super().__init__(model, **kwargs)
         self.model = model
         self._parts = {

@@ -60,6 +60,7 @@ def test_two_processes_have_the_same_bits():
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.backends("torch", reason="starts a process of each backend itself")
 def test_three_backends_have_the_same_numbers(tmp_path, monkeypatch):
     backends = ("tensorflow", "jax", "torch")

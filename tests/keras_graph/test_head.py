@@ -481,3 +481,60 @@ def test_classes_on_another_axis_are_refused(ends):
     refuse_another_class_axis(moved)
     refuse_another_class_axis(functional(dense("softmax")))
     refuse_another_class_axis(Subclassed())
+
+
+@pytest.mark.parametrize("sequential", [True, False])
+def test_a_subclassed_model_may_come_last(sequential):
+    last, inputs = built(Subclassed("softmax")), keras.Input((8,))
+    expected = kc.calibrate(last, X, Y, verbose=0).predict(X, verbose=0)
+    model = keras.Model(inputs, last(inputs))
+    if sequential:
+        model = keras.Sequential([inputs, last])
+    found = kc.calibrate(model, X, Y, verbose=0)
+    np.testing.assert_allclose(
+        found.predict(X, verbose=0), expected, rtol=1e-5, atol=1e-6
+    )
+
+
+def test_a_later_output_of_a_nested_model():
+    # The first output has its classes elsewhere, and other logits.
+    inputs = keras.Input((4, 8))
+    first = layers.Softmax(axis=1)(layers.Dense(3)(inputs))
+    second = layers.Dense(3)(layers.Flatten()(inputs))
+    nested_model = keras.Model(inputs, [first, second])
+    outer_inputs = keras.Input((4, 8))
+    model = keras.Model(outer_inputs, nested_model(outer_inputs)[1])
+    x, y = SEQUENCES[:, :4], np.arange(40) % 3
+    logits = nested_model.predict(x, verbose=0)[1]
+    options = {"from_logits": True, "verbose": 0}
+    for fuse in (False, True):
+        found = kc.calibrate(model, x, y, fuse=fuse, **options)
+        temperature = kc.calibration_record(found)["temperature"]
+        np.testing.assert_allclose(
+            found.predict(x, verbose=0),
+            to_numpy(ops.softmax(logits / temperature)),
+            rtol=1e-4,
+            atol=1e-6,
+        )
+
+
+@pytest.mark.parametrize("activation", [None, "softmax"])
+def test_one_output_in_a_list(activation):
+    plain = functional(dense(activation))
+    listed = keras.Model(plain.input, [plain.output])
+    for options in ({}, {"fuse": True}, {"stream": True}):
+        expected = kc.calibrate(plain, X, Y, verbose=0, **options)
+        found = kc.calibrate(listed, X, Y, verbose=0, **options)
+        np.testing.assert_allclose(
+            found.predict(X, verbose=0),
+            expected.predict(X, verbose=0),
+            rtol=1e-6,
+        )
+    prior = {"prior": [0.5, 0.3, 0.2], "source_prior": [0.2, 0.3, 0.5]}
+    np.testing.assert_allclose(
+        kc.adjust_prior(listed, **prior).predict(X, verbose=0),
+        kc.adjust_prior(plain, **prior).predict(X, verbose=0),
+        rtol=1e-6,
+    )
+    with pytest.raises(ValueError, match="with a list of one output"):
+        kc.models.MonteCarloDropout(listed)
