@@ -12,11 +12,11 @@ from keras_calib._check_compiled import ROWS
 from keras_calib._check_compiled import SPARSE
 from keras_calib._check_compiled import about_one
 from keras_calib._check_compiled import accuracies_of
+from keras_calib._check_compiled import class_axis_of
 from keras_calib._check_compiled import is_any
 from keras_calib._check_compiled import is_ours
 from keras_calib._check_compiled import losses_of
 from keras_calib._check_compiled import metrics_of
-from keras_calib._check_compiled import setting
 from keras_calib._check_labels import about_accuracies
 from keras_calib._check_labels import about_labels
 from keras_calib._check_labels import about_multi_label
@@ -31,6 +31,7 @@ from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arrays import as_array
 from keras_calib.keras_graph.applied_twice import is_applied_twice
+from keras_calib.keras_graph.endings import class_axis
 from keras_calib.keras_graph.endings import ending
 from keras_calib.keras_graph.endings import has_graph
 from keras_calib.keras_graph.endings import output_kind
@@ -118,15 +119,24 @@ def _findings(model, losses, metrics, x, y, sample_weight):
         yield f"The model cannot run on the batch: {_first_line(error)}"
         return
     objects = losses + metrics
-    axis = next(
-        (setting(each, "axis", -1) for _, each in objects if is_ours(each)),
-        -1,
-    )
     if not np.isfinite(outputs).all():
         yield (
             f"{(~np.isfinite(outputs)).sum()} of {outputs.size} outputs are "
             "NaN or infinite: look at the inputs, the learning rate and half "
             "precision."
+        )
+        return
+    known = class_axis(model)
+    reader, axis = class_axis_of(objects)
+    if axis is None:
+        reader = "what the labels fit"
+        axis = -1 if known is None or not _fit(y, outputs, known) else known
+    if known not in (None, axis % outputs.ndim):
+        yield (
+            f"The graph of the model has the classes on axis {known}, and "
+            f"{reader} has them on axis {axis}. Pass `axis={known}` to all "
+            "losses and metrics, or end the model with the classes on the last "
+            "axis: a softmax over it, or `keras.layers.Permute`."
         )
         return
     try:
@@ -137,7 +147,7 @@ def _findings(model, losses, metrics, x, y, sample_weight):
     if outputs.ndim > 1:
         outputs = np.moveaxis(outputs, axis, -1)
     multi_label = _is_multi_label(model, objects, y, outputs)
-    kind, about = _kind(model, outputs, multi_label)
+    kind, about = _kind(model, outputs, known is not None, multi_label)
     yield from about
     if is_applied_twice(model):
         yield (
@@ -168,6 +178,14 @@ def _findings(model, losses, metrics, x, y, sample_weight):
             yield from _about_values(losses, outputs, y, weights, axis)
 
 
+def _fit(y, outputs, axis):
+    try:
+        rules.layout(y.shape, outputs.shape, axis)
+    except ValueError:
+        return False
+    return True
+
+
 def _is_multi_label(model, objects, y, outputs):
     """Whether labels do not exclude each other, and nothing says they do."""
     if y.shape != outputs.shape or outputs.shape[-1] == 1:
@@ -194,8 +212,12 @@ def _of_several_labels(model, objects, y):
     return np.isin(rows, (0, 1)).all() and (rows.sum(axis=1) != 1).any()
 
 
-def _kind(model, outputs, multi_label=False):
-    """`"logits"`, `"probabilities"`, `"multi-label"` or `None`; findings."""
+def _kind(model, outputs, axis_known, multi_label=False):
+    """`"logits"`, `"probabilities"`, `"multi-label"` or `None`; findings.
+
+    Where the graph shows the axis of the classes, and it is not the last one,
+    what the values sum to on it tells.
+    """
     scores = outputs.reshape(-1, outputs.shape[-1] if outputs.ndim > 1 else 1)
     scores = scores.astype("float64")
     width = scores.shape[-1]
@@ -216,7 +238,7 @@ def _kind(model, outputs, multi_label=False):
         ]
     else:
         seen = None if inside else "logits"
-    if kind is None:
+    if kind is None and not axis_known:
         why = "its last layer is not one that proves it"
         if not has_graph(model):
             why = "a subclassed model has no graph"
@@ -232,7 +254,7 @@ def _kind(model, outputs, multi_label=False):
             f"from the model: {why}. {looks} Pass `from_logits=` to everything "
             "that takes it."
         )
-    elif seen is not None and seen != kind:
+    elif None not in (kind, seen) and seen != kind:
         findings.append(
             f"The graph of the model ends as if it gave {kind}, but its "
             f"outputs, from {scores.min():.6g} to {scores.max():.6g}, are "

@@ -76,6 +76,19 @@ def accuracies_of(model, weighted):
             yield f"the metric {each.name!r}"
 
 
+def class_axis_of(objects):
+    """Which of `(title, loss or metric)` says its class axis, and the axis.
+
+    `SparseCategoricalCrossentropy` does not show its own.
+    """
+    for title, each in objects:
+        if is_ours(each) or is_any(each, (*SPARSE, *ROWS)):
+            axis = setting(each, "axis", -1 if is_ours(each) else None)
+            if axis is not None:
+                return title, axis
+    return None, None
+
+
 def _by_name(name, model):
     """The metric that Keras makes of a name in its first step, or `None`."""
     if name in ("accuracy", "acc"):

@@ -586,12 +586,27 @@ def test_bad_arguments():
         kc.check(network(), X, Y[:3])
 
 
-def test_channels_first():
-    model = keras.Sequential([keras.Input((3, 4, 4)), layers.Softmax(axis=1)])
-    model.compile("sgd", kc.losses.FocalLoss(axis=1))
+@pytest.mark.parametrize(
+    "loss", [Sparse, kc.losses.FocalLoss, keras.losses.CategoricalCrossentropy]
+)
+def test_channels_first(loss):
     x = RNG.normal(size=(2, 3, 4, 4)).astype("float32")
-    findings = kc.check(model, x, RNG.integers(0, 3, (2, 4, 4)))
-    assert len(findings) == 1 and "cannot be told" in findings[0]
-    model.compile("sgd", kc.losses.FocalLoss(axis=1, from_logits=True))
-    findings = kc.check(model, x, RNG.integers(0, 3, (2, 4, 4)))
-    assert any("gives probabilities" in finding for finding in findings)
+    y = RNG.integers(0, 3, (2, 4, 4))
+    if loss is keras.losses.CategoricalCrossentropy:
+        y = np.moveaxis(np.eye(3)[y], -1, 1)
+    model = keras.Sequential([keras.Input((3, 4, 4)), layers.Softmax(axis=1)])
+    model.compile("sgd", loss(axis=1))
+    assert kc.check(model, x, y) == []
+    model.compile("sgd", loss(axis=1, from_logits=True))
+    findings = kc.check(model, x, y)
+    assert len(findings) == 1 and "gives probabilities" in findings[0]
+
+
+@pytest.mark.parametrize("loss", [Sparse, kc.losses.FocalLoss])
+def test_a_softmax_over_another_axis_than_that_of_the_labels(loss):
+    inputs = keras.Input((4, 3))
+    model = keras.Model(inputs, layers.Softmax(axis=1)(inputs))
+    model.compile("sgd", loss())
+    x = RNG.normal(size=(8, 4, 3)).astype("float32")
+    (finding,) = kc.check(model, x, RNG.integers(0, 3, (8, 4)))
+    assert "classes on axis 1" in finding and "on axis -1" in finding

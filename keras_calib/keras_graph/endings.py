@@ -239,9 +239,7 @@ def refuse_another_class_axis(model: keras.Model) -> None:
         ValueError: if the graph ends in a layer of `channels_first`, or in a
             softmax over another axis, with what to do.
     """
-    if not has_graph(model):
-        return
-    axis = _class_axis(model, model.outputs[0])
+    axis = class_axis(model)
     if axis is None:
         return
     rank = len(model.outputs[0].shape)
@@ -254,8 +252,12 @@ def refuse_another_class_axis(model: keras.Model) -> None:
     )
 
 
-def _class_axis(model, tensor):
+def class_axis(model: keras.Model) -> int | None:
     """The axis of the classes, where the graph shows it and it is not last."""
+    return _class_axis(model, model.outputs[0]) if has_graph(model) else None
+
+
+def _class_axis(model, tensor):
     operation, arguments = producer(model, tensor)
     if isinstance(operation, keras.Model):
         if not has_graph(operation):
