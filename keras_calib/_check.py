@@ -127,17 +127,9 @@ def _findings(model, losses, metrics, x, y, sample_weight):
         )
         return
     known = class_axis(model)
-    reader, axis = class_axis_of(objects)
-    if axis is None:
-        reader = "what the labels fit"
-        axis = -1 if known is None or not _fit(y, outputs, known) else known
-    if known not in (None, axis % outputs.ndim):
-        yield (
-            f"The graph of the model has the classes on axis {known}, and "
-            f"{reader} has them on axis {axis}. Pass `axis={known}` to all "
-            "losses and metrics, or end the model with the classes on the last "
-            "axis: a softmax over it, or `keras.layers.Permute`."
-        )
+    axis, found = _axis(known, objects, y, outputs)
+    if found:
+        yield from found
         return
     try:
         layout = rules.layout(y.shape, outputs.shape, axis)
@@ -176,6 +168,29 @@ def _findings(model, losses, metrics, x, y, sample_weight):
         losses = [one for one in losses if one[0] not in said]
         with _history_of(model):
             yield from _about_values(losses, outputs, y, weights, axis)
+
+
+def _axis(known, objects, y, outputs):
+    """The class axis that losses or labels have, and findings.
+
+    Args:
+        known: the axis that the graph shows, or `None`.
+        objects: list of `(title, loss or metric)`.
+        y: labels.
+        outputs: those of the model.
+    """
+    reader, axis = class_axis_of(objects)
+    if axis is None:
+        reader = "what the labels fit"
+        axis = -1 if known is None or not _fit(y, outputs, known) else known
+    if known in (None, axis % max(1, outputs.ndim)):
+        return axis, []
+    return axis, [
+        f"The graph of the model has the classes on axis {known}, and {reader} "
+        f"has them on axis {axis}. Pass `axis={known}` to all losses and "
+        "metrics, or end the model with the classes on the last axis: a "
+        "softmax over it, or `keras.layers.Permute`."
+    ]
 
 
 def _fit(y, outputs, axis):

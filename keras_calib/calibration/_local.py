@@ -22,6 +22,7 @@ from keras_calib.data.collect import Store
 from keras_calib.data.collect import fingerprint_of
 from keras_calib.data.collect import hashes_of
 from keras_calib.data.collect import run_by_batch
+from keras_calib.data.collect import samples_told
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.calibration_rows import group_of_rows
 from keras_calib.inputs.predictions import as_maps
@@ -121,10 +122,9 @@ def _collect(network, data, settings, groups):
             hashes.append(hashes_of(x, len(y)))
             one_hot = scores.ndim == y.ndim and y.shape[-1] > 1
             [x] = keras.tree.flatten(x)  # also a dict or list of one
-            maps = Maps(
-                as_array(x),
-                *as_maps(scores, y, weights, settings.ignore_class, mask),
-            )
+            with samples_told(sum(map(len, hashes[:-1])), len(y)):
+                read = as_maps(scores, y, weights, settings.ignore_class, mask)
+            maps = Maps(as_array(x), *read)
             maps, source = _as_logits(
                 network, source, maps, settings.from_logits
             )

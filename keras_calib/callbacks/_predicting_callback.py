@@ -18,6 +18,7 @@ from keras_calib.callbacks._fit_outputs import FitOutputs
 from keras_calib.callbacks._fit_outputs import put_back
 from keras_calib.callbacks._fit_outputs import the_one
 from keras_calib.data import batches
+from keras_calib.data.collect import samples_told
 from keras_calib.data.predict import outputs_and_mask
 from keras_calib.data.predict import states_kept
 from keras_calib.evaluation.refinement import best_temperature
@@ -175,7 +176,11 @@ class PredictingCallback(keras.callbacks.Callback):
         return found
 
     def _join(self, found):
-        parts = [self._read(*batch) for batch in found]
+        parts, start = [], 0
+        for batch in found:
+            with samples_told(start, len(batch[0])):
+                parts.append(self._read(*batch))
+            start += len(batch[0])
         if not parts:
             raise ValueError(
                 f"{type(self).__name__} has no validation data. Received: 0 "

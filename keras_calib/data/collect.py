@@ -224,18 +224,35 @@ def outputs_by_batch(
     Raises:
         ValueError: if a batch does not fit; see `as_samples`.
     """
+    start = 0
     for x, scores, mask, y, weights in run_by_batch(network, data, verbose):
         hashes = hashes_of(x, len(y))
         one_hot = scores.ndim == y.ndim and y.shape[-1] > 1
         of_pixels = scores.ndim > 3
-        scores, y, weights, unit, units = read(
-            scores, y, weights, ignore_class, mask
-        )
+        with samples_told(start, len(y)):
+            scores, y, weights, unit, units = read(
+                scores, y, weights, ignore_class, mask
+            )
+        start += len(hashes)
         if unit is None:
             unit = np.arange(units)
         if weights is None:
             weights = np.ones(len(y))
         yield BatchOutputs(scores, y, weights, unit, one_hot, hashes, of_pixels)
+
+
+@contextlib.contextmanager
+def samples_told(start, length):
+    """Say which samples a batch has in an error about one of its rows."""
+    try:
+        yield
+    except ValueError as error:
+        if not start:
+            raise
+        raise ValueError(
+            f"{error} (This is in the batch of samples {start} to "
+            f"{start + length - 1}, whose rows are counted from 0.)"
+        ) from error
 
 
 def run_by_batch(network, data, verbose=0):

@@ -7,6 +7,7 @@ from keras_calib.calibration._preprocessed import preprocessed_batches
 from keras_calib.calibration._preprocessed import taken_apart
 from keras_calib.data.batches import Source
 from keras_calib.data.collect import run_by_batch
+from keras_calib.data.collect import samples_told
 from keras_calib.data.order import refuse_shuffled
 from keras_calib.inputs.arguments import errors_named
 from keras_calib.inputs.arrays import as_array
@@ -97,8 +98,8 @@ def _of_model(
     parts, start = [], 0
     for _, scores, mask, labels, weights in run_by_batch(model, data, verbose):
         end = start + len(labels)
-        parts.append(
-            read_predictions(
+        with samples_told(start, len(labels)):
+            part = read_predictions(
                 labels,
                 scores,
                 weights,
@@ -109,7 +110,7 @@ def _of_model(
                 relative=False,
                 groups=None if groups is None else groups[start:end],
             )
-        )
+        parts.append(part)
         start = end
     if groups is not None and len(groups) != start:
         raise ValueError(
