@@ -68,7 +68,9 @@ class AdaFocalSchedule(PredictingCallback):
     the gamma of an overconfident bin increases. A gamma whose absolute value
     falls below `switch` changes sign: the focal loss of that bin becomes the
     inverse focal loss, or vice versa. The next epoch trains with the new bins
-    and gammas.
+    and gammas. The edges of the bins are interpolated as in the authors' code:
+    the first bin may have one sample more than the others, and the last one
+    fewer.
 
     Args:
         validation_data: data to measure the gap on: `(x, y)` or `(x, y,
@@ -111,6 +113,8 @@ class AdaFocalSchedule(PredictingCallback):
         Ghosh et al., "AdaFocal: Calibration-aware Adaptive Focal Loss",
         NeurIPS 2022, arXiv:2211.11838.
     """
+
+    counts_over_fits = True
 
     def __init__(
         self,

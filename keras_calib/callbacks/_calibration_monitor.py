@@ -4,7 +4,6 @@ from collections.abc import Collection
 from typing import Any
 
 from keras_calib._typing import Logs
-from keras_calib._warning import warn
 from keras_calib.callbacks._predicting_callback import PredictingCallback
 from keras_calib.evaluation.calibration_errors import calibration_errors
 from keras_calib.evaluation.calibration_errors import check_names
@@ -119,11 +118,6 @@ class CalibrationMonitor(PredictingCallback):
         self.metrics = metrics
         require_flags(refinement=refinement)
         self.refinement = refinement
-        self._measured = False
-
-    def on_train_begin(self, logs: Logs = None) -> None:
-        super().on_train_begin(logs)
-        self._measured = False
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if logs is None or not self.is_due(epoch):
@@ -140,7 +134,6 @@ class CalibrationMonitor(PredictingCallback):
             from_logits=self.from_logits,
             metrics=None if self.metrics == "all" else self.metrics,
         )
-        self._measured = True
         logs.update({f"val_{name}": value for name, value in found.items()})
         if self.refinement:
             read = read_predictions(labels, scores, weights, self.from_logits)
@@ -148,19 +141,3 @@ class CalibrationMonitor(PredictingCallback):
             logs["val_refinement_loss"] = float(fit.nll_after)
             logs["val_calibration_loss"] = float(fit.nll_before - fit.nll_after)
             logs["val_temperature"] = float(fit.temperature)
-
-    def on_train_end(self, logs: Logs = None) -> None:
-        super().on_train_end(logs)
-        if self._measured:
-            return
-        if self._passed_over or self.validation_data is not None:
-            warn(
-                "CalibrationMonitor measured nothing: training ended before an "
-                f"epoch was due. Received: every={self.every}. Put what ends "
-                "the training before it in the list, or measure more often."
-            )
-        else:
-            warn(
-                "CalibrationMonitor received no validation data: pass "
-                "`validation_data` to `fit`, or to the callback."
-            )

@@ -134,6 +134,8 @@ class EmpiricalTargets(PredictingCallback):
         reading of it.
     """
 
+    counts_over_fits = True
+
     def __init__(
         self,
         x: Any,

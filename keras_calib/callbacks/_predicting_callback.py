@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Logs
+from keras_calib._warning import warn
 from keras_calib.calibration._preprocessed import preprocess
 from keras_calib.calibration._preprocessed import raw_arrays
 from keras_calib.calibration._preprocessed import taken_apart
@@ -52,6 +53,10 @@ class PredictingCallback(keras.callbacks.Callback):
             `from_logits`.
     """
 
+    # Whether epochs are counted over all calls of `fit`, so that none of one
+    # call may be due.
+    counts_over_fits = False
+
     def __init__(
         self,
         validation_data: Any = None,
@@ -82,6 +87,7 @@ class PredictingCallback(keras.callbacks.Callback):
         self._temperature: float | None = None
         # Whether there were data in an epoch that was not due.
         self._passed_over = False
+        self._asked = self._measured = False
 
     def set_model(self, model: keras.Model) -> None:
         # Called at the start of each `fit` and `evaluate`: an exception may
@@ -93,6 +99,7 @@ class PredictingCallback(keras.callbacks.Callback):
         self._fit_outputs = None
         self._temperature = None
         self._passed_over = False
+        self._asked = self._measured = False
         if model is not None and hasattr(model, "test_function"):
             put_back(model)
 
@@ -129,6 +136,9 @@ class PredictingCallback(keras.callbacks.Callback):
     def on_train_end(self, logs: Logs = None) -> None:
         self._epoch = None
         self._fit_outputs = None
+        was_due = self._asked or not self.counts_over_fits
+        if was_due and not self._measured:
+            warn(self._why_nothing())
 
     def is_due(self, epoch: int) -> bool:
         """Whether the callback runs after this epoch, counted from 0."""
@@ -155,7 +165,12 @@ class PredictingCallback(keras.callbacks.Callback):
             found = self._predict_batches(self._batches(self.validation_data))
         else:
             found = self._fit_outputs.outputs(self._predict_batches)
-        return None if found is None else self._join(found)
+        self._asked = True
+        if found is None:
+            return None
+        arrays = self._join(found)
+        self._measured = True
+        return arrays
 
     def predictions(self):
         """`arrays` as `Predictions`, or `None`."""
@@ -230,6 +245,20 @@ class PredictingCallback(keras.callbacks.Callback):
                 if weights is not None:
                     weights = the_one(weights, "set of weights")
                 yield scores, the_one(labels, "set of labels"), weights, mask
+
+    def _why_nothing(self):
+        name = type(self).__name__
+        if self._passed_over or self.validation_data is not None:
+            return (
+                f"{name} measured nothing: no epoch that was due had a "
+                f"validation. Received: every={self.every}. Let `every` meet "
+                "`validation_freq` of `fit`, and put what ends the training "
+                "before this callback in the list; or measure more often."
+            )
+        return (
+            f"{name} received no validation data: pass `validation_data` to "
+            "`fit`, or to the callback."
+        )
 
     def _check_kind(self):
         """Find a wrong `from_logits` by the graph: there are no data yet."""

@@ -109,7 +109,7 @@ def test_training_that_ends_before_an_epoch_is_due_is_told(own, digits):
     monitor = kc.callbacks.CalibrationMonitor(
         validation if own else None, from_logits=True, every=5
     )
-    with pytest.warns(UserWarning, match="ended before an epoch was due"):
+    with pytest.warns(UserWarning, match="no epoch that was due had a valid"):
         network().fit(
             *(x, y),
             validation_data=validation,
@@ -117,6 +117,41 @@ def test_training_that_ends_before_an_epoch_is_due_is_told(own, digits):
             verbose=0,
             callbacks=[monitor, StopAfter()],
         )
+
+
+def test_periods_that_do_not_meet_are_told(digits, tmp_path):
+    (x, y), validation, _ = digits
+    settings = {"from_logits": True, "every": 2}
+    callbacks = {
+        "CalibrationMonitor": kc.callbacks.CalibrationMonitor(**settings),
+        "TemperatureTracker": kc.callbacks.TemperatureTracker(**settings),
+        "ReliabilityDiagram": kc.callbacks.ReliabilityDiagram(
+            tmp_path, **settings
+        ),
+    }
+    with pytest.warns(UserWarning) as told:
+        network().fit(
+            *(x, y),
+            validation_data=validation,
+            epochs=5,
+            validation_freq=3,
+            verbose=0,
+            callbacks=list(callbacks.values()),
+        )
+    said = [str(one.message) for one in told]
+    for name in callbacks:
+        (message,) = [one for one in said if one.startswith(name)]
+        assert "`validation_freq`" in message and "every=2" in message
+    assert not list(tmp_path.iterdir())
+
+
+def test_gammas_without_validation_are_told(digits):
+    (x, y), *_ = digits
+    loss = kc.losses.AdaFocalLoss(from_logits=True)
+    model = network()
+    model.compile("sgd", loss, metrics=loss.component_metrics())
+    with pytest.warns(UserWarning, match="received no validation data"):
+        model.fit(x, y, verbose=0, callbacks=[kc.callbacks.AdaFocalSchedule()])
 
 
 @pytest.mark.parametrize("own", [True, False])
