@@ -31,9 +31,11 @@ if keras.backend.backend() == "torch":
 SLOW = frozenset(
     (pathlib.Path(__file__).parent / "slow.txt").read_text().splitlines()
 )
-# Of `--share`: one of so many on TensorFlow and on JAX, and all others on
+# Of `--share`: one of so many on TensorFlow and on JAX, and the others on
 # PyTorch, the quickest with small arrays, where fast ones run in any case.
 ONE_OF = {"slow": 8, "fast": 4, "compared": 2}
+# Parts of these, of slow tests with several cases, that run only once a week.
+ONCE_A_WEEK = (6, 7)
 COMPARED = ("tests/differential/", "tests/inputs/test_all_doors.py")
 
 
@@ -66,7 +68,7 @@ def pytest_collection_modifyitems(config, items):
         if not config.getoption("share"):
             continue
         weekly = item.get_closest_marker("weekly") is not None
-        if weekly or not (numpy_only or in_share(item, backend, able)):
+        if weekly or not in_share(item, backend, able, numpy_only):
             dropped.append(item)
     if dropped:
         config.hook.pytest_deselected(items=dropped)
@@ -74,11 +76,11 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item not in left_out]
 
 
-def in_share(item, backend, able):
+def in_share(item, backend, able, numpy_only):
     """Whether `--share` runs a test on this backend.
 
     Each test of a function draws by its own name, so that with many cases
-    there are some on each backend.
+    there are some on each backend. A slow test that has none always runs.
     """
     name = item.nodeid
     number = zlib.crc32(name.encode())
@@ -87,8 +89,12 @@ def in_share(item, backend, able):
         return True  # these run on one backend as it is
     if able is not None:
         return not slow or backend == able.args[number % len(able.args)]
+    part = number % ONE_OF["slow"]
+    if slow and part in ONCE_A_WEEK and "[" in name:
+        return False
+    if numpy_only:
+        return True
     if slow:
-        part = number % ONE_OF["slow"]
         return backend == {0: "tensorflow", 1: "jax"}.get(part, "torch")
     kind = "compared" if name.startswith(COMPARED) else "fast"
     return backend == "torch" or number % ONE_OF[kind] == 0

@@ -69,7 +69,9 @@ def test_coverage_of_all_bars(number, num_bins, together, alone):
 @pytest.mark.slow
 @pytest.mark.one_backend
 @pytest.mark.parametrize("power", [1.0, 0.25])
-@pytest.mark.parametrize("num_bins", [2, 10, 100])
+@pytest.mark.parametrize(
+    "num_bins", [2, 10, pytest.param(100, marks=pytest.mark.weekly)]
+)
 @pytest.mark.parametrize("number", [200, 2000, 20000])
 def test_coverage_of_the_simultaneous_bars(
     number, num_bins, power, record_property

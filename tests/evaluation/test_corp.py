@@ -181,7 +181,9 @@ def coverage(number, shape, sets, simultaneous=True, weighted=False):
 @pytest.mark.slow
 @pytest.mark.one_backend
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("number", [200, 2000, 20000])
+@pytest.mark.parametrize(
+    "number", [200, 2000, pytest.param(20000, marks=pytest.mark.weekly)]
+)
 def test_coverage_of_the_simultaneous_band(number, shape, record_property):
     sets = 10 if number < 20000 else 6
     found = coverage(number, shape, sets)

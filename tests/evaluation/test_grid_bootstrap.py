@@ -200,6 +200,7 @@ def how_often(form, interval, factor, num_sets, n=150):
     return {name: number / num_sets for name, number in held.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.one_backend
 @pytest.mark.parametrize("form", FORMS)
 def test_intervals_hold_the_true_value(form):

@@ -13,7 +13,14 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(
-    "name", ["diff_dml", "pruning", "ada_focal", "monitors", "restore"]
+    "name",
+    [
+        *("diff_dml", "restore"),
+        *(
+            pytest.param(name, marks=pytest.mark.weekly)
+            for name in ("pruning", "ada_focal", "monitors")
+        ),
+    ],
 )
 def test_killed_and_resumed(name):
     found = run_module("fits", name)[name]

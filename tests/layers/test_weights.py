@@ -122,6 +122,7 @@ def settings(layer):
 
 
 @EACH_MAP
+@pytest.mark.slow
 @pytest.mark.one_backend
 def test_a_constant_factor_changes_nothing(name):
     weight = data(name)[2]
