@@ -156,8 +156,10 @@ def calibrate(
             `TemperatureScaling` or `PlattScaling` that is passed as a layer is
             fitted to each label by itself. The guard judges each label alone;
             labels without a positive or without a negative sample have the
-            temperature that all labels tell, or, where there is none, stay as
-            they are; a warning names them. `ignore_class=-1` leaves out unknown
+            temperature that all labels and their own samples tell (a high one
+            where the model expects the other class often: is it the right
+            column?), or, where there is none, stay as they are; a warning
+            names them. `ignore_class=-1` leaves out unknown
             labels, also in the new model's `evaluate`. Other layers and
             objectives, and `stream`, are refused. See `MultiLabelScaling`.
         from_logits: whether `model` returns logits. By default the end of the

@@ -286,6 +286,11 @@ def hashes_of(x, length):
     """A hash of each sample, uint64; their sum does not depend on the order."""
     leaves = [as_array(leaf) for leaf in keras.tree.flatten(x)]
     leaves = [leaf for leaf in leaves if leaf.ndim and len(leaf) == length]
+    # As a model casts them: the same samples in float64 are the same.
+    leaves = [
+        leaf.astype("float32") if leaf.dtype == "float64" else leaf
+        for leaf in leaves
+    ]
     hashes = np.empty(length, "uint64")
     for i in range(length):
         digest = hashlib.blake2b(digest_size=8)

@@ -37,7 +37,9 @@ class LabelWarnings:
             fitted: whether they have a temperature nevertheless.
         """
         if left:
-            how = "T is what all labels tell" if fitted else "not fitted, T = 1"
+            how = "not fitted, T = 1"
+            if fitted:
+                how = "T is what all labels and its own samples tell"
             warn(
                 f"{_named(left)} of {num_labels} without a positive or without "
                 f"a negative calibration sample: {how}."

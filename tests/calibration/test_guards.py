@@ -26,6 +26,8 @@ def test_the_same_data_twice_is_refused():
     order = np.random.default_rng(0).permutation(200)
     with pytest.raises(ValueError, match="very samples"):
         kc.calibrate(calibrated, X[order], Y[order], verbose=0)
+    with pytest.raises(ValueError, match="very samples"):
+        kc.calibrate(calibrated, X[:200].astype("float64"), Y[:200], verbose=0)
 
 
 def test_a_calibrated_model_may_be_calibrated_on_other_data(tmp_path):
