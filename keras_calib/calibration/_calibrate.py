@@ -18,6 +18,7 @@ from keras_calib.calibration._local import calibrate_locally
 from keras_calib.calibration._methods import is_auto
 from keras_calib.calibration._methods import is_local
 from keras_calib.calibration._multi_label import calibrate_labels
+from keras_calib.calibration._multi_label import map_of_label
 from keras_calib.calibration._one_output import one_output
 from keras_calib.calibration._preprocessed import preprocess
 from keras_calib.calibration._preprocessed import raw_arrays
@@ -154,14 +155,15 @@ def calibrate(
             label gets its own temperature, which few samples leave near that of
             all labels, and with `method="platt"` its own Platt map beside it. A
             `TemperatureScaling` or `PlattScaling` that is passed as a layer is
-            fitted to each label by itself. The guard judges each label alone;
-            labels without a positive or without a negative sample have the
-            temperature that all labels and their own samples tell (a high one
-            where the model expects the other class often: is it the right
-            column?), or, where there is none, stay as they are; a warning
-            names them. `ignore_class=-1` leaves out unknown
-            labels, also in the new model's `evaluate`. Other layers and
-            objectives, and `stream`, are refused. See `MultiLabelScaling`.
+            fitted to each label by itself; a `MultiLabelScaling` says which.
+            The guard judges each label alone; labels without a positive or
+            without a negative sample have the temperature that all labels and
+            their own samples tell (a high one where the model expects the
+            other class often: is it the right column?), or, where there is
+            none, stay as they are; a warning names them. `ignore_class=-1`
+            leaves out unknown labels, also in the new model's `evaluate`.
+            Other layers and objectives, and `stream`, are refused. See
+            `MultiLabelScaling`.
         from_logits: whether `model` returns logits. By default the end of the
             model's graph decides. If that is unknown (subclassed models,
             custom layers, `Lambda`, recurrent layers), rows that are
@@ -247,6 +249,7 @@ def calibrate(
     require_flags(none=True, from_logits=from_logits)
     require_flags(none=True, preserve_accuracy=preserve_accuracy)
     refuse_shuffled(x, groups)
+    method = map_of_label(method) if multi_label else method
     model, preprocessor = taken_apart(model)
     checks.check_arguments(model, method, objective, fuse, output)
     checks.check_choice(method, mixture, fuse, preserve_accuracy, max_seconds)
@@ -256,14 +259,8 @@ def calibrate(
         x, y, sample_weight, batch_size, steps, place, preprocessor
     )
     settings = _network.Settings(
-        fuse,
-        output,
-        from_logits,
-        ignore_class,
-        verbose,
-        place,
-        multi_label,
-        preprocessor,
+        *(fuse, output, from_logits, ignore_class, verbose),
+        *(place, multi_label, preprocessor),
     )
     options = Options(
         objective=objective,

@@ -71,6 +71,8 @@ def as_map(method, name=None, *, affine=False):
         remedy = ""
         if isinstance(method, type):
             remedy = f" Pass a layer, not its class: `{method.__name__}()`."
+        if isinstance(method, layers.MultiLabelScaling):
+            remedy = " It takes `multi_label=True`."
         raise ValueError(
             f'`method` must be "auto", a layer of `kc.layers`, or one of '
             f"{names}. Received: method={method!r}.{remedy}"

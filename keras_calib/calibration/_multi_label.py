@@ -26,6 +26,17 @@ from keras_calib.solvers.blocks import row_blocks
 from keras_calib.version import __version__
 
 
+def map_of_label(method):
+    """The map of each label where a `MultiLabelScaling` is passed."""
+    if not isinstance(method, MultiLabelScaling):
+        return method
+    if method.shrinkage is not None:
+        return method.method
+    if method.method == "platt":
+        return PlattScaling(shrinkage=None)
+    return TemperatureScaling()
+
+
 def calibrate_labels(
     model, source, method, options, settings, *, groups=None, stream=False
 ):

@@ -165,6 +165,26 @@ def test_each_label_is_what_it_is_alone():
         assert record["guard"]["returned"] == verdicts[label]["returned"]
 
 
+@pytest.mark.parametrize("method", ["temperature", "platt"])
+def test_the_layer_itself_may_be_passed(method):
+    layer = kc.layers.MultiLabelScaling
+    named = calibrated_by(network(), method=method)
+    found = calibrated_by(network(), method=layer(method=method))
+    alone = kc.layers.TemperatureScaling()
+    if method == "platt":
+        alone = kc.layers.PlattScaling(shrinkage=None)
+    by_itself = calibrated_by(network(), method=alone)
+    plain = calibrated_by(
+        network(), method=layer(method=method, shrinkage=None)
+    )
+    for one, other in ((found, named), (plain, by_itself)):
+        np.testing.assert_array_equal(
+            one.predict(X, verbose=0), other.predict(X, verbose=0)
+        )
+    with pytest.raises(ValueError, match="It takes `multi_label=True`"):
+        calibrated_by(network("softmax"), method=layer(), multi_label=False)
+
+
 def test_labels_of_one_class_stay():
     y = Y.copy()
     y[:, 1], y[:, 3] = 0, 1
@@ -216,7 +236,7 @@ def test_a_label_of_one_class_has_the_temperature_of_all(method):
     y = (0.5 * X > np.log(1 / hashed(2500, 4).reshape(500, 5) - 1)).astype(int)
     y[:, 3] = 0
     y, logits = y[:60], X[:60] - 10 * (np.arange(5) == 3)
-    with pytest.warns(UserWarning, match="Label 3 of 5 .* all labels tell"):
+    with pytest.warns(UserWarning, match="Label 3 of 5 .* all labels and"):
         calibrated = kc.calibrate(
             network(), logits, y, multi_label=True, method=method, verbose=0
         )
