@@ -36,6 +36,9 @@ def avuc(
         IU = sum over inaccurate, uncertain samples of (1 - c) tanh H
         log(1 + (AU + IC) / (AC + IU))
 
+    The denominator is at least 1e-5, so that a batch without a sample as it
+    should be has a finite value.
+
     Args:
         labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
             A soft label counts as its largest entry.

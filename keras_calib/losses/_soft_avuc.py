@@ -38,6 +38,8 @@ def soft_avuc(
         IC = sum of (1 - t) (1 - tanh H)   IU = sum of t tanh H   (wrong)
         log(1 + (AU + IC) / (AC + IU))
 
+    The denominator is at least 1e-5; see `avuc`.
+
     Args:
         labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.
             A soft label counts as its largest entry.

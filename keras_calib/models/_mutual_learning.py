@@ -58,7 +58,8 @@ class MutualLearning(_mutual_optimizer.OwnedNetworks):
             `(..., num_classes)`, or `(..., 1)` for one sigmoid unit.
         auxiliaries: one such network, or a list of them. Architectures may
             differ. Layers without trainable weights may be shared, others not.
-        weight: float, factor of the divergence from the peers.
+        weight: float, factor of the divergence from the peers. (One number as
+            `loss_weights` of `compile` is a factor of the supervised loss.)
         from_logits: whether the networks return logits. By default this is
             read from the loss, or from the last layer of the networks.
         **kwargs: `name`, as in Keras.
