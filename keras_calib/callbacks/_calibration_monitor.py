@@ -44,9 +44,9 @@ class CalibrationMonitor(PredictingCallback):
     second pass: `val_refinement_loss`, the NLL after the temperature that fits
     this validation data best, as temperature scaling after training would
     leave it; `val_calibration_loss`, the NLL minus that (probabilities that
-    rounding made 0 count as tiny ones); `val_temperature`, between 0.01 and 100.
-    The NLL of a network that becomes overconfident can rise while it still
-    learns to tell classes apart. So refine, then calibrate:
+    rounding made 0 count as tiny ones); `val_temperature`, between 0.01 and
+    100. The NLL of a network that becomes overconfident can rise while it
+    still learns to tell classes apart. So refine, then calibrate:
     `EarlyStopping("val_refinement_loss", mode="min")` or `RestoreCalibrated`
     after this callback, and `kc.calibrate` after training. The temperature is
     fitted to the data it is measured on, which makes `val_refinement_loss` too

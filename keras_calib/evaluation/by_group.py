@@ -31,12 +31,21 @@ def by_group(data, names, errors_of):
         number of its rows as `num_rows`. `worst_group`: dict from the name of
         an error to the group where it is worst.
     """
-    table = {}
+    table, ranks = {}, {}
     for group in np.unique(data.group):
         part = data.part(data.group == group)
-        table[_key(group)] = {"num_rows": len(part.labels), **errors_of(part)}
+        key = _key(group)
+        table[key] = {"num_rows": len(part.labels), **errors_of(part)}
+        # Of hits alone, or of misses alone, an AUROC is undefined.
+        ranks[key] = len(np.unique(part.top_label[1])) > 1
+
+    def badness(name, group):
+        if name == "auroc" and not ranks[group]:
+            return -math.inf
+        return _badness(name, table[group])
+
     worst = {
-        name: max(table, key=lambda group: _badness(name, table[group]))
+        name: max(table, key=lambda group: badness(name, group))
         for name in names
         if table and name not in NO_DIRECTION
     }

@@ -97,22 +97,22 @@ def calibration_errors(
     pixels of an image or tokens of a text are drawn together, and `clusters`
     draws all samples of a patient or document together. Calibration errors have
     an upward bias, and resampling adds a bias again, so that their percentile
-    intervals are too high. Those of binned errors and of the smooth error come
-    from a grid bootstrap: the gaps are multiplied by a scale, the noise of the
-    resamples is added, and the interval has the scales for which the value is
-    no surprise. The sweep, label-binned and weighted overconfidence errors have
-    the basic interval, which reflects the percentiles about the estimate.
-    Debiased errors of norm 2 have that of what they debias. The one of norm 1
-    has no bias, but its resamples do: the percentiles are moved by what the
-    mean of the resamples is above the estimate. Means, KS and
-    kernel errors, the clinical panel and the parts of `refinement` have the
-    percentile interval. No resamples are right at an error of 0, where
-    calibration errors have a corner: if the value is within the noise floor of
-    a calibrated model (`floor_high`), the interval begins at 0. Where rows
-    depend on each other that floor is not known; there the interval of a binned
-    or smooth error begins at 0 by its own resamples alone, and of other errors
-    a lower end above 0 is no evidence. Ends are clipped to the range of the
-    statistic.
+    intervals are too high. Those of binned errors, of the smooth error and of
+    ICI, E50, E90 and Emax come from a grid bootstrap: the gaps are multiplied
+    by a scale, the noise of the resamples is added, and the interval has the
+    scales for which the value is no surprise. The sweep, label-binned and
+    weighted overconfidence errors have the basic interval, which reflects the
+    percentiles about the estimate. Debiased errors of norm 2 have that of what
+    they debias. The one of norm 1 has less bias (near 0 some of it stays), but
+    its resamples have more: the percentiles are moved by what the mean of the
+    resamples is above the estimate. Means, KS and kernel errors, the rest of
+    the clinical panel and the parts of `refinement` have the percentile
+    interval. No resamples are right at an error of 0, where calibration errors
+    have a corner: if the value is within the noise floor of a calibrated model
+    (`floor_high`), the interval begins at 0. Where rows depend on each other
+    that floor is not known; there the interval of a binned or smooth error
+    begins at 0 by its own resamples alone, and of other errors a lower end
+    above 0 is no evidence. Ends are clipped to the range of the statistic.
 
     Args:
         labels: class ids, `(...)`, or one-hot rows, `(..., num_classes)`. A
@@ -177,10 +177,10 @@ def calibration_errors(
         is the number of sets; with fewer than 40, both ends are NaN. With
         `groups`, the key `groups` has a dict from each id to the errors of its
         rows, with their number as `num_rows`; and `worst_group` a dict from
-        each name to the id where it is worst. Errors over bins are larger in
-        small groups also of calibrated
-        models: with `floor=True` the group is taken whose error is farthest
-        above its floor.
+        each name to the id where it is worst. A group without a mistake, or
+        without a hit, has an `auroc` of 0.5, and is not the worst by it. Errors
+        over bins are larger in small groups also of calibrated models: with
+        `floor=True` the group is taken whose error is farthest above its floor.
 
         With `refinement=True`, five folds (of whole images or texts) are
         recalibrated by the temperature that fits the others best. The keys are
@@ -255,7 +255,8 @@ def calibration_errors(
     )
     errors = errors_of(data)
     if groups is not None:
-        errors |= by_group(data, wanted, errors_of)
+        compared = [*wanted, *(RANGES if refinement else ())]
+        errors |= by_group(data, compared, errors_of)
     return errors
 
 
@@ -289,6 +290,7 @@ def errors_of_predictions(
         of_panel,
         num_resamples,
         num_draws=min(max_draws, PANEL_DRAWS) if floor else 0,
+        scales=kind == "auto",
         seed=seed,
         verbose=verbose,
     )
@@ -304,8 +306,7 @@ def errors_of_predictions(
         errors[name] = float(found[name].flat[0])
         if resamples.number == 0:
             continue
-        settings = level, name in basic, ends
-        errors[name] = _estimate(name, found[name], *settings)
+        errors[name] = _estimate(name, found[name], level, name in basic, ends)
         if data.units == 1:  # every resample is the sample
             errors[name] = Estimate(errors[name], np.nan, np.nan)
     draw = functools.partial(

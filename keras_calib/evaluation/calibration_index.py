@@ -106,20 +106,11 @@ def calibration_index(
         Austin and Steyerberg, "The Integrated Calibration Index (ICI) and
         related metrics", Statistics in Medicine, 2019, Section 2.2.
     """
-    cells = _cells(events)
-    x = cells.exact_confidence
-    curve = SMOOTHERS[smoother](cells, x)
-    p = events.confidence64
-    hits = np.asarray(cells.hits, "float64")
-    gap = np.abs(_between(curve.values(hits[None]), curve.place, p)[0] - p)
-    weights = events.weights
-    found = {
-        "integrated_calibration_index": float(np.average(gap, weights=weights)),
-        "e50": weighted_quantile(gap, 0.5, weights),
-        "e90": weighted_quantile(gap, 0.9, weights),
-        "emax": float(gap.max()),
-    }
+    gaps = SmoothGaps(events, smoother)
+    p, weights = events.confidence64, events.weights
+    found = _of_distances(np.abs(gaps.at(p)), weights)
     if num_draws:
+        cells, x, curve = gaps.cells, gaps.x, gaps.curve
         share = cells.weight / cells.total
         rng = generator(seed)
         drawn = [
@@ -131,6 +122,55 @@ def calibration_index(
             name = f"integrated_calibration_index_floor{key}"
             found[name] = getattr(floor, key[1:] or "mean")
     return found
+
+
+class SmoothGaps:
+    """How far a smooth curve of the outcomes is above the probabilities.
+
+    Attributes:
+        cells: `SortedBins`, one for each different probability, or fewer.
+        x: the probability of each cell, `(num_cells,)`.
+        curve: the smoother, one of the values of `SMOOTHERS`.
+    """
+
+    def __init__(self, events: Events, smoother: str = "loess"):
+        self.cells = _cells(events)
+        self.x = self.cells.exact_confidence
+        self.curve = SMOOTHERS[smoother](self.cells, self.x)
+        hits = np.asarray(self.cells.hits, "float64")
+        self._values = self.curve.values(hits[None])
+
+    def at(self, p: np.ndarray) -> np.ndarray:
+        """`f(p) - p` of probabilities `(n,)`."""
+        return _between(self._values, self.curve.place, p)[0] - p
+
+    def indices_at(self, scales: np.ndarray, other: Events) -> np.ndarray:
+        """ICI, E50, E90 and Emax of gaps at each scale, with a sample's noise.
+
+        Args:
+            scales: factors of these gaps, `(k,)`; see `grid_bootstrap`.
+            other: `Events` of a resample, whose curve has the noise.
+
+        Returns:
+            `(k, 4)`.
+        """
+        own = self.at(self.x)
+        noise = SmoothGaps(other).at(self.x) - own
+        return np.array(
+            [
+                [*_of_distances(np.abs(gap), self.cells.weight).values()]
+                for gap in scales[:, None] * own + noise
+            ]
+        )
+
+
+def _of_distances(gap, weights):
+    return {
+        "integrated_calibration_index": float(np.average(gap, weights=weights)),
+        "e50": weighted_quantile(gap, 0.5, weights),
+        "e90": weighted_quantile(gap, 0.9, weights),
+        "emax": float(gap.max()),
+    }
 
 
 def weighted_quantile(

@@ -7,8 +7,12 @@ import numpy as np
 
 from keras_calib._progress import ProgressBar
 from keras_calib._warning import warn
+from keras_calib.evaluation.calibration_index import SmoothGaps
 from keras_calib.evaluation.clinical_panel import panel_of_predictions
 from keras_calib.evaluation.clinical_panel import refuse_soft_outcomes
+from keras_calib.evaluation.events import sort_events
+from keras_calib.evaluation.grid_bootstrap import SCALES
+from keras_calib.evaluation.named_errors import INDICES
 from keras_calib.evaluation.replicates import Resamples
 from keras_calib.inputs.predictions import Predictions
 
@@ -19,6 +23,7 @@ def clinical_statistics(
     num_resamples: int,
     *,
     num_draws: int,
+    scales: bool = False,
     seed: int,
     verbose: int | str,
 ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
@@ -34,6 +39,8 @@ def clinical_statistics(
         names: out of `named_errors.CLINICAL`.
         num_resamples: int.
         num_draws: int, sets of labels for the floor of the ICI.
+        scales: whether the indices have their grid bootstrap, in a second
+            axis, as `replicates` has it for `GRID`.
         seed: int.
         verbose: as `calibration_errors` has it.
 
@@ -54,15 +61,31 @@ def clinical_statistics(
     )
     for reason in reasons:
         warn(f"`calibration_errors`: {reason}.")
-    values = [[panel[name] for name in names]]
+    scaled = [n for n in names if scales and num_resamples and n in INDICES]
+    plain = [name for name in names if name not in scaled]
+    values = [[panel[name] for name in plain]]
+    gaps = SmoothGaps(_events(data)) if scaled else None
+    at_scales = [gaps.indices_at(SCALES, _events(data))] if gaps else []
     resamples = Resamples(data, num_resamples, seed, 0, 0)
     bar = ProgressBar(num_resamples, verbose, unit_name="resample")
     for rng, size in resamples.chunks():
         for rows in resamples.drawn_rows(rng, size):
             drawn = data.part(rows)
-            drawn, _ = panel_of_predictions(drawn, names=names, num_draws=0)
-            values.append([drawn[name] for name in names])
+            if gaps:
+                at_scales.append(gaps.indices_at(SCALES, _events(drawn)))
+            if plain:
+                drawn, _ = panel_of_predictions(drawn, names=plain, num_draws=0)
+                values.append([drawn[name] for name in plain])
             bar.step()
     bar.finish()
+    found = dict(zip(plain, np.array(values).T, strict=True))
+    for name in scaled:
+        scaled_values = np.array(at_scales)[:, :, INDICES.index(name)]
+        value = np.full((len(at_scales), 1), panel[name])
+        found[name] = np.concatenate([value, scaled_values], axis=1)
     floor = {k: v for k, v in panel.items() if "_floor" in k}
-    return dict(zip(names, np.array(values).T, strict=True)), floor
+    return found, floor
+
+
+def _events(data):
+    return sort_events(data.by_class[1], data.labels == 1, data.weights)

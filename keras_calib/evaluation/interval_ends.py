@@ -5,11 +5,12 @@
 - Errors of bins: their upward bias once more. Their interval is that of a grid
   bootstrap, or the basic one, which is reflected about the value and so removes
   both where they are alike.
-- Debiased errors have no such bias, but their resamples have it: they take the
-  noise of resampling off, and not that of the samples. Their percentiles are
-  moved by what the mean of the resamples is above the value ("centered"), with
-  norm 2 in squares, in which noise adds. Those of norm 2 are meant to be the
-  error that they debias, whose interval on the grid they have by default.
+- Debiased errors have little of this bias, but their resamples have it: they
+  take the noise of resampling off, and not that of the samples. Their
+  percentiles are moved by what the mean of the resamples is above the value
+  ("centered"), with norm 2 in squares, in which noise adds. Those of norm 2 are
+  meant to be the error that they debias, whose interval on the grid they have
+  by default.
 """
 
 import numpy as np

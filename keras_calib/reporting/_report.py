@@ -124,8 +124,10 @@ def report(
 
     Intervals are those of the bootstrap up to 10,000 rows. Above, those of
     means are normal, and for errors of the predicted class cells of neighboring
-    confidences are resampled instead of rows. Of pixels and tokens, whole
-    images and texts are resampled. Means over classes have no interval.
+    confidences are resampled instead of rows (of weighted rows only means have
+    intervals then). Of pixels and tokens, whole images and texts are resampled.
+    Means over classes have no interval. Of several models, the intervals of
+    differences to the best one hold for all pairs together.
 
     Args:
         predictions_or_models: a model, or probabilities, `(..., num_classes)`,

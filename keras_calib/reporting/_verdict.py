@@ -1,14 +1,19 @@
 """A report in words: what the numbers say, and what they cannot tell."""
 
+import math
+import statistics
+
 import numpy as np
 
 from keras_calib.evaluation.calibration_errors import ROUNDING
+from keras_calib.ops.bin_errors import divide
 from keras_calib.reporting._measure import LEVEL
-from keras_calib.reporting._measure import QUANTILE
 
 ECE = "expected_calibration_error"
 # Of the normal distribution: what is exceeded in one of five cases.
 POWER_QUANTILE = 0.8416
+# With more degrees of freedom Student's distribution is the normal one.
+NORMAL = 10_000
 # Nobody collects so many times as many samples.
 MOST_TIMES = 100
 # A bin with less of the error is not worth a sentence.
@@ -36,6 +41,9 @@ def verdict(measured):
 def comparison(measured, predictions):
     """A sentence about each model and the one with the lowest NLL.
 
+    That one is chosen on the same samples, so the intervals hold for all pairs
+    of models together.
+
     Args:
         measured: list of `Measured`.
         predictions: list of `Predictions`, of the same rows.
@@ -48,6 +56,7 @@ def comparison(measured, predictions):
     losses = [each.negative_log_likelihood() for each in predictions]
     means = [m.metrics["negative_log_likelihood"]["value"] for m in measured]
     best = int(np.argmin(means))
+    pairs = math.comb(int(np.isfinite(means).sum()), 2)
     sentences = []
     for i, other in enumerate(measured):
         if i == best:
@@ -56,22 +65,31 @@ def comparison(measured, predictions):
         if not np.isfinite(means[i]):
             sentences.append(_of_infinite(name, means[best], other.name))
             continue
-        mean, width = _paired(losses[i] - losses[best], predictions[best])
-        if mean - width > 0:
-            sentence = (
-                f"{name} predicts better than {other.name}: its NLL is lower "
-                f"by {mean:.4f} (95 %: {mean - width:.4f} to "
-                f"{mean + width:.4f})."
-            )
-        else:
-            sentence = (
-                f"These samples cannot tell {name} from {other.name}: their "
-                f"NLL differs by {mean:.4f}, with a 95 % interval from "
-                f"{mean - width:.4f} to {mean + width:.4f}. "
-                + _samples_to_tell(mean, width, len(losses[i]))
-            )
-        sentences.append(sentence)
+        found = _paired(losses[i] - losses[best], predictions[best], pairs)
+        level = "95 %" if pairs == 1 else "95 % for all pairs"
+        n = len(losses[i])
+        sentences.append(_of_pair(name, other.name, *found, n, level))
     return sentences
+
+
+def _of_pair(best, other, mean, error, quantile, n, level):
+    if not np.isfinite(quantile):
+        return (
+            f"These samples cannot tell {best} from {other}: they are all of "
+            "one unit, an image or a text, and nothing tells how much the "
+            "difference varies."
+        )
+    low, high = mean - quantile * error, mean + quantile * error
+    if low > 0:
+        return (
+            f"{best} predicts better than {other}: its NLL is lower by "
+            f"{mean:.4f} ({level}: {low:.4f} to {high:.4f})."
+        )
+    return (
+        f"These samples cannot tell {best} from {other}: their NLL differs by "
+        f"{mean:.4f}, with an interval ({level}) from {low:.4f} to {high:.4f}. "
+        + _samples_to_tell(mean, error, quantile, n)
+    )
 
 
 def _of_infinite(best, value, other):
@@ -87,8 +105,15 @@ def _of_infinite(best, value, other):
     )
 
 
-def _paired(difference, data):
-    """Mean of differences by row, and half of its 95 % interval."""
+def _paired(difference, data, pairs):
+    """Mean of differences by row, its standard error, and Student's quantile.
+
+    Args:
+        difference: `(n,)`.
+        data: `Predictions` of the same rows.
+        pairs: int, the number of such means of which all are to be within
+            their intervals in 95 % of cases.
+    """
     n = len(difference)
     weights = np.ones(n) if data.weights is None else data.weights
     weights = weights / weights.sum()
@@ -97,12 +122,34 @@ def _paired(difference, data):
     if data.unit is not None:
         # The rows of an image or a text depend on each other.
         away = np.bincount(data.unit, away)
-    return mean, float(QUANTILE * np.sqrt(away @ away))
+        weights = np.bincount(data.unit, weights)
+    # Of unequal weights as many as have the same variance.
+    units = 1 / (weights @ weights)
+    quantile = student_quantile(1 - LEVEL / pairs, units - 1)
+    return mean, math.sqrt(away @ away * divide(units, units - 1)), quantile
 
 
-def _samples_to_tell(mean, width, n):
+def student_quantile(share, degrees):
+    """What |t| is below in this share of cases; infinite without a degree.
+
+    With `t = sqrt(degrees) tan(angle)` the density is that of
+    `cos(angle) ** (degrees - 1)`.
+    """
+    if degrees < 1e-9:
+        return math.inf
+    if degrees > NORMAL:
+        return statistics.NormalDist().inv_cdf((1 + share) / 2)
+    # The middle of each of many parts, and what is below its end.
+    ends = np.linspace(0, math.pi / 2, 20_001)
+    middle = (ends[1:] + ends[:-1]) / 2
+    below = np.cumsum(np.cos(middle) ** (degrees - 1))
+    angle = np.interp(share, below / below[-1], ends[1:])
+    return float(math.sqrt(degrees) * math.tan(angle))
+
+
+def _samples_to_tell(mean, error, quantile, n):
     """How many more samples would tell two models apart."""
-    times = times_as_many(mean, width)
+    times = times_as_many(mean, error, quantile)
     if times > MOST_TIMES:
         return (
             "If the true difference is as small, not even "
@@ -115,19 +162,20 @@ def _samples_to_tell(mean, width, n):
     )
 
 
-def times_as_many(mean, width):
+def times_as_many(mean, error, quantile):
     """Samples with which four of five intervals leave out zero, as a factor.
 
     The standard error falls with the root of the number of samples. It must
-    fall to mean / (z_.975 + z_.8), if the true difference is `mean`.
+    fall to mean / (quantile + z_.8), if the true difference is `mean`.
 
     Args:
         mean: difference that was found, at least 0.
-        width: half of its 95 % interval.
+        error: its standard error.
+        quantile: standard errors from the middle of an interval to its ends.
     """
     if mean <= 0:
         return np.inf
-    return ((QUANTILE + POWER_QUANTILE) * (width / QUANTILE) / mean) ** 2
+    return ((quantile + POWER_QUANTILE) * error / mean) ** 2
 
 
 def _two_digits(number):

@@ -6,8 +6,11 @@ import pytest
 import keras_calib as kc
 from keras_calib.evaluation import clinical_panel
 from keras_calib.evaluation import clinical_statistics
+from keras_calib.evaluation.grid_bootstrap import SCALES
 from keras_calib.evaluation.logistic_recalibration import logistic_recalibration
 from keras_calib.evaluation.named_errors import CLINICAL
+from keras_calib.evaluation.named_errors import INDICES
+from keras_calib.inputs.predictions import read_predictions
 
 SLOPE = "calibration_slope"
 INDEX = "integrated_calibration_index"
@@ -55,9 +58,50 @@ def test_a_resample_has_no_floor_of_its_own(monkeypatch):
 
     monkeypatch.setattr(clinical_statistics, "panel_of_predictions", seen)
     kc.metrics.calibration_errors(
-        y, p, metrics=[INDEX], floor=True, num_resamples=3
+        y, p, metrics=[INDEX, SLOPE], floor=True, num_resamples=3
     )
     assert draws[0] > 0 and draws[1:] == [0, 0, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.one_backend
+@pytest.mark.parametrize("power", [1.0, 0.6])
+def test_intervals_of_the_indices_hold_the_true_value(power):
+    """Percentiles of resamples would be above 0 of a calibrated model."""
+    p = np.random.default_rng(9).beta(2, 3, 100_000)
+    gap = np.abs(1 / (1 + ((1 - p) / p) ** power) - p)
+    true = [gap.mean(), *np.quantile(gap, [0.5, 0.9]), gap.max()]
+    held = np.zeros(len(INDICES))
+    for seed in range(20):
+        found = kc.metrics.calibration_errors(
+            *sample(200, power, seed=seed),
+            metrics=INDICES,
+            num_resamples=40,
+            verbose=0,
+        )
+        held += [
+            found[name].low <= value <= found[name].high
+            for name, value in zip(INDICES, true, strict=True)
+        ]
+    # A binomial of 20 with 0.95 is below 16 once in four hundred.
+    assert held.min() >= 16, held
+
+
+def test_a_scaled_index_is_that_of_the_sample_where_it_is_itself():
+    y, p = sample(150, 0.6)
+    found, _ = clinical_statistics.clinical_statistics(
+        read_predictions(y, p),
+        INDICES,
+        3,
+        num_draws=0,
+        scales=True,
+        seed=0,
+        verbose=0,
+    )
+    for name in INDICES:
+        value, at_scales = found[name][0, 0], found[name][0, 1:]
+        # The sample has its gaps and no noise.
+        np.testing.assert_allclose(at_scales, SCALES * value, rtol=1e-9)
 
 
 def test_intervals_are_those_of_the_standard_error():

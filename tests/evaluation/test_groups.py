@@ -98,6 +98,36 @@ def test_worst_group_by_name():
     assert ece == pytest.approx({1: 0.0, 2: 0.3, 3: 0.1})
 
 
+def test_a_group_without_a_mistake_ranks_nothing_wrong():
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.5, 1.0, 90)
+    labels = np.ones(90, int)
+    labels[:30] = rng.random(30) < p[:30]  # only this group has mistakes
+    groups = np.repeat(["mistakes", "none", "none"], 30)
+    found = kc.metrics.calibration_errors(
+        labels, p, groups=groups, metrics=["auroc"]
+    )
+    assert found["groups"]["none"]["auroc"] == 0.5
+    assert found["worst_group"] == {"auroc": "mistakes"}
+
+
+def test_parts_of_the_refinement_have_a_worst_group():
+    rng = np.random.default_rng(1)
+    p = rng.uniform(0.05, 0.95, 200)
+    labels = (rng.random(200) < p).astype(int)
+    labels[:100] = rng.random(100) < 0.5
+    found = kc.metrics.calibration_errors(
+        labels,
+        p,
+        groups=np.repeat(["noise", "right"], 100),
+        metrics=["accuracy"],
+        refinement=True,
+    )
+    worst = found["worst_group"]
+    assert worst.keys() == found["groups"]["noise"].keys() - {"num_rows"}
+    assert worst["refinement_loss"] == worst["calibration_loss"] == "noise"
+
+
 def test_worst_group_is_not_the_smallest_one_by_chance():
     # One group of ten samples is calibrated, 2,000 others are off by 0.1.
     rng = np.random.default_rng(0)

@@ -4,6 +4,7 @@ import functools
 import json
 import math
 import re
+import types
 
 import keras
 import numpy as np
@@ -15,6 +16,8 @@ from keras_calib.evaluation.named_errors import METRICS
 from keras_calib.reporting import _measure
 from keras_calib.reporting._definitions import DEFINITIONS
 from keras_calib.reporting._definitions import HEADLINE
+from keras_calib.reporting._verdict import comparison
+from keras_calib.reporting._verdict import student_quantile
 from keras_calib.reporting._verdict import times_as_many
 from tests.helpers import small_network
 
@@ -118,13 +121,16 @@ def test_models_are_compared_by_pairs():
     }
     best = min(("good", "same"), key=lambda name: loss[name].mean())
     difference = loss["bad"] - loss[best]
-    width = 1.96 * difference.std() / np.sqrt(len(labels))
+    # Of three pairs together.
+    degrees = len(labels) - 1
+    quantile = stats.t.ppf(1 - 0.05 / 6, degrees)
+    width = quantile * difference.std(ddof=1) / np.sqrt(len(labels))
     assert f"lower by {difference.mean():.4f}" in text
     assert f"{difference.mean() + width:.4f}" in text
     (other,) = {"good", "same"} - {best}
     difference = loss[other] - loss[best]
-    error = difference.std() / np.sqrt(len(labels))
-    times = (2.80159 * error / difference.mean()) ** 2
+    error = difference.std(ddof=1) / np.sqrt(len(labels))
+    times = ((quantile + 0.8416) * error / difference.mean()) ** 2
     if times > 100:
         assert "not even 100 times as many samples would tell" in text
     else:
@@ -165,13 +171,65 @@ def test_diagrams_resample_whole_images():
 def test_so_many_more_samples_tell_in_four_of_five_cases():
     rng = np.random.default_rng(0)
     n, mean, deviation, draws = 200, 0.03, 0.5, 4000
-    times = times_as_many(mean, 1.96 * deviation / np.sqrt(n))
+    times = times_as_many(mean, deviation / np.sqrt(n), 1.96)
     count = round(n * times)
     found = rng.normal(mean, deviation, (draws, count))
     error = found.std(axis=1, ddof=1) / np.sqrt(count)
     told = np.mean(found.mean(axis=1) > 1.96 * error)
     assert told == pytest.approx(0.8, abs=3 * np.sqrt(0.8 * 0.2 / draws))
-    assert times_as_many(0.0, 0.1) == np.inf
+    assert times_as_many(0.0, 0.05, 1.96) == np.inf
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 9, 99, 20_000])
+@pytest.mark.parametrize("share", [0.95, 0.9967])
+def test_quantiles_of_student(degrees, share):
+    expected = stats.t.ppf((1 + share) / 2, degrees)
+    assert student_quantile(share, degrees) == pytest.approx(expected, rel=2e-4)
+
+
+def test_without_a_degree_of_freedom_nothing_is_rare():
+    assert student_quantile(0.95, 0) == np.inf
+
+
+def of_losses(losses, unit=None):
+    """What is said of models with these losses, `(models, n)`."""
+    measured = [
+        types.SimpleNamespace(
+            name=f"m{i}",
+            metrics={"negative_log_likelihood": {"value": row.mean()}},
+        )
+        for i, row in enumerate(losses)
+    ]
+    predictions = [
+        types.SimpleNamespace(
+            weights=None, unit=unit, negative_log_likelihood=lambda row=row: row
+        )
+        for row in losses
+    ]
+    return comparison(measured, predictions)
+
+
+@pytest.mark.parametrize(
+    "models, units, rows", [(2, 5, 1), (2, 200, 1), (2, 4, 20), (6, 100, 1)]
+)
+def test_of_equal_models_one_is_seldom_called_better(models, units, rows):
+    rng = np.random.default_rng([models, units])
+    unit = None if rows == 1 else np.repeat(np.arange(units), rows)
+    draws, wrong = 1000, 0
+    for _ in range(draws):
+        of_unit = rng.normal(size=(models, units)).repeat(rows, axis=1)
+        noise = 0.1 * rng.normal(size=of_unit.shape)
+        said = of_losses(of_unit + noise, unit)
+        assert len(said) == models - 1
+        wrong += any("predicts better" in each for each in said)
+    assert wrong / draws <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / draws)
+
+
+def test_rows_of_one_image_tell_no_models_apart():
+    (said,) = of_losses(
+        np.array([[1.0, 1.1, 1.2], [2.0, 2.1, 2.2]]), np.zeros(3, int)
+    )
+    assert "cannot tell m0 from m1" in said and "one unit" in said
 
 
 def test_classes_and_groups_that_are_farthest_off():
