@@ -287,10 +287,11 @@ def hashes_of(x, length):
     leaves = [as_array(leaf) for leaf in keras.tree.flatten(x)]
     leaves = [leaf for leaf in leaves if leaf.ndim and len(leaf) == length]
     # As a model casts them: the same samples in float64 are the same.
-    leaves = [
-        leaf.astype("float32") if leaf.dtype == "float64" else leaf
-        for leaf in leaves
-    ]
+    with np.errstate(over="ignore"):
+        leaves = [
+            leaf.astype("float32") if leaf.dtype == "float64" else leaf
+            for leaf in leaves
+        ]
     hashes = np.empty(length, "uint64")
     for i in range(length):
         digest = hashlib.blake2b(digest_size=8)
