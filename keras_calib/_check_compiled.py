@@ -34,6 +34,14 @@ OF_CLASS_IDS = (
 )
 
 
+# Those that compare a score with thresholds, by default 0.5.
+AT_THRESHOLDS = (
+    *(keras.metrics.Precision, keras.metrics.Recall),
+    *(keras.metrics.TruePositives, keras.metrics.FalsePositives),
+    *(keras.metrics.TrueNegatives, keras.metrics.FalseNegatives),
+)
+
+
 def losses_of(model):
     """The losses of `compile`, as `(title, loss)`."""
     if not model.compiled:
@@ -55,7 +63,7 @@ def metrics_of(model):
         # A part of a loss reads scores as the loss does.
         reader = metric.loss if isinstance(metric, LossPart) else metric
         if setting(reader, "from_logits", None) is not None or isinstance(
-            metric, keras.metrics.BinaryAccuracy
+            metric, (keras.metrics.BinaryAccuracy, *AT_THRESHOLDS)
         ):
             yield f"the metric {metric.name!r}", reader
 
@@ -159,12 +167,16 @@ def about_one(title, each, kind, layout, multi_label=False):
             f"{title} sees a single class in one unit, and is constant: use "
             "`BinaryCrossentropy`."
         )
-    if (
-        isinstance(each, keras.metrics.BinaryAccuracy)
-        and kind == "logits"
-        and each.threshold == 0.5
-    ):
+    if kind != "logits":
+        return
+    if isinstance(each, keras.metrics.BinaryAccuracy):
+        if each.threshold == 0.5:
+            yield (
+                f"{title} compares with 0.5, and the model gives logits: pass "
+                "`threshold=0.0`."
+            )
+    elif isinstance(each, AT_THRESHOLDS) and 0.5 in each.thresholds:
         yield (
             f"{title} compares with 0.5, and the model gives logits: pass "
-            "`threshold=0.0`."
+            "`thresholds=0.0`, or end the model with its activation."
         )

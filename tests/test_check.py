@@ -168,6 +168,26 @@ FITS = {
         X,
         np.where(X[:, :3] > 1, -1.0, SEVERAL),
     ),
+    "precision of logits above 0": lambda: (
+        network(
+            None,
+            1,
+            keras.losses.BinaryCrossentropy(True),
+            [keras.metrics.Precision(thresholds=0.0)],
+        ),
+        X,
+        Y > 0,
+    ),
+    "precision of probabilities": lambda: (
+        network(
+            "sigmoid",
+            1,
+            keras.losses.BinaryCrossentropy(),
+            [keras.metrics.Precision()],
+        ),
+        X,
+        Y > 0,
+    ),
     "one output without a loss": lambda: (
         without_loss(network("softmax")),
         X,
@@ -397,6 +417,19 @@ FOUND = {
             Y > 0,
         ),
         "`threshold=0.0`",
+    ),
+    "precision of logits": (
+        lambda: (
+            network(
+                None,
+                1,
+                keras.losses.BinaryCrossentropy(True),
+                [keras.metrics.Precision(), keras.metrics.Recall()],
+            ),
+            X,
+            Y > 0,
+        ),
+        "compares with 0.5.*`thresholds=0.0`",
     ),
     "NaN": (
         lambda: (network(loss=Sparse(True)), X * np.nan, Y),
