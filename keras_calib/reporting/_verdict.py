@@ -6,7 +6,6 @@ import statistics
 import numpy as np
 
 from keras_calib.evaluation.calibration_errors import ROUNDING
-from keras_calib.ops.bin_errors import divide
 from keras_calib.reporting._measure import LEVEL
 
 ECE = "expected_calibration_error"
@@ -126,7 +125,9 @@ def _paired(difference, data, pairs):
     # Of unequal weights as many as have the same variance.
     units = 1 / (weights @ weights)
     quantile = student_quantile(1 - LEVEL / pairs, units - 1)
-    return mean, math.sqrt(away @ away * divide(units, units - 1)), quantile
+    if not math.isfinite(quantile):
+        return mean, math.inf, quantile
+    return mean, math.sqrt(away @ away * units / (units - 1)), quantile
 
 
 def student_quantile(share, degrees):
