@@ -182,7 +182,7 @@ def _axis(known, objects, y, outputs):
     reader, axis = class_axis_of(objects)
     if axis is None:
         reader = "what the labels fit"
-        axis = -1 if known is None or not _fit(y, outputs, known) else known
+        axis = -1 if known is None or not _fits(y, outputs, known) else known
     if known in (None, axis % max(1, outputs.ndim)):
         return axis, []
     return axis, [
@@ -193,7 +193,7 @@ def _axis(known, objects, y, outputs):
     ]
 
 
-def _fit(y, outputs, axis):
+def _fits(y, outputs, axis):
     try:
         rules.layout(y.shape, outputs.shape, axis)
     except ValueError:

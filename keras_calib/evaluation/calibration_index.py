@@ -139,27 +139,32 @@ class SmoothGaps:
         self.curve = SMOOTHERS[smoother](self.cells, self.x)
         hits = np.asarray(self.cells.hits, "float64")
         self._values = self.curve.values(hits[None])
+        self._own = self.at(self.x)
 
     def at(self, p: np.ndarray) -> np.ndarray:
         """`f(p) - p` of probabilities `(n,)`."""
         return _between(self._values, self.curve.place, p)[0] - p
 
-    def indices_at(self, scales: np.ndarray, other: Events) -> np.ndarray:
+    def indices_at(
+        self, scales: np.ndarray, other: Events | None = None
+    ) -> np.ndarray:
         """ICI, E50, E90 and Emax of gaps at each scale, with a sample's noise.
 
         Args:
             scales: factors of these gaps, `(k,)`; see `grid_bootstrap`.
-            other: `Events` of a resample, whose curve has the noise.
+            other: `Events` of a resample, whose curve has the noise; `None` for
+                no noise.
 
         Returns:
             `(k, 4)`.
         """
-        own = self.at(self.x)
-        noise = SmoothGaps(other).at(self.x) - own
+        noise = np.zeros(len(self.x))
+        if other is not None:
+            noise = SmoothGaps(other).at(self.x) - self._own
         return np.array(
             [
                 [*_of_distances(np.abs(gap), self.cells.weight).values()]
-                for gap in scales[:, None] * own + noise
+                for gap in scales[:, None] * self._own + noise
             ]
         )
 

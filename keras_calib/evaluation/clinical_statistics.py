@@ -65,7 +65,7 @@ def clinical_statistics(
     plain = [name for name in names if name not in scaled]
     values = [[panel[name] for name in plain]]
     gaps = SmoothGaps(_events(data)) if scaled else None
-    at_scales = [gaps.indices_at(SCALES, _events(data))] if gaps else []
+    at_scales = [gaps.indices_at(SCALES)] if gaps else []
     resamples = Resamples(data, num_resamples, seed, 0, 0)
     bar = ProgressBar(num_resamples, verbose, unit_name="resample")
     for rng, size in resamples.chunks():

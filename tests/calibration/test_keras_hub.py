@@ -265,16 +265,22 @@ class Labeled(Doubled):
         return keras.utils.pack_x_y_sample_weight(found, 2 - y, weights)
 
 
-def test_a_report_has_labels_and_weights_of_the_preprocessor():
+def labeled_task():
+    """A task, its network, and data `(x, y)` and `(x, y, weights)` of both."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(60, 5)).astype("float32"), np.arange(60) // 4 % 3
     task = Task()
     task.preprocessor = Labeled()
     plain = keras.Model(task.input, task.output)
+    return task, plain, (x, y), (2 * x, 2 - y, np.arange(60) % 3)
+
+
+def test_a_report_has_labels_and_weights_of_the_preprocessor():
+    task, plain, raw, prepared = labeled_task()
     options = {"num_resamples": 2, "verbose": 0, "batch_size": 60}
-    found = kc.report(task, x, y, **options).models[0].metrics
-    weights = np.arange(60) % 3
-    expected = kc.report(plain, 2 * x, 2 - y, sample_weight=weights, **options)
+    found = kc.report(task, *raw, **options).models[0].metrics
+    *data, weights = prepared
+    expected = kc.report(plain, *data, sample_weight=weights, **options)
     for name, other in expected.models[0].metrics.items():
         assert found[name]["value"] == pytest.approx(
             other["value"], rel=1e-5
@@ -285,16 +291,9 @@ NAMES = ["accuracy", "negative_log_likelihood"]
 
 
 def test_a_monitor_has_labels_and_weights_of_the_preprocessor():
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(60, 5)).astype("float32"), np.arange(60) // 4 % 3
-    task = Task()
-    task.preprocessor = Labeled()
-    plain = keras.Model(task.input, task.output)
+    task, plain, raw, prepared = labeled_task()
     logs = []
-    for model, data in (
-        (task, (x, y)),
-        (plain, (2 * x, 2 - y, np.arange(60) % 3)),
-    ):
+    for model, data in ((task, raw), (plain, prepared)):
         monitor = kc.callbacks.CalibrationMonitor(
             data, metrics=NAMES, from_logits=True, batch_size=60
         )

@@ -236,7 +236,8 @@ def test_a_label_of_one_class_has_the_temperature_of_all(method):
     y = (0.5 * X > np.log(1 / hashed(2500, 4).reshape(500, 5) - 1)).astype(int)
     y[:, 3] = 0
     y, logits = y[:60], X[:60] - 10 * (np.arange(5) == 3)
-    with pytest.warns(UserWarning, match="Label 3 of 5 .* all labels and"):
+    told = "Label 3 of 5 .* all labels and its own samples tell"
+    with pytest.warns(UserWarning, match=told):
         calibrated = kc.calibrate(
             network(), logits, y, multi_label=True, method=method, verbose=0
         )

@@ -76,7 +76,7 @@ def test_a_label_of_one_class_has_what_all_labels_tell(method):
     known = np.ones_like(labels)
     known[:, 1] = 0  # nothing is known of one of the two
     layer = kc.layers.MultiLabelScaling(method=method)
-    with pytest.warns(UserWarning, match="Labels 0, 1 .* T is what all"):
+    with pytest.warns(UserWarning, match="Labels 0, 1 .* T is what all labels"):
         layer.adapt(logits, labels, known)
     others, shared = layer.temperatures[2:], layer.record["shared_temperature"]
     assert others.min() * 0.95 < layer.temperatures[1] < others.max() * 1.05
