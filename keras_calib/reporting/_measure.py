@@ -14,6 +14,7 @@ from keras_calib.evaluation.events import sort_events
 from keras_calib.evaluation.floor import residual_draws
 from keras_calib.evaluation.gap_test import gap_p_value
 from keras_calib.evaluation.interval_ends import UNBIASED
+from keras_calib.evaluation.mean_interval import mean_interval
 from keras_calib.evaluation.named_errors import BINARY
 from keras_calib.evaluation.named_errors import MEANS
 from keras_calib.evaluation.named_errors import TOP_LABEL
@@ -22,6 +23,7 @@ from keras_calib.evaluation.named_errors import statistic_range
 from keras_calib.evaluation.refinement import at_temperature
 from keras_calib.evaluation.refinement import best_temperature
 from keras_calib.inputs.arguments import generator
+from keras_calib.inputs.arrays import TINY
 from keras_calib.ops.bin_errors import divide
 from keras_calib.reporting._clinical import measure_panel
 
@@ -56,7 +58,9 @@ class Measured:
         intervals: in words, where the intervals come from.
         temperature: dict of `value`, the temperature with the least NLL on
             these rows, `error_after`, the ECE at it, `gain`, what it takes off
-            the NLL of left-out rows, and `refinement`, what is left.
+            the NLL of left-out rows, `refinement`, what is left, `shown`,
+            whether another temperature than 1 is no chance, and `num_units`,
+            how many independent rows of equal weight tell as much.
         classes: rows of a table by predicted class, the farthest off first.
         groups: rows of a table by group, the worst first; or `None`.
         bins: dicts of the bins of the reliability diagram that are not empty.
@@ -73,7 +77,7 @@ class Measured:
     num_impossible: int
     metrics: dict[str, dict[str, float | None]]
     intervals: str
-    temperature: dict[str, float]
+    temperature: dict[str, Any]
     classes: list[dict[str, Any]]
     groups: list[dict[str, Any]] | None
     bins: list[dict[str, float]]
@@ -214,12 +218,17 @@ def _temperature(data, found):
     after = at_temperature(data, fit.temperature)
     key = "expected_calibration_error"
     at_best = errors_of_predictions(after, [key], floor=True)
+    # The mean entropy minus the NLL is the slope of the NLL in log T at 1.
+    losses = np.minimum(data.negative_log_likelihood(), -np.log(TINY))
+    slope = mean_interval(data.entropy() - losses, data, 1 - LEVEL)
     return {
         "value": float(fit.temperature),
         "error_after": at_best[key],
         "floor_after": at_best[f"{key}_floor"],
         "gain": found["calibration_loss"],
         "refinement": found["refinement_loss"],
+        "shown": not slope.low <= 0 <= slope.high,
+        "num_units": slope.num_units,
     }
 
 

@@ -1,18 +1,16 @@
 """A report in words: what the numbers say, and what they cannot tell."""
 
 import math
-import statistics
 
 import numpy as np
 
 from keras_calib.evaluation.calibration_errors import ROUNDING
+from keras_calib.evaluation.mean_interval import mean_interval
 from keras_calib.reporting._measure import LEVEL
 
 ECE = "expected_calibration_error"
 # Of the normal distribution: what is exceeded in one of five cases.
 POWER_QUANTILE = 0.8416
-# With more degrees of freedom Student's distribution is the normal one.
-NORMAL = 10_000
 # Nobody collects so many times as many samples.
 MOST_TIMES = 100
 # A bin with less of the error is not worth a sentence.
@@ -64,30 +62,32 @@ def comparison(measured, predictions):
         if not np.isfinite(means[i]):
             sentences.append(_of_infinite(name, means[best], other.name))
             continue
-        found = _paired(losses[i] - losses[best], predictions[best], pairs)
+        found = mean_interval(
+            losses[i] - losses[best], predictions[best], 1 - LEVEL / pairs
+        )
         level = "95 %" if pairs == 1 else "95 % for all pairs"
         n = len(losses[i])
-        sentences.append(_of_pair(name, other.name, *found, n, level))
+        sentences.append(_of_pair(name, other.name, found, n, level))
     return sentences
 
 
-def _of_pair(best, other, mean, error, quantile, n, level):
-    if not np.isfinite(quantile):
+def _of_pair(best, other, found, n, level):
+    if not np.isfinite(found.quantile):
         return (
             f"These samples cannot tell {best} from {other}: they are all of "
             "one unit, an image or a text, and nothing tells how much the "
             "difference varies."
         )
-    low, high = mean - quantile * error, mean + quantile * error
-    if low > 0:
+    mean, ends = found.mean, f"{found.low:.4f} to {found.high:.4f}"
+    if found.low > 0:
         return (
             f"{best} predicts better than {other}: its NLL is lower by "
-            f"{mean:.4f} ({level}: {low:.4f} to {high:.4f})."
+            f"{mean:.4f} ({level}: {ends})."
         )
     return (
         f"These samples cannot tell {best} from {other}: their NLL differs by "
-        f"{mean:.4f}, with an interval ({level}) from {low:.4f} to {high:.4f}. "
-        + _samples_to_tell(mean, error, quantile, n)
+        f"{mean:.4f}, with an interval ({level}) from {ends}. "
+        + _samples_to_tell(mean, found.error, found.quantile, n)
     )
 
 
@@ -102,50 +102,6 @@ def _of_infinite(best, value, other):
         f"The NLL cannot tell {best} from {other}: it is infinite for both, "
         "which give a label the probability 0."
     )
-
-
-def _paired(difference, data, pairs):
-    """Mean of differences by row, its standard error, and Student's quantile.
-
-    Args:
-        difference: `(n,)`.
-        data: `Predictions` of the same rows.
-        pairs: int, the number of such means of which all are to be within
-            their intervals in 95 % of cases.
-    """
-    n = len(difference)
-    weights = np.ones(n) if data.weights is None else data.weights
-    weights = weights / weights.sum()
-    mean = float(weights @ difference)
-    away = weights * (difference - mean)
-    if data.unit is not None:
-        # The rows of an image or a text depend on each other.
-        away = np.bincount(data.unit, away)
-        weights = np.bincount(data.unit, weights)
-    # Of unequal weights as many as have the same variance.
-    units = 1 / (weights @ weights)
-    quantile = student_quantile(1 - LEVEL / pairs, units - 1)
-    if not math.isfinite(quantile):
-        return mean, math.inf, quantile
-    return mean, math.sqrt(away @ away * units / (units - 1)), quantile
-
-
-def student_quantile(share, degrees):
-    """What |t| is below in this share of cases; infinite without a degree.
-
-    With `t = sqrt(degrees) tan(angle)` the density is that of
-    `cos(angle) ** (degrees - 1)`.
-    """
-    if degrees < 1e-9:
-        return math.inf
-    if degrees > NORMAL:
-        return statistics.NormalDist().inv_cdf((1 + share) / 2)
-    # The middle of each of many parts, and what is below its end.
-    ends = np.linspace(0, math.pi / 2, 20_001)
-    middle = (ends[1:] + ends[:-1]) / 2
-    below = np.cumsum(np.cos(middle) ** (degrees - 1))
-    angle = np.interp(share, below / below[-1], ends[1:])
-    return float(math.sqrt(degrees) * math.tan(angle))
 
 
 def _samples_to_tell(mean, error, quantile, n):
@@ -283,10 +239,16 @@ def _temperature(measured):
     error, floor = (measured.metrics[ECE][key] for key in ("value", "floor"))
     gain = found["gain"]
     # One parameter costs about 1 / (2 n) on other samples.
-    if gain <= 1 / measured.num_rows:
+    if gain <= 1 / found["num_units"]:
         return (
             "Temperature scaling would not help: on left-out samples it "
             f"changes the NLL of {nll:.4f} by {-gain:+.4f}."
+        )
+    if not found["shown"]:
+        return (
+            "That temperature scaling would help cannot be shown: on left-out "
+            f"samples it takes {gain:.4f} off the NLL of {nll:.4f}, which may "
+            "be chance."
         )
     sentence = (
         f"A temperature of {found['value']:.2f} takes {gain:.4f} off the NLL "

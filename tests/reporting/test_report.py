@@ -12,12 +12,14 @@ import pytest
 from scipy import stats
 
 import keras_calib as kc
+from keras_calib.evaluation.calibration_errors import errors_of_predictions
 from keras_calib.evaluation.named_errors import METRICS
+from keras_calib.inputs.predictions import read_predictions
 from keras_calib.reporting import _measure
+from keras_calib.reporting import _verdict
 from keras_calib.reporting._definitions import DEFINITIONS
 from keras_calib.reporting._definitions import HEADLINE
 from keras_calib.reporting._verdict import comparison
-from keras_calib.reporting._verdict import student_quantile
 from keras_calib.reporting._verdict import times_as_many
 from tests.helpers import small_network
 
@@ -105,6 +107,34 @@ def test_the_temperature_undoes_the_power():
     assert "Temperature scaling would not help" in calm.to_markdown()
 
 
+@pytest.mark.parametrize("pareto", [None, 1.5])
+def test_a_temperature_is_seldom_advised_to_a_calibrated_model(pareto):
+    draws, advised = 150, 0
+    names = [ECE, "negative_log_likelihood"]
+    for seed in range(draws):
+        labels, p = sample(n=200, seed=seed)
+        weights = None
+        if pareto is not None:
+            weights = 1 + np.random.default_rng(seed).pareto(pareto, len(p))
+        data = read_predictions(labels, p, weights)
+        found = errors_of_predictions(data, names, refinement=True)
+        measured = types.SimpleNamespace(
+            num_impossible=0,
+            metrics={
+                name: {"value": found[name], "floor": 0.0} for name in names
+            },
+            temperature=_measure._temperature(data, found),
+        )
+        advised += "kc.calibrate" in _verdict._temperature(measured)
+    assert advised / draws <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / draws)
+
+
+def test_what_chance_may_explain_is_not_advised():
+    labels, p = sample(n=200, seed=108)
+    text = kc.report(p, y=labels, num_resamples=20).to_markdown()
+    assert "would help cannot be shown" in text
+
+
 def test_models_are_compared_by_pairs():
     labels, good = sample()
     _, bad = sample(power=3.0)
@@ -178,17 +208,6 @@ def test_so_many_more_samples_tell_in_four_of_five_cases():
     told = np.mean(found.mean(axis=1) > 1.96 * error)
     assert told == pytest.approx(0.8, abs=3 * np.sqrt(0.8 * 0.2 / draws))
     assert times_as_many(0.0, 0.05, 1.96) == np.inf
-
-
-@pytest.mark.parametrize("degrees", [1, 2, 3, 9, 99, 20_000])
-@pytest.mark.parametrize("share", [0.95, 0.9967])
-def test_quantiles_of_student(degrees, share):
-    expected = stats.t.ppf((1 + share) / 2, degrees)
-    assert student_quantile(share, degrees) == pytest.approx(expected, rel=2e-4)
-
-
-def test_without_a_degree_of_freedom_nothing_is_rare():
-    assert student_quantile(0.95, 0) == np.inf
 
 
 def of_losses(losses, unit=None):

@@ -1,0 +1,78 @@
+"""The interval of a mean over rows that may depend on each other."""
+
+import math
+import statistics
+from typing import NamedTuple
+
+import numpy as np
+
+# With more degrees of freedom Student's distribution is the normal one.
+NORMAL = 10_000
+
+
+class MeanInterval(NamedTuple):
+    """A mean over rows, and where it is.
+
+    Attributes:
+        mean: float.
+        error: its standard error; infinite for a single unit.
+        quantile: standard errors from the middle of the interval to its ends.
+        num_units: of independent units; of unequal weights as many equal ones
+            as have the same variance.
+    """
+
+    mean: float
+    error: float
+    quantile: float
+    num_units: float
+
+    @property
+    def low(self):
+        return self.mean - self.quantile * self.error
+
+    @property
+    def high(self):
+        return self.mean + self.quantile * self.error
+
+
+def mean_interval(values, data, level):
+    """`MeanInterval` of values by row.
+
+    Args:
+        values: `(n,)`.
+        data: `Predictions` of the same rows. Those of one image or text depend
+            on each other.
+        level: in which share of cases the interval holds the true mean.
+    """
+    n = len(values)
+    weights = np.ones(n) if data.weights is None else data.weights
+    weights = weights / weights.sum()
+    mean = float(weights @ values)
+    away = weights * (values - mean)
+    if data.unit is not None:
+        away = np.bincount(data.unit, away)
+        weights = np.bincount(data.unit, weights)
+    units = float(1 / (weights @ weights))
+    quantile = student_quantile(level, units - 1)
+    error = math.inf
+    if math.isfinite(quantile):
+        error = math.sqrt(away @ away * units / (units - 1))
+    return MeanInterval(mean, error, quantile, units)
+
+
+def student_quantile(share, degrees):
+    """What |t| is below in this share of cases; infinite without a degree.
+
+    With `t = sqrt(degrees) tan(angle)` the density is that of
+    `cos(angle) ** (degrees - 1)`.
+    """
+    if degrees < 1e-9:
+        return math.inf
+    if degrees > NORMAL:
+        return statistics.NormalDist().inv_cdf((1 + share) / 2)
+    # The middle of each of many parts, and what is below its end.
+    ends = np.linspace(0, math.pi / 2, 20_001)
+    middle = (ends[1:] + ends[:-1]) / 2
+    below = np.cumsum(np.cos(middle) ** (degrees - 1))
+    angle = np.interp(share, below / below[-1], ends[1:])
+    return float(math.sqrt(degrees) * math.tan(angle))
