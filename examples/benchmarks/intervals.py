@@ -1,7 +1,8 @@
 """How often an interval of `calibration_errors` holds the true value.
 
-Sets of 400 predictions of one overconfident model, whose true probabilities are
-known: rows that are independent, with weights, and in clusters of equal rows.
+Sets of 400 predictions of one overconfident model of 5 classes, or of 2 where a
+statistic is of an event, whose true probabilities are known: rows that are
+independent, with weights, and in clusters of equal rows.
 The true value of a statistic is that of 400,000 predictions. In a table, the
 part of the sets whose interval holds it, which is meant to be 95 %, with
 percentile intervals and with the default, `interval="auto"`.
@@ -21,7 +22,7 @@ import numpy as np
 
 import keras_calib as kc
 
-ROWS, MANY, SETS, RESAMPLES, CLASSES = 400, 400_000, 200, 300, 5
+ROWS, MANY, SETS, RESAMPLES = 400, 400_000, 200, 300
 STATISTICS = (
     "negative_log_likelihood",
     "brier_score",
@@ -54,25 +55,35 @@ PARTS = (
     "isotonic_calibration_error_lower_bound",
     "calibration_error_l2_lower_bound",
 )
+# Of the second of two classes.
+EVENTS = (
+    "binary_calibration_error",
+    "integrated_calibration_index",
+    "e50",
+    "e90",
+    "emax",
+    "calibration_slope",
+    "calibration_intercept",
+)
 KINDS = ("percentile", "auto")
 
 
-def independent(rng, n):
+def independent(rng, n, num_classes):
     """Labels, probabilities and the other arguments of `n` predictions."""
-    logits = 2 * rng.normal(size=(n, CLASSES))
+    logits = 2 * rng.normal(size=(n, num_classes))
     labels = (logits / 1.5 + rng.gumbel(size=logits.shape)).argmax(axis=1)
     e = np.exp(logits - logits.max(axis=1, keepdims=True))
     return labels, e / e.sum(axis=1, keepdims=True), {}
 
 
-def weighted(rng, n):
-    labels, p, _ = independent(rng, n)
+def weighted(rng, n, num_classes):
+    labels, p, _ = independent(rng, n, num_classes)
     return labels, p, {"sample_weight": rng.exponential(size=n)}
 
 
-def clustered(rng, n):
+def clustered(rng, n, num_classes):
     """Each prediction and its label up to four times, 1 to 4 alike."""
-    labels, p, _ = independent(rng, n)
+    labels, p, _ = independent(rng, n, num_classes)
     ids = np.repeat(np.arange(n), rng.integers(1, 5, n))[:n]
     return labels[ids], p[ids], {"clusters": ids}
 
@@ -89,7 +100,7 @@ def errors(data, names, **options):
     found = kc.metrics.calibration_errors(
         labels,
         p,
-        metrics=[name for name in names if name in STATISTICS],
+        metrics=[name for name in names if name not in PARTS],
         refinement=not set(names).isdisjoint(PARTS),
         verbose=0,
         **more,
@@ -98,12 +109,12 @@ def errors(data, names, **options):
     return {name: found[name] for name in names}
 
 
-def coverage(form, true):
+def coverage(form, true, num_classes):
     """The part of the sets that hold the true value, by kind and statistic."""
     rng = np.random.default_rng(0)
     held = collections.Counter()
     for _ in range(SETS):
-        data = FORMS[form](rng, ROWS)
+        data = FORMS[form](rng, ROWS, num_classes)
         for kind in KINDS:
             found = errors(data, true, num_resamples=RESAMPLES, interval=kind)
             for name, value in found.items():
@@ -114,7 +125,10 @@ def coverage(form, true):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
-        "--only", nargs="+", choices=[*STATISTICS, *PARTS], metavar="STATISTIC"
+        "--only",
+        nargs="+",
+        choices=[*STATISTICS, *PARTS, *EVENTS],
+        metavar="STATISTIC",
     )
     cost_rows.add_option(parser)
     arguments = parser.parse_args(arguments)
@@ -123,16 +137,25 @@ def main(arguments=None):
         f"predictions, {RESAMPLES} resamples\n\n"
         "| statistic | rows | percentile | auto |\n|---|---|---|---|"
     )
-    names = arguments.only or [*STATISTICS, *PARTS]
-    true = errors(independent(np.random.default_rng(1), MANY), names)
-    found = {form: coverage(form, true) for form in FORMS}
+    wanted = arguments.only or [*STATISTICS, *PARTS, *EVENTS]
+    for num_classes in 5, 2:
+        names = [n for n in wanted if (n in EVENTS) == (num_classes == 2)]
+        if names:
+            show(names, num_classes, arguments.store)
+
+
+def show(names, num_classes, store):
+    """Count for statistics of models of so many classes, and print it."""
+    many = independent(np.random.default_rng(1), MANY, num_classes)
+    true = errors(many, names)
+    found = {form: coverage(form, true, num_classes) for form in FORMS}
     for name in names:
         for form, held in found.items():
             cells = [f"{held[kind, name]:.1%}" for kind in KINDS]
             print(f"| `{name}` | {form} | {' | '.join(cells)} |")
             values = {"statistic": name, "rows": form, "sets": SETS}
             values |= {kind: held[kind, name] for kind in KINDS}
-            cost_rows.store(arguments.store, "intervals", **values)
+            cost_rows.store(store, "intervals", **values)
 
 
 if __name__ == "__main__":

@@ -170,34 +170,35 @@ class SmoothGaps:
 
 
 def _of_distances(gap, weights):
+    e50, e90 = weighted_quantiles(gap, [0.5, 0.9], weights)
     return {
         "integrated_calibration_index": float(np.average(gap, weights=weights)),
-        "e50": weighted_quantile(gap, 0.5, weights),
-        "e90": weighted_quantile(gap, 0.9, weights),
+        "e50": float(e50),
+        "e90": float(e90),
         "emax": float(gap.max()),
     }
 
 
-def weighted_quantile(
-    values: np.ndarray, q: float, weights: np.ndarray | None = None
-) -> float:
-    """A quantile by linear interpolation, also of weighted values.
+def weighted_quantiles(
+    values: np.ndarray, q: list[float], weights: np.ndarray | None = None
+) -> np.ndarray:
+    """Quantiles by linear interpolation, also of weighted values.
 
     The k-th smallest value has the place of the middle of its weight; places
     run from 0 to 1. Equal weights give the usual definition, `(k - 1)/(n - 1)`.
 
     Args:
         values: `(n,)`.
-        q: float in [0, 1].
+        q: list of floats in [0, 1].
         weights: `None`, or weights > 0, `(n,)`.
     """
     if weights is None:
-        return float(np.quantile(values, q))
+        return np.quantile(values, q)
     order = np.argsort(values, kind="stable")
     values, weights = values[order], weights[order]
     middle = np.cumsum(weights) - weights / 2
     place = divide(middle - middle[0], middle[-1] - middle[0])
-    return float(np.interp(q, place, values))
+    return np.interp(q, place, values)
 
 
 def _cells(events):

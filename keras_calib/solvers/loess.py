@@ -4,6 +4,12 @@ import math
 
 import numpy as np
 
+# Numbers of a block of the matrix that is found at once.
+BLOCK = 1 << 18
+# Of all weight, the squared norm of an orthogonal polynomial in `(x - t) / h`
+# below which its window has hardly as many different `x` as coefficients.
+DEGENERATE = 1e-8
+
 
 def loess_matrix(
     x, at, *, span=0.75, degree=2, num_rows=None, weights=None
@@ -37,26 +43,83 @@ def loess_matrix(
         Cleveland and Devlin, "Locally weighted regression", JASA 1988,
         Section 2.
     """
-    x = np.asarray(x, "float64")
+    x, at = np.asarray(x, "float64"), np.asarray(at, "float64")
     weights = np.ones(len(x)) if weights is None else weights
-    num_rows = np.ones(len(x), int) if num_rows is None else num_rows
-    total = int(num_rows.sum())
+    rows = x if num_rows is None else np.repeat(x, num_rows)
     # R adds the same number, so that .75 of 4 rows are 3.
-    nearest = max(min(math.floor(span * total + 1e-5), total), 1)
-    matrix = np.zeros((len(at), len(x)))
-    for row, t in zip(matrix, at, strict=True):
-        distance = np.abs(x - t)
-        order = np.argsort(distance, kind="stable")
-        within = np.cumsum(num_rows[order])
-        width = distance[order[np.searchsorted(within, nearest)]]
-        if width == 0:
-            ties = np.where(distance == 0, weights, 0.0)
-            row[:] = ties / ties.sum()
-            continue
-        kernel = (1 - np.minimum(distance / width, 1.0) ** 3) ** 3
-        used = kernel > 0
-        root = np.sqrt(weights[used] * kernel[used])
-        powers = np.vander((x[used] - t) / width, degree + 1, increasing=True)
-        inverse = np.linalg.pinv(powers * root[:, None], rcond=1e-10)
-        row[used] = inverse[0] * root
+    nearest = math.floor(span * len(rows) + 1e-5)
+    widths = _widths(rows, at, max(min(nearest, len(rows)), 1))
+    matrix = np.empty((len(at), len(x)))
+    step = max(1, BLOCK // len(x))
+    for start in range(0, len(at), step):
+        part = slice(start, start + step)
+        matrix[part] = _rows(x, at[part], widths[part], weights, degree)
     return matrix
+
+
+def _widths(x, at, nearest):
+    """Distance of each place to the `nearest`-th of `x`, which ascends."""
+    # These are neighbors. Of all windows of as many the best is the first whose
+    # middle is above the place, or the one before, but for rounding.
+    first, last = x[: len(x) - nearest + 1], x[nearest - 1 :]
+    above = np.searchsorted(first + last, 2 * at)
+    window = np.clip(above[:, None] + range(-2, 2), 0, len(first) - 1)
+    places = at[:, None]
+    ends = np.abs(first[window] - places), np.abs(last[window] - places)
+    return np.maximum(*ends).min(axis=1)
+
+
+def _rows(x, at, widths, weights, degree):
+    """Rows of `loess_matrix`, for some of the places."""
+    divisor = np.where(widths > 0, widths, 1.0)[:, None]
+    away = x - at[:, None]
+    u = away / divisor
+    kernel = _tricube(away, divisor) * weights
+    total = kernel.sum(axis=1)
+    # Polynomials that are orthogonal in the window, by their recurrence, and
+    # their values at the place.
+    own, before, norm_before = np.ones_like(u), 0.0, total
+    own_at, before_at = np.ones(len(at)), 0.0
+    rows, least = 0.0, total
+    for number in range(degree + 1):
+        weighed = kernel * own * own
+        norm = weighed.sum(axis=1)
+        least = np.minimum(least, norm)
+        norm = np.where(norm > 0, norm, 1.0)
+        rows = rows + own * (own_at / norm)[:, None]
+        middle = np.einsum("pm,pm->p", weighed, u) / norm
+        ratio = norm / norm_before if number else np.zeros_like(norm)
+        own, before = (
+            (u - middle[:, None]) * own - ratio[:, None] * before,
+            own,
+        )
+        own_at, before_at = -middle * own_at - ratio * before_at, own_at
+        norm_before = norm
+    rows *= kernel
+    for row in np.flatnonzero((widths == 0) | (least < DEGENERATE * total)):
+        rows[row] = _shortest_row(x - at[row], widths[row], weights, degree)
+    return rows
+
+
+def _tricube(away, width):
+    """`T(away / width)`, to all digits where it is next to 0."""
+    away = np.abs(away)
+    u = away / width
+    # Products take a fraction of the time of powers.
+    kernel = np.maximum(width - away, 0.0) / width * (1 + u + u * u)
+    return kernel * kernel * kernel
+
+
+def _shortest_row(away, width, weights, degree):
+    """A row by the shortest vector of coefficients."""
+    row = np.zeros(len(away))
+    if width == 0:
+        ties = np.where(away == 0, weights, 0.0)
+        return ties / ties.sum()
+    kernel = _tricube(away, width)
+    used = kernel > 0
+    root = np.sqrt(weights[used] * kernel[used])
+    powers = np.vander(away[used] / width, degree + 1, increasing=True)
+    inverse = np.linalg.pinv(powers * root[:, None], rcond=1e-10)
+    row[used] = inverse[0] * root
+    return row

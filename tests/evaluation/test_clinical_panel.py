@@ -10,7 +10,7 @@ import pytest
 
 import keras_calib as kc
 from keras_calib.evaluation import calibration_index
-from keras_calib.evaluation.calibration_index import weighted_quantile
+from keras_calib.evaluation.calibration_index import weighted_quantiles
 from keras_calib.evaluation.events import sort_events
 from keras_calib.evaluation.logistic_recalibration import logistic_recalibration
 from keras_calib.evaluation.logistic_recalibration import two_sided
@@ -234,13 +234,13 @@ def test_isotonic_index_takes_weights_as_repetitions():
 def test_weighted_quantiles():
     rng = np.random.default_rng(1)
     values = rng.random(21)
-    for q in (0.0, 0.5, 0.9, 1.0):
-        found = weighted_quantile(values, q, np.full(21, 0.3))
-        assert found == pytest.approx(np.quantile(values, q))
+    q = [0.0, 0.5, 0.9, 1.0]
+    found = weighted_quantiles(values, q, np.full(21, 0.3))
+    assert found == pytest.approx(np.quantile(values, q))
     # Their places are 0, 1/2 and 1.
     values, weights = np.array([1.0, 3.0, 2.0]), np.array([1, 1, 3])
-    found = weighted_quantile(values, 0.25, weights)
-    assert found == pytest.approx(1.5)
+    found = weighted_quantiles(values, [0.25], weights)
+    assert found == pytest.approx([1.5])
 
 
 def test_statsmodels_agrees_on_the_fits():

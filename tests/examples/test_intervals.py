@@ -12,7 +12,7 @@ def script():
 
 
 def test_clusters_are_rows_that_are_alike(script):
-    labels, p, more = script.clustered(np.random.default_rng(0), 500)
+    labels, p, more = script.clustered(np.random.default_rng(0), 500, 5)
     ids = more["clusters"]
     _, first, number = np.unique(ids, return_index=True, return_counts=True)
     assert number.max() == 4 and len(ids) == 500 and len(first) > 150
@@ -26,7 +26,8 @@ def test_table(script, monkeypatch, capsys):
     small = {"ROWS": 100, "MANY": 4000, "SETS": 10, "RESAMPLES": 20}
     small["FORMS"] = {"independent": script.independent}
     names = "accuracy", "classwise_calibration_error"
-    for name, value in (small | {"STATISTICS": names}).items():
+    small |= {"STATISTICS": names, "EVENTS": ("calibration_slope",)}
+    for name, value in small.items():
         monkeypatch.setattr(script, name, value)
     script.main([])
     rows = [
@@ -34,11 +35,11 @@ def test_table(script, monkeypatch, capsys):
         for line in capsys.readouterr().out.splitlines()
         if line.startswith("| `")
     ]
-    shown = [*names, *script.PARTS]
+    shown = [*names, *script.PARTS, *script.EVENTS]
     assert [row[:2] for row in rows] == [[n, "independent"] for n in shown]
     mean, error, *parts = (list(map(float, row[2:])) for row in rows)
     assert mean[0] == mean[1] > 60
     # The bias of the bins of all classes is wider than an interval.
     assert error[0] < 30 < error[1]
-    # Parts of `refinement=` have one kind of interval.
+    # Parts of `refinement=` and slopes have one kind of interval.
     assert all(kind == other > 50 for kind, other in parts)
