@@ -17,6 +17,7 @@ from keras_calib._check_compiled import is_any
 from keras_calib._check_compiled import is_ours
 from keras_calib._check_compiled import losses_of
 from keras_calib._check_compiled import metrics_of
+from keras_calib._check_compiled import tells_logits
 from keras_calib._check_labels import about_accuracies
 from keras_calib._check_labels import about_labels
 from keras_calib._check_labels import about_multi_label
@@ -139,7 +140,8 @@ def _findings(model, losses, metrics, x, y, sample_weight):
     if outputs.ndim > 1:
         outputs = np.moveaxis(outputs, axis, -1)
     multi_label = _is_multi_label(model, objects, y, outputs)
-    kind, about = _kind(model, outputs, known is not None, multi_label)
+    stated = any(tells_logits(each) for _, each in objects)
+    kind, about = _kind(model, outputs, known is not None, multi_label, stated)
     yield from about
     if is_applied_twice(model):
         yield (
@@ -227,11 +229,19 @@ def _of_several_labels(model, objects, y):
     return np.isin(rows, (0, 1)).all() and (rows.sum(axis=1) != 1).any()
 
 
-def _kind(model, outputs, axis_known, multi_label=False):
+def _kind(model, outputs, axis_known, multi_label=False, stated=False):
     """`"logits"`, `"probabilities"`, `"multi-label"` or `None`; findings.
 
     Where the graph shows the axis of the classes, and it is not the last one,
     what the values sum to on it tells.
+
+    Args:
+        model: a `keras.Model`.
+        outputs: those of the batch, with the classes last.
+        axis_known: whether the graph shows the axis of the classes.
+        multi_label: whether labels do not exclude each other.
+        stated: whether a loss or metric says what it reads. It is compared
+            with the values, which the graph need not explain then.
     """
     scores = outputs.reshape(-1, outputs.shape[-1] if outputs.ndim > 1 else 1)
     scores = scores.astype("float64")
@@ -253,7 +263,8 @@ def _kind(model, outputs, axis_known, multi_label=False):
         ]
     else:
         seen = None if inside else "logits"
-    if kind is None and not axis_known:
+    proven = seen == "probabilities" or not inside
+    if kind is None and not axis_known and not (stated and proven):
         why = "its last layer is not one that proves it"
         if not has_graph(model):
             why = "a subclassed model has no graph"

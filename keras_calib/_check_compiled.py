@@ -62,10 +62,18 @@ def metrics_of(model):
     for metric in metrics_of_compile(model) + named:
         # A part of a loss reads scores as the loss does.
         reader = metric.loss if isinstance(metric, LossPart) else metric
-        if setting(reader, "from_logits", None) is not None or isinstance(
+        if tells_logits(reader) or isinstance(
             metric, (keras.metrics.BinaryAccuracy, *AT_THRESHOLDS)
         ):
             yield f"the metric {metric.name!r}", reader
+
+
+def tells_logits(each):
+    """Whether a loss or metric says that it reads logits, or that it does not.
+
+    So do Keras' losses that are functions, by their default.
+    """
+    return setting(each, "from_logits", None) is not None
 
 
 def accuracies_of(model, weighted):

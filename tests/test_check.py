@@ -193,6 +193,16 @@ FITS = {
         X,
         Y,
     ),
+    "subclassed, whose values show what the loss says": lambda: (
+        compiled(Subclassed("softmax"), Sparse()),
+        X,
+        Y,
+    ),
+    "subclassed, logits": lambda: (
+        compiled(Subclassed(), kc.losses.FocalLoss(from_logits=True)),
+        X,
+        Y,
+    ),
     "one unit of logits": lambda: (
         network(None, 1, keras.losses.BinaryCrossentropy(True)),
         X,
@@ -452,8 +462,26 @@ FOUND = {
         "All weights are 0",
     ),
     "unknown": (
-        lambda: (compiled(Subclassed(), Sparse(True)), X, Y),
+        lambda: (Subclassed(), X, Y),
         "a subclassed model has no graph",
+    ),
+    "unknown unit": (
+        lambda: (
+            compiled(Subclassed("sigmoid", 1), "binary_crossentropy"),
+            X,
+            Y > 0,
+        ),
+        "a subclassed model has no graph.*may be either",
+    ),
+    "unknown, several values in [0, 1]": (
+        lambda: (
+            compiled(
+                Subclassed("sigmoid"), kc.losses.FocalLoss(from_logits=True)
+            ),
+            X,
+            Y,
+        ),
+        "a subclassed model has no graph.*or several sigmoid units",
     ),
     "unknown layer": (
         lambda: (
