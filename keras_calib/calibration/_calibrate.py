@@ -20,7 +20,7 @@ from keras_calib.calibration._methods import is_local
 from keras_calib.calibration._multi_label import calibrate_labels
 from keras_calib.calibration._multi_label import map_of_label
 from keras_calib.calibration._one_output import one_output
-from keras_calib.calibration._preprocessed import preprocess
+from keras_calib.calibration._preprocessed import preprocess_labeled
 from keras_calib.calibration._preprocessed import raw_arrays
 from keras_calib.calibration._preprocessed import taken_apart
 from keras_calib.calibration._record import CalibrationRecord
@@ -286,7 +286,7 @@ def _source(x, y, sample_weight, batch_size, steps, place, preprocessor):
         batch_size,
         steps,
         part_of=place.part_of if place else None,
-        preprocess=preprocess(preprocessor) if preprocessor else None,
+        preprocess=preprocess_labeled(preprocessor) if preprocessor else None,
     )
 
 

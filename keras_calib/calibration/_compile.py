@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_calib._typing import Tensor
+from keras_calib.calibration._preprocessed import PreprocessedModel
 from keras_calib.keras_private import keras_mask
 from keras_calib.losses import FocalLoss
 
@@ -64,9 +65,13 @@ def compile_for_evaluate(
         return
     if place is not None:
         loss, metrics = place.only_here(loss), place.only_here(metrics)
+    kind = "metrics"
+    if isinstance(model, PreprocessedModel):
+        # Its weights may be what tells padding from tokens.
+        kind = "weighted_metrics"
     # An optimizer without slots, and without a scale of losses for float16, so
     # that a saved file loads without a warning.
-    model.compile("sgd", loss=loss, metrics=metrics, auto_scale_loss=False)
+    model.compile("sgd", loss=loss, auto_scale_loss=False, **{kind: metrics})
 
 
 def takes_rows(loss: Any, num_units: int) -> bool | None:

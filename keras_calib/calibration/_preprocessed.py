@@ -85,8 +85,9 @@ class PreprocessedModel(CompositeModel):
         raw = as_batches(
             raw_arrays(x), batch_size=batch_size, steps=steps, labeled=False
         )
+        data = raw.mapped(preprocess(self.preprocessor))
         return super().predict(
-            self._preprocessed(raw),
+            _for_keras(data),
             verbose=verbose,
             steps=raw.total,
             callbacks=callbacks,
@@ -103,15 +104,16 @@ class PreprocessedModel(CompositeModel):
         **kwargs: Any,
     ) -> Any:
         """As `keras.Model.evaluate`, of raw inputs."""
-        raw = as_batches(
-            raw_arrays(x),
+        data = preprocessed_batches(
+            self.preprocessor,
+            x,
             y,
             sample_weight,
             batch_size=batch_size,
             steps=steps,
         )
         return super().evaluate(
-            self._preprocessed(raw), verbose=verbose, steps=raw.total, **kwargs
+            _for_keras(data), verbose=verbose, steps=data.total, **kwargs
         )
 
     def predict_on_batch(self, x: Any) -> Any:
@@ -140,11 +142,11 @@ class PreprocessedModel(CompositeModel):
             "Train the task that it came from, and calibrate it again."
         )
 
-    def _preprocessed(self, batches):
-        for batch in batches:
-            known = preprocess(self.preprocessor)(*batch)
-            parts = [for_model(part) for part in known if part is not None]
-            yield tuple(parts)
+
+def _for_keras(batches):
+    """Batches as Keras takes them, which knows a generator by its type."""
+    for batch in batches:
+        yield tuple(for_model(part) for part in batch if part is not None)
 
 
 def preprocess(preprocessor: Callable | None) -> Callable:
@@ -169,6 +171,22 @@ def preprocess(preprocessor: Callable | None) -> Callable:
     return apply
 
 
+def preprocess_labeled(preprocessor: Callable) -> Callable:
+    """`preprocess` of batches that have labels then; it may make them."""
+    prepared = preprocess(preprocessor)
+
+    def apply(x, y=None, sample_weight=None):
+        found = prepared(x, y, sample_weight)
+        if found[1] is None:
+            raise ValueError(
+                "The data has no labels, and the preprocessor makes none: pass "
+                "`x` and `y`, or a dataset of `(x, y)`."
+            )
+        return found
+
+    return apply
+
+
 def raw_arrays(x: Any) -> Any:
     """Lists and tables of strings as arrays, which can be cut and joined."""
     if isinstance(x, dict):
@@ -187,11 +205,17 @@ def raw_arrays(x: Any) -> Any:
 def preprocessed_batches(
     preprocessor: Callable | None, x: Any, *data: Any, **options: Any
 ) -> Batches:
-    """`as_batches` of data, preprocessed if there is a preprocessor."""
+    """`as_batches` of data, preprocessed if there is a preprocessor.
+
+    Data without labels will do where it makes them.
+    """
     if preprocessor is None:
         return as_batches(x, *data, **options)
+    prepared = preprocess
+    if options.setdefault("labeled", None) is None:
+        prepared = preprocess_labeled
     batches = as_batches(raw_arrays(x), *data, **options)
-    return batches.mapped(preprocess(preprocessor))
+    return batches.mapped(prepared(preprocessor))
 
 
 def with_preprocessor(

@@ -20,6 +20,8 @@ from keras_calib.callbacks._fit_outputs import put_back
 from keras_calib.callbacks._fit_outputs import the_one
 from keras_calib.data import batches
 from keras_calib.data.collect import samples_told
+from keras_calib.data.join import concatenate
+from keras_calib.data.join import join_labels
 from keras_calib.data.predict import outputs_and_mask
 from keras_calib.data.predict import states_kept
 from keras_calib.evaluation.refinement import best_temperature
@@ -202,8 +204,8 @@ class PredictingCallback(keras.callbacks.Callback):
                 "batches with a sample in them."
             )
         labels, scores, weights = map(list, zip(*parts, strict=True))
-        scores = batches.concatenate(scores)
-        labels = batches.join_labels(labels, scores.shape[-1])
+        scores = concatenate(scores)
+        labels = join_labels(labels, scores.shape[-1])
         return labels, scores, np.concatenate(weights)
 
     def _read(self, scores, labels, weights, mask):

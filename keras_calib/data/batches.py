@@ -71,7 +71,7 @@ def as_batches(
     *,
     batch_size: int | None = None,
     steps: int | None = None,
-    labeled: bool = True,
+    labeled: bool | None = True,
 ) -> Batches:
     """Iterate over data once.
 
@@ -85,7 +85,8 @@ def as_batches(
         steps: number of batches to take; required for endless data.
         labeled: `False` for data without labels, or whose labels do not
             matter. `x` may then be arrays alone, or a dataset of inputs or
-            `(x,)`, too, and the batches are `(x, None, sample_weight)`.
+            `(x,)`, too, and the batches are `(x, None, sample_weight)`; with
+            `None` they keep the labels that there are.
 
     Returns:
         `Batches`.
@@ -100,7 +101,8 @@ def as_batches(
         require_integer(0, steps=steps)
     if y is not None:
         _refuse_other_labels(x)
-    if y is not None or (not labeled and _are_arrays(x)):
+    alone = not labeled and _are_arrays(x)
+    if y is not None or (alone and (labeled is False or not _is_pair(x))):
         # A list of numbers would be taken for a structure of arrays.
         y, sample_weight = lists_as_arrays(y, sample_weight)
         source, total = _array_batches(x, y, sample_weight, batch_size or 32)
@@ -144,7 +146,8 @@ class Source:
         y, sample_weight, batch_size, steps: see `as_batches`.
         part_of: `None`, or a function that picks the labels, and the weights,
             of one output.
-        preprocess: `None`, or a function of a batch that returns a batch.
+        preprocess: `None`, or a function of a batch that returns a batch with
+            labels.
     """
 
     x: Any
@@ -181,6 +184,7 @@ class Source:
             part_of(self.sample_weight),
             batch_size=self.batch_size,
             steps=self.steps,
+            labeled=True if self.preprocess is None else None,
         )
         if self.preprocess is not None:
             batches = batches.mapped(self.preprocess)
@@ -349,18 +353,20 @@ def _unpack(batch, labeled):
     if not isinstance(batch, list | tuple):
         batch = (batch,)
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tuple(batch))
-    if labeled and y is None:
+    if labeled is False or (labeled is None and y is None):
+        return x, None, sample_weight
+    if y is None:
         raise ValueError(
             "The data has no labels: a dataset must give `(x, y)` or "
             f"`(x, y, sample_weight)`. Received: {len(batch)} element per "
             "batch."
         )
-    if labeled and _has_axis(x) and not _has_axis(y):
+    if _has_axis(x) and not _has_axis(y):
         raise ValueError(
             "The labels of a batch must be an array with an axis of samples. "
             f"Received: {y!r}."
         )
-    return x, y if labeled else None, sample_weight
+    return x, y, sample_weight
 
 
 def for_model(x):
@@ -375,23 +381,3 @@ def for_model(x):
     if any(tensors) and not all(tensors):
         return keras.tree.map_structure(keras.ops.convert_to_tensor, found)
     return found
-
-
-def concatenate(parts):
-    """Join arrays and free each once it is copied: one copy at a time."""
-    length = sum(len(part) for part in parts)
-    whole = np.empty((length, *parts[0].shape[1:]), parts[0].dtype)
-    start = 0
-    while parts:
-        part = parts.pop(0)
-        whole[start : start + len(part)] = part
-        start += len(part)
-    return whole
-
-
-def join_labels(parts, num_classes):
-    """Labels of all batches; as rows if one batch has soft labels."""
-    if any(part.ndim == 2 for part in parts):
-        one_hot = np.eye(max(2, num_classes), dtype="float32")
-        parts = [part if part.ndim == 2 else one_hot[part] for part in parts]
-    return np.concatenate(parts)

@@ -14,9 +14,9 @@ import keras
 import numpy as np
 
 from keras_calib._progress import ProgressBar
-from keras_calib.data.batches import concatenate
 from keras_calib.data.batches import for_model
-from keras_calib.data.batches import join_labels
+from keras_calib.data.join import concatenate
+from keras_calib.data.join import join_labels
 from keras_calib.data.predict import outputs_and_mask
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import as_array

@@ -287,6 +287,71 @@ def test_a_report_has_labels_and_weights_of_the_preprocessor():
         ), name
 
 
+class OfItself(Doubled):
+    """A preprocessor that makes labels and weights of inputs alone."""
+
+    def call(self, x, y=None, sample_weight=None):
+        found = super().call(x)
+        labels = np.argmax(x[:, :3], axis=1)
+        weights = np.arange(len(x)) % 3
+        return keras.utils.pack_x_y_sample_weight(found, labels, weights)
+
+
+def tf_data(x):
+    import tensorflow as tf
+
+    return tf.data.Dataset.from_tensor_slices(x).batch(60)
+
+
+ALONE = {
+    "arrays": lambda x: (x,),
+    "tf.data": lambda x: (tf_data(x),),
+    "a list of batches": lambda x: ([(x[:30],), (x[30:],)],),
+    "labels that do not matter": lambda x: (x, np.zeros(len(x))),
+}
+
+
+@pytest.mark.parametrize("data", ALONE)
+def test_inputs_alone_where_the_preprocessor_makes_labels(data):
+    task = Task()
+    task.preprocessor = OfItself()
+    plain = keras.Model(task.input, task.output)
+    x = np.random.default_rng(0).normal(size=(60, 5)).astype("float32")
+    own = ALONE[data](x)
+    labels, weights = x[:, :3].argmax(axis=1), np.arange(60) % 3
+    if data == "a list of batches":
+        weights = np.tile(np.arange(30) % 3, 2)
+    options = {"batch_size": 60} if own[0] is x else {}
+    mine = kc.calibrate(task, *own, verbose=0, **options)
+    theirs = kc.calibrate(plain, 2 * x, labels, weights, verbose=0)
+    found, expected = map(kc.calibration_record, (mine, theirs))
+    assert found["temperature"] == pytest.approx(
+        expected["temperature"], rel=1e-5
+    )
+    logs = mine.evaluate(*own, verbose=0, return_dict=True, **options)
+    known = 2 * x, labels, 60, 0, weights.astype("float32")
+    loss = theirs.evaluate(*known, return_dict=True)["loss"]
+    assert logs["loss"] == pytest.approx(loss, rel=1e-5)
+    hits = plain.predict(2 * x, verbose=0).argmax(axis=1) == labels
+    accuracy = np.average(hits, weights=weights)
+    assert logs["accuracy"] == pytest.approx(accuracy, rel=1e-5)
+    report = kc.report(task, *own, num_resamples=2, verbose=0, **options)
+    assert report.models[0].num_rows == (weights > 0).sum()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    task.compile("sgd", loss)
+    plain.compile("sgd", loss)
+    assert kc.check(task, *own) == kc.check(plain, 2 * x, labels)
+
+
+@pytest.mark.parametrize("verb", [kc.calibrate, kc.report, kc.check])
+def test_inputs_alone_where_nothing_makes_labels(verb):
+    with pytest.raises(ValueError, match="the preprocessor makes none"):
+        verb(Task(), np.ones((60, 5)))
+    pair = np.ones((60, 5)), np.arange(60) % 3
+    with pytest.raises(ValueError, match="arguments of their own"):
+        verb(Task(), pair)
+
+
 NAMES = ["accuracy", "negative_log_likelihood"]
 
 
