@@ -123,9 +123,10 @@ def _are_logits(kind, scores, from_logits):
     if kind != "predictions":
         if from_logits not in (None, kind == "logits"):
             option = "--from-logits" if from_logits else "--no-from-logits"
+            other = "logits" if from_logits else "probabilities"
             raise ValueError(
                 f"`{option}` is no word on `{kind}`, which are what they are "
-                "called"
+                f"called: if they are {other}, name them so"
             )
         return kind == "logits"
     if from_logits is not None:
@@ -137,6 +138,15 @@ def _are_logits(kind, scores, from_logits):
     if scores.shape[-1] == 1:
         raise ValueError(
             "`predictions` of one unit outside [0, 1] are logits: name them so"
+        )
+    if scores.min() >= 0:
+        sums = scores.sum(axis=-1)
+        raise ValueError(
+            "whether `predictions` are logits or probabilities cannot be told: "
+            "none is negative, and rows sum to "
+            f"{sums.min():.6g} up to {sums.max():.6g}. Name them `logits` or "
+            "`probabilities`, whose rows sum to 1: divide rounded ones by "
+            "their sums"
         )
     return True
 
@@ -229,6 +239,8 @@ def _of_table(columns):
         present = [column for column in NAMES[name] if column in columns]
         if _one_of(present):
             found[name] = columns[present[0]]
+    if "groups" in found:
+        found["groups"] = _ids(found["groups"])
     if "sample_weight" in found:
         found["sample_weight"] = _numbers("sample_weight", columns)
     for kind in SCORES:
@@ -250,6 +262,15 @@ def _of_table(columns):
     return found, class_names
 
 
+def _ids(values):
+    """A column of any values, with `None` where text is missing."""
+    if values.dtype.kind == "U":
+        blank = np.char.strip(values) == ""
+        if blank.any():
+            return np.where(blank, None, values)
+    return values
+
+
 def _numbers(name, columns):
     """A column as float64, with NaN where a value is missing."""
     values = columns[name]
@@ -260,6 +281,5 @@ def _numbers(name, columns):
     except ValueError:
         row = next(k for k, each in enumerate(values) if not is_number(each))
         raise ValueError(
-            f"column `{name}`: {str(values[row])!r}, in row {row + 1} of the "
-            "data, is no number"
+            f"column `{name}`: {str(values[row])!r}, in row {row}, is no number"
         ) from None

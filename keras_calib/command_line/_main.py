@@ -81,6 +81,11 @@ def main(*, arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader, such as `head`, has seen enough.
         sys.stdout = None
+    except OSError as error:
+        # What is left would be written, and fail again, when Python ends.
+        sys.stdout = None
+        print(f"{prog}: error: {one_line(error)}", file=sys.stderr)
+        return 2
     return 0
 
 

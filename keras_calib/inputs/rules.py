@@ -19,6 +19,8 @@ from keras_calib.inputs.arguments import is_number
 # How far outside [0, 1] a probability may be, and how far from one their sum.
 OUTSIDE = 1e-3
 OFF = 1e-2
+# Sums that rounding to two digits explains, but of very many classes.
+ROUNDED = 5e-2
 # The same for labels that are rows, and for logits that are suspected to be
 # probabilities: a softmax is more exact than a rounded table.
 EXACT = 1e-3
@@ -297,11 +299,16 @@ def check_probabilities(given, like_labels=False):
     )
     inside = values.min() >= 0 and values.max() <= 1
     units = ONE_UNIT_EACH if like_labels and inside else ""
+    remedy = (
+        "If the model ends without a softmax or sigmoid, pass "
+        "`from_logits=True`."
+    )
+    if given.min() >= 0 and (np.abs(given.sum(axis=-1) - 1) <= ROUNDED).all():
+        remedy = "If they were rounded, divide each row by its sum."
     raise ValueError(
         "With `from_logits=False` each prediction must be a probability "
         f"vector. Received: values from {values.min():.6g} to "
-        f"{values.max():.6g}{detail} in row {row}. If the model ends without a "
-        f"softmax or sigmoid, pass `from_logits=True`.{units}"
+        f"{values.max():.6g}{detail} in row {row}. {remedy}{units}"
     )
 
 

@@ -492,15 +492,21 @@ def test_warnings_are_a_line_of_standard_error(folder, capsys):
     assert line.startswith("UserWarning: ")
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(folder, monkeypatch):
+@pytest.mark.parametrize("error", [BrokenPipeError(), OSError("disk is full")])
+def test_output_that_cannot_be_written(folder, capsys, monkeypatch, error):
+    """A reader that has seen enough is no error; a full disk is one."""
+
     class Closed(io.StringIO):
         def write(self, text):
-            raise BrokenPipeError
+            raise error
 
     monkeypatch.setattr(sys, "stdout", Closed())
-    assert main(arguments=["calibrate", "a.npz", "-o", "map.keras"]) == 0
+    status = main(arguments=["evaluate", "a.npz", "--quiet"])
     # Python would write what is left as it ends, and fail once more.
     assert sys.stdout is None
+    broken = isinstance(error, BrokenPipeError)
+    line = "" if broken else "keras-calib evaluate: error: disk is full\n"
+    assert (status, capsys.readouterr().err) == (0 if broken else 2, line)
 
 
 def network_and_data():
@@ -638,7 +644,32 @@ BAD = {
     ),
     "a word in a row": (
         lambda: text("n.csv", "label,logit_0,logit_1\n0,1,\n0,1,x\n"),
-        "column `logit_1`: 'x', in row 2 of the data, is no number",
+        "column `logit_1`: 'x', in row 1, is no number",
+    ),
+    "predictions of two digits": (
+        lambda: archive(
+            "n.npz",
+            predictions=[[0.33, 0.33, 0.32], [0.2, 0.3, 0.5]],
+            labels=[0, 1],
+        ),
+        "cannot be told: none is negative, and rows sum to 0.98 up to 1. Name",
+    ),
+    "probabilities of two digits": (
+        lambda: archive(
+            "n.npz", probabilities=[[0.33, 0.33, 0.32]], labels=[0]
+        ),
+        "(off by -0.02) in row 0. If they were rounded, divide each row by",
+    ),
+    "a group without an id": (
+        lambda: [
+            "report",
+            text(
+                "n.csv",
+                "label,logit_0,logit_1,group\n0,1,2,a\n0,1,3, \n1,0,0,b\n",
+            )[1],
+            *("-o", "n.md"),
+        ],
+        "must have an id for each sample that counts",
     ),
     "an empty cell that counts": (
         lambda: text("n.csv", "label,logit_0,logit_1\n0,1,2\n0,1,\n"),
@@ -648,7 +679,8 @@ BAD = {
         lambda: (
             [*archive("n.npz", logits=P, labels=[0] * 4), "--no-from-logits"]
         ),
-        "`--no-from-logits` is no word on `logits`",
+        "`--no-from-logits` is no word on `logits`, which are what they are "
+        "called: if they are probabilities, name them so",
     ),
     "a class is missing": (
         lambda: text("n.csv", "label,logit_0,logit_2\n0,1,2\n"),
