@@ -127,7 +127,7 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
         begin = time.perf_counter()
         adapt_map(layer, rows, objective=objective, class_loss_scaling=scaling)
         taken = time.perf_counter() - begin
-        before = measured(None, rows)
+        before = measured(None, rows, of_label=options.of_label)
         found = before_and_after(before, layer, rows)
         worse = is_worse(layer, objective, scaling, found)
         if worse:
@@ -248,8 +248,9 @@ class Measured(NamedTuple):
         nll: in nats.
         ece: with `NUM_BINS` bins.
         accuracy: from 0 to 1.
-        confidence: of each row, `(n,)`.
+        confidence: probability that the ECE compares, `(n,)`.
         predicted: class of each row, `(n,)`.
+        of_label: see `measured`.
     """
 
     nll: float
@@ -257,12 +258,15 @@ class Measured(NamedTuple):
     accuracy: float
     confidence: np.ndarray
     predicted: np.ndarray
+    of_label: bool
 
 
-def measured(layer, rows, expected=None):
+def measured(layer, rows, expected=None, of_label=False):
     """`Measured` of the model with a map, or with `None` as it came.
 
     Of classes with the same score, that of `expected` is the predicted one.
+    The ECE is that of the predicted class, and with `of_label` that of class 1,
+    as `MultilabelCalibrationError` has it.
     """
     scores, labels, weights = rows.logits, rows.labels, rows.weights
     confidence = np.empty(len(labels), "float32")
@@ -272,6 +276,8 @@ def measured(layer, rows, expected=None):
         z = scores[part] if layer is None else as_array(layer(scores[part]))
         losses[part], probabilities = losses_and_probabilities(z, labels[part])
         confidence[part], correct[part] = top_label(labels[part], probabilities)
+        if of_label:
+            confidence[part] = probabilities[:, 1]
         # Unequal scores may have probabilities that are rounded to be equal.
         z = at_least_two(z)
         own = predicted[part] = z.argmax(axis=-1)
@@ -282,11 +288,15 @@ def measured(layer, rows, expected=None):
     return Measured(
         float(np.average(losses, weights=weights)),
         expected_calibration_error(
-            confidence, correct, NUM_BINS, weights=weights
+            confidence,
+            labels if of_label else correct,
+            NUM_BINS,
+            weights=weights,
         ),
         float(np.average(correct, weights=weights)),
         confidence,
         predicted,
+        of_label,
     )
 
 
@@ -302,7 +312,7 @@ def before_and_after(before, layer, rows):
         layer: the map.
         rows: `CalibrationRows`.
     """
-    after = measured(layer, rows, before.predicted)
+    after = measured(layer, rows, before.predicted, before.of_label)
     changed = (before.predicted != after.predicted)[rows.first_rows]
     noise = normal_floor(
         after.confidence[rows.first_rows], rows.sample_weights, NUM_BINS

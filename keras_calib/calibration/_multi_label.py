@@ -109,7 +109,8 @@ def _fit_to_labels(network, samples, method, options, settings):
         return single, record
 
     def measure(single, rows):
-        found = before_and_after(measured(None, rows), single, rows)
+        before = measured(None, rows, of_label=True)
+        found = before_and_after(before, single, rows)
         warn_of_changes(single, found, rows, options)
         return {key: found[key] for key in ERRORS}
 

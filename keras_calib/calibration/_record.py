@@ -46,7 +46,8 @@ class CalibrationRecord:
         nll_after: NLL with the fitted layer, also if it was rejected; with
             `multi_label=True` that of the new model. There NLL and ECE are
             means over labels, weighted by their numbers of samples.
-        ece_before: ECE of the model.
+        ece_before: ECE of the model; with `multi_label=True` that of the
+            probability of each label, as `MultilabelCalibrationError` has it.
         ece_after: ECE with the fitted layer, also if it was rejected.
         ece_num_bins: number of bins of equal width of both ECEs.
         source_prior: mean prediction of each class on the calibration data,
