@@ -65,6 +65,7 @@ class Measured:
         groups: rows of a table by group, the worst first; or `None`.
         bins: dicts of the bins of the reliability diagram that are not empty.
         dependent: whether several rows are of one image, text or cluster.
+        soft_labels: whether labels are distributions over the classes.
         gap_p_value: of the gap between mean confidence and accuracy, if rows
             are dependent.
         clinical_panel: of two classes, what `kc.metrics.clinical_panel` has
@@ -82,6 +83,7 @@ class Measured:
     groups: list[dict[str, Any]] | None
     bins: list[dict[str, float]]
     dependent: bool
+    soft_labels: bool
     gap_p_value: float | None
     clinical_panel: dict[str, Any] | None
 
@@ -131,6 +133,7 @@ def measure(
         groups=None if data.group is None else _groups(data),
         bins=_bins(data),
         dependent=data.unit is not None,
+        soft_labels=data.targets is not None,
         gap_p_value=None
         if data.unit is None
         else gap_p_value(*data.top_label, data.weights, data.unit),

@@ -11,6 +11,8 @@ from keras_calib.reporting._measure import LEVEL
 ECE = "expected_calibration_error"
 # Of the normal distribution: what is exceeded in one of five cases.
 POWER_QUANTILE = 0.8416
+# NLL of float32 predictions, in nats.
+SAME = 1e-5
 # Nobody collects so many times as many samples.
 MOST_TIMES = 100
 # A bin with less of the error is not worth a sentence.
@@ -32,6 +34,7 @@ def verdict(measured):
         _temperature(measured),
         *_class(measured),
         *_group(measured),
+        *_of_soft_labels(measured),
     ]
 
 
@@ -62,11 +65,15 @@ def comparison(measured, predictions):
         if not np.isfinite(means[i]):
             sentences.append(_of_infinite(name, means[best], other.name))
             continue
-        found = mean_interval(
-            losses[i] - losses[best], predictions[best], 1 - LEVEL / pairs
-        )
+        difference = losses[i] - losses[best]
+        if np.allclose(difference, 0, atol=SAME):
+            sentences.append(
+                f"{name} and {other.name} predict the same, but for rounding."
+            )
+            continue
+        found = mean_interval(difference, predictions[best], 1 - LEVEL / pairs)
         level = "95 %" if pairs == 1 else "95 % for all pairs"
-        n = len(losses[i])
+        n = len(difference)
         sentences.append(_of_pair(name, other.name, found, n, level))
     return sentences
 
@@ -291,6 +298,16 @@ def _group(measured):
         f"{row[ECE]:.4f} (floor {row[f'{ECE}_floor']:.4f}), confidence "
         f"{_percent(row['mean_confidence'])}, accuracy "
         f"{_percent(row['accuracy'])}."
+    ]
+
+
+def _of_soft_labels(measured):
+    if not measured.soft_labels:
+        return []
+    return [
+        "Labels are distributions: accuracy and errors of the predicted class "
+        "take the largest entry of each as its label, NLL and Brier score the "
+        "whole row. The two need not agree."
     ]
 
 

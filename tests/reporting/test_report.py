@@ -135,6 +135,24 @@ def test_what_chance_may_explain_is_not_advised():
     assert "would help cannot be shown" in text
 
 
+def test_models_that_differ_by_rounding_are_the_same():
+    labels, p = sample(n=200)
+    other = p.astype("float32") * np.float32(1 + 1e-6)
+    report = kc.report({"a": p, "b": other}, y=labels, num_resamples=20)
+    (said,) = report.comparison
+    assert "predict the same, but for rounding" in said
+
+
+def test_labels_that_are_distributions_are_told():
+    labels, p = sample(n=200)
+    # They agree with the predictions, and their largest entries do not.
+    report = kc.report(p, y=p, num_resamples=20)
+    *_, said = report.verdicts["model"]
+    assert said.startswith("Labels are distributions")
+    plain = kc.report(p, y=labels, num_resamples=20).verdicts["model"]
+    assert not any("distributions" in each for each in plain)
+
+
 def test_models_are_compared_by_pairs():
     labels, good = sample()
     _, bad = sample(power=3.0)
