@@ -80,6 +80,7 @@ def parts(rows):
         "metrics/README.md": {
             "metrics": of_metrics(rows),
             "intervals": of_intervals(rows),
+            "above zero": of_calibrated_sets(rows),
         },
         "models/README.md": {
             "pairs": of_pairs(rows),
@@ -453,6 +454,27 @@ def of_intervals(rows):
     forms = ", ".join(row["rows"] for row in next(iter(found.values())))
     text = markdown(["statistic", f"percentiles: {forms}", "default"], lines)
     return f"{text}\n\n{made_by(rows)}"
+
+
+def of_calibrated_sets(rows):
+    rows = cost_rows.newest(rows, "above zero", "statistic", "size")
+    sizes = sorted({row["size"] for row in rows})
+    if not rows:
+        return ""
+    lines = [
+        [
+            f"`{name}`",
+            *(
+                f"{100 * row['above']:.1f} %"
+                for size in sizes
+                for row in rows
+                if (row["statistic"], row["size"]) == (name, size)
+            ),
+        ]
+        for name in dict.fromkeys(row["statistic"] for row in rows)
+    ]
+    head = ["interval above 0", *(f"{size:,} rows" for size in sizes)]
+    return f"{markdown(head, lines)}\n\n{made_by(rows)}"
 
 
 # Models, plots, corruptions.
