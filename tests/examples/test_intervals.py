@@ -43,3 +43,22 @@ def test_table(script, monkeypatch, capsys):
     assert error[0] < 30 < error[1]
     # Parts of `refinement=` and slopes have one kind of interval.
     assert all(kind == other > 50 for kind, other in parts)
+
+
+@pytest.mark.one_backend
+def test_table_of_calibrated_models(script, monkeypatch, capsys):
+    small = {"SIZES": (100, 200), "CALIBRATED_SETS": 10, "RESAMPLES": 20}
+    for name, value in small.items():
+        monkeypatch.setattr(script, name, value)
+    script.main(["--calibrated"])
+    _, *rows = [
+        [cell.strip(" `%") for cell in line.split("|")[1:-1]]
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("| ")
+    ]
+    assert [row[:2] for row in rows] == [
+        [name, size] for size in ("100", "200") for name in script.PARTS[1:]
+    ]
+    # A recalibration that nothing needs takes nothing off the losses.
+    of_losses = [float(row[2]) for row in rows if row[0].endswith("_loss")]
+    assert max(of_losses) <= 20 and len(of_losses) == 4
