@@ -110,7 +110,8 @@ def calibrate(
             `keras.utils.PyDataset`, a torch `DataLoader` or an iterable of
             `(x, y)` or `(x, y, sample_weight)`. The network must not have been
             trained on this data.
-        y: labels, class ids or one-hot rows.
+        y: labels, class ids or one-hot rows. `None` if `x` has them, or if the
+            preprocessor of a task makes them (`CausalLM`).
         sample_weight: weights for arrays `x`, `y`. A constant factor changes
             nothing; unequal weights count as fewer samples.
         method: a calibration layer, or one of `"temperature"`,
