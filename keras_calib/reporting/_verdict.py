@@ -68,7 +68,8 @@ def comparison(measured, predictions):
         difference = losses[i] - losses[best]
         if np.allclose(difference, 0, atol=SAME):
             sentences.append(
-                f"{name} and {other.name} predict the same, but for rounding."
+                f"{name} and {other.name} give all labels the same "
+                "probability, but for rounding."
             )
             continue
         found = mean_interval(difference, predictions[best], 1 - LEVEL / pairs)
