@@ -211,7 +211,7 @@ def preprocessed_batches(
     """
     if preprocessor is None:
         return as_batches(x, *data, **options)
-    prepared = preprocess
+    prepared: Callable[..., Callable] = preprocess
     if options.setdefault("labeled", None) is None:
         prepared = preprocess_labeled
     batches = as_batches(raw_arrays(x), *data, **options)

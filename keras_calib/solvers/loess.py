@@ -73,7 +73,9 @@ def _rows(x, at, widths, weights, degree):
     """Rows of `loess_matrix`, for some of the places."""
     divisor = np.where(widths > 0, widths, 1.0)[:, None]
     away = x - at[:, None]
-    u = away / divisor
+    # What is outside the window counts nothing, and must not overflow.
+    with np.errstate(over="ignore"):
+        u = np.clip(away / divisor, -1.0, 1.0)
     kernel = _tricube(away, divisor) * weights
     total = kernel.sum(axis=1)
     # Polynomials that are orthogonal in the window, by their recurrence, and
@@ -103,10 +105,10 @@ def _rows(x, at, widths, weights, degree):
 
 def _tricube(away, width):
     """`T(away / width)`, to all digits where it is next to 0."""
-    away = np.abs(away)
+    away = np.minimum(np.abs(away), width)
     u = away / width
     # Products take a fraction of the time of powers.
-    kernel = np.maximum(width - away, 0.0) / width * (1 + u + u * u)
+    kernel = (width - away) / width * (1 + u + u * u)
     return kernel * kernel * kernel
 
 

@@ -56,6 +56,14 @@ def test_places_between_the_rows():
     np.testing.assert_allclose(found, 1 - 2 * at + 3 * at**2, rtol=1e-10)
 
 
+def test_windows_of_any_width():
+    """Probabilities of a sigmoid of -500 beside others."""
+    x = np.append(1e-217 * np.arange(1, 10), 0.5)
+    matrix = loess_matrix(x, x[4:5], span=0.5)
+    np.testing.assert_allclose(matrix.sum(), 1, rtol=1e-9)
+    np.testing.assert_allclose(matrix[0] @ np.append(x[:9], 0), x[4], rtol=1e-9)
+
+
 def test_rows_next_to_each_other_have_the_shortest_coefficients():
     """Three places within rounding and one of weight 0: their mean."""
     x = np.array([0.5, 0.5 + 1e-13, 0.5 + 2e-13, 0.9])
