@@ -229,7 +229,7 @@ def _of_several_labels(model, objects, y):
     return np.isin(rows, (0, 1)).all() and (rows.sum(axis=1) != 1).any()
 
 
-def _kind(model, outputs, axis_known, multi_label=False, stated=False):
+def _kind(model, outputs, axis_known, multi_label, stated):
     """`"logits"`, `"probabilities"`, `"multi-label"` or `None`; findings.
 
     Where the graph shows the axis of the classes, and it is not the last one,

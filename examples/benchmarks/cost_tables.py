@@ -435,11 +435,16 @@ def of_metrics(rows):
     return f"{text}\n\n{made_by(rows)}"
 
 
-def of_intervals(rows):
-    rows = cost_rows.newest(rows, "intervals", "statistic", "rows")
+def by_statistic(rows):
     found = {}
     for row in rows:
         found.setdefault(row["statistic"], []).append(row)
+    return found
+
+
+def of_intervals(rows):
+    rows = cost_rows.newest(rows, "intervals", "statistic", "rows")
+    found = by_statistic(rows)
     if not found:
         return ""
 
@@ -458,22 +463,16 @@ def of_intervals(rows):
 
 def of_calibrated_sets(rows):
     rows = cost_rows.newest(rows, "above zero", "statistic", "size")
-    sizes = sorted({row["size"] for row in rows})
-    if not rows:
+    rows = sorted(rows, key=lambda row: row["size"])
+    found = by_statistic(rows)
+    if not found:
         return ""
     lines = [
-        [
-            f"`{name}`",
-            *(
-                f"{100 * row['above']:.1f} %"
-                for size in sizes
-                for row in rows
-                if (row["statistic"], row["size"]) == (name, size)
-            ),
-        ]
-        for name in dict.fromkeys(row["statistic"] for row in rows)
+        [f"`{name}`", *(f"{100 * row['above']:.1f} %" for row in own)]
+        for name, own in found.items()
     ]
-    head = ["interval above 0", *(f"{size:,} rows" for size in sizes)]
+    sizes = [f"{row['size']:,} rows" for row in next(iter(found.values()))]
+    head = ["interval above 0", *sizes]
     return f"{markdown(head, lines)}\n\n{made_by(rows)}"
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 import keras_calib as kc
 
-ROWS, MANY, SETS, RESAMPLES = 400, 400_000, 200, 300
+ROWS, MANY, SETS, RESAMPLES, CLASSES = 400, 400_000, 200, 300, 5
 STATISTICS = (
     "negative_log_likelihood",
     "brier_score",
@@ -148,7 +148,7 @@ def main(arguments=None):
         "| statistic | rows | percentile | auto |\n|---|---|---|---|"
     )
     wanted = arguments.only or [*STATISTICS, *PARTS, *EVENTS]
-    for num_classes in 5, 2:
+    for num_classes in CLASSES, 2:
         names = [n for n in wanted if (n in EVENTS) == (num_classes == 2)]
         if names:
             show(names, num_classes, arguments.store)
@@ -175,7 +175,7 @@ def show_calibrated(store):
         rng = np.random.default_rng(size)
         above = collections.Counter()
         for _ in range(CALIBRATED_SETS):
-            data = independent(rng, size, 5, temperature=1.0)
+            data = independent(rng, size, CLASSES, temperature=1.0)
             found = errors(data, ABOVE_ZERO, num_resamples=RESAMPLES)
             above.update(name for name, v in found.items() if v.low > 0)
         for name in ABOVE_ZERO:

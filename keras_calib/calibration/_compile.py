@@ -65,13 +65,14 @@ def compile_for_evaluate(
         return
     if place is not None:
         loss, metrics = place.only_here(loss), place.only_here(metrics)
-    kind = "metrics"
-    if isinstance(model, PreprocessedModel):
-        # Its weights may be what tells padding from tokens.
-        kind = "weighted_metrics"
+    # Weights of a preprocessor may be what tells padding from tokens.
+    weighted = isinstance(model, PreprocessedModel)
+    argument = "weighted_metrics" if weighted else "metrics"
     # An optimizer without slots, and without a scale of losses for float16, so
     # that a saved file loads without a warning.
-    model.compile("sgd", loss=loss, auto_scale_loss=False, **{kind: metrics})
+    model.compile(
+        "sgd", loss=loss, auto_scale_loss=False, **{argument: metrics}
+    )
 
 
 def takes_rows(loss: Any, num_units: int) -> bool | None:

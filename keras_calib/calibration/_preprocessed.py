@@ -82,14 +82,17 @@ class PreprocessedModel(CompositeModel):
         callbacks: Any = None,
     ) -> Any:
         """As `keras.Model.predict`, of raw inputs."""
-        raw = as_batches(
-            raw_arrays(x), batch_size=batch_size, steps=steps, labeled=False
+        data = preprocessed_batches(
+            self.preprocessor,
+            raw_arrays(x),
+            batch_size=batch_size,
+            steps=steps,
+            labeled=False,
         )
-        data = raw.mapped(preprocess(self.preprocessor))
         return super().predict(
             _for_keras(data),
             verbose=verbose,
-            steps=raw.total,
+            steps=data.total,
             callbacks=callbacks,
         )
 
@@ -106,7 +109,7 @@ class PreprocessedModel(CompositeModel):
         """As `keras.Model.evaluate`, of raw inputs."""
         data = preprocessed_batches(
             self.preprocessor,
-            x,
+            raw_arrays(x),
             y,
             sample_weight,
             batch_size=batch_size,

@@ -240,7 +240,7 @@ def _of_table(columns):
         if _one_of(present):
             found[name] = columns[present[0]]
     if "groups" in found:
-        found["groups"] = _ids(found["groups"])
+        found["groups"] = _filled(found["groups"], None)
     if "sample_weight" in found:
         found["sample_weight"] = _numbers("sample_weight", columns)
     for kind in SCORES:
@@ -262,20 +262,17 @@ def _of_table(columns):
     return found, class_names
 
 
-def _ids(values):
-    """A column of any values, with `None` where text is missing."""
-    if values.dtype.kind == "U":
-        blank = np.char.strip(values) == ""
-        if blank.any():
-            return np.where(blank, None, values)
-    return values
+def _filled(values, missing):
+    """A column of any values, with `missing` where a cell of text is empty."""
+    if values.dtype.kind != "U":
+        return values
+    blank = np.char.strip(values) == ""
+    return np.where(blank, missing, values) if blank.any() else values
 
 
 def _numbers(name, columns):
     """A column as float64, with NaN where a value is missing."""
-    values = columns[name]
-    if values.dtype.kind == "U":
-        values = np.where(np.char.strip(values) == "", "nan", values)
+    values = _filled(columns[name], "nan")
     try:
         return values.astype("float64")
     except ValueError:

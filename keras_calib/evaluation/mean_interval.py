@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_calib.inputs.arrays import worth_of
+
 # With more degrees of freedom Student's distribution is the normal one.
 NORMAL = 10_000
 
@@ -52,7 +54,7 @@ def mean_interval(values, data, level):
     if data.unit is not None:
         away = np.bincount(data.unit, away)
         weights = np.bincount(data.unit, weights)
-    units = float(1 / (weights @ weights))
+    units = worth_of(weights)
     quantile = student_quantile(level, units - 1)
     error = math.inf
     if math.isfinite(quantile):

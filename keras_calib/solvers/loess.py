@@ -80,17 +80,17 @@ def _rows(x, at, widths, weights, degree):
     total = kernel.sum(axis=1)
     # Polynomials that are orthogonal in the window, by their recurrence, and
     # their values at the place.
-    own, before, norm_before = np.ones_like(u), 0.0, total
+    own, before, norm_before = np.ones_like(u), 0.0, 1.0
     own_at, before_at = np.ones(len(at)), 0.0
     rows, least = 0.0, total
-    for number in range(degree + 1):
+    for _ in range(degree + 1):
         weighed = kernel * own * own
         norm = weighed.sum(axis=1)
         least = np.minimum(least, norm)
         norm = np.where(norm > 0, norm, 1.0)
         rows = rows + own * (own_at / norm)[:, None]
         middle = np.einsum("pm,pm->p", weighed, u) / norm
-        ratio = norm / norm_before if number else np.zeros_like(norm)
+        ratio = norm / norm_before
         own, before = (
             (u - middle[:, None]) * own - ratio[:, None] * before,
             own,
