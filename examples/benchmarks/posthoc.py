@@ -17,8 +17,14 @@ others, for maps that both packages have (`--same` names some of them).
 The third form fits maps at their defaults, and the structured ones that both
 packages have, to 200, 1,000 and 5,000 of the rows, and prints the processor
 seconds of ours as a ratio to probmetrics', for the fit and for fit and
-prediction of all other rows. With `--store` what is printed is kept, for
-`cost_tables.py`.
+prediction of all other rows.
+
+    python examples/benchmarks/posthoc.py --cells test
+
+The fourth form does so for every file and number of samples of that data of
+`no_harm.py`, which is in the folder `$KERAS_CALIB_DATA`.
+
+With `--store` what is printed is kept, for `cost_tables.py`.
 
 For scikit-learn, probmetrics and scipy: `pip install -e ".[peers]"`.
 """
@@ -26,6 +32,7 @@ For scikit-learn, probmetrics and scipy: `pip install -e ".[peers]"`.
 import argparse
 import importlib.util
 import os
+import pathlib
 import platform
 import statistics
 import time
@@ -409,16 +416,8 @@ def at_defaults(paths, store, sizes=(200, 1000, 5000), repeats=3):
     ratios = {name: [] for name in DEFAULTS}
     for path in paths:
         logits, labels = read(path)
-        shown = f"{os.path.basename(path)}, {logits.shape[1]} classes"
         for rows in sizes:
-            for name, contestants in DEFAULTS.items():
-                times = np.array(
-                    [
-                        quickest(fit, logits, labels, rows, repeats)
-                        for fit in contestants
-                    ]
-                )
-                found = times[0] / times[1]
+            for name, found in each_ratio(logits, labels, rows, repeats):
                 ratios[name].append(found)
                 cost_rows.store(
                     store,
@@ -430,20 +429,67 @@ def at_defaults(paths, store, sizes=(200, 1000, 5000), repeats=3):
                     fit=found[0],
                     both=found[1],
                 )
-                texts = (f"{ratio:.2f}" for ratio in found)
-                print(
-                    f"| {name} | {shown} | {rows} |",
-                    " | ".join(texts),
-                    "|",
-                    flush=True,
-                )
+                shown = f"{os.path.basename(path)}, {logits.shape[1]} classes"
+                print_ratios(name, shown, rows, found)
     for name, found in ratios.items():
-        texts = (f"{ratio:.2f}" for ratio in np.median(found, axis=0))
-        print(f"| {name} | median | |", " | ".join(texts), "|")
+        print_ratios(name, "median", "", np.median(found, axis=0))
 
 
-def quickest(fit, logits, labels, rows, repeats):
-    """Least processor seconds of a fit, and of fit and prediction."""
+def over_cells(kind, store, repeats=3):
+    """The same for every cell of `no_harm.py`; of each pair a row is stored."""
+    import no_harm
+
+    folder = pathlib.Path(os.environ["KERAS_CALIB_DATA"])
+    print("| maps | file | samples | fit | fit and predict |")
+    print("|---|---|---|---|---|")
+    ratios = {name: [] for name in DEFAULTS}
+    for source in no_harm.SETS[kind]:
+        for file, logits, labels in source(folder):
+            # Every draw has as many rows; the other half is predicted.
+            half = len(labels) // 2
+            order = np.random.default_rng(0).permutation(half)
+            order = np.append(order, np.arange(half, len(labels)))
+            logits = logits[order].astype("float32")
+            for rows in (n for n in no_harm.SIZES if n <= half):
+                data = logits, labels[order], rows, repeats, half
+                for name, found in each_ratio(*data):
+                    ratios[name].append(found)
+                    print_ratios(name, file, rows, found)
+    for name, found in ratios.items():
+        middle = np.median(found, axis=0)
+        print_ratios(name, f"median of {len(found)}", "", middle)
+        cost_rows.store(
+            store,
+            "cells",
+            maps=name,
+            data=kind,
+            cells=len(found),
+            fit=middle[0],
+            both=middle[1],
+        )
+
+
+def each_ratio(logits, labels, rows, repeats, first=None):
+    """Names of `DEFAULTS`, and ours to theirs: fit, and fit and predict."""
+    for name, contestants in DEFAULTS.items():
+        ours, theirs = (
+            quickest(fit, logits, labels, rows, repeats, first)
+            for fit in contestants
+        )
+        yield name, ours / theirs
+
+
+def print_ratios(name, shown, rows, found):
+    texts = " | ".join(f"{ratio:.2f}" for ratio in found)
+    print(f"| {name} | {shown} | {rows} | {texts} |", flush=True)
+
+
+def quickest(fit, logits, labels, rows, repeats, first=None):
+    """Least processor seconds of a fit, and of fit and prediction.
+
+    What is predicted begins with row `first`, by default with the next one.
+    """
+    rest = logits[rows if first is None else first :]
     found = []
     for _ in range(repeats):
         start = time.process_time()
@@ -451,7 +497,7 @@ def quickest(fit, logits, labels, rows, repeats):
             warnings.simplefilter("ignore")
             scores = fit(logits[:rows], labels[:rows])
         fitted = time.process_time()
-        np.asarray(scores(logits[rows:]))
+        np.asarray(scores(rest))
         found.append((fitted - start, time.process_time() - start))
     return np.min(found, axis=0)
 
@@ -524,6 +570,9 @@ def main():
     parser.add_argument("--predictions", nargs="*", metavar="FILE")
     parser.add_argument("--same", nargs="*", choices=SAME, default=list(SAME))
     parser.add_argument("--defaults", nargs="*", metavar="FILE")
+    parser.add_argument(
+        "--cells", metavar="DATA", help="`--defaults` on data of no_harm.py"
+    )
     cost_rows.add_option(parser)
     arguments = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores")
@@ -533,6 +582,9 @@ def main():
         return
     if arguments.defaults:
         at_defaults(arguments.defaults, arguments.store)
+        return
+    if arguments.cells:
+        over_cells(arguments.cells, arguments.store)
         return
     for name in arguments.map:
         measure(name, arguments.repeats, arguments.store)

@@ -27,14 +27,12 @@ class _Step(NamedTuple):
 
     Attributes:
         start: the deviations of the point.
-        ridge: the penalty of the fit.
         objective: there, with the penalty of the fit.
         change: of the deviations that are free.
         decrease: of the objective.
     """
 
     start: np.ndarray
-    ridge: np.ndarray
     objective: float
     change: np.ndarray
     decrease: float
@@ -86,9 +84,13 @@ class Path:
         self.deviations = np.zeros(size)
         # Loss and curvature in `a` of temperature scaling, the first point.
         self.plain = None
-        # The penalty of each fit, and what was found.
+        # The penalty of each fit and its log determinant, and what was found.
         groups = [num_classes, 1, num_classes]
         self.ridges = [np.repeat([v, 0, b], groups) for v, b in strengths]
+        self.log_det_ridges = [
+            num_classes * float(np.log(each[each > 0]).sum())
+            for each in strengths
+        ]
         self.found = [None] * len(strengths)
         # The fits that are still to be found, and the one that is next.
         self.waiting = list(range(len(strengths)))
@@ -144,7 +146,8 @@ class Path:
             if not step.decrease <= DECREASE:
                 self._go(step)
                 return
-            self._keep(self.number, step, self._log_evidence(step, hessian))
+            log_evidence = self._log_evidence(self.number, step, hessian)
+            self._keep(self.number, step, log_evidence)
             if self._starts_elsewhere(here):
                 return
 
@@ -170,13 +173,12 @@ class Path:
         slope = gradient + (ridge * self.deviations)[self.free]
         change = -np.linalg.solve(hessian, slope)
         decrease = -0.5 * float(change @ slope)
-        return _Step(self.deviations, ridge, objective, change, decrease)
+        return _Step(self.deviations, objective, change, decrease)
 
-    def _log_evidence(self, step, hessian):
+    def _log_evidence(self, number, step, hessian):
         """That of `solvers.laplace.with_evidence`, at the end of a step."""
         plain_value, curvature = self.plain
-        ridge = np.delete(step.ridge, len(self.typical))
-        determinants = np.log(ridge[ridge > 0]).sum() + np.log(curvature)
+        determinants = self.log_det_ridges[number] + np.log(curvature)
         determinants -= np.linalg.slogdet(hessian)[1]
         gain = plain_value - step.objective + step.decrease
         return float(gain / self.phi + determinants / 2)
@@ -187,8 +189,9 @@ class Path:
             raise ArithmeticError("The curvature is only rounding.")
         middle = len(self.typical)
         point = self._with_biases(self._after(step.start, step.change))
-        v, common, b = np.split(point, [middle, middle + 1])
-        parameters = np.stack([1 + common + v, b])
+        parameters = np.empty((2, middle))
+        parameters[0] = 1 + point[middle] + point[:middle]
+        parameters[1] = point[middle + 1 :]
         self.found[number] = parameters, log_evidence, self.steps
         self.waiting.remove(number)
 
@@ -265,7 +268,7 @@ class ChoosingPath(Path):
             if away > self.guesses[number].away:
                 return
         step = self._step(number, *here)
-        log_evidence = self._log_evidence(step, here[2])
+        log_evidence = self._log_evidence(number, step, here[2])
         possible = log_evidence + wider * step.decrease / self.phi
         narrow = self.narrow.setdefault(number, log_evidence)
         self.guesses[number] = _Guess(

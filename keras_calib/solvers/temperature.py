@@ -265,12 +265,32 @@ class Likelihood:
         slope = beta * first
         return float(nll), float(slope), float(slope + beta**2 * second)
 
-    def moments(self, u, rows):
-        """`log sum_k exp(beta d_k)`, `E_p d` and `Var_p d` of some rows."""
+    def values(self, us):
+        """NLL at each `u`, `(len(us),)`; of few rows, many in one call."""
+        betas = np.exp(us)
+
+        def sums(rows):
+            d, w = self._gaps(rows), self.weights[rows]
+            found = -betas * (w @ self.label_gap[rows])
+            for part in row_blocks(len(us), d.size, IN_CACHE):
+                e = d * betas[part, None, None].astype(d.dtype)
+                np.exp(e, out=e)
+                found[part] += np.log(e.sum(axis=2).astype(float)) @ w
+            return found
+
+        return sum_blocks(sums, self.blocks)
+
+    def _gaps(self, rows):
+        """`z_k - max z` of some rows."""
         d = self.logits[rows] - self.largest[rows, None]
         if self.ruled_out:
             # Such a class adds exp(-inf) = 0, and not 0 * inf.
             np.maximum(d, LOWEST, out=d)
+        return d
+
+    def moments(self, u, rows):
+        """`log sum_k exp(beta d_k)`, `E_p d` and `Var_p d` of some rows."""
+        d = self._gaps(rows)
         e = np.multiply(d, d.dtype.type(np.exp(u)))
         np.exp(e, out=e)
         s0 = e.sum(axis=1).astype(float)

@@ -287,7 +287,7 @@ def gauss_nodes(points, weights, count):
 def _narrowed(likelihood, grid):
     """The last grid of `u = -log T`, and the posterior of its points."""
     while True:
-        nll = np.array([likelihood.derivatives(u)[0] for u in grid])
+        nll = likelihood.values(grid)
         log_posterior = -likelihood.count * nll - 0.5 * (grid / WIDTH) ** 2
         posterior = np.exp(log_posterior - log_posterior.max())
         posterior /= posterior.sum()

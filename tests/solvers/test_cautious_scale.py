@@ -7,6 +7,7 @@ from scipy.optimize import minimize_scalar
 import keras_calib as kc
 from keras_calib.inputs.arrays import log_softmax
 from keras_calib.solvers import temperature_posterior
+from keras_calib.solvers.temperature import Likelihood
 from keras_calib.solvers.temperature_posterior import cautious_scale
 from keras_calib.solvers.temperature_posterior import expected_gain
 from keras_calib.solvers.temperature_posterior import temperature_nodes
@@ -27,6 +28,22 @@ def likeliest(logits, labels, weights=None):
     layer = kc.layers.TemperatureScaling()
     layer.adapt(logits, labels, sample_weight=weights)
     return layer.record["temperature"]
+
+
+@pytest.mark.parametrize("ruled_out", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_values_are_those_that_have_derivatives(ruled_out, dtype):
+    # Several blocks, and more values than one call takes.
+    logits, labels = samples(30_000)
+    if ruled_out:
+        logits[np.arange(1_000), (labels[:1_000] + 1) % 3] = -np.inf
+    weights = np.random.default_rng(1).uniform(0.5, 1.5, len(labels))
+    data = logits.astype(dtype), labels, weights
+    likelihood = Likelihood(*data, 0.0)
+    us = np.linspace(-2, 2, 7)
+    expected = [likelihood.derivatives(u)[0] for u in us]
+    rtol = 1e-12 if dtype == "float64" else 1e-6
+    np.testing.assert_allclose(likelihood.values(us), expected, rtol=rtol)
 
 
 @pytest.mark.parametrize("ruled_out", [False, True])

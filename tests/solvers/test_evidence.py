@@ -536,8 +536,8 @@ def test_an_evidence_of_rounding_alone_is_refused():
     # A Hessian without curvature, as of logits of which nothing is left.
     path = ridge_paths.Path(np.array([[1.0, 0.0]]), np.zeros(2), 1.0)
     path.plain = 1.0, 1.0
-    step = ridge_paths._Step(np.zeros(5), path.ridges[0], 1.0, np.zeros(3), 0.0)
-    log_evidence = path._log_evidence(step, np.zeros((3, 3)))
+    step = ridge_paths._Step(np.zeros(5), 1.0, np.zeros(3), 0.0)
+    log_evidence = path._log_evidence(0, step, np.zeros((3, 3)))
     with pytest.raises(ArithmeticError, match="only rounding"):
         path._keep(0, step, log_evidence)
 
