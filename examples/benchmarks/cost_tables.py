@@ -266,6 +266,7 @@ DEFAULTS = {
 
 def of_defaults(rows):
     keys = "maps", "file", "samples"
+    over_cells = cost_rows.newest(rows, "cells", "maps")
     rows = cost_rows.newest(rows, "defaults", *keys)
     if not rows:
         return ""
@@ -278,13 +279,16 @@ def of_defaults(rows):
             for number in classes
         ]
         medians = [
-            f"{statistics.median(row[key] for row in own):.1f}"
+            f"{row[key]:.2f}"
+            for row in over_cells
             for key in ("fit", "both")
+            if row["maps"] == name
         ]
         lines.append([shown, *spans, *medians])
     head = ["maps", *(f"{number} classes, fit" for number in classes)]
-    head += ["all, fit (median)", "fit and predict"]
-    return f"{markdown(head, lines)}\n\n{made_by(rows)}"
+    for row in over_cells[:1]:
+        head += [f"{row['cells']} cells, fit (median)", "fit and predict"]
+    return f"{markdown(head, lines)}\n\n{made_by(rows + over_cells)}"
 
 
 def of_held_out(rows):
