@@ -119,7 +119,7 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
     layer = _layer_of(method, network, options)
     num_units = rows.logits.shape[-1]
     if options.unguarded != "auto":  # which has compared it with smaller ones
-        warn_if_few(layer, rows.num_samples, max(2, num_units))
+        warn_if_few(layer, rows.num_samples, max(2, num_units), rows.worth)
     old = layer.get_weights() if layer.built else None, layer.record
     objective = resolve_objective(options.objective, layer)
     scaling = options.class_loss_scaling

@@ -13,10 +13,21 @@ FEWEST = 50
 LEAST_RISE = 0.01
 
 
-def warn_if_few(layer, num_samples, num_classes):
-    """Warn of fewer than ten samples for each parameter, and of `FEWEST`."""
+def warn_if_few(layer, num_samples, num_classes, worth=None):
+    """Warn of fewer than ten samples for each parameter, and of `FEWEST`.
+
+    Args:
+        layer: the map.
+        num_samples: int.
+        num_classes: int.
+        worth: as many samples of equal weight tell as much, if fewer.
+    """
     needed = samples_needed(layer, num_classes)
-    if num_samples < needed:
+    worth = num_samples if worth is None else worth
+    shown = f"{num_samples} calibration samples"
+    if worth < 0.99 * num_samples:
+        shown += f" (by their weights, as much as {worth:.0f} tell)"
+    if worth < needed:
         count, smaller = needed // 10, ""
         parameters = "1 parameter"
         if count > 1:
@@ -24,17 +35,13 @@ def warn_if_few(layer, num_samples, num_classes):
             smaller = ', or a smaller layer such as "temperature"'
         warn(
             f"{type(layer).__name__} has {parameters}, and should have ten "
-            f"samples for each: {needed}. Received: {num_samples} calibration "
-            f"samples. Use more{smaller}."
+            f"samples for each: {needed}. Received: {shown}. Use more{smaller}."
         )
-    elif num_samples < FEWEST and not isinstance(
-        layer, BayesianTemperatureScaling
-    ):
+    elif worth < FEWEST and not isinstance(layer, BayesianTemperatureScaling):
         warn(
-            f"{num_samples} calibration samples leave open which temperature "
-            "is right, and one that is too low makes new predictions worse. "
-            f'Use {FEWEST} or more, or `method="bayesian_temperature"`, which '
-            "averages over temperatures."
+            f"{shown} leave open which temperature is right, and one that is "
+            f"too low makes new predictions worse. Use {FEWEST} or more, or "
+            '`method="bayesian_temperature"`, which averages over temperatures.'
         )
 
 

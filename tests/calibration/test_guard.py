@@ -570,3 +570,24 @@ def test_fewer_than_fifty_samples_are_told_of(recwarn):
     assert told(49, "temperature") and told(20, "isotonic")
     assert not told(50, "temperature")
     assert not told(20, "bayesian_temperature") and not told(20, "auto")
+
+
+@pytest.mark.parametrize(
+    ("most", "words"),
+    [(99, "samples for each: 10. Received: {}."), (13, "{} leave open which")],
+)
+def test_few_samples_by_their_weights_are_told_of(most, words, recwarn):
+    # One of a hundred samples weighs much more than the others.
+    logits, labels = sampled(100, scale=2.0, num_classes=3)
+    weights = np.ones(100)
+    weights[0] = most
+    kc.calibrate(
+        identity(3), logits, labels, weights, from_logits=True, verbose=0
+    )
+    worth = (99 + most) ** 2 / (99 + most**2)
+    shown = (
+        f"100 calibration samples (by their weights, as much as {worth:.0f} "
+        "tell)"
+    )
+    told = " ".join(str(each.message) for each in recwarn)
+    assert words.format(shown) in told
