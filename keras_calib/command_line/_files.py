@@ -77,7 +77,7 @@ def read(path: pathlib.Path, from_logits: bool | None = None) -> Data:
         ValueError: if the file cannot be read, or something is missing in it.
     """
     with _one_line_errors(path):
-        if path.suffix == ".npz":
+        if path.suffix.lower() == ".npz":
             found, class_names = _of_archive(path), None
         else:
             found, class_names = _of_table(read_columns(path, _is_wanted))

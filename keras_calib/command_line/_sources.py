@@ -35,7 +35,7 @@ def read_models_or_predictions(
     models = [each for each in places if each.suffix == ".keras"]
     files = [each for each in places if each.suffix != ".keras"]
     for each in files:
-        if each.suffix not in SUFFIXES:
+        if each.suffix.lower() not in SUFFIXES:
             raise ValueError(
                 f"{each}: the suffix must be {', '.join(SUFFIXES)}, or "
                 "`.keras` for a model."

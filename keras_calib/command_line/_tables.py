@@ -39,7 +39,7 @@ def read_columns(
     Raises:
         ValueError: if it is no table, or too large.
     """
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         return _of_parquet(path, is_wanted)
     check_size(os.path.getsize(path))
     with open(path, newline="", encoding="utf-8-sig") as file:

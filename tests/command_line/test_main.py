@@ -805,3 +805,18 @@ def test_a_failed_save_leaves_the_old_file(folder, capsys, monkeypatch):
         "b.npz",
         "map.keras",
     ]
+
+
+def test_capital_letters_of_a_suffix_are_those_of_another_system(
+    folder, capsys
+):
+    labels, p = sample()
+    with open("a.NPZ", "wb") as file:
+        np.savez(file, labels=labels, probabilities=p)
+    head = ["label", "probability_0", "probability_1", "probability_2"]
+    rows = ([y, *each] for y, each in zip(labels, p, strict=True))
+    table("B.CSV", head=head, rows=rows)
+    status, out, _ = run(capsys, "evaluate", "a.NPZ", "B.CSV", "--json")
+    assert status == 0
+    found = json.loads(out)
+    assert found["a"] == pytest.approx(found["B"])
