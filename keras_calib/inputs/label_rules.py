@@ -76,10 +76,13 @@ def check_ids(ids, num_classes, void="Pass `ignore_class=` for a void label"):
         return
     row = int(wrong.argmax())
     if is_float(ids) and not np.floor(ids[row]) == ids[row]:
+        binary = ""
+        if num_classes == 2:
+            binary = " One unit each, as of several labels, needs 0 or 1."
         raise ValueError(
             "Labels must be class ids, whole numbers. Received: a label of "
             f"{ids[row]} in row {row}. Soft labels are rows with one value per "
-            "class."
+            f"class.{binary}"
         )
     remedy = ""
     if num_classes == 2 and ids.max() > 1:

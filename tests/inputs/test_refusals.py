@@ -212,3 +212,12 @@ def test_a_seed_of_corruptions_has_32_bits(seed):
     with pytest.raises(ValueError, match="an integer of 32 bits"):
         kc.shift.corrupt(images, "gaussian_noise", 1, seed=seed)
     kc.shift.corrupt(images, "gaussian_noise", 1, seed=-(2**31))
+
+
+def test_fractions_as_several_labels_need_0_or_1():
+    fractions = np.full((12, 3), 0.5)
+    with pytest.raises(ValueError, match="as of several labels, needs 0 or 1"):
+        kc.metrics.MultilabelCalibrationError()(fractions, P)
+    with pytest.raises(ValueError) as caught:
+        kc.metrics.calibration_errors(np.full(12, 0.5), P)
+    assert "several labels" not in str(caught.value)
