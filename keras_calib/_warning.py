@@ -15,6 +15,10 @@ INSIDE = tuple(
 )
 
 
+class FewSamplesWarning(UserWarning):
+    """Calibration samples leave open which temperature is right."""
+
+
 def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
     """`warnings.warn`, as if from the first line outside of these folders.
 

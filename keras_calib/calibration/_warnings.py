@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from keras_calib._warning import FewSamplesWarning
 from keras_calib._warning import warn
 from keras_calib.calibration._methods import samples_needed
 from keras_calib.layers import BayesianTemperatureScaling
@@ -41,7 +42,9 @@ def warn_if_few(layer, num_samples, num_classes, worth=None):
         warn(
             f"{shown} leave open which temperature is right, and one that is "
             f"too low makes new predictions worse. Use {FEWEST} or more, or "
-            '`method="bayesian_temperature"`, which averages over temperatures.'
+            '`method="bayesian_temperature"`, which averages over '
+            "temperatures.",
+            FewSamplesWarning,
         )
 
 

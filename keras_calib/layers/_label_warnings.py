@@ -24,9 +24,14 @@ class LabelWarnings:
             kinds = self._said.setdefault(topic, {})
             kinds.setdefault(kind, {}).setdefault(number, each)
 
-    def drop(self, text):
-        """Leave out the topics with a text."""
-        self._said = {k: v for k, v in self._said.items() if text not in k}
+    def drop(self, category):
+        """Leave out the warnings of a class."""
+        for topic, kinds in self._said.items():
+            self._said[topic] = {
+                kind: warned
+                for kind, warned in kinds.items()
+                if next(iter(warned.values())).category is not category
+            }
 
     def warn(self, left, num_labels, fitted):
         """One warning for each topic, with the labels of each kind.
@@ -53,7 +58,8 @@ class LabelWarnings:
                 texts.append(f"{whose}: {first.message}")
                 if not issubclass(first.category, UserWarning):  # not ours
                     texts[-1] = str(first.message)
-            warn(" ".join(texts), first.category)
+            if texts:
+                warn(" ".join(texts), first.category)
 
 
 def _topic_and_kind(warning):

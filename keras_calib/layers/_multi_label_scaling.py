@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
+from keras_calib._warning import FewSamplesWarning
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
@@ -33,8 +34,6 @@ from keras_calib.solvers.logistic import binary_nll
 from keras_calib.solvers.related_temperatures import fit_related
 
 METHODS = ("temperature", "platt")
-# Of a warning of few samples.
-OPEN = "leave open which temperature"
 IDENTITY = {"temperature": 1.0, "slope": 1.0, "intercept": 0.0, "mixture": 0.0}
 
 
@@ -262,7 +261,7 @@ class MultiLabelScaling(RecordedLayer):
         found = _relate(data, group, singles, left) if related else None
         if found is not None:
             # What a label alone leaves open, the others tell.
-            said.drop(OPEN)
+            said.drop(FewSamplesWarning)
         for k, single in singles.items():
             for name, value in _weights_of(single).items():
                 weights[name][k] = value

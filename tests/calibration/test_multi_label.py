@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib._warning import FewSamplesWarning
 from tests.helpers import to_numpy
 from tests.layers.generated import generated
 from tests.layers.generated import hashed
@@ -432,6 +433,23 @@ def test_few_samples_of_many_labels(method):
     p = calibrated.predict(x, verbose=0)
     loss = keras.losses.binary_crossentropy(y.astype("float32"), p)
     assert record["nll_after"] == pytest.approx(to_numpy(loss).mean(), 1e-4)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_few_samples_are_no_matter_where_other_labels_tell(weighted, recwarn):
+    x, y = X[:45], Y[:45]
+    weights = np.linspace(0.2, 1.8, 45) if weighted else None
+    for shrinkage, told in (("auto", False), (None, True)):
+        recwarn.clear()
+        layer = kc.layers.MultiLabelScaling(shrinkage=shrinkage)
+        kc.calibrate(
+            *(network(), x, y, weights),
+            multi_label=True,
+            method=layer,
+            verbose=0,
+        )
+        few = any(each.category is FewSamplesWarning for each in recwarn)
+        assert few == told
 
 
 def test_few_labels_that_are_named_share_what_they_have_in_common():
