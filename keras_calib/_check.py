@@ -32,7 +32,7 @@ from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arrays import as_array
 from keras_calib.keras_graph.applied_twice import is_applied_twice
-from keras_calib.keras_graph.endings import class_axis
+from keras_calib.keras_graph.class_axis import class_axis
 from keras_calib.keras_graph.endings import ending
 from keras_calib.keras_graph.endings import has_graph
 from keras_calib.keras_graph.endings import output_kind

@@ -15,6 +15,7 @@ from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import is_one_of
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_one_of
+from keras_calib.keras_graph import class_axis
 from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.head import find_head
 from keras_calib.keras_graph.head import free_name
@@ -58,7 +59,7 @@ def check_ending(model, from_logits, multi_label=False):
     shape = tuple(model.outputs[0].shape)
     if len(shape) < 2:
         raise ValueError(rules.no_class_axis(shape))
-    endings.refuse_another_class_axis(model)
+    class_axis.refuse_another_class_axis(model)
     if multi_label:
         _check_multi_label(model, shape)
     else:

@@ -8,7 +8,6 @@ from keras import layers
 
 from keras_calib.keras_graph.calibrated_model import CalibratedModel
 from keras_calib.keras_private import flatten_layers
-from keras_calib.keras_private import inside
 from keras_calib.keras_private import producer
 
 # Layers whose `call` applies `activation` last.
@@ -135,7 +134,7 @@ def ending(model, tensor=None):
     """The last function of a model, and whether it can be taken off.
 
     Args:
-        model: a `keras.Model`.
+        model: a `keras.Model`; `None` for a tensor of which no model is made.
         tensor: a symbolic tensor of the model; its only output by default.
 
     Returns:
@@ -151,7 +150,7 @@ def ending(model, tensor=None):
     operation, arguments = producer(model, tensor)
     if isinstance(operation, keras.Model):
         activation, removable = ending(operation)
-        if removable:
+        if removable and model is not None:
             removable = not is_used_before(model, operation, arguments)
         return activation, removable
     if is_identity(operation) or rearranges(operation, arguments, tensor):
@@ -163,6 +162,25 @@ def ending(model, tensor=None):
     if declared is not None:
         return declared, False
     return activation_of(operation, arguments, tensor), True
+
+
+def refuse_probabilities(tensor, name):
+    """Refuse a symbolic tensor whose graph ends in a softmax or sigmoid.
+
+    Args:
+        tensor: inputs of a layer that takes logits.
+        name: of the layer.
+
+    Raises:
+        ValueError: if it does, with what to do.
+    """
+    activation, _ = ending(None, tensor)
+    if KINDS.get(activation or "") == "probabilities":
+        raise ValueError(
+            f"{name} takes logits. Received: the output of a {activation}. "
+            "Pass what comes before it, or its logarithm; "
+            '`kc.calibrate(..., output="logits")` returns a model of logits.'
+        )
 
 
 def averages_probabilities(model):
@@ -228,51 +246,6 @@ def refuse_several_sigmoids(model: keras.Model) -> None:
             "sigmoid units. `kc.calibrate` takes `multi_label=True`; or give "
             "it a softmax."
         )
-
-
-def refuse_another_class_axis(model: keras.Model) -> None:
-    """Refuse a model whose graph shows that its last axis is not the classes.
-
-    Where an image is as wide as there are classes, no shape would tell.
-
-    Raises:
-        ValueError: if the graph ends in a layer of `channels_first`, or in a
-            softmax over another axis, with what to do.
-    """
-    axis = class_axis(model)
-    if axis is None:
-        return
-    rank = len(model.outputs[0].shape)
-    order = [*(i for i in range(1, rank) if i != axis), axis]
-    raise ValueError(
-        "The last axis must be that of the classes. Received: model "
-        f"{model.name!r}, whose output of shape {model.outputs[0].shape} has "
-        f"them on axis {axis}. Append `keras.layers.Permute({tuple(order)})`, "
-        "and fit to labels without that axis."
-    )
-
-
-def class_axis(model: keras.Model) -> int | None:
-    """The axis of the classes, where the graph shows it and it is not last."""
-    return _class_axis(model, model.outputs[0]) if has_graph(model) else None
-
-
-def _class_axis(model, tensor):
-    operation, arguments = producer(model, tensor)
-    if isinstance(operation, keras.Model):
-        if not has_graph(operation):
-            return None
-        return _class_axis(operation, inside(operation, tensor))
-    last = len(tensor.shape) - 1
-    activation = is_activation(operation)
-    if activation and isinstance(getattr(operation, "axis", None), int):
-        axis = operation.axis % (last + 1)
-        return None if axis == last else axis
-    if getattr(operation, "data_format", None) == "channels_first":
-        return 1 if last > 1 else None
-    if (activation or is_identity(operation)) and len(arguments) == 1:
-        return _class_axis(model, arguments[0])
-    return None
 
 
 def has_graph(model: keras.Model) -> bool:

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_calib.inputs.arguments import require_kind
 from keras_calib.inputs.arrays import holds_numbers
+from keras_calib.keras_graph import endings
 
 
 def plain_values(value):
@@ -96,6 +97,8 @@ class RecordedLayer(LayerOfScores):
 
     def check_inputs(self, inputs: Any) -> None:
         super().check_inputs(inputs)
+        if isinstance(inputs, keras.KerasTensor):
+            endings.refuse_probabilities(inputs, type(self).__name__)
         given = inputs.shape[-1]
         # A layer that says of itself that it is built has no such shape.
         known = (self.get_build_config() or {}).get("input_shape")

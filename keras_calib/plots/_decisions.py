@@ -173,11 +173,14 @@ def net_benefit(
         model, everybody = decisions.net_benefit(events, t)
         highest = max(highest, model.max(), everybody.max())
         _plot(panel, t, model, place, name, "model" if name is None else "")
-    style = {"color": _style.ink(panel), "linewidth": 1}
-    panel.plot(t, everybody, linestyle="--", label="treat everybody", **style)
-    panel.plot(
-        t, np.zeros(len(t)), linestyle=":", label="treat nobody", **style
-    )
+    nobody = np.zeros(len(t))
+    for place, (line, y, label) in enumerate(
+        (("--", everybody, "treat everybody"), (":", nobody, "treat nobody")),
+        start=1,
+    ):
+        style = {"color": _style.ink(panel), "linewidth": 1}
+        style |= {"fillstyle": "none", **_style.dot(t, y, place)}
+        panel.plot(t, y, linestyle=line, label=label, **style)
     # Of treating everybody falls without bound.
     margin = 0.1 * max(highest, 0.01)
     panel.set(
@@ -214,6 +217,7 @@ def _plot(axes, x, y, place, name, words):
     if name is not None:
         marker = _style.MARKERS[place]
         style = {"marker": marker, "markersize": 5, "markevery": 0.1}
+    style |= _style.dot(x, y, place)
     axes.plot(
         x,
         y,

@@ -162,12 +162,10 @@ def draw_corp(axes, model, band):
     """The CORP curve, and its consistency band."""
     curve = corp_curve(model.cells)
     knots = np.stack([curve.first, curve.last], axis=1).ravel()
-    axes.plot(
-        knots,
-        np.repeat(curve.level, 2),
-        linewidth=1.8,
-        **{"label": "CORP (isotonic)", "markevery": 0.1, **model.line},
-    )
+    levels = np.repeat(curve.level, 2)
+    style = {"label": "CORP (isotonic)", "markevery": 0.1, **model.line}
+    style |= _style.dot(knots, levels, model.place)
+    axes.plot(knots, levels, linewidth=1.8, **style)
     if band:
         found = corp_band(model.cells, simultaneous=band == SIMULTANEOUS)
         _draw_band(axes, model, found, band)
@@ -179,12 +177,9 @@ def draw_smooth(axes, model, band):
 
     curve = SmoothCurve(model.cells)
     x, y = curve.confidence, curve.value
-    axes.plot(
-        x,
-        y,
-        linewidth=1.2,
-        **{"label": "smooth", "markevery": 0.1, **model.line},
-    )
+    style = {"label": "smooth", "markevery": 0.1, **model.line}
+    style |= _style.dot(x, y, model.place)
+    axes.plot(x, y, linewidth=1.2, **style)
     points = np.stack([x, y], axis=1)
     width = 1.0 + 4.0 * (curve.density[1:] + curve.density[:-1]) / 2
     axes.add_collection(

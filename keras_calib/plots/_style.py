@@ -158,6 +158,15 @@ def _broken(title, width, font_size):
     )
 
 
+def dot(x, y, place):
+    """Style of a curve whose points are one, which no line shows; or none."""
+    if np.ptp(x) or np.ptp(y):
+        return {}
+    # A part of the length of nothing has no markers.
+    style = {"marker": MARKERS[place], "markersize": 6, "markevery": None}
+    return {**style, "clip_on": False}
+
+
 def diagonal(axes, label=None):
     """The line of calibrated models."""
     axes.plot([0, 1], [0, 1], "--", color=ink(axes), linewidth=1, label=label)

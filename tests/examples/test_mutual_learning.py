@@ -79,6 +79,7 @@ def test_table_is_mean_and_standard_error(example):
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_example_resumes(data_folder, tmp_path):
     def start(seeds, **kwargs):
         return subprocess.run(

@@ -17,7 +17,10 @@ needs_data = pytest.mark.skipif(
 
 @needs_data
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["ACLS", "Diff-DML, labels 20 %"])
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param("ACLS", marks=pytest.mark.weekly), "Diff-DML, labels 20 %"],
+)
 def test_stopped_and_resumed_run_equals_the_uninterrupted_one(
     work, method, tmp_path
 ):

@@ -7,8 +7,8 @@ from keras import layers
 from keras import ops
 
 import keras_calib as kc
+from keras_calib.keras_graph.class_axis import refuse_another_class_axis
 from keras_calib.keras_graph.endings import output_kind
-from keras_calib.keras_graph.endings import refuse_another_class_axis
 from keras_calib.keras_graph.endings import refuse_several_sigmoids
 from keras_calib.keras_graph.head import find_head
 from keras_calib.keras_graph.without_activation import WithoutActivation

@@ -574,3 +574,53 @@ def test_no_samples_give_no_decisions(make):
     found = make().adapt(z, y)(np.zeros((0, 5), "float32"))
     found = keras.tree.flatten(found)
     assert {tuple(each.shape) for each in found} <= {(0, 5), (0,)}
+
+
+def small_model(activation):
+    inputs = keras.Input((4,))
+    return keras.Model(inputs, keras.layers.Dense(3, activation)(inputs))
+
+
+PROBABILITIES = {
+    "softmax": lambda: small_model("softmax").output,
+    "sigmoid": lambda: small_model("sigmoid").output,
+    "layer": lambda: keras.layers.Softmax()(small_model(None).output),
+    "operation": lambda: keras.ops.softmax(keras.Input((3,))),
+    "nested": lambda: small_model("softmax")(keras.Input((4,))),
+    "dropped": lambda: keras.layers.Dropout(0.1)(small_model("softmax").output),
+    "calibrated": lambda: calibrated_network().output,
+    "nested, calibrated": lambda: calibrated_network()(keras.Input((4,))),
+}
+
+
+def calibrated_network(**options):
+    rng = np.random.default_rng(0)
+    x, labels = rng.normal(size=(99, 4)), np.arange(99) % 3
+    model = small_model("softmax")
+    return kc.calibrate(model, x, labels, verbose=0, **options)
+
+
+@pytest.mark.parametrize("given", PROBABILITIES.values(), ids=PROBABILITIES)
+@pytest.mark.parametrize("kind", ["sets", "threshold", "meta", "map"])
+@pytest.mark.filterwarnings("ignore:The temperature")
+def test_a_graph_of_probabilities_is_refused(kind, given):
+    layer = {
+        "sets": kc.layers.ConformalSets,
+        "threshold": kc.layers.RiskThreshold,
+        "meta": lambda: kc.layers.MetaCal(max_miscoverage=0.1),
+        "map": kc.layers.TemperatureScaling,
+    }[kind]()
+    with pytest.raises(ValueError, match="takes logits"):
+        layer(given())
+
+
+@pytest.mark.filterwarnings("ignore:The temperature")
+def test_a_graph_of_logits_is_not_refused():
+    for tensor in (
+        small_model(None).output,
+        keras.ops.log(small_model("softmax").output),
+        keras.ops.log_softmax(small_model(None).output),
+        calibrated_network(output="logits").output,
+        keras.Input((3,)),
+    ):
+        assert kc.layers.ConformalSets()(tensor).shape == (None, 3)

@@ -444,3 +444,28 @@ def test_names_that_begin_with_an_underscore_are_in_the_legend():
             for text in legend.get_texts()
         )
         assert "raw" in shown and "_sharp" in shown, name
+
+
+@pytest.mark.parametrize("names", [(), ("a", "b")])
+@pytest.mark.parametrize(
+    ("draw", "options"),
+    [
+        (kc.plots.reliability_diagram, {"kind": "corp"}),
+        (kc.plots.reliability_diagram, {"kind": "smooth"}),
+        (kc.plots.risk_coverage, {}),
+        (kc.plots.net_benefit, {"class_id": 0, "thresholds": [0.2]}),
+    ],
+)
+def test_a_curve_of_one_point_is_a_dot(draw, options, names):
+    # No line shows it, nor a marker at parts of the length of the line.
+    labels = np.arange(60) % 3
+    constant = np.tile([0.5, 0.3, 0.2], (60, 1))
+    p = np.random.default_rng(0).dirichlet(np.ones(3), 60)
+    given = dict(zip(names, (constant, p), strict=True)) if names else constant
+    figure = draw(labels, given, **options)
+    line = next(
+        each
+        for each in figure.axes[0].lines
+        if not (np.ptp(each.get_xdata()) or np.ptp(each.get_ydata()))
+    )
+    assert line.get_marker() == "o" and line.get_markevery() is None
