@@ -22,7 +22,6 @@ from keras_calib.keras_graph.head import free_name
 from keras_calib.keras_private import called_symbolically
 from keras_calib.keras_private import flatten_layers
 from keras_calib.layers._base import CalibrationLayer
-from keras_calib.layers._decision import refuse_decision
 
 
 def check_model(model):
@@ -48,7 +47,7 @@ def check_model(model):
             "data through `model.preprocessor`, and set `model.preprocessor = "
             f"None` before. Received: preprocessor={model.preprocessor}."
         )
-    refuse_decision(model)
+    endings.refuse_decision(model)
 
 
 def check_ending(model, from_logits, multi_label=False):

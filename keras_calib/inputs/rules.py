@@ -362,8 +362,8 @@ def raise_for_probabilities(received):
     raise ValueError(
         "Logits are scores before softmax, and rows that are non-negative and "
         f"sum to one are probabilities. Received: {received}. If the model "
-        "ends with a softmax, pass `from_logits=False`; where logits are "
-        "wanted, pass the logarithm."
+        "ends with a softmax, pass `from_logits=False`; to a layer, which has "
+        "no such argument, pass the logarithm."
     )
 
 

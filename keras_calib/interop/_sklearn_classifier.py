@@ -13,6 +13,7 @@ from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import class_probabilities
 from keras_calib.keras_graph.endings import check_one_output
 from keras_calib.keras_graph.endings import gives_logits
+from keras_calib.keras_graph.endings import refuse_decision
 from keras_calib.keras_graph.endings import refuse_several_sigmoids
 
 
@@ -256,6 +257,7 @@ def units_of(model):
     if shape is None:
         return None
     check_one_output(model)
+    refuse_decision(model)
     return shape[-1]
 
 

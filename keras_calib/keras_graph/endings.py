@@ -101,8 +101,10 @@ def gives_logits(model: keras.Model, from_logits: bool | None = None) -> bool:
     of the models beside it.
 
     Raises:
-        ValueError: if `from_logits` is `None` and the graph does not show it.
+        ValueError: if `from_logits` is `None` and the graph does not show it,
+            or if the model ends in a decision.
     """
+    refuse_decision(model)
     kind = output_kind(model)
     if kind == "probabilities":
         return False
@@ -229,6 +231,21 @@ def inputs_of(model):
     # A Sequential has a list of one, and is called with the tensor itself.
     single = isinstance(model, keras.Sequential)
     return model.inputs[0] if single else model.input
+
+
+def refuse_decision(model: keras.Model) -> None:
+    """Raise if a model ends in a decision layer that gives no class scores."""
+    if not has_graph(model) or len(model.outputs) != 1:
+        return
+    layer, _ = producer(model, model.outputs[0])
+    if not getattr(layer, "gives_scores", True):
+        raise ValueError(
+            "The model ends in a decision, and gives no class scores. "
+            f"Received: model {model.name!r}, which ends in {layer.name!r} "
+            f"({type(layer).__name__}). Pass the model before it, "
+            f"`keras.Model(model.inputs, model.get_layer({layer.name!r})"
+            ".input)`, and fit the decision again to what comes back."
+        )
 
 
 def refuse_several_sigmoids(model: keras.Model) -> None:

@@ -12,8 +12,6 @@ from keras_calib.inputs import arrays
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.calibration_rows import read_rows
 from keras_calib.inputs.tensors import at_least_float32
-from keras_calib.keras_graph import endings
-from keras_calib.keras_private import producer
 from keras_calib.layers._recorded import RecordedLayer
 from keras_calib.layers._recorded import plain_values
 
@@ -111,18 +109,3 @@ def classes(logits: Tensor) -> Tensor:
     if logits.shape[-1] > 1:
         return logits
     return ops.concatenate([ops.zeros_like(logits), logits], axis=-1)
-
-
-def refuse_decision(model: Any) -> None:
-    """Raise if a model ends in a decision layer that gives no class scores."""
-    if not endings.has_graph(model) or len(model.outputs) != 1:
-        return
-    layer, _ = producer(model, model.outputs[0])
-    if isinstance(layer, DecisionLayer) and not layer.gives_scores:
-        raise ValueError(
-            "The model ends in a decision, and gives no class scores. "
-            f"Received: model {model.name!r}, which ends in {layer.name!r} "
-            f"({type(layer).__name__}). Pass the model before it, "
-            f"`keras.Model(model.inputs, model.get_layer({layer.name!r})"
-            ".input)`, and fit the decision again to what comes back."
-        )

@@ -7,13 +7,17 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib._warning import warn
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arguments import generator
+from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_one_of
+from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.arrays import as_floats
 from keras_calib.inputs.tensors import maximum
 from keras_calib.inputs.tensors import row_max
 from keras_calib.layers._decision import TUNING
@@ -147,7 +151,7 @@ class RiskThreshold(DecisionLayer):
             {"exponent": exponent, **record},
         )
 
-    def find_threshold(self, score: Any, wrong: Any) -> tuple:
+    def find_threshold(self, score: ArrayLike, wrong: ArrayLike) -> tuple:
         """The threshold on any score, and what the record contains of it.
 
         Args:
@@ -157,7 +161,29 @@ class RiskThreshold(DecisionLayer):
         Returns:
             threshold: float, infinite if no threshold passes.
             record: dict of JSON values.
+
+        Raises:
+            ValueError: for scores that are NaN, or if there is not one of each
+                for every sample.
         """
+        score, wrong = as_floats(score, "`score`", "float64"), as_array(wrong)
+        require(
+            score.ndim == 1 and score.shape == wrong.shape,
+            "`score` and `wrong` must be `(n,)`, one of each for every sample.",
+            score=score.shape,
+            wrong=wrong.shape,
+        )
+        require(
+            bool(np.isin(wrong, (0, 1)).all()),
+            "`wrong` must be True or False.",
+            wrong=wrong,
+        )
+        require(
+            not np.isnan(score).any(),
+            "A score that is missing is neither accepted nor rejected.",
+            "Leave such samples out, or give them minus infinity.",
+            score=f"NaN in {np.isnan(score).sum()} of {len(score)}",
+        )
         n, delta = len(score), 1 - self.confidence
         order = np.argsort(-score, kind="stable")
         score, errors = score[order], np.cumsum(wrong[order])

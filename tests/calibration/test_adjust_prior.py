@@ -780,6 +780,10 @@ def test_a_decision_has_no_prior(decision):
     for call in (
         lambda: kc.adjust_prior(model, **prior),
         lambda: kc.calibrate(model, x, labels),
+        lambda: kc.report(model, x, labels),
+        lambda: kc.report(model, x, labels, from_logits=True),
+        lambda: kc.SKLearnClassifier.of_trained(model),
+        lambda: kc.SKLearnClassifier.of_trained(model, from_logits=False),
     ):
         with pytest.raises(ValueError, match="ends in a decision") as raised:
             call()

@@ -624,3 +624,31 @@ def test_a_graph_of_logits_is_not_refused():
         keras.Input((3,)),
     ):
         assert kc.layers.ConformalSets()(tensor).shape == (None, 3)
+
+
+@pytest.mark.parametrize(
+    ("score", "wrong", "words"),
+    [
+        (np.arange(9.0), np.zeros(8, bool), r"score=\(9,\), wrong=\(8,\)"),
+        (np.zeros((3, 3)), np.zeros((3, 3), bool), "one of each for every"),
+        (np.arange(9.0), np.full(9, 0.5), "must be True or False"),
+        ([*range(8), np.nan], np.zeros(9, bool), "NaN in 1 of 9"),
+        (["a"] * 9, np.zeros(9, bool), "must be real numbers"),
+    ],
+)
+def test_scores_without_a_flag_each_are_refused(score, wrong, words):
+    with pytest.raises(ValueError, match=words):
+        kc.layers.RiskThreshold().find_threshold(score, wrong)
+
+
+def test_a_threshold_takes_lists_and_infinite_scores():
+    layer = kc.layers.RiskThreshold(target_risk=0.1)
+    score = np.random.default_rng(0).normal(size=400)
+    wrong = score < -1
+    expected = layer.find_threshold(score, wrong)
+    assert layer.find_threshold(score.tolist(), wrong.tolist()) == expected
+    # Of what is rejected in any case, none is accepted.
+    lowest = np.where(wrong, -np.inf, score)
+    _, record = layer.find_threshold(lowest, wrong)
+    assert record["errors"] == 0
+    assert 0 < record["accepted"] <= (~wrong).sum()
