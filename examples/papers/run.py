@@ -165,8 +165,12 @@ def parse(arguments):
             parser.error(
                 f"{arguments.table} is not on the page of {arguments.paper}."
             )
-    if arguments.history is not None and arguments.history < 1:
-        parser.error("--history is a number of epochs, at least 1.")
+    for name in ("history", "seeds", "jobs", "threads", "images"):
+        given = getattr(arguments, name)
+        if given is not None and given < 1:
+            parser.error(f"--{name} is a number, at least 1. Received: {given}")
+    if arguments.images and not arguments.shift:
+        parser.error("--images is about --shift.")
     if arguments.shift and not keeps_weights(arguments.table):
         parser.error("Weights are kept only where a network is fine-tuned.")
     return arguments

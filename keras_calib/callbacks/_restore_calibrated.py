@@ -121,9 +121,10 @@ class RestoreCalibrated(keras.callbacks.Callback):
     weights that were validated are gone when an epoch ends.
 
     The value that would be restored is logged as `restored_<monitor>`. In the
-    `History` that `fit` returns, every epoch has the final value of this key,
-    so that KerasTuner, which takes the best epoch, can have it as objective:
-    `keras_tuner.Objective("restored_val_refinement_loss", "min")`.
+    `History` that `fit` returns, every epoch with a validation has the final
+    value of this key, so that KerasTuner, which takes the best epoch, can have
+    it as objective: `keras_tuner.Objective("restored_val_refinement_loss",
+    "min")`.
 
     Args:
         monitor: key of the logs; `"val_refinement_loss"` by default.

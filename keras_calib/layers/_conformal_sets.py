@@ -61,9 +61,10 @@ class ConformalSets(DecisionLayer):
         APS    the sum of p over ranks 1 to r - 1, plus (1 - u) p_k
 
     and give smaller sets with the same coverage. With `randomized=True`,
-    u is a hash of the logits of the sample: it looks random, and the answer
-    for a sample is always the same. The guarantee needs no more, because the
-    score stays a fixed function of the sample.
+    u is a hash of the logits of the sample: it looks random, and the same
+    logits always have the same set. The guarantee needs no more, because the
+    score stays a fixed function of the sample. Batches of another size, say,
+    may round logits differently, which changes a few sets in a thousand.
 
     Sets of all kinds can be empty.
 

@@ -1,6 +1,7 @@
 """The driver's options, on a network and data of seconds."""
 
 import argparse
+import ast
 import dataclasses
 import json
 
@@ -351,3 +352,38 @@ def test_a_row_of_another_network_is_run_again(call, driver, work, monkeypatch):
     # Rows of before have none.
     del row["network"]
     assert driver.changed("miniature", "CE", row) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--jobs=0"], "--jobs is a number, at least 1. Received: 0"),
+        (["--seeds=-1"], "--seeds is a number, at least 1. Received: -1"),
+        (["--threads=0"], "--threads is a number, at least 1. Received: 0"),
+        (["--history=0"], "--history is a number, at least 1. Received: 0"),
+        (["--images=3"], "--images is about --shift."),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused(
+    papers, capsys, arguments, words
+):
+    import run
+
+    with pytest.raises(SystemExit):
+        run.parse(["miniature", *arguments])
+    assert words in capsys.readouterr().err
+
+
+def test_no_method_is_named_twice(papers):
+    # The later one would be taken without a word.
+    text = (papers / "methods.py").read_text()
+    named = [
+        node.value
+        for node in ast.parse(text).body
+        if isinstance(node, (ast.Assign, ast.AugAssign))
+        and ast.unparse(node).startswith("METHODS")
+        and isinstance(node.value, ast.Dict)
+    ]
+    names = [key.value for each in named for key in each.keys]
+    assert len(names) > 50
+    assert sorted(set(names)) == sorted(names)
