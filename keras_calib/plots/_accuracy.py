@@ -33,7 +33,8 @@ def accuracy_vs_ece(
     calibrated models by these samples, and their order says little.
 
     Args:
-        labels: class ids, `(...)`, or one-hot rows.
+        labels: class ids, `(...)`, or one-hot rows; a distribution counts as
+            its largest entry.
         probabilities: dict from name to predictions, `(..., num_classes)`, or
             logits; `(..., 1)` or `(n,)` for one sigmoid unit. Up to six.
         sample_weight: `None`, or weights that broadcast from the left.

@@ -45,7 +45,8 @@ def classwise_reliability(
     panel of a calibrated model is left in up to 40 % of all data sets.
 
     Args:
-        labels: class ids, `(...)`, or one-hot rows.
+        labels: class ids, `(...)`, or one-hot rows; a distribution counts as
+            its largest entry.
         probabilities: `(..., num_classes)`, or logits; `(..., 1)` or `(n,)` for
             one sigmoid unit. A dict from name to predictions draws up to six
             models.

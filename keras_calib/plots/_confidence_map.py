@@ -34,7 +34,8 @@ def confidence_map(
     pixels are wrong and sure. Pixels that are ignored are gray.
 
     Args:
-        labels: class ids, `(height, width)`, or one-hot rows.
+        labels: class ids, `(height, width)`, or one-hot rows; a distribution
+            counts as its largest entry.
         probabilities: `(height, width, num_classes)`, or logits;
             `(height, width, 1)` for one sigmoid unit.
         image: `None`, or `(height, width)`, or `(height, width, 3)` (or 1, or

@@ -36,7 +36,8 @@ def risk_coverage(
     of confidences only, and says nothing about calibration.
 
     Args:
-        labels: class ids, `(...)`, or one-hot rows.
+        labels: class ids, `(...)`, or one-hot rows; a distribution counts as
+            its largest entry.
         probabilities: `(..., num_classes)`, or logits; `(..., 1)` or `(n,)` for
             one sigmoid unit. A dict from name to predictions draws up to six
             models.
@@ -115,7 +116,8 @@ def net_benefit(
     curve is above those of treating everybody and of treating nobody.
 
     Args:
-        labels: class ids, `(...)`, or one-hot rows.
+        labels: class ids, `(...)`, or one-hot rows; a distribution counts as
+            its largest entry.
         probabilities: `(..., 2)`, or logits; `(..., 1)` or `(n,)` for one
             sigmoid unit. More classes need `class_id`. A dict from name to
             predictions draws up to six models.

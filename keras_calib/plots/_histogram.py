@@ -29,7 +29,8 @@ def confidence_histogram(
     the other.
 
     Args:
-        labels: class ids, `(...)`, or one-hot rows.
+        labels: class ids, `(...)`, or one-hot rows; a distribution counts as
+            its largest entry.
         probabilities: `(..., num_classes)`, or logits; `(..., 1)` or `(n,)` for
             one sigmoid unit. A dict from name to predictions draws up to six
             models.

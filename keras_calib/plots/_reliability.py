@@ -53,7 +53,8 @@ def reliability_diagram(
     whose width is the smooth ECE; the line is thick where samples are many.
 
     Args:
-        labels: class ids, `(...)`, or one-hot rows.
+        labels: class ids, `(...)`, or one-hot rows; a distribution counts as
+            its largest entry.
         probabilities: `(..., num_classes)`, or logits; `(..., 1)` or `(n,)` for
             one sigmoid unit. A dict from name to predictions draws up to six
             models.
