@@ -171,7 +171,8 @@ def _train(layer, maps, units, plain_nll):
         "standard_error": error,
     }
     if not start - best > NUM_ERRORS * error:
-        return weights, found, "held-out images do not show a lower NLL beyond their noise"
+        reason = "held-out images do not show a lower NLL beyond their noise"
+        return weights, found, reason
     for name, value in weights.items():
         getattr(layer, name).assign(value)
     used = np.sort(np.concatenate(units))

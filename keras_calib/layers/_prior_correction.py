@@ -110,9 +110,10 @@ def as_prior(prior: Any, name: str, num_classes: int | None = None) -> Any:
         wanted = "a probability for each class"
         if num_classes is not None:
             wanted += f", {num_classes} of them"
-        raise ValueError(
-            f"`{name}` must be {wanted}. Received: an array of shape {shape}."
-        )
+        given = f"an array of shape {shape}"
+        if len(shape) == 1:
+            given = f"{shape[0]} numbers"
+        raise ValueError(f"`{name}` must be {wanted}. Received: {given}.")
     total = received.sum()
     if not (received >= 0).all() or not abs(total - 1) < 1e-3:
         raise ValueError(
