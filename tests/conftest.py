@@ -33,9 +33,9 @@ SLOW = frozenset(
 )
 # Of `--share`: one of so many on TensorFlow and on JAX, and the others on
 # PyTorch, the quickest with small arrays, where fast ones run in any case.
-ONE_OF = {"slow": 8, "fast": 4, "compared": 2}
+ONE_OF = {"slow": 12, "fast": 6, "compared": 3}
 # Parts of these, of slow tests with several cases, that run only once a week.
-ONCE_A_WEEK = (6, 7)
+ONCE_A_WEEK = (9, 10, 11)
 COMPARED = ("tests/differential/", "tests/inputs/test_all_doors.py")
 
 
@@ -74,6 +74,9 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=dropped)
         left_out = set(dropped)
         items[:] = [item for item in items if item not in left_out]
+    if config.getoption("share"):
+        # A slow one at the end would have one worker wait for the other.
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def in_share(item, backend, able, numpy_only):
