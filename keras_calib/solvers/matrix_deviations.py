@@ -48,8 +48,8 @@ class MatrixDeviations(FullProblem):
         f -= self.mean.astype(f.dtype)
         center = np.concatenate([np.eye(x.shape[1]), self.mean[None]])
         self.unpenalized = center
-        # What a penalty makes of a point, as long as there is none.
-        self.shares = self.pull = np.zeros_like(center)
+        # Sums of the penalty, as long as there is none.
+        self.totals = self.size = 1.0
         super().__init__(
             f,
             labels,
@@ -94,11 +94,10 @@ class MatrixDeviations(FullProblem):
         widths[-1] = bias
         self.phi = average.dispersion
         self.ridge = self.phi / (2 * self.n * widths**2)
-        self.shares = self.ridge / self.ridge.sum(axis=1, keepdims=True)
+        self.totals = self.ridge.sum(axis=1)
         # What costs no penalty, beside one vector for all columns.
         self.unpenalized = self.center - self._shift(self.center)
-        self.pull = self.ridge * self.unpenalized
-        self.pull /= max(np.vdot(self.pull, self.unpenalized), TINY64)
+        self.size = max(self._common(self.unpenalized), TINY64)
         self.inverse = kronecker(self, self.ridge)
 
     def fits_of_all_widths(self, average):
@@ -160,11 +159,15 @@ class MatrixDeviations(FullProblem):
 
     def _half_penalty_gradient(self, away):
         away = away - self._shift(away)
-        common = np.vdot(self.pull, away)
+        common = self._common(away) / self.size
         return self.ridge * (away - common * self.unpenalized)
 
+    def _common(self, away):
+        return np.einsum("jk,jk,jk", self.ridge, self.unpenalized, away)
+
     def _shift(self, away):
-        return np.einsum("jk,jk->j", self.shares, away)[:, None]
+        sums = np.einsum("jk,jk->j", self.ridge, away) / self.totals
+        return sums[:, None]
 
     def _common_curvature(self):
         """The second derivative in `a` of the summed loss."""
