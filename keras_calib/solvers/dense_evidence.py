@@ -145,17 +145,23 @@ class _Problem:
         sums, outer = sum_groups(
             part, row_blocks(len(self.x), count * num_classes, self.block)
         )
-        value, sums, squares = np.split(sums, np.cumsum([1, size]), axis=1)
+        value, squares = sums[:, 0], sums[:, 1 + size :]
+        sums = sums[:, 1 : 1 + size]
         # The scores are `x` times `1 + a + v`, and `b`.
-        value = value[:, 0] - points @ self.targets - self.common
+        value = value - points @ self.targets - self.common
         hessian = np.zeros((count, size, size))
-        v, b = np.arange(num_classes), np.arange(num_classes + 1, size)
-        a, first, second = num_classes, sums[:, v], sums[:, b]
+        v, a, b = slice(num_classes), num_classes, slice(num_classes + 1, size)
         hessian[:, a, a] = squares.sum(axis=1)
-        hessian[:, a, v] = hessian[:, v, a] = hessian[:, v, v] = squares
-        hessian[:, a, b] = hessian[:, b, a] = first
-        hessian[:, v, b] = hessian[:, b, v] = first
-        hessian[:, b, b] = second
+        hessian[:, a, v] = hessian[:, v, a] = squares
+        hessian[:, a, b] = hessian[:, b, a] = sums[:, v]
+        for rows, columns_of, diagonal in (
+            (v, v, squares),
+            (v, b, sums[:, v]),
+            (b, v, sums[:, v]),
+            (b, b, sums[:, b]),
+        ):
+            block = hessian[:, rows, columns_of]
+            np.einsum("nkk->nk", block)[...] = diagonal
         hessian = hessian[:, columns, columns]
         hessian -= outer
         return value, sums - self.targets, hessian
