@@ -154,13 +154,13 @@ class _Problem:
         hessian[:, a, a] = squares.sum(axis=1)
         hessian[:, a, v] = hessian[:, v, a] = squares
         hessian[:, a, b] = hessian[:, b, a] = sums[:, v]
-        for rows, columns_of, diagonal in (
+        for first, second, diagonal in (
             (v, v, squares),
             (v, b, sums[:, v]),
             (b, v, sums[:, v]),
             (b, b, sums[:, b]),
         ):
-            block = hessian[:, rows, columns_of]
+            block = hessian[:, first, second]
             np.einsum("nkk->nk", block)[...] = diagonal
         hessian = hessian[:, columns, columns]
         hessian -= outer

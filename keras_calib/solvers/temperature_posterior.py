@@ -132,11 +132,15 @@ def cautious_scale(logits, labels, weights, temperature):
     found = expected_score(likelihood, labels, weights, temperature)
     if found is None:
         return 1.0
-    mean, highest = found
-    u = false_position(
-        lambda u: _mean_score(likelihood, u) - mean, LOW, highest
-    )
-    return 1.0 if u is None else float(temperature * np.exp(u))
+    mean, (low, high) = found
+    # A uniform part can lower the score below that of all temperatures.
+    for left in (low, LOW):
+        u = false_position(
+            lambda u: _mean_score(likelihood, u) - mean, left, high
+        )
+        if u is not None:
+            return float(temperature * np.exp(u))
+    return 1.0
 
 
 def expected_gain(logits, labels, weights, temperature, factors=(1.0,)):
@@ -186,8 +190,8 @@ def expected_score(likelihood, labels, weights, temperature):
 
     Returns:
         mean: float.
-        highest: `-log T` of the lowest of the temperatures averaged over;
-            instead of both `None` where the posterior is narrow.
+        ends: `-log T` of the highest and the lowest of the temperatures
+            averaged over; instead of both `None` where the posterior is narrow.
     """
     likeliest = -np.log(temperature)
     *_, curvature = likelihood.derivatives(likeliest)
@@ -206,7 +210,7 @@ def expected_score(likelihood, labels, weights, temperature):
         c = uniform_weight(log_q, likelihood.logits.shape[1], weights)
         c = min(c, unseen(likelihood.count))
         mean += c * (likelihood.excess - mean)
-    return mean, -nodes.min()
+    return mean, (-nodes.max(), -nodes.min())
 
 
 def _mean_score(likelihood, u):
