@@ -117,8 +117,8 @@ def producer(model, tensor):
             return operation, keras.tree.flatten(inputs)
     raise ValueError(
         "The operation that computes a tensor was not found in the graph. "
-        f"Received: tensor={tensor}, model={model.name!r}. Pass "
-        "`from_logits=`, and leave out `fuse`."
+        f"Received: tensor={tensor}, model={getattr(model, 'name', None)!r}. "
+        "Pass `from_logits=`, and leave out `fuse`."
     )
 
 
@@ -132,7 +132,7 @@ def inside(nested, tensor):
 
 def _operations(model):
     # A Sequential holds a Functional model, and shows its layers only.
-    return getattr(model, "operations", model.layers)
+    return getattr(model, "operations", getattr(model, "layers", ()))
 
 
 def called_symbolically(layer):

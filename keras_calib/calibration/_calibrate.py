@@ -74,7 +74,9 @@ def calibrate(
     `model` is not changed. The new model uses the same weights, not copies of
     them: if `model` is trained further, the new model changes, too, and has to
     be calibrated again. `fit` of the new model trains the network and leaves
-    the map, which is not trainable. With `fuse=True` the last layer is a copy.
+    the map, which is not trainable, unless `trainable = True` is set on the
+    whole model: Keras then sets it on each layer, so set it on those that are
+    to learn. With `fuse=True` the last layer is a copy.
 
     A layer fitted by likelihood is compared with temperature scaling (`guard`):
     on samples that are left out of the fit, or, if it is an average of ridge

@@ -176,11 +176,20 @@ def refuse_probabilities(tensor, name):
     Raises:
         ValueError: if it does, with what to do.
     """
-    activation, _ = ending(None, tensor)
+    try:
+        activation, _ = ending(None, tensor)
+        operation, _ = producer(None, tensor)
+    except ValueError:  # it belongs to no graph
+        return
+    given = None
     if KINDS.get(activation or "") == "probabilities":
+        given = f"a {activation}"
+    elif output_kind(operation) == "probabilities":
+        given = f"{operation.name!r}, a {type(operation).__name__}"
+    if given is not None:
         raise ValueError(
-            f"{name} takes logits. Received: the output of a {activation}. "
-            "Pass what comes before it, or its logarithm; "
+            f"{name} takes logits. Received: the output of {given}, which are "
+            "probabilities. Pass what comes before them, or their logarithm; "
             '`kc.calibrate(..., output="logits")` returns a model of logits.'
         )
 

@@ -588,6 +588,12 @@ PROBABILITIES = {
     "operation": lambda: keras.ops.softmax(keras.Input((3,))),
     "nested": lambda: small_model("softmax")(keras.Input((4,))),
     "dropped": lambda: keras.layers.Dropout(0.1)(small_model("softmax").output),
+    "average": lambda: kc.models.DeepEnsemble(
+        [small_model("softmax"), small_model("softmax")]
+    )(keras.Input((4,))),
+    "pair": lambda: kc.models.DiffDML(
+        small_model("softmax"), small_model("softmax")
+    )(keras.Input((4,))),
     "calibrated": lambda: calibrated_network().output,
     "nested, calibrated": lambda: calibrated_network()(keras.Input((4,))),
 }
@@ -621,7 +627,11 @@ def test_a_graph_of_logits_is_not_refused():
         keras.ops.log(small_model("softmax").output),
         keras.ops.log_softmax(small_model(None).output),
         calibrated_network(output="logits").output,
+        kc.models.DiffDML(small_model(None), small_model(None))(
+            keras.Input((4,))
+        ),
         keras.Input((3,)),
+        keras.KerasTensor((None, 3)),
     ):
         assert kc.layers.ConformalSets()(tensor).shape == (None, 3)
 
