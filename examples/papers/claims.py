@@ -333,7 +333,6 @@ REASONS = {
     ("F", "SB-ECE"): _MEMORIZED,
     ("F", "MMCE"): _MEMORIZED,
     ("F", "DCA"): _OF_THE_PAPER,
-    ("F", "Brier"): "one seed, less than seeds differ by",
     ("F", "FL+SB-ECE"): _MEMORIZED,
     ("F", "Brier+SB-ECE"): _MEMORIZED,
     ("F", "AvUC"): _MEMORIZED,

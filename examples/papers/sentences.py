@@ -420,7 +420,7 @@ def of_corruption(rows):
         )
     scaled = {name: value(name, shifted.SCALED) for name in found}
     clear = [
-        name
+        in_a_list(name)
         for name, ece in scaled.items()
         if base - ece
         > CLEAR
@@ -437,9 +437,15 @@ def of_corruption(rows):
     return paragraph(
         f"{text} After temperature scaling the networks have "
         f"{amounts([100 * ece for ece in scaled.values()], 1)} %. "
-        f"{who} below cross-entropy by more than two standard errors over "
-        "images."
+        f"{who[0].upper()}{who[1:]} below cross-entropy by more than two "
+        "standard errors over images."
     )
+
+
+def in_a_list(name):
+    """`CRL (margin)` for `CRL, margin`."""
+    first, comma, rest = name.partition(", ")
+    return f"{first} ({rest})" if comma else name
 
 
 def of_wrong_labels(rows):
