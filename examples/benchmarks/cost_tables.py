@@ -266,7 +266,11 @@ DEFAULTS = {
 
 def of_defaults(rows):
     keys = "maps", "file", "samples"
-    over_cells = cost_rows.newest(rows, "cells", "maps")
+    over_cells = [
+        row
+        for row in cost_rows.newest(rows, "cells", "maps", "data")
+        if row["data"] == "test"
+    ]
     rows = cost_rows.newest(rows, "defaults", *keys)
     if not rows:
         return ""

@@ -35,6 +35,7 @@ import os
 import pathlib
 import platform
 import statistics
+import sys
 import time
 import tracemalloc
 import warnings
@@ -439,6 +440,10 @@ def over_cells(kind, store, repeats=3):
     """The same for every cell of `no_harm.py`; of each pair a row is stored."""
     import no_harm
 
+    if kind not in no_harm.SETS:
+        sys.exit(f"--cells is one of {', '.join(no_harm.SETS)}.")
+    if not os.environ.get("KERAS_CALIB_DATA"):
+        sys.exit("Set KERAS_CALIB_DATA to the folder that holds the data.")
     folder = pathlib.Path(os.environ["KERAS_CALIB_DATA"])
     print("| maps | file | samples | fit | fit and predict |")
     print("|---|---|---|---|---|")

@@ -167,7 +167,7 @@ def ending(model, tensor=None):
 
 
 def refuse_probabilities(tensor, name):
-    """Refuse a symbolic tensor whose graph ends in a softmax or sigmoid.
+    """Refuse a symbolic tensor that its graph shows to be probabilities.
 
     Args:
         tensor: inputs of a layer that takes logits.
