@@ -332,7 +332,17 @@ def check_logits(given):
     Rows that are non-negative and sum to one are probabilities: two or more,
     that are not all zeros and a one, and not of one unit, which cannot tell.
     """
-    low, high = check_finite(given)
+    refuse_probabilities(given, *check_finite(given))
+
+
+def refuse_probabilities(given, low, high):
+    """Raise for rows `(n, width)` that are probabilities, see `check_logits`.
+
+    Args:
+        given: rows of logits.
+        low: the least of them.
+        high: the largest.
+    """
     if given.shape[-1] > 1 and len(given) > 1 and low >= 0 and high <= 1.001:
         possible, soft = rows_of_probabilities(given, np)
         if possible.all() and soft.any():

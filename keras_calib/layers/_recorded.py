@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import require_kind
 from keras_calib.inputs.arrays import holds_numbers
 from keras_calib.keras_graph import endings
@@ -99,6 +100,10 @@ class RecordedLayer(LayerOfScores):
         super().check_inputs(inputs)
         if isinstance(inputs, keras.KerasTensor):
             endings.refuse_probabilities(inputs, type(self).__name__)
+        elif isinstance(inputs, np.ndarray) and inputs.size:
+            # To look at the values of a tensor may be to wait for a device.
+            rows = inputs.reshape(-1, inputs.shape[-1])
+            rules.refuse_probabilities(rows, rows.min(), rows.max())
         given = inputs.shape[-1]
         # A layer that says of itself that it is built has no such shape.
         known = (self.get_build_config() or {}).get("input_shape")

@@ -662,3 +662,18 @@ def test_a_threshold_takes_lists_and_infinite_scores():
     _, record = layer.find_threshold(lowest, wrong)
     assert record["errors"] == 0
     assert 0 < record["accepted"] <= (~wrong).sum()
+
+
+@pytest.mark.parametrize(
+    "name", ["ConformalSets", "RiskThreshold", "MetaCal", "VectorScaling"]
+)
+def test_arrays_of_probabilities_are_refused(name):
+    z, labels = generated()
+    layer = getattr(kc.layers, name)().adapt(z, labels)
+    for p in (softmax(z), softmax(z).astype("float32").reshape(5, -1, 5)):
+        with pytest.raises(ValueError, match="pass the logarithm"):
+            layer(p)
+    # One row may be logits that happen to have the sum one.
+    layer(softmax(z)[:1])
+    layer(np.log(softmax(z)))
+    layer(np.eye(5))
