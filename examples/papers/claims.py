@@ -364,6 +364,10 @@ WHY = {
     ),
     ("F", Claim("MMCE", "CE")): _MEMORIZED,
     ("F", _kept("DCA")): f"too much of the loss, with {_OF_THE_PAPER}",
+    ("F", Claim("CutMix", "CE", "accuracy", 1)): (
+        "three epochs of mixed images change a network that knows the images "
+        "as they are by heart; the paper trains with them from scratch"
+    ),
     ("F", Claim("MbLS", "LS")): (
         "both are too unsure after three epochs, MbLS by more"
     ),
