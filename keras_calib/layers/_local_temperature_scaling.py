@@ -161,6 +161,9 @@ class LocalTemperatureScaling(CalibrationLayer):
         for tensor in inputs:
             super().check_inputs(tensor)
 
+    def refuse_probabilities(self, inputs: Any) -> None:
+        super().refuse_probabilities(inputs[1])  # and the images are anything
+
     def call(self, inputs: Any) -> Tensor:
         images, logits = inputs
         _check_shapes(_known(images.shape), _known(logits.shape))

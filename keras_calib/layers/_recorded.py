@@ -50,8 +50,12 @@ class LayerOfScores(keras.layers.Layer):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if args:
-            self.check_inputs(args[0])
+            self.check_call(args[0])
         return super().__call__(*args, **kwargs)
+
+    def check_call(self, inputs: Any) -> None:
+        """Raise `ValueError` for what the layer cannot be called with."""
+        self.check_inputs(inputs)
 
     def check_inputs(self, inputs: Any) -> None:
         """Raise `ValueError` for what is no tensor with an axis."""
@@ -96,14 +100,21 @@ class RecordedLayer(LayerOfScores):
         require_kind((dict, NoneType), "a dict, or None", record=record)
         self.record = record
 
-    def check_inputs(self, inputs: Any) -> None:
-        super().check_inputs(inputs)
+    def check_call(self, inputs: Any) -> None:
+        super().check_call(inputs)
+        self.refuse_probabilities(inputs)
+
+    def refuse_probabilities(self, inputs: Any) -> None:
+        """Raise `ValueError` for probabilities in place of logits."""
         if isinstance(inputs, keras.KerasTensor):
             endings.refuse_probabilities(inputs, type(self).__name__)
         elif isinstance(inputs, np.ndarray) and inputs.size:
             # To look at the values of a tensor may be to wait for a device.
             rows = inputs.reshape(-1, inputs.shape[-1])
             rules.refuse_probabilities(rows, rows.min(), rows.max())
+
+    def check_inputs(self, inputs: Any) -> None:
+        super().check_inputs(inputs)
         given = inputs.shape[-1]
         # A layer that says of itself that it is built has no such shape.
         known = (self.get_build_config() or {}).get("input_shape")

@@ -397,3 +397,20 @@ def test_bad_input_changes_nothing():
             small(**{name: 0})
     with pytest.raises(ValueError, match="normalize_logits"):
         small(normalize_logits="log_softmax")
+
+
+def test_images_may_look_like_probabilities():
+    # Shares of red, green and blue; and what a sigmoid returns in a graph.
+    x, logits, _ = images(2, size=8)
+    shares = np.abs(x) / np.abs(x).sum(axis=-1, keepdims=True)
+    layer = small()
+    assert layer([shares, logits]).shape == logits.shape
+    inputs = keras.Input(x.shape[1:])
+    scores = keras.Input(logits.shape[1:])
+    image = keras.layers.Activation("sigmoid")(inputs)
+    assert layer([image, scores]).shape == (None, *logits.shape[1:])
+    p = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    with pytest.raises(ValueError, match="pass the logarithm"):
+        layer([x, p])
+    with pytest.raises(ValueError, match="takes logits"):
+        layer([image, keras.layers.Softmax()(scores)])
