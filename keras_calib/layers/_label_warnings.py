@@ -11,7 +11,8 @@ class LabelWarnings:
     """What the fits of labels warn of, to be said together."""
 
     def __init__(self):
-        self._said: dict[str, dict[str, dict]] = {}
+        # By class and topic, then by kind and number of the label.
+        self._said: dict[tuple[type, str], dict[str, dict]] = {}
 
     @contextlib.contextmanager
     def of_label(self, number):
@@ -21,17 +22,16 @@ class LabelWarnings:
             yield
         for each in caught:
             topic, kind = _topic_and_kind(each)
-            kinds = self._said.setdefault(topic, {})
+            kinds = self._said.setdefault((each.category, topic), {})
             kinds.setdefault(kind, {}).setdefault(number, each)
 
     def drop(self, category):
         """Leave out the warnings of a class."""
-        for topic, kinds in self._said.items():
-            self._said[topic] = {
-                kind: warned
-                for kind, warned in kinds.items()
-                if next(iter(warned.values())).category is not category
-            }
+        self._said = {
+            key: kinds
+            for key, kinds in self._said.items()
+            if key[0] is not category
+        }
 
     def warn(self, left, num_labels, fitted):
         """One warning for each topic, with the labels of each kind.
@@ -49,17 +49,16 @@ class LabelWarnings:
                 f"{_named(left)} of {num_labels} without a positive or without "
                 f"a negative calibration sample: {how}."
             )
-        for kinds in self._said.values():
+        for (category, _), kinds in self._said.items():
             texts = []
             for warned in kinds.values():
                 (k, first), *others = warned.items()
                 whose = _named([*warned])
                 whose += f", here label {k}" if others else ""
                 texts.append(f"{whose}: {first.message}")
-                if not issubclass(first.category, UserWarning):  # not ours
+                if not issubclass(category, UserWarning):  # not ours
                     texts[-1] = str(first.message)
-            if texts:
-                warn(" ".join(texts), first.category)
+            warn(" ".join(texts), category)
 
 
 def _topic_and_kind(warning):

@@ -48,8 +48,7 @@ class MatrixDeviations(FullProblem):
         f -= self.mean.astype(f.dtype)
         center = np.concatenate([np.eye(x.shape[1]), self.mean[None]])
         self.unpenalized = center
-        # Sums of the penalty, as long as there is none.
-        self.totals = self.size = 1.0
+        self.size = 1.0  # of the penalty of `unpenalized`; see `penalize`
         super().__init__(
             f,
             labels,
@@ -164,10 +163,6 @@ class MatrixDeviations(FullProblem):
 
     def _common(self, away):
         return np.einsum("jk,jk,jk", self.ridge, self.unpenalized, away)
-
-    def _shift(self, away):
-        sums = np.einsum("jk,jk->j", self.ridge, away) / self.totals
-        return sums[:, None]
 
     def _common_curvature(self):
         """The second derivative in `a` of the summed loss."""

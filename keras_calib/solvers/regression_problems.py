@@ -259,6 +259,7 @@ class FullProblem(_Problem):
             x = x.astype("float32", copy=False)
         self.wide = "float64" if x.size <= SMALL else x.dtype
         super().__init__(x, *data, **penalty)
+        self.totals = np.maximum(self.ridge.sum(axis=1), np.finfo(float).tiny)
         # Directions need no more digits than the inputs have; the weights
         # over their mean are near 1.
         self.mean_weight = float(self.weights.mean())
@@ -293,9 +294,8 @@ class FullProblem(_Problem):
         return self.ridge * (away - self._shift(away))
 
     def _shift(self, away):
-        total = self.ridge.sum(axis=1, keepdims=True)
-        shift = (self.ridge * away).sum(axis=1, keepdims=True)
-        return shift / np.where(total > 0, total, 1.0)
+        sums = np.einsum("jk,jk->j", self.ridge, away) / self.totals
+        return sums[:, None]
 
     def _project(self, gradient):
         return _centered(gradient, self.free)

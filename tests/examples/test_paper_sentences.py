@@ -183,7 +183,7 @@ def test_networks_below_cross_entropy_under_corruption_are_named(sentences):
     rows["FL", 0]["after TS"] = {"mean": {**errors, "ece": 0.01}}
     assert "LS and FL lie below" in flat(sentences.of_corruption(rows))
     for name in ("dual focal", "CRL, margin"):
-        rows[name, 0] = {**rows["FL", 0], "after TS": rows["FL", 0]["after TS"]}
+        rows[name, 0] = rows["FL", 0]
     del rows["LS", 0], rows["FL", 0]
     text = flat(sentences.of_corruption(rows))
     assert "Dual focal and CRL (margin) lie below" in text
