@@ -324,10 +324,15 @@ def fit(name, plain, chosen, rest):
         return {"seconds": seconds, **measure(scores(z), labels)}
 
 
-def run(arguments):
-    folder = pathlib.Path(os.environ.get("KERAS_CALIB_DATA", ""))
+def data_folder():
+    """The folder of the data; exits where the environment names none."""
     if not os.environ.get("KERAS_CALIB_DATA"):
         sys.exit("Set KERAS_CALIB_DATA to the folder that holds the data.")
+    return pathlib.Path(os.environ["KERAS_CALIB_DATA"])
+
+
+def run(arguments):
+    folder = data_folder()
     arguments.results.touch()
     done = {key_of(row) for row in stored_rows.read(arguments.results)}
     for source in SETS[arguments.data]:

@@ -32,7 +32,6 @@ For scikit-learn, probmetrics and scipy: `pip install -e ".[peers]"`.
 import argparse
 import importlib.util
 import os
-import pathlib
 import platform
 import statistics
 import sys
@@ -412,9 +411,7 @@ DEFAULTS = {
 
 def at_defaults(paths, store, sizes=(200, 1000, 5000), repeats=3):
     """Print ratios of processor seconds, and their median over all cells."""
-    print("| maps | file | samples | fit | fit and predict |")
-    print("|---|---|---|---|---|")
-    ratios = {name: [] for name in DEFAULTS}
+    ratios = begin_ratios()
     for path in paths:
         logits, labels = read(path)
         for rows in sizes:
@@ -442,12 +439,7 @@ def over_cells(kind, store, repeats=3):
 
     if kind not in no_harm.SETS:
         sys.exit(f"--cells is one of {', '.join(no_harm.SETS)}.")
-    if not os.environ.get("KERAS_CALIB_DATA"):
-        sys.exit("Set KERAS_CALIB_DATA to the folder that holds the data.")
-    folder = pathlib.Path(os.environ["KERAS_CALIB_DATA"])
-    print("| maps | file | samples | fit | fit and predict |")
-    print("|---|---|---|---|---|")
-    ratios = {name: [] for name in DEFAULTS}
+    folder, ratios = no_harm.data_folder(), begin_ratios()
     for source in no_harm.SETS[kind]:
         for file, logits, labels in source(folder):
             # Every draw has as many rows; the other half is predicted.
@@ -472,6 +464,13 @@ def over_cells(kind, store, repeats=3):
             fit=middle[0],
             both=middle[1],
         )
+
+
+def begin_ratios():
+    """Print the head of a table; an empty list for each pair of maps."""
+    print("| maps | file | samples | fit | fit and predict |")
+    print("|---|---|---|---|---|")
+    return {name: [] for name in DEFAULTS}
 
 
 def each_ratio(logits, labels, rows, repeats, first=None):
