@@ -253,5 +253,6 @@ def class_ids(y, num_classes, counts=None):
     if counts is not None and counts.shape == labels.shape:
         known = np.isin(labels, np.arange(num_classes))
         labels = np.where(counts | known, labels, 0)
-    label_rules.check_ids(labels, num_classes)
+    void = "Leave out a sample without a label, or give it a weight of 0"
+    label_rules.check_ids(labels, num_classes, void)
     return labels.astype("int64")

@@ -40,6 +40,8 @@ class DecisionLayer(RecordedLayer):
         logits: ArrayLike,
         labels: ArrayLike,
         sample_weight: ArrayLike | None = None,
+        *,
+        ignore_class: int | None = None,
     ) -> Self:
         """Fit the layer to data that nothing else was fitted to.
 
@@ -49,6 +51,7 @@ class DecisionLayer(RecordedLayer):
             labels: class ids, `(n,)`, or one-hot rows.
             sample_weight: `None`, or weights that are all equal or 0: rows of
                 weight 0 are left out.
+            ignore_class: rows with this label are left out.
 
         Returns:
             The layer itself.
@@ -65,7 +68,7 @@ class DecisionLayer(RecordedLayer):
                 "image and the tokens of a text are not. Received: logits of "
                 f"shape {scores.shape}. Pass one row per sample."
             )
-        rows = read_rows(scores, labels, sample_weight)
+        rows = read_rows(scores, labels, sample_weight, ignore_class)
         self.check_inputs(rows.logits)
         if len(rows.labels) != rows.num_samples:
             raise ValueError(

@@ -135,5 +135,7 @@ def test_bad_arguments(digits):
                 kc.callbacks.EmpiricalTargets(x, text, weights, num_classes=10)
     with pytest.raises(ValueError, match="at least 1"):
         kc.callbacks.EmpiricalTargets(x, y, num_classes=10, num_bins=0)
-    with pytest.raises(ValueError, match="classes 0 to 8"):
+    with pytest.raises(ValueError, match="classes 0 to 8") as raised:
         kc.callbacks.EmpiricalTargets(x, y, num_classes=9)
+    assert "give it a weight of 0" in str(raised.value)
+    assert "ignore_class" not in str(raised.value)

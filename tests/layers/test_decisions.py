@@ -434,6 +434,19 @@ def test_one_sigmoid_is_two_classes(name):
 
 
 @pytest.mark.parametrize("name", MAKE)
+def test_void_labels_are_left_out(name):
+    z, y = data_of_all()
+    void = y.copy()
+    void[::5] = -1
+    with pytest.raises(ValueError, match="ignore_class"):
+        MAKE[name]().adapt(z, void)
+    found = MAKE[name]().adapt(z, void, ignore_class=-1)
+    kept = MAKE[name]().adapt(z[void >= 0], y[void >= 0])
+    assert found.record == kept.record
+    assert found.record["num_samples"] == (void >= 0).sum()
+
+
+@pytest.mark.parametrize("name", MAKE)
 def test_what_voids_the_guarantee_is_refused(name):
     z, y, _, _ = data()
     layer = MAKE[name]()
