@@ -312,15 +312,21 @@ def changed(table, method, row):
 
 def changed_code(table, method, row):
     """Why the training of a row is another one today, or `None`."""
+    import keras
+    import probes
     import work
 
     if row["settings"] != as_json(work.settings(table, method)):
         return "its settings changed"
-    if differ(work.probe(methods.method(method)), row["probe"]):
+    if differ(probes.loss_probe(methods.method(method)), row["probe"]):
         return "its loss gives other values now"
-    network = row.get("network") and work.network_probe(table)
+    network = row.get("network") and probes.network_probe(table)
     if network and differ(network, row["network"]):
         return "its network gives other values now"
+    procedure = row.get("procedure")
+    if procedure and row["machine"]["backend"] == keras.backend.backend():
+        if differ(probes.procedure_probe(table, method), procedure):
+            return "its training gives other values now"
     return None
 
 
@@ -412,6 +418,7 @@ def slug(method, seed):
 
 def run_row(arguments, method, seed):
     """Train, measure and store one row, in this process."""
+    import probes
     import work
 
     deadline = None
@@ -442,8 +449,9 @@ def run_row(arguments, method, seed):
         "seed": seed,
         **row,
         "settings": work.settings(arguments.table, method),
-        "probe": work.probe(methods.method(method)),
-        "network": work.network_probe(arguments.table),
+        "probe": probes.loss_probe(methods.method(method)),
+        "network": probes.network_probe(arguments.table),
+        "procedure": probes.procedure_probe(arguments.table, method),
         **stored_rows.provenance(
             arguments.threads or os.environ.get(threads_variable())
         ),

@@ -18,7 +18,6 @@ import numpy as np
 import procedures
 import protocols
 import training
-from keras import ops
 from measures import SHOWN
 from measures import SHOWN_BY_EPOCH
 from measures import results
@@ -52,101 +51,6 @@ def build_loss(spec, **common):
     return getattr(home, name)(from_logits=True, **spec)
 
 
-def probe(method):
-    """Values of a method's loss on fixed predictions: a changed loss shows."""
-    loss = build_loss(method["loss"])
-    generator = np.random.default_rng(0)
-    values = []
-    for scale in (0.5, 2.0, 8.0):
-        logits = scale * generator.normal(size=(32, 10)).astype("float32")
-        labels = generator.integers(0, 10, 32).astype("int32")
-        if isinstance(loss, kc.losses.CRL):
-            # Its history is a model's, so what it is made of is called.
-            value = probe_of_history(loss, labels, logits, generator)
-        else:
-            value = loss(labels, logits)
-        values.append(float(value))
-    return values
-
-
-@functools.cache
-def network_probe(table):
-    """Logits of a table's networks on made inputs: a changed network shows.
-
-    The weights are made, too. `None` for networks that read a stream, and for a
-    published one whose file is not there.
-    """
-    protocol = protocols.PROTOCOLS[table]
-    if protocol.streamed or not _has_published(protocol):
-        return None
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("float32")
-    try:
-        names = dict.fromkeys([protocol.network, protocol.auxiliary])
-        if protocol.kind == "fine_tuning":  # the same for any name
-            names = [protocol.network]
-        return [value for name in names for value in _logits_of(protocol, name)]
-    finally:
-        keras.config.set_dtype_policy(policy)
-
-
-def _has_published(protocol):
-    """Whether a network can be built, of which a file may be needed."""
-    if protocol.kind != "fine_tuning":
-        return True
-    try:
-        return (data_sets.data_folder() / protocol.weights).exists()
-    except FileNotFoundError:  # no folder is named
-        return False
-
-
-def _logits_of(protocol, name):
-    """Four numbers of a network: its size, and three of its logits."""
-    side, classes = (48, 11) if protocol.kind == "segmentation" else (32, 10)
-    images = _made((2, side, side, 3), 127, 127).astype("uint8")
-    data = {"test": (images, np.arange(classes))}
-    network = Task({}, protocol, data, seed=0).network(name)
-    if protocol.kind == "text":
-        words = protocol.words - 1
-        shape = (2, protocol.length)
-        data["test"] = (_made(shape, words / 2, words / 2).astype("int32"), 0)
-    for variable in network.weights:
-        if "float" not in variable.dtype:  # the state of a generator
-            continue
-        shape = tuple(variable.shape)
-        if len(shape) == 1:  # shifts, and scales and variances above 0
-            value = _made(
-                shape, 0.1, "gamma" in variable.name or "var" in variable.name
-            )
-        else:
-            value = _made(shape, np.sqrt(6 / np.prod(shape[:-1])), 0)
-        variable.assign(value)
-    logits = keras.ops.convert_to_numpy(network(data["test"][0]))
-    logits = logits.reshape(-1)[:3].astype(float)
-    return [float(network.count_params()), *logits.tolist()]
-
-
-def _made(shape, size, middle):
-    """Numbers around `middle` without a pattern, the same everywhere."""
-    index = np.arange(np.prod(shape, dtype=int))
-    return (middle + size * np.sin(index**1.5)).reshape(shape)
-
-
-def probe_of_history(loss, labels, logits, generator):
-    """A value of a loss that reads a history; the history is drawn."""
-    correctness = generator.random(len(labels)).astype("float32")
-    if not isinstance(loss, condition_losses.RankedACLS):
-        return kc.losses.crl(labels, logits, correctness)
-    confidence = ops.max(ops.softmax(logits), axis=-1)
-    active = condition_losses.ranking_condition(
-        ops.convert_to_tensor(correctness), confidence
-    )
-    settings = {name: getattr(loss, name) for name in ACLS_SETTINGS}
-    value = kc.losses.acls(labels, logits, conditional=False, **settings)
-    return ops.mean(active * value)
-
-
-ACLS_SETTINGS = ("margin", "positive_weight", "negative_weight", "reference")
 # Training samples that are measured after training: how far the network has
 # memorized them.
 MEASURED_OF_TRAIN = 5000
@@ -375,9 +279,14 @@ def train(spec, protocol, data, seed, path, deadline, every=None):
 
     See `run` for the arguments.
     """
+    return train_task(Task(spec, protocol, data, seed), path, deadline, every)
+
+
+def train_task(task, path, deadline=None, every=None):
+    """See `train`."""
+    spec, protocol, data = task.spec, task.protocol, task.data
     state = pathlib.Path(f"{path}.weights.h5")
-    keras.utils.set_random_seed(seed)
-    task = Task(spec, protocol, data, seed)
+    keras.utils.set_random_seed(task.seed)
     task.primary = task.network(protocol.network)
     procedure = procedures.PROCEDURES[spec["train"]](task)
     model = procedure.model

@@ -334,24 +334,43 @@ def test_an_empty_line_is_no_row_and_a_broken_one_is_named(call):
 
 
 def test_a_row_of_another_network_is_run_again(call, driver, work, monkeypatch):
+    import probes
+
     call("miniature", "--only", "CE")
     (row,) = call.rows().values()
     assert driver.changed("miniature", "CE", row) is None
-    assert row["network"] == work.network_probe("miniature")
+    assert row["network"] == probes.network_probe("miniature")
     build = work.networks.build
 
     def other(*arguments, **options):
         network = build(*arguments, **options)
         return keras.Model(network.inputs, 1.1 * network.outputs[0])
 
-    work.network_probe.cache_clear()
+    probes.network_probe.cache_clear()
     monkeypatch.setattr(work.networks, "build", other)
     found = driver.changed("miniature", "CE", row)
     assert found == "its network gives other values now"
-    work.network_probe.cache_clear()
+    probes.network_probe.cache_clear()
     # Rows of before have none.
     del row["network"]
     assert driver.changed("miniature", "CE", row) is None
+
+
+def test_a_row_of_another_training_is_run_again(call, driver):
+    import probes
+
+    call("miniature", "--only", "DML", "--seeds", 1)
+    (row,) = call.rows().values()
+    assert row["procedure"] == probes.procedure_probe("miniature", "DML")
+    assert driver.changed("miniature", "DML", row) is None
+    row["procedure"][-1] += 0.01
+    found = driver.changed("miniature", "DML", row)
+    assert found == "its training gives other values now"
+    # Random draws are those of the backend.
+    row["machine"]["backend"] = "another"
+    assert driver.changed("miniature", "DML", row) is None
+    del row["procedure"]
+    assert driver.changed("miniature", "DML", row) is None
 
 
 @pytest.mark.parametrize(

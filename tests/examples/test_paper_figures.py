@@ -161,12 +161,15 @@ def test_a_sweep_takes_rows_that_differ_in_nothing_else(figures):
 
 
 def test_sweeps_are_variants_that_can_be_trained(work):
+    import probes
+
     protocols = work.protocols
     names = protocols.TABLES["S-sweep"]
     assert protocols.PROTOCOLS["S-sweep"] == protocols.PROTOCOLS["S"]
     assert len(names) == 6 + 10 + 6 + 16
     for name in names:
-        assert np.isfinite(work.probe(work.methods.method(name))).all()
+        spec = work.methods.method(name)
+        assert np.isfinite(probes.loss_probe(spec)).all()
 
 
 def test_names_of_points_lie_beside_them_and_not_on_others(papers):

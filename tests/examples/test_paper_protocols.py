@@ -432,13 +432,14 @@ def test_stored_settings_of_training_from_scratch_are_the_old_ones(work):
 def test_every_table_names_a_protocol_and_methods(work):
     protocols = work.protocols
     import data_sets
+    import probes
 
     methods = work.methods
     for table, names in protocols.TABLES.items():
         assert protocols.PROTOCOLS[table].kind in data_sets.PARTS
         for name in names:
             spec = methods.method(name)  # KeyError if there is none
-            assert np.isfinite(work.probe(spec)).all()
+            assert np.isfinite(probes.loss_probe(spec)).all()
 
 
 def test_decay_is_in_the_gradient(papers):
@@ -464,19 +465,3 @@ def test_decay_is_in_the_gradient(papers):
     np.testing.assert_allclose(shrunk(again), expected, rtol=1e-5)
     outside = keras.optimizers.SGD(0.1, momentum=0.9, weight_decay=5e-4)
     assert shrunk(outside)[0] == pytest.approx(0.985, abs=1e-3)
-
-
-@pytest.mark.one_backend
-def test_a_published_network_is_probed_where_its_file_is(work, monkeypatch):
-    if "KERAS_CALIB_DATA" not in os.environ:
-        pytest.skip("KERAS_CALIB_DATA names no folder with its weights")
-    found = work.network_probe.__wrapped__("F")
-    size, *logits = found
-    assert size > 2e5 and np.isfinite(logits).all() and np.ptp(logits) > 0
-    deviation = 1.01 * np.asarray(work.networks.PUBLISHED_DEVIATION)
-    monkeypatch.setattr(work.networks, "PUBLISHED_DEVIATION", tuple(deviation))
-    import run
-
-    assert run.differ(work.network_probe.__wrapped__("F"), found)
-    monkeypatch.delenv("KERAS_CALIB_DATA")
-    assert work.network_probe.__wrapped__("F") is None

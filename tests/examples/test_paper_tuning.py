@@ -41,14 +41,14 @@ def test_variants_are_methods_with_other_settings(driver):
 @pytest.mark.parametrize("method", ["S-AvUC", "LS", "MDCA"])
 def test_every_value_of_a_grid_makes_a_loss(driver, method):
     import numpy as np
-    import work
+    import probes
 
     _, _, tuning = driver
     for setting in tuning.GRIDS[method]:
         settings = tuning.start(method)
         for name in tuning.candidates(method, settings, setting).values():
             spec = tuning.methods.method(name)
-            assert np.isfinite(work.probe(spec)).all()
+            assert np.isfinite(probes.loss_probe(spec)).all()
 
 
 def rule(settings):
@@ -66,6 +66,7 @@ def trained(driver, monkeypatch):
     Its arguments are the function from settings to the keys of a row, and how
     many rows the first call trains before it is stopped in time.
     """
+    import probes
     import work
 
     run, _, tuning = driver
@@ -82,7 +83,7 @@ def trained(driver, monkeypatch):
                     "seed": seed,
                     "date": "today",
                     "settings": work.settings(arguments.table, name),
-                    "probe": work.probe(method),
+                    "probe": probes.loss_probe(method),
                     "machine": {"device": "a", "backend": "b", "keras": "c"},
                     **outcome(method["loss"]),
                 }
