@@ -14,6 +14,7 @@ from keras_calib.evaluation.drawn_floor import MOST_DRAWS
 from keras_calib.evaluation.drawn_floor import drawn_floors
 from keras_calib.evaluation.floor import noise_floors
 from keras_calib.evaluation.interval_ends import PERCENTILE
+from keras_calib.evaluation.interval_ends import SYMMETRIC
 from keras_calib.evaluation.interval_ends import UNBIASED
 from keras_calib.evaluation.interval_ends import interval_ends
 from keras_calib.evaluation.named_errors import CLINICAL
@@ -105,7 +106,8 @@ def calibration_errors(
     percentiles about the estimate. Debiased errors of norm 2 have that of what
     they debias. The one of norm 1 has less bias (near 0 some of it stays), but
     its resamples have more: the percentiles are moved by what the mean of the
-    resamples is above the estimate. Means, KS and kernel errors, the rest of
+    resamples is above the estimate. The calibration slope has half the width
+    between percentiles on both sides. Means, KS and kernel errors, the rest of
     the clinical panel and the parts of `refinement` have the percentile
     interval. No resamples are right at an error of 0, where calibration errors
     have a corner: if the value is within the noise floor of a calibrated model
@@ -328,7 +330,7 @@ def errors_of_predictions(
 
 def _with_basic_intervals(kind, names, biased):
     if kind == "auto":
-        return set(biased) - PERCENTILE
+        return set(biased) - PERCENTILE | SYMMETRIC
     return set(names) if kind == "basic" else set()
 
 

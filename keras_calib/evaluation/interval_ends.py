@@ -11,6 +11,9 @@
   ("centered"), with norm 2 in squares, in which noise adds. Those of norm 2 are
   meant to be the error that they debias, whose interval on the grid they have
   by default.
+- The slope of a recalibration is steeper in a sample than it should be, and in
+  a resample once more. Its interval has half the width between percentiles on
+  both sides of the value.
 """
 
 import numpy as np
@@ -26,6 +29,7 @@ DEBIASED = {
     "debiased_calibration_error_l1": 1,
     "debiased_marginal_calibration_error": 2,
 }
+SYMMETRIC = {"calibration_slope"}
 # All other errors of the predicted class have a corner at 0.
 UNBIASED = {*NO_FLOOR, *MEANS}
 # The bias of errors without bins is small beside their spread: in simulations
@@ -41,8 +45,8 @@ def interval_ends(name, values, level, *, basic):
         values: of the sample and then of resamples, `(1 + num_resamples,)`;
             those of `ScaledErrors` are `(1 + num_resamples, 1 + scales)`.
         level: nominal coverage.
-        basic: whether biased errors have the basic interval, and debiased ones
-            the centered one; else percentiles.
+        basic: whether biased errors have the basic interval, debiased ones the
+            centered one and slopes the symmetric one; else percentiles.
 
     Returns:
         low, high: floats.
@@ -57,6 +61,11 @@ def interval_ends(name, values, level, *, basic):
     method = "nearest" if np.isinf(drawn).any() else "linear"
     low, high = np.quantile(drawn, [tail, 1 - tail], method=method)
     if not basic or not np.isfinite(value):
+        return float(low), float(high)
+    if name in SYMMETRIC:
+        half = (high - low) / 2
+        if np.isfinite(half):
+            low, high = value - half, value + half
         return float(low), float(high)
     if name not in DEBIASED:
         return float(2 * value - high), float(2 * value - low)

@@ -7,6 +7,7 @@ import keras_calib as kc
 from keras_calib.evaluation import clinical_panel
 from keras_calib.evaluation import clinical_statistics
 from keras_calib.evaluation.grid_bootstrap import SCALES
+from keras_calib.evaluation.interval_ends import interval_ends
 from keras_calib.evaluation.logistic_recalibration import logistic_recalibration
 from keras_calib.evaluation.named_errors import CLINICAL
 from keras_calib.evaluation.named_errors import INDICES
@@ -113,6 +114,47 @@ def test_intervals_are_those_of_the_standard_error():
     # The ends of 400 resamples have a relative error of about 7 %.
     assert found.high - found.low == pytest.approx(2 * 1.96 * error, rel=0.2)
     assert found.low < 1 < found.high
+
+
+def test_the_interval_of_a_slope_is_symmetric():
+    y, p = sample(150)
+    percentile, found = (
+        kc.metrics.calibration_errors(
+            y, p, metrics=[SLOPE], interval=kind, num_resamples=60, verbose=0
+        )[SLOPE]
+        for kind in ("percentile", "auto")
+    )
+    assert found.high - found == pytest.approx(found - found.low)
+    width = percentile.high - percentile.low
+    assert found.high - found.low == pytest.approx(width)
+    # Slopes of resamples are steeper.
+    assert percentile.high - found > 1.1 * (found - percentile.low)
+
+
+def test_a_slope_of_resamples_that_a_threshold_separates():
+    drawn = np.array([1.0, 0.5, 0.8, 1.2, np.inf])
+    for basic in (False, True):
+        ends = interval_ends(SLOPE, drawn, 0.9, basic=basic)
+        assert ends == (0.5, np.inf)
+
+
+@pytest.mark.slow
+@pytest.mark.one_backend
+def test_intervals_of_the_slope_hold_the_true_value():
+    """Percentiles do so in 168 of these samples."""
+    held = 0
+    for seed in range(200):
+        found = kc.metrics.calibration_errors(
+            *sample(60, seed=seed),
+            np.random.default_rng(seed).exponential(size=60),
+            metrics=[SLOPE],
+            num_resamples=60,
+            seed=seed,
+            verbose=0,
+        )[SLOPE]
+        held += found.low <= 1.0 <= found.high
+    # A binomial of 200 with 0.95 is below 180 once in a thousand.
+    assert held >= 180
 
 
 def test_rows_of_a_patient_are_drawn_together():

@@ -54,7 +54,15 @@ def test_what_is_no_more_than_a_loss_has_no_probe_of_its_training(work, probes):
     assert known == {*work.procedures.PROCEDURES, "ensemble"}
 
 
-@pytest.mark.parametrize("procedure", TRAINED)
+@pytest.mark.parametrize(
+    "procedure",
+    [
+        pytest.param(
+            name, marks=[pytest.mark.slow] if name == "aug_mixed" else []
+        )
+        for name in TRAINED
+    ],
+)
 def test_a_changed_procedure_shows(work, probes, procedure, monkeypatch):
     if (
         procedure == "sharpness_aware"
