@@ -105,6 +105,16 @@ def _device():
     return platform.machine() + f", {os.cpu_count()} processors"
 
 
+def _processor():
+    """Its model, where the system tells it."""
+    info = pathlib.Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
 def _machine():
     """Kind of machine and software, as one dict."""
     import keras
@@ -119,6 +129,7 @@ def _machine():
             device = jax.devices()[0].device_kind
     return {
         "device": device,
+        "processor": _processor(),
         "backend": keras.backend.backend(),
         "keras": keras.__version__,
         "keras_calib": kc.__version__,

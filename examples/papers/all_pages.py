@@ -58,6 +58,8 @@ def pages(arguments, drawn):
         source = figures.Source(name, rows, results, arguments.work)
         if name in DRAWN and all_logits(source):
             yield f"{name}_figures", figures.page(source, drawn)
+        elif name in DRAWN:
+            figures.redraw(source, drawn)
         shifted = run.read_rows(results / f"{name}_shift.jsonl")
         if shifted:
             yield f"{name}_shift", shift_page.page(name, shifted, drawn)
@@ -76,7 +78,7 @@ def all_logits(source):
     lost = [name for name in methods if source.path(name) is None]
     if lost:
         print(
-            f"{source.table}: figures and their page are left as they are; no "
+            f"{source.table}: figures of logits are left as they are; no "
             f"logits in {source.work} of {'; '.join(lost)}",
             file=sys.stderr,
         )

@@ -6,6 +6,7 @@ Logits are looked for in `--work`, then beside the rows. A figure whose rows or
 logits are missing is left out, and the page says which command makes them.
 """
 
+import contextlib
 import dataclasses
 import functools
 
@@ -26,6 +27,8 @@ RUN = "python examples/papers/run.py"
 # What a figure of a few methods shows, the first that there are.
 FIRST = ("CE", "LS", "FL", "MbLS", "ACLS", "FL+SB-ECE", "MDCA", "Diff-DML")
 MOST = len(drawing.COLORS)
+# Figures of rows alone.
+OF_ROWS = ("by_epoch", "uncertainty", "sweeps")
 
 
 class MissingRowsError(Exception):
@@ -94,7 +97,8 @@ def page(source, folder):
         f"Drawn by `python examples/papers/table.py {source.table} --figures "
         f"examples/figures` from `{source.table}.jsonl` and the logits of its "
         "rows, where there are some. Rows are those of each method's first "
-        "seed, or where logits are needed of the first seed that has them.",
+        "seed, or where logits are needed of the first seed that has them. "
+        "`table.py all` draws those that need none again.",
         table.made_by(source.rows.values()),
     ]
     left_out = []
@@ -110,6 +114,15 @@ def page(source, folder):
     if left_out:
         texts += ["## Left out", "\n".join(left_out)]
     return "\n\n".join(texts)
+
+
+def redraw(source, folder):
+    """Draw the figures that need no logits."""
+    for name, _, _, draw in FIGURES:
+        if name in OF_ROWS:
+            with contextlib.suppress(MissingRowsError):
+                file = f"{source.table}_{name}.png"
+                drawing.save(draw(source), folder / file)
 
 
 def by_epoch(source):

@@ -147,7 +147,7 @@ def cell(metric, rows, after=""):
         ]
         found = [test / train for test, train in pairs]
         return of_seeds(found)
-    if metric == "floor" and after:
+    if metric == "floor" and after not in ("", "TS"):
         return ""  # that of other confidences than the row's
     part, key, factor, digits = METRICS[metric]
     if after and part == "test":

@@ -46,15 +46,17 @@ def page(name, rows):
 
 def both_errors(name, rows):
     """ECE against one label and against people, as trained and after TS."""
-    header = ["method", "seeds", "one label", "people"]
-    header += ["one label, after TS", "people, after TS"]
+    header = ["method", "seeds", "one label", "its floor", "people"]
+    header += ["one label, after TS", "its floor", "people, after TS"]
     lines = []
     for method, found in table.of_method(name, rows):
         line = [method, str(len(found))]
         for part in PARTS[:2]:
-            for source in (found, [row["people"] for row in found]):
-                values = [each[part]["ece"] for each in source]
-                line.append(table.cell(values, 100))
+            own = [row[part] for row in found]
+            people = [row["people"][part] for row in found]
+            line.append(table.cell([each["ece"] for each in own], 100))
+            line.append(table.floor([each["ece_floor"] for each in own]))
+            line.append(table.cell([each["ece"] for each in people], 100))
         lines.append(line)
     return table.markdown(header, lines)
 

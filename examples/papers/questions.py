@@ -93,8 +93,9 @@ In the authors' code a class loss is the mean over the class's samples, in
 equation 3 the sum. With the mean, all classes weigh the same, and the paper's
 test sets are balanced where its calibration sets have a tail. Protocol LT
 separates the two: scaling with means, scaling with sums, and weights 1 / n_y
-without scaling. On the paper's own long-tailed logits three quarters of its
-gain are balancing, and the sums of equation 3 gain nothing on average.""",
+without scaling. On the paper's own long-tailed logits, which are not stored
+here, three quarters of its gain were balancing, and the sums of equation 3
+gained nothing on average.""",
         (),
         "See [the page of the paper](paper_class_scaling.md), table 2. Of the "
         "paper's idea that the ECE follows the spread of the class losses: the "
@@ -134,11 +135,10 @@ accuracy and the temperature far below 1. This says nothing of the loss: read
 the columns after temperature scaling, or those of outputs read as
 probabilities (rows from now on have them). The accuracy is another matter: at
 cross-entropy's rate the loss underfits, because it is a mean over the
-classes, with a fifth of the gradient of cross-entropy. In trials on
-validation images, with fewer training images, three times the rate learned
-more and ten times the rate nothing at all. `S-square` is S with three times
-the rate and a third of the decay, which is the same as three times the loss;
-that row is to be compared with cross-entropy, and not the one of S.""",
+classes, with a fifth of the gradient of cross-entropy. `S-square` is S with
+three times the rate and a third of the decay, which is the same as three times
+the loss (chosen on validation images in trials that are not stored); that row
+is to be compared with cross-entropy, and not the one of S.""",
         (
             ("S", "squared logit", "CE"),
             ("S-square", "squared logit", "CE"),

@@ -15,13 +15,17 @@
 A finished row is one JSON line in `examples/results/<table>.jsonl`; the
 logits of validation, calibration and test images go to `--work`, outside git.
 Stopped and started again, it goes on where it was, epoch by epoch; killed, from
-its checkpoint of the last minute (`CHECKPOINT_SECONDS=0`: of the last epoch). A
-row whose loss gives other values than when the row was made is run again. For
-the data see `kc.datasets.load`.
+its checkpoint of the last minute (`CHECKPOINT_SECONDS=0`: of the last epoch).
+What leaves its shuffling to Keras has no checkpoints and begins again: CRL,
+AdaFocal, pruning, CaPE and, but for F, interleaved penalties. A row whose loss
+gives other values than when the row was made is run again. For the data see
+`kc.datasets.load`.
 """
 
 import argparse
+import contextlib
 import datetime
+import fcntl
 import json
 import os
 import pathlib
@@ -181,11 +185,27 @@ def keeps_weights(table):
 
 
 def read_rows(path):
-    """Stored rows, the newest of each `(method, seed)`, as a dict."""
-    if not path.exists():
-        return {}
-    rows = stored_rows.read(path)
-    return {(row["method"], row["seed"]): row for row in rows}
+    """Stored rows, the newest of each `(method, seed)`, as a dict.
+
+    One that was measured between epochs keeps its history when the same run is
+    repeated without that.
+    """
+    found = {}
+    for row in stored_rows.read(path) if path.exists() else ():
+        key = row["method"], row["seed"]
+        before = found.get(key, {})
+        if has_epochs(before) and same_results(before, row):
+            row = {**row, "history": before["history"]}
+        found[key] = row
+    return found
+
+
+def same_results(before, row):
+    """Whether two rows are of the same run, but for what was measured."""
+    keys = "accuracy", "nll", "ece"
+    return before["settings"] == row["settings"] and all(
+        before["test"][key] == row["test"][key] for key in keys
+    )
 
 
 def missing(arguments):
@@ -364,11 +384,13 @@ def run_all(arguments, rows):
             failed += process.returncode != 0
             each = (time.time() - begin) / done
             left = datetime.timedelta(seconds=int(each * (total - done)))
-            state = "done" if process.returncode == 0 else "FAILED"
-            print(f"[{done}/{total}] {name}: {state}, {left} left", flush=True)
+            state = f"done, {left} left"
+            if process.returncode:
+                state = f"FAILED, its log is in {folder_of(arguments)}"
+            print(f"[{done}/{total}] {name}: {state}", flush=True)
             if failed == done and done >= 3:
                 rows.clear()
-                print(f"the first {done} rows failed; see {arguments.work}")
+                print(f"the first {done} rows failed")
         if late(arguments, begin) and not running:
             print(f"time is over, {len(rows)} rows left", flush=True)
             break
@@ -401,14 +423,33 @@ def start(arguments, method, seed, begin):
         ):
             environment[key] = str(arguments.threads)
     name = f"{method}, seed {seed}"
-    folder = arguments.work / arguments.table
-    folder.mkdir(parents=True, exist_ok=True)
-    log = open(folder / f"{slug(method, seed)}.log", "ab")
+    log = open(folder_of(arguments) / f"{slug(method, seed)}.log", "ab")
     process = subprocess.Popen(
         list(map(str, command)), env=environment, stdout=log, stderr=log
     )
     log.close()
     return process, name
+
+
+def folder_of(arguments):
+    """Where the files of a table's rows are, but for the rows themselves."""
+    folder = arguments.work / arguments.table
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextlib.contextmanager
+def alone(path):
+    """Only one process at a time is inside; its end, by any cause, frees it."""
+    with open(path, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(
+                "Another process trains this row, perhaps of a driver that was "
+                "killed alone. Wait for it, or end it."
+            ) from None
+        yield
 
 
 def slug(method, seed):
@@ -424,20 +465,20 @@ def run_row(arguments, method, seed):
     deadline = None
     if arguments.seconds is not None:
         deadline = time.time() + arguments.seconds
-    folder = arguments.work / arguments.table
-    folder.mkdir(parents=True, exist_ok=True)
     seed = int(seed)
+    path = folder_of(arguments) / slug(method, seed)
     name = arguments.table
     try:
-        row = work.run(
-            arguments.table,
-            method,
-            seed,
-            folder / slug(method, seed),
-            arguments.work,
-            deadline,
-            arguments.history,
-        )
+        with alone(f"{path}.lock"):
+            row = work.run(
+                arguments.table,
+                method,
+                seed,
+                path,
+                arguments.work,
+                deadline,
+                arguments.history,
+            )
     except FloatingPointError as error:
         name, row = f"{name}-diverged", {"diverged": str(error)}
     if row is None:
@@ -547,7 +588,7 @@ def check(arguments):
     for key in ("accuracy", "ece"):
         before, after = stored["test"][key], found["test"][key]
         limit = 0.003
-        if stored["machine"] != found["machine"] and len(others) > 2:
+        if not same_machine(stored, found) and len(others) > 2:
             values = [row[key] for row in others]
             mean = sum(values) / len(values)
             variance = sum((v - mean) ** 2 for v in values) / (len(values) - 1)
@@ -556,6 +597,15 @@ def check(arguments):
         status |= verdict == "DIFFERS"
         print(f"{key}: stored {before:.4f}, now {after:.4f}: {verdict}")
     return status
+
+
+def same_machine(stored, found):
+    """Whether a run can be repeated in every digit, or nearly.
+
+    Rows of before name no processor.
+    """
+    keys = "machine", "threads"
+    return all(str(stored[key]) == str(found[key]) for key in keys)
 
 
 if __name__ == "__main__":

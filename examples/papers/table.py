@@ -100,6 +100,8 @@ def stored(arguments, name, option=""):
     """Rows of a file of results; there must be some."""
     rows = run.read_rows(arguments.results / f"{name}.jsonl")
     if not rows:
+        if option == " --shift" and not run.keeps_weights(arguments.table):
+            raise SystemExit(f"{name}: no weights are kept of its networks.")
         command = f"python examples/papers/run.py {arguments.table}{option}"
         raise SystemExit(f"No rows yet: {command}")
     return rows
@@ -209,6 +211,11 @@ def cell(values, scale=1.0, digits=2):
     return text
 
 
+def floor(values, digits=2):
+    """Of an ECE, in percent: the mean over seeds."""
+    return f"{100 * np.mean(values):.{digits}f}"
+
+
 def standard_error(values):
     """Of the mean over seeds."""
     return values.std(ddof=1) / math.sqrt(len(values))
@@ -230,7 +237,8 @@ def trained(table, rows):
     pixels = any("miou" in row["test"] for row in rows.values())
     header = ["method", "seeds", *["mIoU %", "AECE %"] * pixels, "accuracy %"]
     header += ["ECE %", "floor %", "NLL"]
-    header += ["Brier", "T", "ECE % after TS", "NLL after TS"]
+    header += ["Brier", "T", "ECE % after TS", "floor % after TS"]
+    header += ["NLL after TS"]
     lines = []
     for name, found in of_method(table, rows):
 
@@ -245,11 +253,12 @@ def trained(table, rows):
                 *(cell(values(key), 100) for key in PIXELS * pixels),
                 cell(values("accuracy"), 100),
                 cell(values("ece"), 100),
-                f"{100 * np.mean(values('ece_floor')):.2f}",
+                floor(values("ece_floor")),
                 cell(values("nll"), digits=3),
                 cell(values("brier"), digits=3),
                 f"{np.mean(values('temperature', scaled)):.2f}",
                 cell(values("ece", scaled), 100),
+                floor(values("ece_floor", scaled)),
                 cell(values("nll", scaled), digits=3),
             ]
         )
@@ -281,7 +290,7 @@ def tuned(choices, rows):
     Errors in percent: accuracy / ECE of each value on validation data.
     """
     header = ["method", "tried (accuracy / ECE on validation)", "chosen"]
-    header += ["seeds", "test accuracy %", "test ECE %"]
+    header += ["seeds", "test accuracy %", "test ECE %", "floor %"]
     lines = []
     found = dict(of_variants(rows))
     for method, choice in choices.items():
@@ -302,6 +311,7 @@ def tuned(choices, rows):
             cell([test[key] for test in tests], 100)
             for key in ("accuracy", "ece")
         ]
+        scores.append(floor([test["ece_floor"] for test in tests]))
         lines.append([method, tried, chosen, str(len(tests)), *scores])
     return markdown(header, lines)
 

@@ -66,8 +66,9 @@ trained a verdict is about the ECE; after TS it is about the NLL, where a loss
 can only win by better refinement. p is that of a paired t-test in which the
 variance of a method is drawn towards that of all methods of the table, because
 few seeds hardly tell it (a moderated t-test, `spread.py`); with one seed the
-variance is theirs alone. With several seeds, a difference with p above 0.05 is
-not told apart from 0."""
+variance is theirs alone. So p can be small beside a large standard error of two
+seeds, and large beside a small one. With several seeds, a difference with p
+above 0.05 is not told apart from 0."""
 # Where the claims are looked up.
 CLAIMED = ("S", "G100", "G30", "F")
 ABOUT_CLAIMS = """\
@@ -203,7 +204,7 @@ def line(name, each, pairs, spreads):
     there = [f"{source}: {value:+.2f}" for source, value in published.items()]
     return [
         name,
-        claims.SAYS[name],
+        claims.SAYS.get(name, "-"),
         "; ".join(there) or "-",
         each,
         str(len(pairs)),

@@ -356,6 +356,47 @@ def test_a_row_of_another_network_is_run_again(call, driver, work, monkeypatch):
     assert driver.changed("miniature", "CE", row) is None
 
 
+def test_two_processes_do_not_train_one_row(call, driver):
+    folder = call.folder / "work" / "miniature"
+    folder.mkdir(parents=True)
+    with driver.alone(folder / "CE-0.lock"):
+        with pytest.raises(SystemExit, match="Another process trains this row"):
+            call("miniature", "--only", "CE")
+    assert not call.rows()
+    assert call("miniature", "--only", "CE") == 0
+    assert set(call.rows()) == {("CE", 0)}
+
+
+def test_a_repeated_run_keeps_what_was_measured_between_epochs(call, driver):
+    call("miniature", "--only", "CE", "--history", 2)
+    (measured,) = call.rows().values()
+    assert driver.has_epochs(measured)
+    plain = {**measured, "history": {"loss": [1.0]}, "date": "later"}
+    driver.append(call.folder / "miniature.jsonl", plain)
+    (row,) = call.rows().values()
+    assert row["date"] == "later" and row["history"] == measured["history"]
+    # Another run is another row.
+    plain["test"] = {**plain["test"], "nll": 9.0}
+    driver.append(call.folder / "miniature.jsonl", plain)
+    (row,) = call.rows().values()
+    assert row["history"] == {"loss": [1.0]}
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({}, True),
+        ({"threads": 1}, True),
+        ({"threads": "2"}, False),
+        ({"machine": {"processor": "another"}}, False),
+        ({"machine": {}}, False),  # a row of before
+    ],
+)
+def test_when_a_run_can_be_repeated_in_every_digit(driver, change, same):
+    stored = {"machine": {"processor": "one"}, "threads": "1"}
+    assert driver.same_machine(stored | change, stored) == same
+
+
 def test_a_row_of_another_training_is_run_again(call, driver):
     import probes
 

@@ -253,9 +253,11 @@ def test_every_page_that_has_rows_is_written(pages, tmp_path, capsys):
     assert written == expected
     output = capsys.readouterr()
     assert len(output.out.split()) == len(expected)
-    # Without logits the figures of S would lose curves.
-    assert "S: figures and their page are left as they are" in output.err
+    # Without logits some figures of S would lose curves.
+    assert "S: figures of logits are left as they are" in output.err
     assert not (tmp_path / "figures" / "S_reliability.png").exists()
+    assert (tmp_path / "figures" / "S_uncertainty.png").exists()
+    assert (tmp_path / "figures" / "S_by_epoch.png").exists()
     assert (tmp_path / "figures" / "F_shift_after_ts.png").exists()
 
 

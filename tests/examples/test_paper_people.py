@@ -103,7 +103,7 @@ def answered(method, seed, ece):
     value = {"temperature": 2.0, "ece": ece, "kl": 2 * ece, "mean_entropy": 0.3}
     parts = ("test", "test_scaled", "test_scaled_to_people")
     people = {part: value for part in parts} | {"entropy": 0.1}
-    own = {"ece": ece / 4}
+    own = {"ece": ece / 4, "ece_floor": 0.01}
     return {
         **{"method": method, "seed": seed, "people": people},
         **{"test": own, "test_scaled": own, "date": "today"},
@@ -122,7 +122,7 @@ def test_page_compares_with_cross_entropy_by_seed(papers, tmp_path, capsys):
     printed = capsys.readouterr().out
     values = "-3.00 ± 1.00 | -0.060 ± 0.020"
     assert f"| LS | 2 | {values} | {values} | {values} | - |" in printed
-    values = "2.50 ± 0.50 | 10.00 ± 2.00"
+    values = "2.50 ± 0.50 | 1.00 | 10.00 ± 2.00"
     assert f"| CE | 2 | {values} | {values} |" in printed
 
 

@@ -56,7 +56,7 @@ def rule(settings):
     ece = abs(settings.get("temperature", 1.0) - 1e-2)
     ece += abs(settings.get("weight", 1.0) - 0.3)
     accuracy = 0.6 - 0.05 * (settings.get("weight", 0.0) == 0.3)
-    return {"accuracy": accuracy, "ece": ece}
+    return {"accuracy": accuracy, "ece": ece, "ece_floor": 0.01}
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_tuning_goes_step_by_step_and_can_be_stopped(
     run, table, tuning = driver
 
     def outcome(loss):
-        test = {"accuracy": 0.5, "ece": 1 - rule(loss)["ece"]}
+        test = rule(loss) | {"accuracy": 0.5, "ece": 1 - rule(loss)["ece"]}
         return {"maps": {}, "validation": rule(loss), "test": test}
 
     calls = trained(outcome, first=2)

@@ -42,6 +42,13 @@ def page(verdicts, folder, rows):
     return lines, [dict(zip(header, each, strict=True)) for each in rest[1:]]
 
 
+def test_a_method_of_ones_own_needs_no_claim(verdicts, tmp_path, monkeypatch):
+    monkeypatch.delitem(verdicts.claims.SAYS, "LS")
+    rows = {"S": [row("CE", 0, 0.05, 0.3), row("LS", 0, 0.01, 0.2)]}
+    _, (found,) = page(verdicts, tmp_path, rows)
+    assert found["method"] == "LS" and found["its paper says"] == "-"
+
+
 def test_verdicts_are_those_of_paired_rows(verdicts, tmp_path):
     rows = {"S": [], "F": [row("CE", 0, 0.05, 0.3), row("LS", 0, 0.01, 0.2)]}
     for seed in range(3):
@@ -126,9 +133,11 @@ def test_readme_shows_what_was_tuned_instead(papers, tmp_path):
     tuned = row("MDCA", 0, 0.05, 0.9)
     for each in (*rows, tuned):
         each["test"]["ece_floor"] = 0.01
+        each["test_scaled"]["ece_floor"] = 0.02
     text = "".join(json.dumps(each) + "\n" for each in rows)
     (tmp_path / "S.jsonl").write_text(text)
-    assert "| MDCA | 1 | 70.0 | 10.0 |" in readme.evidence(tmp_path)
+    shown = readme.evidence(tmp_path)
+    assert "| MDCA | 1 | 70.0 | 10.0 | 1.0 | 1.100 | 5.0 | 2.0 |" in shown
     store_choice(tmp_path, [tuned])
     shown = readme.evidence(tmp_path)
     assert "| MDCA (weight 3) | 1 | 65.0 | 5.0 |" in shown
