@@ -154,7 +154,8 @@ def minimize(likelihood, start, tolerance, *, before=True):
     if likelihood.spread == 0.0:
         return TemperatureFit(1.0, nll, nll, "constant")
     if likelihood.shortfall == 0.0:
-        likely = _WithOtherLabels(likelihood, unseen(likelihood.count))
+        score = unseen(likelihood.count) * likelihood.excess
+        likely = _WithOtherLabels(likelihood, score)
         u, _ = _newton(likely, 0.0, None, 0.0, HIGH, tolerance=1e-6)
         return _stopped(likelihood, u, nll, "all correct")
     if likelihood.excess >= 0.0:
@@ -164,6 +165,21 @@ def minimize(likelihood, start, tolerance, *, before=True):
     u, after = _newton(likelihood, first, known, LOW, HIGH, tolerance)
     reason = "limit" if u in (LOW, HIGH) else None
     return TemperatureFit(float(np.exp(-u)), nll, after, reason)
+
+
+def log_beta_of_score(likelihood, score, start):
+    """`u = log beta` at which `mean_i E_q z_i` is that of labels, and `score`.
+
+    It is the minimizer of the NLL of labels whose mean logit is higher by so
+    much. One at an end of the bounds has no such mean.
+
+    Args:
+        likelihood: `Likelihood`.
+        score: float.
+        start: near `u`, within the bounds.
+    """
+    likely = _WithOtherLabels(likelihood, score)
+    return _newton(likely, start, None, LOW, HIGH, tolerance=1e-5)[0]
 
 
 def _stopped(likelihood, u, nll, reason):
@@ -306,16 +322,16 @@ def unseen(count):
 
 
 class _WithOtherLabels:
-    """The likelihood where all labels are right, but for a part of each."""
+    """The likelihood of labels whose mean logit is higher by `score`."""
 
-    def __init__(self, likelihood, share):
-        self.likelihood, self.share = likelihood, share
+    def __init__(self, likelihood, score):
+        self.likelihood, self.score = likelihood, score
 
     def derivatives(self, u):
-        """NLL with `share` of each label spread over the classes, see above."""
+        """NLL and its first two derivatives in `u = log beta`."""
         nll, slope, curvature = self.likelihood.derivatives(u)
         # Linear in beta, and so its own derivative in u.
-        added = -self.share * self.likelihood.excess * float(np.exp(u))
+        added = -self.score * float(np.exp(u))
         return nll + added, slope + added, curvature + added
 
 

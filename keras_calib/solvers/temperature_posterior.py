@@ -15,11 +15,11 @@ import numpy as np
 from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.dispersion import design_effect
 from keras_calib.solvers.dispersion import squares_of
-from keras_calib.solvers.root import false_position
 from keras_calib.solvers.temperature import HIGH
 from keras_calib.solvers.temperature import LOW
 from keras_calib.solvers.temperature import SUBSAMPLE
 from keras_calib.solvers.temperature import Likelihood
+from keras_calib.solvers.temperature import log_beta_of_score
 from keras_calib.solvers.temperature import unseen
 
 # Standard deviation of the prior of `log T`.
@@ -129,18 +129,12 @@ def cautious_scale(logits, labels, weights, temperature):
         float, below 1 as a rule; 1 where the posterior is narrow.
     """
     likelihood = Likelihood(logits, labels, weights, 0.0)
-    found = expected_score(likelihood, labels, weights, temperature)
-    if found is None:
+    mean = expected_score(likelihood, labels, weights, temperature)
+    if mean is None:
         return 1.0
-    mean, (low, high) = found
+    u = log_beta_of_score(likelihood, mean, -np.log(temperature))
     # A uniform part can lower the score below that of all temperatures.
-    for left in (low, LOW):
-        u = false_position(
-            lambda u: _mean_score(likelihood, u) - mean, left, high
-        )
-        if u is not None:
-            return float(temperature * np.exp(u))
-    return 1.0
+    return 1.0 if u in (LOW, HIGH) else float(temperature * np.exp(u))
 
 
 def expected_gain(logits, labels, weights, temperature, factors=(1.0,)):
@@ -162,10 +156,9 @@ def expected_gain(logits, labels, weights, temperature, factors=(1.0,)):
         here decide.
     """
     likelihood = Likelihood(logits, labels, weights, 0.0)
-    found = expected_score(likelihood, labels, weights, temperature)
-    if found is None:
+    mean = expected_score(likelihood, labels, weights, temperature)
+    if mean is None:
         return None
-    mean, _ = found
 
     def nll(b):
         return likelihood.derivatives(np.log(b))[0] - b * mean
@@ -189,9 +182,7 @@ def expected_score(likelihood, labels, weights, temperature):
         temperature: the likeliest.
 
     Returns:
-        mean: float.
-        ends: `-log T` of the highest and the lowest of the temperatures
-            averaged over; instead of both `None` where the posterior is narrow.
+        float; `None` where the posterior is narrow.
     """
     likeliest = -np.log(temperature)
     *_, curvature = likelihood.derivatives(likeliest)
@@ -210,7 +201,7 @@ def expected_score(likelihood, labels, weights, temperature):
         c = uniform_weight(log_q, likelihood.logits.shape[1], weights)
         c = min(c, unseen(likelihood.count))
         mean += c * (likelihood.excess - mean)
-    return mean, (-nodes.max(), -nodes.min())
+    return mean
 
 
 def _mean_score(likelihood, u):
