@@ -419,15 +419,22 @@ def of_corruption(rows):
             "cross-entropy with its temperature."
         )
     scaled = {name: value(name, shifted.SCALED) for name in found}
+    over = "standard errors over images"
+    own = [row[shifted.SCALED]["mean"]["ece"] for row in found[table.BASELINE]]
+    spread = 0.0  # of one seed
+    if len(own) > 1:
+        spread = float(np.std(own, ddof=1))
+        over += " and seeds (as far as those of cross-entropy are spread)"
+
+    def error(name):
+        """Standard error of a mean over seeds, images included."""
+        images = value(name, shifted.SCALED, "ece_se")
+        return np.hypot(images, spread / np.sqrt(len(found[name])))
+
     clear = [
         in_a_list(name)
         for name, ece in scaled.items()
-        if base - ece
-        > CLEAR
-        * np.hypot(
-            value(name, shifted.SCALED, "ece_se"),
-            value(table.BASELINE, shifted.SCALED, "ece_se"),
-        )
+        if base - ece > CLEAR * np.hypot(error(name), error(table.BASELINE))
     ]
     who = (
         f"{listed(clear)} lie{'s' * (len(clear) == 1)}"
@@ -438,7 +445,7 @@ def of_corruption(rows):
         f"{text} After temperature scaling the networks have "
         f"{amounts([100 * ece for ece in scaled.values()], 1)} %. "
         f"{who[0].upper()}{who[1:]} below cross-entropy by more than two "
-        "standard errors over images."
+        f"{over}."
     )
 
 

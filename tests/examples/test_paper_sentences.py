@@ -180,6 +180,13 @@ def test_networks_below_cross_entropy_under_corruption_are_named(sentences):
     for ece, who in ((0.074, "None lies"), (0.07, "LS lies")):
         rows["LS", 0]["after TS"] = {"mean": {**errors, "ece": ece}}
         assert f"{who} below" in flat(sentences.of_corruption(rows))
+    # Seeds of cross-entropy that differ make another difference less sure.
+    again = {part: {"mean": {**errors, "ece": 0.12}} for part in parts}
+    rows["CE", 1] = again
+    text = flat(sentences.of_corruption(rows))
+    # LS: 4 points, with 2 sqrt(1^2 + 1^2 + 1.41^2 (1 + 1 / 2)) = 4.5.
+    assert "None lies" in text and "over images and seeds (as far as" in text
+    del rows["CE", 1]
     rows["FL", 0]["after TS"] = {"mean": {**errors, "ece": 0.01}}
     assert "LS and FL lie below" in flat(sentences.of_corruption(rows))
     for name in ("dual focal", "CRL, margin"):
