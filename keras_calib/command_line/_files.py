@@ -8,6 +8,7 @@ import zipfile
 
 import numpy as np
 
+from keras_calib.command_line._classes import MANY
 from keras_calib.command_line._classes import check_columns
 from keras_calib.command_line._classes import ids_of
 from keras_calib.command_line._classes import in_order
@@ -76,17 +77,26 @@ def read(path: pathlib.Path, from_logits: bool | None = None) -> Data:
     Raises:
         ValueError: if the file cannot be read, or something is missing in it.
     """
+    others: list[str] = []  # columns that are not read
+
+    def is_wanted(column):
+        wanted = _is_wanted(column)
+        if not wanted:
+            others.append(column)
+        return wanted
+
     with _one_line_errors(path):
         if path.suffix.lower() == ".npz":
             found, class_names = _of_archive(path), None
         else:
-            found, class_names = _of_table(read_columns(path, _is_wanted))
+            found, class_names = _of_table(read_columns(path, is_wanted))
         kinds = [name for name in SCORES if name in found]
         if "labels" not in found or not (kinds or "x" in found):
             raise ValueError(
                 "a file needs `labels` (or `ground_truth`), and `logits`, "
                 "`probabilities` or `predictions`, or inputs `x` for a model. "
                 f"It has {', '.join(found) or 'nothing of these'}"
+                + f"; not read: {others[:MANY]}" * bool(others)
             )
         if len(kinds) > 1:
             raise ValueError(f"one kind of scores is wanted, not {kinds}")

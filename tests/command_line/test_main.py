@@ -630,6 +630,10 @@ BAD = {
         "line 2 has 2 values",
     ),
     "empty table": (lambda: text("n.csv", ""), "a file needs"),
+    "another column of labels": (
+        lambda: text("n.csv", "Label,logit_0,logit_1\n0,1,2\n"),
+        "It has logits; not read: ['Label']",
+    ),
     "words in a table": (
         lambda: text("n.csv", "label,logit_0,logit_1\n0,1,x\n"),
         "column `logit_1`",
