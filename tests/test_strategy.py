@@ -121,6 +121,11 @@ def components(loss):
     return found()
 """
 
+# A sum is 16 times a mean.
+SUMS = LOSSES.replace(
+    "across_replicas=True", 'across_replicas=True, reduction="sum"'
+).replace("SGD(0.1)", "SGD(0.1 / 16)")
+
 METRICS = """
 def found(strategy):
     with strategy.scope():
@@ -141,9 +146,10 @@ def found(strategy):
         (MUTUAL, 1e-5),
         (HISTORY, 1e-7),
         (LOSSES, 1e-5),
+        (SUMS, 1e-5),
         (METRICS, 1e-5),
     ],
-    ids=["monitored", "mutual", "history", "losses", "metrics"],
+    ids=["monitored", "mutual", "history", "losses", "sums", "metrics"],
 )
 @pytest.mark.parametrize(
     "num_replicas", [2, pytest.param(4, marks=pytest.mark.weekly)]

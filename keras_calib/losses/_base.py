@@ -75,6 +75,7 @@ class ClassificationLoss(keras.losses.Loss):
         self._arguments: tuple[str, ...] = ()
         self._values_seen = False
         self._keras_reduction = AlreadyReduced(name="reduction", dtype=dtype)
+        self.across_replicas = False
 
     def keep(self, **arguments: Any) -> None:
         """Keep the arguments of the formula, as attributes and in the config.
@@ -133,9 +134,8 @@ class ClassificationLoss(keras.losses.Loss):
             batch = self.batch(y_true, y_pred, sample_weight, mask)
             rows = self.rows(*batch)
             value = reduce(rows, *self.terms(rows), self.reduction)
-            if self.reduction in MEAN_REDUCTIONS:
-                # Keras' own reduction adds the scaling that a distribution
-                # strategy needs.
+            if self.reduction in MEAN_REDUCTIONS or self.across_replicas:
+                # Keras' own reduction adds the scaling of a strategy.
                 return self._keras_reduction(value, ops.reshape(value, (1,)))
             return ops.cast(value, self.dtype)
 
