@@ -96,7 +96,8 @@ def read(path: pathlib.Path, from_logits: bool | None = None) -> Data:
                 "a file needs `labels` (or `ground_truth`), and `logits`, "
                 "`probabilities` or `predictions`, or inputs `x` for a model. "
                 f"It has {', '.join(found) or 'nothing of these'}"
-                + f"; not read: {others[:MANY]}" * bool(others)
+                + f"; not read: {others[:MANY]}"
+                * bool(others)
             )
         if len(kinds) > 1:
             raise ValueError(f"one kind of scores is wanted, not {kinds}")

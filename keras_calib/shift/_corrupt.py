@@ -98,6 +98,7 @@ def corrupt(
     *,
     seed: int = 0,
     value_range: tuple[float, float] = (0, 255),
+    start: int = 0,
 ) -> Tensor:
     """Corrupt images as CIFAR-10-C does, on any backend.
 
@@ -109,13 +110,14 @@ def corrupt(
     exception: `frost` draws ice with the statistics of the photographs that the
     authors used, because the photographs' license is unknown.
 
-    Image `i` depends on `(seed, kind, severity, i)` and its own pixels. Random
-    numbers are the same on every backend, and so are the results, but for
-    single levels that rounding decides.
+    Image `i` depends on `(seed, kind, severity, start + i)` and its own pixels:
+    the batches of a pipeline have the same noise unless `start` counts on.
+    Random numbers are the same on every backend, and so are the results, but
+    for single levels that rounding decides.
 
     Works in compiled code (`jax.jit`, `tf.function`); `kind`, `severity` and
-    `value_range` are static, `seed` may be an integer tensor. Values cannot be
-    checked there.
+    `value_range` are static, `seed` and `start` may be integer tensors. Values
+    cannot be checked there.
 
     Args:
         images: `(n, height, width, channels)` of at least 16 x 16 pixels, uint8
@@ -126,6 +128,8 @@ def corrupt(
         seed: int of 32 bits; the same seed draws the same corruptions.
         value_range: black and white of floating-point images, `(0, 255)` or for
             instance `(0, 1)`. It is never guessed.
+        start: int of 32 bits, the place of the first image among all that share
+            the seed: how many images the batches before have.
 
     Returns:
         Images of the same shape and dtype, a NumPy array for a NumPy array and
@@ -149,14 +153,15 @@ def corrupt(
         hendrycks/robustness.
     """
     check_arguments(kind, severity, value_range)
-    check_seed(seed)
+    check_integer(seed=seed)
+    check_integer(start=start)
     check_images(images, kind, value_range)
     given = images
     if images.shape[0] == 0:
         return given
     check_values(images, value_range)
     images = ops.convert_to_tensor(images)
-    found = corrupt_from(images, kind, severity, seed, 0, value_range)
+    found = corrupt_from(images, kind, severity, seed, start, value_range)
     if isinstance(given, np.ndarray):
         value = concrete_value(found)
         # JAX has float32 for float64.
@@ -214,13 +219,14 @@ def check_arguments(kind, severity, value_range):
     )
 
 
-def check_seed(seed):
-    """Raise `ValueError` unless a seed is one integer, or such a tensor."""
-    small = is_integer(seed) and -MOST <= seed < MOST
+def check_integer(**argument):
+    """Raise `ValueError` unless it is one integer, or such a tensor."""
+    [(name, value)] = argument.items()
+    small = is_integer(value) and -MOST <= value < MOST
     require(
-        small or (ops.is_tensor(seed) and is_number(seed)),
-        "`seed` must be an integer of 32 bits.",
-        seed=seed,
+        small or (ops.is_tensor(value) and is_number(value)),
+        f"`{name}` must be an integer of 32 bits.",
+        **argument,
     )
 
 

@@ -7,7 +7,6 @@ from keras import ops
 
 import keras_calib as kc
 from keras_calib.shift._corrupt import TABLE
-from keras_calib.shift._corrupt import corrupt_from
 from tests.helpers import to_numpy
 from tests.shift.test_corruptions import pictures
 
@@ -32,9 +31,8 @@ def test_any_cut_into_batches_gives_the_same_pixels(kind):
     x = pictures(7)
     whole = kc.shift.corrupt(x, kind, 5)
     for start, end in ((0, 1), (1, 4), (4, 7)):
-        part = ops.convert_to_tensor(x[start:end])
-        found = corrupt_from(part, kind, 5, 0, start, (0, 255))
-        np.testing.assert_array_equal(to_numpy(found), whole[start:end])
+        found = kc.shift.corrupt(x[start:end], kind, 5, start=start)
+        np.testing.assert_array_equal(found, whole[start:end])
 
 
 @pytest.mark.parametrize("kind", RANDOM)
@@ -179,10 +177,12 @@ def test_in_tf_data_with_batches_of_unknown_size(kind):
     import tensorflow as tf
 
     x = pictures(5)
-    data = tf.data.Dataset.from_tensor_slices(x).batch(4)
-    data = data.map(lambda batch: kc.shift.corrupt(batch, kind, 2))
-    first = next(iter(data)).numpy()
-    away = np.abs(first.astype(int) - kc.shift.corrupt(x[:4], kind, 2))
+    data = tf.data.Dataset.from_tensor_slices(x).batch(2).enumerate()
+    data = data.map(
+        lambda i, batch: kc.shift.corrupt(batch, kind, 2, start=2 * i)
+    )
+    found = np.concatenate([batch.numpy() for batch in data])
+    away = np.abs(found.astype(int) - kc.shift.corrupt(x, kind, 2))
     assert (away > 0).mean() < 1e-3
 
 
@@ -197,6 +197,8 @@ X = np.zeros((2, 32, 32, 3), "uint8")
         (X, {"severity": 6}, "severity=6"),
         (X, {"severity": 2.5}, "severity=2.5"),
         (X, {"severity": True}, "severity=True"),
+        (X, {"start": 0.5}, "`start` must be an integer of 32 bits"),
+        (X, {"seed": 2**40}, "`seed` must be an integer of 32 bits"),
         (X[0], {}, r"image\[None\]"),
         ([[1]], {}, "shape=None"),
         (X[:, :15], {}, "at least 16 x 16"),
