@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from keras_calib._warning import warn
 from keras_calib.calibration._one_output import one_output
 from keras_calib.calibration._one_output import output_keys
 from keras_calib.calibration._preprocessed import taken_apart
@@ -12,11 +13,15 @@ from keras_calib.calibration._record import fused_records
 from keras_calib.keras_graph import endings
 from keras_calib.keras_private import flatten_layers
 from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._decision import DecisionLayer
 from keras_calib.layers._multi_label_scaling import MultiLabelScaling
 from keras_calib.layers._prior_correction import PriorCorrection
 
 # Layers that carry the record of `calibrate`.
 MAPS = (CalibrationLayer, MultiLabelScaling)
+# A temperature that is off by more than this part is another one than that of
+# the record, and not the same in half precision.
+ROUNDING = 0.01
 # Layers that make one tensor of several, and so end what a record is of.
 MERGES = (
     keras.layers.Add,
@@ -50,12 +55,14 @@ def calibration_record(
         number of samples and classes, fitted parameters, NLL and ECE on the
         calibration data before and after, a fingerprint of that data, what
         `"auto"` tried, and the version of the library. The page
-        `examples/docs/record.md` has every key.
+        `examples/docs/record.md` has every key. It is of the last fit: a
+        warning tells of a temperature that was loaded, set or trained since.
 
     Raises:
         ValueError: if the model contains no calibration layer, as in a file
             saved after `fuse=True`, or only those of the members of an average
-            (`kc.models.DeepEnsemble`, `keras.layers.Average`); if several
+            (`kc.models.DeepEnsemble`, `keras.layers.Average`), or of a part
+            that other layers with weights follow; if several
             outputs were calibrated and `output_name` is not one of them.
 
     Example:
@@ -78,9 +85,9 @@ def calibration_record(
         record = next(iter(fused.values()), None) or _record_of(model)
     if record is None:
         raise ValueError(
-            f"The model {model.name!r} holds no calibration layer. Pass what "
-            "`kc.calibrate` returned; a file saved after `fuse=True` is plain "
-            "Keras and carries no record."
+            f"The model {model.name!r} holds no calibration layer at its end. "
+            "Pass what `kc.calibrate` returned; a file saved after `fuse=True` "
+            "is plain Keras and carries no record."
         )
     return PrintedRecord(record)
 
@@ -109,12 +116,32 @@ def _record_of(model):
     # Maps of members of an average are not that of their average.
     if endings.is_average(model):
         return None
-    record = None
+    record, found, inside = None, None, set()
     for layer in flatten_layers(model, include_self=False):
         if isinstance(layer, MAPS) and layer.record:
-            record = layer.record  # the last one is the outermost
+            record, found = layer.record, layer  # the last one is the outermost
+            inside = set(map(id, flatten_layers(layer)))
         elif isinstance(layer, PriorCorrection) and layer.record:
             record = {**(record or {}), "prior_correction": layer.record}
         elif isinstance(layer, MERGES):
             record = None
+        elif layer.weights and not isinstance(layer, DecisionLayer):
+            # Other scores are made of those that were calibrated.
+            record = record if id(layer) in inside else None
+    if record is not None and found is not None:
+        _warn_of_another_fit(found)
     return record
+
+
+def _warn_of_another_fit(layer):
+    """Warn where the temperature of a map is not that of its record."""
+    said = layer.record.get("temperature")
+    is_now = getattr(layer, "temperature", None)
+    if not (isinstance(said, float) and isinstance(is_now, float)):
+        return
+    if abs(is_now - said) > ROUNDING * said:
+        warn(
+            f"The temperature of {layer.name!r} is {is_now:.4g}, and that of "
+            f"its record {said:.4g}: its weights were loaded, set or trained "
+            "after it was fitted. The record is of that fit."
+        )

@@ -207,6 +207,46 @@ def test_the_record_of_a_fused_map_is_not_that_of_a_map_inside():
     )
 
 
+def test_a_record_is_of_the_end_of_a_model():
+    calibrated = kc.calibrate(built(functional(dense())), X, Y, verbose=0)
+    expected = kc.calibration_record(calibrated)
+    logits = keras.ops.log(calibrated.output)
+    sets = kc.layers.ConformalSets()
+    sets.adapt(np.log(calibrated.predict(X, verbose=0)), Y)
+    for behind in (keras.layers.Reshape((3, 1)), keras.layers.Dropout(0.1)):
+        model = keras.Model(calibrated.inputs, behind(calibrated.output))
+        assert kc.calibration_record(model) == expected
+    model = keras.Model(calibrated.inputs, sets(logits))
+    assert kc.calibration_record(model) == expected
+    for output in (
+        keras.layers.Dense(5, "softmax")(calibrated.output),
+        keras.layers.BatchNormalization()(calibrated(calibrated.inputs[0])),
+    ):
+        model = keras.Model(calibrated.inputs, output)
+        with pytest.raises(ValueError, match="no calibration layer at its end"):
+            kc.calibration_record(model)
+        with pytest.raises(ValueError, match="no calibration layer at its end"):
+            kc.model_card(model)
+
+
+@pytest.mark.filterwarnings("error:.*loaded, set or trained")
+def test_a_record_of_another_temperature_is_told(tmp_path):
+    first, second = (
+        kc.calibrate(built(functional(dense())), scale * X, Y, verbose=0)
+        for scale in (1.0, 5.0)
+    )
+    first.save_weights(tmp_path / "first.weights.h5")
+    assert kc.calibration_record(second)["temperature"] > 0
+    second.load_weights(tmp_path / "first.weights.h5")
+    with pytest.warns(UserWarning, match="were loaded, set or trained"):
+        kc.calibration_record(second)
+    with pytest.warns(UserWarning, match="were loaded, set or trained"):
+        kc.model_card(second)
+    first.save(tmp_path / "first.keras")
+    again = keras.saving.load_model(tmp_path / "first.keras")
+    assert kc.calibration_record(again) == kc.calibration_record(first)
+
+
 def test_records_of_members_are_not_that_of_their_average():
     members = [
         kc.calibrate(built(functional(dense("softmax"))), X, Y, verbose=0)
