@@ -120,12 +120,12 @@ def places_of(
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number, NaN included."""
+    """Whether a text is a number, NaN included; not `1_0`, as in Python."""
     try:
         float(text)
     except ValueError:
         return False
-    return True
+    return "_" not in text
 
 
 def _check_numbers(given, class_names):

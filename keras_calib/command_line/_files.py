@@ -285,6 +285,8 @@ def _numbers(name, columns):
     """A column as float64, with NaN where a value is missing."""
     values = _filled(columns[name], "nan")
     try:
+        if values.dtype.kind == "U" and (np.char.find(values, "_") >= 0).any():
+            raise ValueError  # NumPy reads `1_0` as 10
         return values.astype("float64")
     except ValueError:
         row = next(k for k, each in enumerate(values) if not is_number(each))

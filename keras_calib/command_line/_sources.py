@@ -32,6 +32,10 @@ def read_models_or_predictions(
         ValueError: for other files, or files that cannot be read.
     """
     places = [pathlib.Path(each) for each in paths]
+    whole = [each.resolve() for each in places]
+    for place, each in enumerate(whole):
+        if each in whole[:place]:
+            raise ValueError(f"{places[place]}: it is named twice.")
     models = [each for each in places if each.suffix == ".keras"]
     files = [each for each in places if each.suffix != ".keras"]
     for each in files:

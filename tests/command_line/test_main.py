@@ -630,6 +630,14 @@ BAD = {
         "line 2 has 2 values",
     ),
     "empty table": (lambda: text("n.csv", ""), "a file needs"),
+    "an underscore in a number": (
+        lambda: text("n.csv", "label,logit_0,logit_1\n0,1,2\n0,1_0,2\n"),
+        "column `logit_0`: '1_0', in row 1, is no number",
+    ),
+    "one file twice": (
+        lambda: [*archive("n.npz", logits=P, labels=[0] * 4), "./n.npz"],
+        "n.npz: it is named twice",
+    ),
     "another column of labels": (
         lambda: text("n.csv", "Label,logit_0,logit_1\n0,1,2\n"),
         "It has logits; not read: ['Label']",
