@@ -82,6 +82,33 @@ def found(strategy):
             "auxiliary": pair.auxiliaries[0].get_weights()[0]}
 """
 
+MUTUAL_SUMS = MUTUAL.replace("SGD(0.1)", "SGD(0.1 / 16)").replace(
+    "from_logits=True", 'from_logits=True, reduction="sum"'
+)
+assert 'reduction="sum"' in MUTUAL_SUMS
+
+INTERLEAVED = """
+def found(strategy):
+    found = {}
+    for reduction, rate in (("sum_over_batch_size", 0.1), ("sum", 0.1 / 16)):
+        keras.utils.set_random_seed(0)
+        with strategy.scope():
+            model = kc.models.InterleavedTraining(network())
+            loss = kc.losses.ACLS(
+                from_logits=True, margin=0.1, reduction=reduction
+            )
+            model.compile(keras.optimizers.SGD(rate), loss)
+        parts = [
+            tf.data.Dataset.from_tensor_slices((x[rows], y[rows])).batch(16)
+            for rows in (slice(32), slice(32, 64))
+        ]
+        history = model.fit(
+            parts[0], penalty_data=parts[1], epochs=2, verbose=0
+        ).history
+        found |= {f"{reduction} {key}": of for key, of in history.items()}
+        found[reduction] = model.get_weights()[0]
+    return found
+"""
 
 HISTORY = """
 def found(strategy):
@@ -144,12 +171,17 @@ def found(strategy):
     [
         (MONITORED, 1e-5),
         (MUTUAL, 1e-5),
+        (MUTUAL_SUMS, 1e-5),
+        (INTERLEAVED, 1e-5),
         (HISTORY, 1e-7),
         (LOSSES, 1e-5),
         (SUMS, 1e-5),
         (METRICS, 1e-5),
     ],
-    ids=["monitored", "mutual", "history", "losses", "sums", "metrics"],
+    ids=[
+        *("monitored", "mutual", "mutual-sums", "interleaved", "history"),
+        *("losses", "sums", "metrics"),
+    ],
 )
 @pytest.mark.parametrize(
     "num_replicas", [2, pytest.param(4, marks=pytest.mark.weekly)]

@@ -164,8 +164,10 @@ class InterleavedTraining(WrappedModel):
             _only(rows, 1.0 - held_out), _only(rows, held_out)
         )
         loss = self._loss_weight * (primary + self.loss.weight * penalty)
-        # As Keras does: the losses of the replicas are added.
-        return loss / num_replicas() + self.additional_losses()
+        if self.loss.reduction != "sum":
+            # As Keras does: the losses of the replicas are added.
+            loss = loss / num_replicas()
+        return loss + self.additional_losses()
 
     def _parts_of(self, majority, held_out):
         """The primary loss over some rows and the penalty over others."""

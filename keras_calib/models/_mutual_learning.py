@@ -337,10 +337,10 @@ class MutualLearning(_mutual_optimizer.OwnedNetworks):
         return from_the_left(sample_weight, tuple(batch), tuple(lead))
 
     def _track(self, y_pred, **values):
-        batch = ops.shape(y_pred)[0]
-        # Undo the division of means by the number of replicas.
-        replicas = 1 if self._reduction == "sum" else num_replicas()
+        batch, replicas = ops.shape(y_pred)[0], num_replicas()
         for name, value in values.items():
+            # As Keras shows a loss: means were divided by the number of
+            # replicas, and sums are of one of them.
             tracker = self._trackers[name]
             tracker.update_state(value * replicas, sample_weight=batch)
 
