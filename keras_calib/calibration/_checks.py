@@ -188,15 +188,20 @@ def refuse_the_same_data(model, fingerprint, settings):
     model has a mark of it in its name, which a plain Keras file keeps.
     """
     mark = settings.mark(fingerprint)
-    for layer in flatten_layers(model):
-        record = getattr(layer, "record", None)
-        calibrated_on = isinstance(record, dict) and record.get("fingerprint")
-        if calibrated_on == fingerprint or mark in layer.name:
-            raise ValueError(
-                "The model has already been calibrated on these very samples. "
-                f"Received: model {model.name!r}. Pass the model as it was "
-                "before, or other data."
-            )
+    marked = any(mark in layer.name for layer in flatten_layers(model))
+    if marked or fingerprint in fingerprints_in(model):
+        raise ValueError(
+            "The model has already been calibrated on these very samples. "
+            f"Received: model {model.name!r}. Pass the model as it was "
+            "before, or other data."
+        )
+
+
+def fingerprints_in(model):
+    """Of the data that the maps of a model were fitted to, a set."""
+    records = [getattr(each, "record", None) for each in flatten_layers(model)]
+    records = [each for each in records if isinstance(each, dict)]
+    return {each["fingerprint"] for each in records if "fingerprint" in each}
 
 
 def refuse_or_warn_of_other_outputs(model, head, fuse):

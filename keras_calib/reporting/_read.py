@@ -3,9 +3,13 @@
 import keras
 import numpy as np
 
+from keras_calib._warning import warn
+from keras_calib.calibration._checks import fingerprints_in
 from keras_calib.calibration._preprocessed import preprocessed_batches
 from keras_calib.calibration._preprocessed import taken_apart
 from keras_calib.data.batches import Source
+from keras_calib.data.collect import fingerprint_of
+from keras_calib.data.collect import hashes_of
 from keras_calib.data.collect import run_by_batch
 from keras_calib.data.collect import samples_told
 from keras_calib.data.order import refuse_shuffled
@@ -96,8 +100,13 @@ def _of_model(
         preprocessor, x, y, sample_weight, batch_size=batch_size
     )
     parts, start = [], 0
-    for _, scores, mask, labels, weights in run_by_batch(model, data, verbose):
+    known, hashes = fingerprints_in(model), []
+    for inputs, scores, mask, labels, weights in run_by_batch(
+        model, data, verbose
+    ):
         end = start + len(labels)
+        if known:
+            hashes.append(hashes_of(inputs, len(labels)))
         with samples_told(start, len(labels)):
             part = read_predictions(
                 labels,
@@ -116,6 +125,12 @@ def _of_model(
         raise ValueError(
             "`groups` must have one id per sample. Received: "
             f"{len(groups)} ids for {start} samples."
+        )
+    if known and fingerprint_of(hashes) in known:
+        warn(
+            f"The model {model.name!r} was calibrated on these very samples, "
+            "so that it looks better on them than on others. Pass samples that "
+            "nothing was fitted to."
         )
     return _joined(parts)
 

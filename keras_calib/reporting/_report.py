@@ -163,6 +163,9 @@ def report(
     Raises:
         ValueError: for bad input; if the models do not see the same labels.
 
+    Warns:
+        If a model was calibrated on exactly these samples.
+
     Example:
         >>> import numpy as np, keras_calib as kc
         >>> rng = np.random.default_rng(0)

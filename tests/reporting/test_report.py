@@ -5,6 +5,7 @@ import json
 import math
 import re
 import types
+import warnings
 
 import keras
 import numpy as np
@@ -366,6 +367,23 @@ def test_batches_of_every_kind_are_one_set_of_rows():
     for name, row in expected.metrics.items():
         value = found.metrics[name]["value"]
         assert value == pytest.approx(row["value"], abs=1e-5), name
+
+
+def test_samples_that_the_map_was_fitted_to_are_told():
+    labels, p = sample(120)
+    x = np.log(p).astype("float32")
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Softmax()])
+    calibrated = kc.calibrate(model, x[:60], labels[:60], verbose=0)
+    settings = {"num_resamples": 20, "batch_size": 16, "verbose": 0}
+    both = {"before": model, "after": calibrated}
+    words = "calibrated on these very samples"
+    with pytest.warns(UserWarning, match=words):
+        kc.report(both, x[:60][::-1], labels[:60][::-1], **settings)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", words)
+        for rows in (slice(60, 120), slice(59), slice(61)):
+            kc.report(both, x[rows], labels[rows], **settings)
+        kc.report(model, x[:60], labels[:60], **settings)
 
 
 def test_images_of_several_batches_are_drawn_as_a_whole():
