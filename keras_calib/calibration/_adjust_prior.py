@@ -16,8 +16,6 @@ from keras_calib.calibration._compile import takes_rows
 from keras_calib.calibration._preprocessed import preprocessed_batches
 from keras_calib.calibration._preprocessed import taken_apart
 from keras_calib.calibration._preprocessed import with_preprocessor
-from keras_calib.calibration._read_record import MAPS
-from keras_calib.calibration._read_record import MERGES
 from keras_calib.calibration._read_record import calibration_record
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.calibration._record import fused_records
@@ -31,15 +29,11 @@ from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.calibrated_model import CalibratedModel
 from keras_calib.keras_graph.head import find_head
 from keras_calib.keras_graph.head import free_name
-from keras_calib.keras_private import flatten_layers
 from keras_calib.layers._log_probabilities import LogProbabilities
 from keras_calib.layers._prior_correction import PriorCorrection
 from keras_calib.layers._prior_correction import as_prior
-from keras_calib.models import DeepEnsemble
-from keras_calib.models import MonteCarloDropout
 from keras_calib.models._networks import symbolic
 
-MEANS = DeepEnsemble, MonteCarloDropout
 # A larger bias of a class is not chance, in standard errors.
 LARGEST_BIAS = 4
 
@@ -287,28 +281,6 @@ def _compile(corrected, given, network, num_units):
     )
 
 
-def _ends_in_a_map(model):
-    """Whether a calibrated model is whole: nothing is made of its outputs."""
-    if fused_records(model):
-        return True
-    layers = flatten_layers(model)
-    maps = [
-        i
-        for i, layer in enumerate(layers)
-        if isinstance(layer, (*MAPS, PriorCorrection)) and layer.record
-    ]
-    if not maps:
-        return False
-    last = maps[-1]
-    means = [each for each in layers[:last] if isinstance(each, MEANS)]
-    if any(layers[last] in flatten_layers(each) for each in means):
-        return False
-    return not any(
-        layer.weights or isinstance(layer, MERGES)
-        for layer in layers[last + 1 :]
-    )
-
-
 def _source(model, given):
     """The source prior of a model: the argument, or what its record has.
 
@@ -319,7 +291,10 @@ def _source(model, given):
     """
     if given is not None:
         return _vector(given, "source_prior"), np.inf
-    record = calibration_record(model) if _ends_in_a_map(model) else {}
+    try:
+        record = calibration_record(model)
+    except ValueError:  # it has none
+        record = {}
     correction = record.get("prior_correction")
     if correction is not None:
         # The errors of both estimates add up.

@@ -62,8 +62,8 @@ def calibration_record(
         ValueError: if the model contains no calibration layer, as in a file
             saved after `fuse=True`, or only those of the members of an average
             (`kc.models.DeepEnsemble`, `keras.layers.Average`), or of a part
-            that other layers with weights follow; if several
-            outputs were calibrated and `output_name` is not one of them.
+            that other layers with weights follow; if several outputs were
+            calibrated and `output_name` is not one of them.
 
     Example:
         >>> import numpy as np, keras, keras_calib as kc
@@ -113,24 +113,33 @@ def _only_record(model, fused):
 
 def _record_of(model):
     """The record that the layers of a model with one output have, or `None`."""
-    # Maps of members of an average are not that of their average.
-    if endings.is_average(model):
-        return None
-    record, found, inside = None, None, set()
-    for layer in flatten_layers(model, include_self=False):
+    record = found = None
+    inside = set()  # what a map is made of, and members of an average
+    for layer in flatten_layers(model):
+        if id(layer) in inside:
+            continue
         if isinstance(layer, MAPS) and layer.record:
             record, found = layer.record, layer  # the last one is the outermost
-            inside = set(map(id, flatten_layers(layer)))
+            inside |= set(map(id, flatten_layers(layer)))
         elif isinstance(layer, PriorCorrection) and layer.record:
             record = {**(record or {}), "prior_correction": layer.record}
-        elif isinstance(layer, MERGES):
-            record = None
-        elif layer.weights and not isinstance(layer, DecisionLayer):
-            # Other scores are made of those that were calibrated.
-            record = record if id(layer) in inside else None
-    if record is not None and found is not None:
+        elif endings.is_average(layer):
+            # Maps of its members are not that of their average.
+            record = found = None
+            inside |= set(map(id, flatten_layers(layer)))
+        elif isinstance(layer, MERGES) or _makes_other_scores(layer):
+            record = found = None
+    if found is not None:
         _warn_of_another_fit(found)
     return record
+
+
+def _makes_other_scores(layer):
+    """Whether a layer has weights of its own, and is none of ours."""
+    if isinstance(layer, DecisionLayer) or not layer.weights:
+        return False
+    # Of a layer that holds others, these are asked.
+    return not flatten_layers(layer, include_self=False)
 
 
 def _warn_of_another_fit(layer):

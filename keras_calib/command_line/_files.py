@@ -92,12 +92,13 @@ def read(path: pathlib.Path, from_logits: bool | None = None) -> Data:
             found, class_names = _of_table(read_columns(path, is_wanted))
         kinds = [name for name in SCORES if name in found]
         if "labels" not in found or not (kinds or "x" in found):
+            has = ", ".join(found) or "nothing of these"
+            if others:
+                has += f"; not read: {others[:MANY]}"
             raise ValueError(
                 "a file needs `labels` (or `ground_truth`), and `logits`, "
                 "`probabilities` or `predictions`, or inputs `x` for a model. "
-                f"It has {', '.join(found) or 'nothing of these'}"
-                + f"; not read: {others[:MANY]}"
-                * bool(others)
+                f"It has {has}"
             )
         if len(kinds) > 1:
             raise ValueError(f"one kind of scores is wanted, not {kinds}")

@@ -12,6 +12,7 @@ from keras_calib.calibration._methods import METHODS
 from keras_calib.calibration._record import CalibrationRecord
 from keras_calib.calibration._record import name_of_map
 from keras_calib.calibration._record import summary
+from tests.calibration.networks import Subclassed
 from tests.calibration.networks import X
 from tests.calibration.networks import Y
 from tests.calibration.networks import built
@@ -205,6 +206,23 @@ def test_the_record_of_a_fused_map_is_not_that_of_a_map_inside():
     np.testing.assert_allclose(
         *(each["prior_correction"]["source_prior"] for each in found), rtol=1e-5
     )
+
+
+@pytest.mark.parametrize("mixture", [False, True])
+@pytest.mark.parametrize("kind", ["functional", "subclassed"])
+def test_a_corrected_prior_stands_beside_the_record(kind, mixture):
+    model = built(functional(dense()) if kind == "functional" else Subclassed())
+    options = {"method": "auto", "mixture": True} if mixture else {}
+    calibrated = kc.calibrate(
+        model, X, Y, from_logits=True, verbose=0, **options
+    )
+    expected = kc.calibration_record(calibrated)
+    if mixture:
+        assert expected["method"] == "CalibrationMixture"
+    corrected = kc.adjust_prior(calibrated, X[:100], verbose=0)
+    found = dict(kc.calibration_record(corrected))
+    assert found.pop("prior_correction")
+    assert found == expected
 
 
 def test_a_record_is_of_the_end_of_a_model():
