@@ -272,5 +272,7 @@ def test_records_of_members_are_not_that_of_their_average():
     ]
     inputs = keras.Input((8,))
     outputs = keras.layers.Average()([each(inputs) for each in members])
-    with pytest.raises(ValueError, match="holds no calibration layer"):
-        kc.calibration_record(keras.Model(inputs, outputs))
+    ensemble = kc.models.DeepEnsemble(members)
+    for average in (outputs, ensemble(inputs)):
+        with pytest.raises(ValueError, match="holds no calibration layer"):
+            kc.calibration_record(keras.Model(inputs, average))
