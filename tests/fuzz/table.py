@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from keras.src.backend.common.masking import set_keras_mask
 
 import keras_calib as kc
+from keras_calib.layers._decision import DecisionLayer
 from keras_calib.losses._batch_history import BatchHistory
 from keras_calib.losses._batch_history import batch_history
 from tests.fuzz.inputs import NOT_ARRAYS
@@ -169,7 +170,10 @@ def adapt(draw, layer, batch):
     known = inspect.signature(layer.adapt).parameters
     if "ignore_class" in known:
         given["ignore_class"] = batch.options.get("ignore_class")
-    layer.adapt(batch.p, batch.y, batch.w, **given)
+    weights = batch.w
+    if isinstance(layer, DecisionLayer) and draw(st.booleans()):
+        weights = None  # unequal ones are refused
+    layer.adapt(batch.p, batch.y, weights, **given)
 
 
 def an_objective(draw, make):
