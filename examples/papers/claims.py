@@ -372,6 +372,12 @@ WHY = {
         "not known: it is as high with a penalty on images that the network "
         "had never seen (interleaved)"
     ),
+    ("F", Claim("MMCE-w", "CE")): (
+        f"it leaves the network too unsure: {_UNTUNED}"
+    ),
+    ("F", _kept("MMCE-w")): (
+        f"a tenth of the training images is wrong in the end: {_UNTUNED}"
+    ),
     ("F", _kept("DCA")): f"too much of the loss, with {_OF_THE_PAPER}",
     ("F", Claim("CutMix", "CE", "accuracy", 1)): (
         "three epochs of mixed images change a network that knows the images "
