@@ -104,12 +104,10 @@ def page(source, folder):
     left_out = []
     for name, title, text, draw in FIGURES:
         try:
-            figure = draw(source)
+            file = save(source, folder, name, draw)
         except MissingRowsError as reason:
             left_out.append(f"- {title}: {reason}.")
             continue
-        file = f"{source.table}_{name}.png"
-        drawing.save(figure, folder / file)
         texts += [f"## {title}", text, f"![{title}](../figures/{file})"]
     if left_out:
         texts += ["## Left out", "\n".join(left_out)]
@@ -121,8 +119,14 @@ def redraw(source, folder):
     for name, _, _, draw in FIGURES:
         if name in OF_ROWS:
             with contextlib.suppress(MissingRowsError):
-                file = f"{source.table}_{name}.png"
-                drawing.save(draw(source), folder / file)
+                save(source, folder, name, draw)
+
+
+def save(source, folder, name, draw):
+    """Draw one figure into a folder; returns the name of its file."""
+    file = f"{source.table}_{name}.png"
+    drawing.save(draw(source), folder / file)
+    return file
 
 
 def by_epoch(source):

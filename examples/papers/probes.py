@@ -56,13 +56,20 @@ def network_probe(table):
     protocol = protocols.PROTOCOLS[table]
     if protocol.streamed or not _has_published(protocol):
         return None
+    names = dict.fromkeys([protocol.network, protocol.auxiliary])
+    if protocol.kind == "fine_tuning":  # the same for any name
+        names = [protocol.network]
+    with _in_float32():
+        return [value for name in names for value in _logits_of(protocol, name)]
+
+
+@contextlib.contextmanager
+def _in_float32():
+    """The policy for a while, whatever that of the table is."""
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy("float32")
     try:
-        names = dict.fromkeys([protocol.network, protocol.auxiliary])
-        if protocol.kind == "fine_tuning":  # the same for any name
-            names = [protocol.network]
-        return [value for name in names for value in _logits_of(protocol, name)]
+        yield
     finally:
         keras.config.set_dtype_policy(policy)
 
@@ -159,18 +166,14 @@ def trained_values(has_held_back, method):
     protocol = kinds.Protocol(
         epochs=6, batch_size=16, learning_rate=0.01, auxiliary_rate=0.01
     )
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("float32")
-    try:
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            contextlib.redirect_stdout(io.StringIO()),
-        ):
-            task = _SmallTask(spec, protocol, data, seed=0)
-            path = pathlib.Path(folder) / "probe"
-            logits, found = work.train_task(task, path)
-    finally:
-        keras.config.set_dtype_policy(policy)
+    with (
+        _in_float32(),
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
+        task = _SmallTask(spec, protocol, data, seed=0)
+        path = pathlib.Path(folder) / "probe"
+        logits, found = work.train_task(task, path)
     return [*found["history"]["loss"], *logits["test"][0].tolist()]
 
 

@@ -45,6 +45,7 @@ from stored_rows import append
 HISTORY = "measure validation samples every N epochs, too: a pass over them"
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE.parent / "results"
+NO_WEIGHTS = "Weights are kept only where a network is fine-tuned."
 # By how much the accuracy of stored logits, float16, differs from their row's.
 SAME_LOGITS = 2e-4
 
@@ -176,7 +177,7 @@ def parse(arguments):
     if arguments.images and not arguments.shift:
         parser.error("--images is about --shift.")
     if arguments.shift and not keeps_weights(arguments.table):
-        parser.error("Weights are kept only where a network is fine-tuned.")
+        parser.error(NO_WEIGHTS)
     return arguments
 
 

@@ -77,6 +77,8 @@ def main(arguments=None):
     elif arguments.shift:
         import shift_page
 
+        if not run.keeps_weights(arguments.table):
+            raise SystemExit(run.NO_WEIGHTS)
         rows = stored(arguments, f"{arguments.table}_shift", " --shift")
         print(shift_page.page(arguments.table, rows, arguments.figures))
     elif arguments.people:
@@ -100,8 +102,6 @@ def stored(arguments, name, option=""):
     """Rows of a file of results; there must be some."""
     rows = run.read_rows(arguments.results / f"{name}.jsonl")
     if not rows:
-        if option == " --shift" and not run.keeps_weights(arguments.table):
-            raise SystemExit(f"{name}: no weights are kept of its networks.")
         command = f"python examples/papers/run.py {arguments.table}{option}"
         raise SystemExit(f"No rows yet: {command}")
     return rows

@@ -249,3 +249,10 @@ def test_page_without_lines_tells_the_command(papers, tmp_path):
 
     with pytest.raises(SystemExit, match=r"run\.py F --shift"):
         table.main(["F", "--shift", "--results", str(tmp_path)])
+
+
+def test_a_table_without_weights_has_no_page_of_corruptions(papers):
+    import table
+
+    with pytest.raises(SystemExit, match="only where a network is fine-tuned"):
+        table.main(["S", "--shift"])
