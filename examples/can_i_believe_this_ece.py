@@ -15,6 +15,7 @@ import argparse
 import pathlib
 
 import numpy as np
+import pictures
 
 import keras_calib as kc
 from keras_calib.evaluation.consistency_bars import consistency_bars
@@ -225,7 +226,7 @@ def draw_sizes(pyplot, sizes, truth, path):
     axes.minorticks_off()
     axes.set(xlabel="test samples", ylabel="points", ylim=(0, None))
     axes.legend(title="bars: 95 % of test sets")
-    figure.savefig(path, dpi=100, metadata={"Software": None})
+    pictures.save(figure, path, dpi=100)
 
 
 def draw_bins(pyplot, bins, world, path):
@@ -245,7 +246,7 @@ def draw_bins(pyplot, bins, world, path):
     )
     axes.set_title(f"{MIDDLE:,} test samples")
     axes.legend()
-    figure.savefig(path, dpi=100, metadata={"Software": None})
+    pictures.save(figure, path, dpi=100)
 
 
 def draw_bands(pyplot, world, path):
@@ -260,7 +261,7 @@ def draw_bands(pyplot, world, path):
     labels, networks = world.test_set(MIDDLE)
     for column, (name, p) in zip(axes.T, networks.items(), strict=True):
         kc.plots.reliability_diagram(labels, p, title=name, axes=column)
-    figure.savefig(path, dpi=100, metadata={"Software": None})
+    pictures.save(figure, path, dpi=100)
 
 
 def page_of(world, sizes, bins, outside, ranks, draws):

@@ -22,6 +22,7 @@ import sys
 import tempfile
 
 import numpy as np
+import pictures
 
 BACKENDS = {
     "mirrored": "tensorflow",
@@ -292,7 +293,7 @@ def prepare(engine):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--engine", choices=BACKENDS, required=True)
-    parser.add_argument("--figure", help="a file for the picture")
+    pictures.add_option(parser)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
@@ -335,7 +336,7 @@ def draw(one, two, given):
         xlim=(5e-11, 1),
     )
     axes.invert_yaxis()
-    figure.savefig(given.figure, dpi=80, metadata={"Software": None})
+    pictures.save(figure, given.figure)
 
 
 if __name__ == "__main__":

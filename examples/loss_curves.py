@@ -34,6 +34,7 @@ import pathlib
 
 import keras
 import numpy as np
+import pictures
 
 import keras_calib as kc
 
@@ -308,7 +309,7 @@ def save(figure, path):
     """A small file, without the version of what has drawn it."""
     from PIL import Image
 
-    figure.savefig(path, dpi=80, metadata={"Software": None})
+    pictures.save(figure, path)
     with Image.open(path) as image:
         few_colors = image.convert("RGB").quantize(256)
     few_colors.save(path, optimize=True)
@@ -327,13 +328,13 @@ def main(arguments=None):
         {"color": color, "linestyle": line, "linewidth": 1.8}
         for color, line in zip(colors, lines, strict=True)
     ]
-    pictures = {
+    drawn = {
         "sample": draw_samples(style),
         "batch": draw_batches(style),
         "adaptive": draw_adaptive(style),
         "profile": kc.plots.loss_profile(PROFILE),
     }
-    for name, figure in pictures.items():
+    for name, figure in drawn.items():
         path = folder / f"losses_{name}.png"
         save(figure, path)
         print(path)

@@ -21,6 +21,7 @@ import pathlib
 
 import keras
 import numpy as np
+import pictures
 
 import keras_calib as kc
 
@@ -212,7 +213,7 @@ def main(arguments=None):
     figure = draw(options.samples, options.points)
     path = options.folder / "maps.png"
     # A file without the version of what has drawn it.
-    figure.savefig(path, dpi=90, metadata={"Software": None})
+    pictures.save(figure, path, dpi=90)
     print(path)
 
 

@@ -27,6 +27,7 @@ import time
 import cifar10
 import keras
 import numpy as np
+import pictures
 
 import keras_calib as kc
 from keras_calib.evaluation.confidence_error import expected_calibration_error
@@ -211,7 +212,7 @@ def draw(results, path):
             axes.plot(x, y, marker, label=method)
     axes.set(xlabel="accuracy %", ylabel="ECE %", ylim=(0, None))
     axes.legend()
-    figure.savefig(path, dpi=80, metadata={"Software": None})
+    pictures.save(figure, path)
 
 
 def read(path, settings):
@@ -243,7 +244,7 @@ def main(arguments=None):
         "--download", action="store_true", help="CIFAR-10, where it is missing"
     )
     parser.add_argument("--verbose", action="store_true", help="epoch by epoch")
-    parser.add_argument("--figure", help="a file for the picture")
+    pictures.add_option(parser)
     parser.add_argument("--rows", type=pathlib.Path, help="only draw these")
     for field in ("images", "test_images", "epochs"):
         parser.add_argument(f"--{field.replace('_', '-')}", type=int)

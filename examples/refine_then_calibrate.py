@@ -29,6 +29,7 @@ import tempfile
 
 import keras
 import numpy as np
+import pictures
 from sklearn.datasets import load_digits
 
 import keras_calib as kc
@@ -143,12 +144,12 @@ def draw(logs, path):
     figure = kc.plots.calibration_history(
         logs, keys=parts, title="What a temperature mends, and the rest"
     )
-    figure.savefig(path, dpi=80, metadata={"Software": None})
+    pictures.save(figure, path)
 
 
 def main(arguments=()):
     parser = argparse.ArgumentParser()
-    parser.add_argument("--figure", help="a file for the picture")
+    pictures.add_option(parser)
     picture = parser.parse_args(arguments).figure
     rows = []
     with tempfile.TemporaryDirectory() as folder:

@@ -19,6 +19,7 @@ import sys
 
 import keras
 import numpy as np
+import pictures
 from sklearn.datasets import load_digits
 
 import keras_calib as kc
@@ -47,7 +48,7 @@ def network():
 def main(arguments=()):
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=pathlib.Path, default="report")
-    parser.add_argument("--figure", help="a file for the picture")
+    pictures.add_option(parser)
     given = parser.parse_args(arguments)
     keras.utils.set_random_seed(0)
     training, calibration, test = digits()

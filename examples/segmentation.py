@@ -37,6 +37,7 @@ import sys
 
 import keras
 import numpy as np
+import pictures
 
 import keras_calib as kc
 
@@ -50,7 +51,7 @@ VOID, NUM_CLASSES = 255, 11
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--figure", help="a file for the picture")
+    pictures.add_option(parser)
     options = parser.parse_args(arguments)
     train, (x, y), test = kc.datasets.load("camvid")
     middle = len(y) // 2
@@ -140,7 +141,7 @@ def draw(model, test, path):
     p = model.predict(x, verbose=0)
     for row, labels, each in zip(axes, y, p, strict=True):
         kc.plots.confidence_map(labels, each, ignore_class=VOID, axes=row)
-    figure.savefig(path, dpi=80, metadata={"Software": None})
+    pictures.save(figure, path)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import sys
 
 import keras
 import numpy as np
+import pictures
 from sklearn.datasets import load_digits
 
 import keras_calib as kc
@@ -171,12 +172,12 @@ def draw(rows, path):
     right.set(xlabel="ECE on test images", xlim=(0, None))
     right.legend()
     left.invert_yaxis()  # in the order of the table
-    figure.savefig(path, dpi=80, metadata={"Software": None})
+    pictures.save(figure, path)
 
 
 def main(arguments=()):
     parser = argparse.ArgumentParser()
-    parser.add_argument("--figure", help="a file for the picture")
+    pictures.add_option(parser)
     picture = parser.parse_args(arguments).figure
     (x, y), validation, test = digits()
     print("| procedure | accuracy | NLL | ECE | floor | |")

@@ -13,7 +13,16 @@ import numpy as np
 
 import keras_calib as kc
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+import pictures
+
 NLL, ECE = "negative_log_likelihood", "expected_calibration_error"
+
+
+# Before a story trains, which a file that cannot be written would stop.
+PARSER = argparse.ArgumentParser()
+pictures.add_option(PARSER)
+OPTIONS = PARSER.parse_args()
 
 
 def noisy_labels(scores, seed=0):
@@ -36,20 +45,10 @@ def probabilities(model, x, from_logits=False):
     return scores
 
 
-def figure_file():
-    """Where the picture of a story goes: after `--figure`, or nowhere."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--figure")
-    return parser.parse_args().figure
-
-
 def save_picture(draw, *arguments, **options):
     """Draw only if a picture was asked for."""
-    file = figure_file()
-    if file:
-        figure = draw(*arguments, **options)
-        # No metadata: the file does not change with the drawing library.
-        figure.savefig(file, dpi=80, metadata={"Software": None})
+    if OPTIONS.figure:
+        pictures.save(draw(*arguments, **options), OPTIONS.figure)
 
 
 def tell(

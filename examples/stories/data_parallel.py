@@ -23,6 +23,11 @@ import keras_calib as kc
 
 def on_two_devices():
     """A scope in which a model is made that trains on two devices."""
+    if keras.backend.backend() == "torch":
+        raise SystemExit(
+            "With PyTorch, Keras trains on one device. Several have a process "
+            "each: examples/distributed.py."
+        )
     if keras.backend.backend() == "jax":
         devices = keras.distribution.list_devices()
         keras.distribution.set_distribution(

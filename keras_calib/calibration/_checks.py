@@ -11,6 +11,7 @@ from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._methods import is_affine
 from keras_calib.calibration._methods import is_auto
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
+from keras_calib.calibration._record import has_another_fit
 from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import is_one_of
 from keras_calib.inputs.arguments import require_at_least
@@ -198,8 +199,15 @@ def refuse_the_same_data(model, fingerprint, settings):
 
 
 def fingerprints_in(model):
-    """Of the data that the maps of a model were fitted to, a set."""
-    records = [getattr(each, "record", None) for each in flatten_layers(model)]
+    """Of the data that the maps of a model were fitted to, a set.
+
+    Maps whose weights were loaded, set or trained since know no data.
+    """
+    records = [
+        getattr(layer, "record", None)
+        for layer in flatten_layers(model)
+        if not has_another_fit(layer)
+    ]
     records = [each for each in records if isinstance(each, dict)]
     return {each["fingerprint"] for each in records if "fingerprint" in each}
 

@@ -10,6 +10,7 @@ from keras_calib.calibration._one_output import output_keys
 from keras_calib.calibration._preprocessed import taken_apart
 from keras_calib.calibration._record import PrintedRecord
 from keras_calib.calibration._record import fused_records
+from keras_calib.calibration._record import has_another_fit
 from keras_calib.keras_graph import endings
 from keras_calib.keras_private import flatten_layers
 from keras_calib.layers._base import CalibrationLayer
@@ -19,9 +20,6 @@ from keras_calib.layers._prior_correction import PriorCorrection
 
 # Layers that carry the record of `calibrate`.
 MAPS = (CalibrationLayer, MultiLabelScaling)
-# A temperature that is off by more than this part is another one than that of
-# the record, and not the same in half precision.
-ROUNDING = 0.01
 # Layers that make one tensor of several, and so end what a record is of.
 MERGES = (
     keras.layers.Add,
@@ -144,13 +142,10 @@ def _makes_other_scores(layer):
 
 def _warn_of_another_fit(layer):
     """Warn where the temperature of a map is not that of its record."""
-    said = layer.record.get("temperature")
-    is_now = getattr(layer, "temperature", None)
-    if not (isinstance(said, float) and isinstance(is_now, float)):
-        return
-    if abs(is_now - said) > ROUNDING * said:
+    if has_another_fit(layer):
         warn(
-            f"The temperature of {layer.name!r} is {is_now:.4g}, and that of "
-            f"its record {said:.4g}: its weights were loaded, set or trained "
-            "after it was fitted. The record is of that fit."
+            f"The temperature of {layer.name!r} is {layer.temperature:.4g}, "
+            f"and that of its record {layer.record['temperature']:.4g}: its "
+            "weights were loaded, set or trained after it was fitted. The "
+            "record is of that fit."
         )

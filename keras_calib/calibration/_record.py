@@ -10,8 +10,9 @@ from typing import Any
 LOG_OF_PROBABILITIES = "log of probabilities"
 # Longer lists are printed in short.
 LONGEST = 20
-
-
+# A temperature that is off by more than this part is another one than that of
+# the record, and not the same in half precision.
+ROUNDING = 0.01
 # Left out where they are `None`.
 OPTIONAL = "trials", "source_prior", "source_num_samples", "class_bias"
 
@@ -158,6 +159,14 @@ class PrintedRecord(dict):
 
     # What a console shows without `print`.
     __repr__ = __str__
+
+
+def has_another_fit(layer: Any) -> bool:
+    """Whether a layer has another temperature than that of its record."""
+    said = (getattr(layer, "record", None) or {}).get("temperature")
+    is_now = getattr(layer, "temperature", None)
+    known = isinstance(said, float) and isinstance(is_now, float)
+    return known and abs(is_now - said) > ROUNDING * said
 
 
 def _shortened(value):

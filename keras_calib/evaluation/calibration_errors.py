@@ -15,6 +15,7 @@ from keras_calib.evaluation.drawn_floor import drawn_floors
 from keras_calib.evaluation.floor import noise_floors
 from keras_calib.evaluation.interval_ends import PERCENTILE
 from keras_calib.evaluation.interval_ends import SYMMETRIC
+from keras_calib.evaluation.interval_ends import TAKEN_OFF
 from keras_calib.evaluation.interval_ends import UNBIASED
 from keras_calib.evaluation.interval_ends import interval_ends
 from keras_calib.evaluation.named_errors import CLINICAL
@@ -95,26 +96,29 @@ def calibration_errors(
     has the definitions.
 
     The bootstrap draws whole samples: with predictions of rank above 2, all
-    pixels of an image or tokens of a text are drawn together, and `clusters`
-    draws all samples of a patient or document together. Calibration errors have
-    an upward bias, and resampling adds a bias again, so that their percentile
-    intervals are too high. Those of binned errors, of the smooth error and of
-    ICI, E50, E90 and Emax come from a grid bootstrap: the gaps are multiplied
-    by a scale, the noise of the resamples is added, and the interval has the
-    scales for which the value is no surprise. The sweep, label-binned and
-    weighted overconfidence errors have the basic interval, which reflects the
-    percentiles about the estimate. Debiased errors of norm 2 have that of what
-    they debias. The one of norm 1 has less bias (near 0 some of it stays), but
-    its resamples have more: the percentiles are moved by what the mean of the
-    resamples is above the estimate. The calibration slope has half the width
-    between percentiles on both sides. Means, KS and kernel errors, the rest of
-    the clinical panel and the parts of `refinement` have the percentile
-    interval. No resamples are right at an error of 0, where calibration errors
-    have a corner: if the value is within the noise floor of a calibrated model
-    (`floor_high`), the interval begins at 0. Where rows depend on each other
-    that floor is not known; there the interval of a binned or smooth error
-    begins at 0 by its own resamples alone, and of other errors a lower end
-    above 0 is no evidence. Ends are clipped to the range of the statistic.
+    pixels of an image or tokens of a text are drawn together, and
+    `clusters` draws all samples of a patient or document together.
+    Calibration errors have an upward bias, and resampling adds a bias
+    again, so that their percentile intervals are too high. Those of binned
+    errors, of the smooth error and of ICI, E50, E90 and Emax come from a
+    grid bootstrap: the gaps are multiplied by a scale, the noise of the
+    resamples is added, and the interval has the scales for which the value
+    is no surprise. The sweep, label-binned and weighted overconfidence
+    errors have the basic interval, which reflects the percentiles about the
+    estimate. Debiased errors of norm 2 have that of what they debias. The
+    one of norm 1 has less bias (near 0 some of it stays), but its resamples
+    have more: the percentiles are moved by what the mean of the resamples
+    is above the estimate. The calibration slope has half the width between
+    percentiles on both sides. The calibration parts of `refinement`, about
+    squares, have the interval of their root near 0. Means, KS and kernel
+    errors, the rest of the clinical panel and the other parts have the
+    percentile interval. No resamples are right at an error of 0, where
+    calibration errors have a corner: if the value is within the noise floor
+    of a calibrated model (`floor_high`), the interval begins at 0. Where
+    rows depend on each other that floor is not known; there the interval of
+    a binned or smooth error begins at 0 by its own resamples alone, and of
+    other errors a lower end above 0 is no evidence. Ends are clipped to the
+    range of the statistic.
 
     Args:
         labels: class ids, `(...)`, or one-hot rows, `(..., num_classes)`. A
@@ -196,7 +200,8 @@ def calibration_errors(
         `isotonic_calibration_error_lower_bound`, with isotonic regression in
         place of a temperature; `calibration_error_l2_lower_bound`, of the mean
         L2 distance between predictions and true probabilities. They can be
-        negative. Resamples do not fit the recalibrations again.
+        negative. Resamples do not fit the recalibrations again, but for the
+        calibration parts.
 
     Raises:
         ValueError: if the input is invalid.
@@ -330,7 +335,7 @@ def errors_of_predictions(
 
 def _with_basic_intervals(kind, names, biased):
     if kind == "auto":
-        return set(biased) - PERCENTILE | SYMMETRIC
+        return set(biased) - PERCENTILE | SYMMETRIC | TAKEN_OFF
     return set(names) if kind == "basic" else set()
 
 

@@ -14,6 +14,10 @@
 - The slope of a recalibration is steeper in a sample than it should be, and in
   a resample once more. Its interval has half the width between percentiles on
   both sides of the value.
+- What a temperature takes off a loss is about a square of its logarithm, which
+  no resample has near 0. Where resamples leave open whether the temperature
+  should be above or below 1, the interval is that of the root with the sign of
+  the logarithm, squared again.
 """
 
 import numpy as np
@@ -30,6 +34,7 @@ DEBIASED = {
     "debiased_marginal_calibration_error": 2,
 }
 SYMMETRIC = {"calibration_slope"}
+TAKEN_OFF = {"calibration_loss", "brier_calibration_loss"}
 # All other errors of the predicted class have a corner at 0.
 UNBIASED = {*NO_FLOOR, *MEANS}
 # The bias of errors without bins is small beside their spread: in simulations
@@ -43,23 +48,25 @@ def interval_ends(name, values, level, *, basic):
     Args:
         name: of the statistic.
         values: of the sample and then of resamples, `(1 + num_resamples,)`;
-            those of `ScaledErrors` are `(1 + num_resamples, 1 + scales)`.
+            those of `ScaledErrors` are `(1 + num_resamples, 1 + scales)`, and
+            those of `TAKEN_OFF` have the log of the factor of the logits
+            beside them, `(1 + num_resamples, 2)`.
         level: nominal coverage.
         basic: whether biased errors have the basic interval, debiased ones the
-            centered one and slopes the symmetric one; else percentiles.
+            centered one, slopes the symmetric one and `TAKEN_OFF` that of
+            roots; else percentiles.
 
     Returns:
         low, high: floats.
     """
+    if name in TAKEN_OFF:
+        return _ends_of_square(values, level, of_root=basic)
     if values.ndim == 2:
         # Of the sample there is no noise: its error, also of a debiased one.
         found = values[0, 1 + ITSELF]
         return grid_ends(found, values[1:, 1:], level)
     value, drawn = values[0], values[1:]
-    tail = (1 - level) / 2
-    # Interpolation between infinities is not a number.
-    method = "nearest" if np.isinf(drawn).any() else "linear"
-    low, high = np.quantile(drawn, [tail, 1 - tail], method=method)
+    low, high = _percentiles(drawn, level)
     if not basic or not np.isfinite(value):
         return float(low), float(high)
     if name in SYMMETRIC:
@@ -75,3 +82,25 @@ def interval_ends(name, values, level, *, basic):
     if power == 2:
         ends = np.sqrt(np.maximum(ends, 0.0))
     return tuple(map(float, ends))
+
+
+def _percentiles(drawn, level):
+    tail = (1 - level) / 2
+    # Interpolation between infinities is not a number.
+    method = "nearest" if np.isinf(drawn).any() else "linear"
+    return np.quantile(drawn, [tail, 1 - tail], method=method)
+
+
+def _ends_of_square(values, level, *, of_root):
+    """Ends of the interval of one of `TAKEN_OFF`."""
+    value, (drawn, log_factor) = values[0, 0], values[1:].T
+    low, high = _percentiles(drawn, level)
+    if of_root:
+        below, above = _percentiles(log_factor, level)
+        if below <= 0 <= above:
+            # Order is what counts: no root has to be taken.
+            ends = _percentiles(np.sign(log_factor) * drawn, level)
+            low, high = min(low, 0.0), np.abs(ends).max()
+        # The value is out of fold and may be below 0.
+        low, high = np.fmin(low, value), np.fmax(high, value)
+    return float(low), float(high)

@@ -79,16 +79,87 @@ def refinement_statistics(data, num_resamples, seed, verbose):
     """The keys of `RANGES`, of the sample and of resamples of it.
 
     Each is a mean over rows. A resample draws rows with their recalibrated
-    predictions, and does not fit the recalibrations again.
+    predictions, and does not fit the recalibrations again; but what a
+    temperature takes off is that of its own temperature, by the derivatives at
+    the one of the sample.
 
     Returns:
-        dict of `(1 + num_resamples,)` arrays.
+        dict of `(1 + num_resamples,)` arrays; of `TAKEN_OFF` see
+        `interval_ends`.
     """
     rows = _table_out_of_fold(data, folds_of(data, seed), verbose)
     resamples = Resamples(data, num_resamples, seed, 1, verbose)
-    means = resamples.means(rows)
+    if not num_resamples:
+        found = dict(zip(RANGES, resamples.means(rows), strict=True))
+    else:
+        around, temperature = _around_best(data)
+        means = resamples.means(np.concatenate([rows, around]))
+        found = dict(zip(RANGES, means, strict=False))
+        parts = _taken_off(means[len(rows) :], temperature)
+        for name, part in parts.items():
+            part[0, 0] = found[name][0]
+            found[name] = part
     resamples.bar.finish()
-    return dict(zip(RANGES, means, strict=True))
+    return found
+
+
+def _around_best(data):
+    """What the best temperature of all rows takes off each, and derivatives.
+
+    Returns:
+        rows: `(6, n)`: what is taken off the NLL, then the first and second
+            derivative of the rest in the log factor of the logits; the same of
+            the Brier score. Second ones leave out what has the mean 0 if the
+            recalibrated predictions are right.
+        temperature: float.
+    """
+    if not len(data.labels):
+        return np.zeros((6, 0)), 1.0
+    temperature = best_temperature(data).temperature
+    after = at_temperature(data, temperature)
+    labels = data.labels if data.targets is None else data.targets
+    spread, slope, square = by_rows(
+        _derivatives, after.probabilities, after.log_probabilities, labels
+    ).T
+    before = data.negative_log_likelihood(), data.brier()
+    rest = after.negative_log_likelihood(), after.brier()
+    found = [
+        *(before[0] - rest[0], rest[0] - after.entropy(), spread),
+        *(before[1] - rest[1], slope, square),
+    ]
+    return np.stack(found), temperature
+
+
+def _derivatives(probabilities, log_probabilities, labels):
+    """Columns: of the NLL the second, of the Brier score both derivatives."""
+    q = probabilities.astype("float64")
+    log_q = np.where(q > 0, log_probabilities, 0.0)
+    mean = np.einsum("nk,nk->n", q, log_q)
+    log_q -= mean[:, None]
+    change = q * log_q
+    spread = np.einsum("nk,nk->n", change, log_q)
+    square = 2 * np.einsum("nk,nk->n", change, change)
+    slope = 2 * (np.einsum("nk,nk->n", change, q) - _at(change, labels))
+    return np.stack([spread, slope, square], axis=1)
+
+
+def _taken_off(means, temperature):
+    """`TAKEN_OFF` of `interval_ends`, by means of the rows of `_around_best`.
+
+    With the factor `1 + d` of logits at the temperature of the sample, whose
+    first derivatives `g` of the NLL have the mean 0,
+
+        L(1) - L(1 + d) = d^2 h / 2,    d = -g / h
+    """
+    off, slope, spread, brier, brier_slope, brier_square = means
+    slope = slope - slope[0]
+    d = np.divide(-slope, spread, out=np.zeros_like(slope), where=spread > 0)
+    log_factor = np.log(np.maximum(1 + d, arrays.TINY) / temperature)
+    brier = brier - brier_slope * d - brier_square * d**2 / 2
+    return {
+        "calibration_loss": np.stack([off + spread * d**2 / 2, log_factor], 1),
+        "brier_calibration_loss": np.stack([brier, log_factor], 1),
+    }
 
 
 def folds_of(data, seed, num_folds=NUM_FOLDS):
@@ -197,11 +268,14 @@ def _l2_terms(probabilities, recalibrated, labels):
     direction = recalibrated - f
     norm = np.sqrt(np.einsum("nk,nk->n", direction, direction))
     np.divide(direction, norm[:, None], out=direction, where=norm[:, None] > 0)
+    return _at(direction, labels) - np.einsum("nk,nk->n", direction, f)
+
+
+def _at(values, labels):
+    """The value of the label of each row, or its mean over soft labels."""
     if labels.ndim == 1:
-        hit = direction[np.arange(len(labels)), labels]
-    else:
-        hit = np.einsum("nk,nk->n", direction, labels)
-    return hit - np.einsum("nk,nk->n", direction, f)
+        return values[np.arange(len(labels)), labels]
+    return np.einsum("nk,nk->n", values, labels)
 
 
 def _logits(data):

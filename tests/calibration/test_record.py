@@ -260,6 +260,10 @@ def test_a_record_of_another_temperature_is_told(tmp_path):
         kc.calibration_record(second)
     with pytest.warns(UserWarning, match="were loaded, set or trained"):
         kc.model_card(second)
+    # And of the data of its record it knows nothing any more.
+    kc.calibrate(second, 5.0 * X, Y, verbose=0)
+    with pytest.raises(ValueError, match="very samples"):
+        kc.calibrate(first, X, Y, verbose=0)
     first.save(tmp_path / "first.keras")
     again = keras.saving.load_model(tmp_path / "first.keras")
     assert kc.calibration_record(again) == kc.calibration_record(first)

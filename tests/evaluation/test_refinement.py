@@ -7,6 +7,7 @@ import pytest
 
 import keras_calib as kc
 from keras_calib.evaluation import refinement
+from keras_calib.evaluation.interval_ends import interval_ends
 from keras_calib.inputs.predictions import read_predictions
 from keras_calib.solvers import temperature as solver
 from tests.metrics.oracles import generated_set
@@ -213,6 +214,79 @@ def test_intervals_are_those_of_a_mean_over_rows():
         assert width == pytest.approx(error, rel=0.15), name
     again = errors(labels, logits, from_logits=True, num_resamples=500)
     assert [v.low for v in again.values()] == [v.low for v in found.values()]
+
+
+def held_true(scale, n, sets=100):
+    """In how many sets each calibration part's interval has the true value."""
+    rng = np.random.default_rng(n)
+    z = 2 * rng.normal(size=(200_000, 5))
+    p, q = softmax(z), softmax(scale * z)
+    true = {
+        "calibration_loss": (p * np.log(p / q)).sum(axis=1).mean(),
+        "brier_calibration_loss": ((p - q) ** 2).sum(axis=1).mean(),
+    }
+    held = dict.fromkeys(true, 0)
+    for _ in range(sets):
+        z = 2 * rng.normal(size=(n, 5))
+        labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+        found = errors(labels, scale * z, from_logits=True, num_resamples=200)
+        for name, value in true.items():
+            part = found[name]
+            assert part.low <= part <= part.high
+            held[name] += part.low - 1e-12 <= value <= part.high
+    return held
+
+
+@pytest.mark.parametrize(
+    ("scale", "n"), [(1.0, 200), (1.05, 200), (1.05, 1000), (0.9, 200)]
+)
+def test_intervals_of_calibration_parts_hold_the_truth_near_calibration(
+    scale, n
+):
+    # Percentiles of rows with their `g` held it in 67 to 79 of 100 sets.
+    for name, held in held_true(scale, n).items():
+        assert held >= 90, name
+
+
+def test_intervals_of_calibration_parts_hold_the_truth_far_from_calibration():
+    for name, held in held_true(2.0, 500).items():
+        assert held >= 88, name
+
+
+def test_ends_of_a_part_whose_direction_is_known_or_not():
+    drawn, level = np.linspace(0.0, 1.0, 101), 0.9
+    values = np.stack([np.append(0.4, drawn), np.ones(102)], axis=1)
+    name = "calibration_loss"
+    ends = interval_ends(name, values, level, basic=True)
+    assert ends == pytest.approx((0.05, 0.95))
+    assert interval_ends(name, values, level, basic=False) == ends
+    # Half of the resamples are on the other side: -1 to 1 in 201 steps.
+    both = np.concatenate([values, values * [1.0, -1.0]])[1:]
+    ends = interval_ends(name, both, level, basic=True)
+    assert ends == pytest.approx((0.0, 0.9), abs=0.01)
+    # A value out of fold is in its interval, also one below 0.
+    both[0, 0] = -0.2
+    assert interval_ends(name, both, level, basic=True)[0] == -0.2
+
+
+def test_what_a_temperature_takes_off_a_resample_is_that_of_its_own():
+    labels, logits = generated_set()
+    weight = np.random.default_rng(0).multinomial(500, np.full(500, 1 / 500))
+    data = read_predictions(labels, logits, from_logits=True)
+    rows, temperature = refinement._around_best(data)
+    means = np.stack([rows.mean(axis=1), rows @ weight / 500], axis=1)
+    found = refinement._taken_off(means, temperature)
+    drawn = read_predictions(labels, logits, weight, from_logits=True)
+    best = refinement.best_temperature(drawn)
+    after = refinement.at_temperature(drawn, best.temperature)
+    off = best.nll_before - best.nll_after
+    value, log_factor = found["calibration_loss"][1]
+    assert value == pytest.approx(off, rel=0.01)
+    assert log_factor == pytest.approx(-math.log(best.temperature), abs=0.01)
+    brier = np.average(drawn.brier() - after.brier(), weights=drawn.weights)
+    assert found["brier_calibration_loss"][1, 0] == pytest.approx(
+        brier, rel=0.02
+    )
 
 
 def test_lower_bounds_hold_where_the_truth_is_known():
