@@ -81,8 +81,9 @@ FEW_SAMPLES = 200
 NOISY_SAMPLES, POWER = 500, 0.4
 UNCHANGED = "no_calibration"
 AVERAGED = "bayesian_temperature"
-# In the order of their cost. The matrix contains vector, class-wise and
-# bias-corrected temperatures.
+# In this order, in which `max_seconds` ends them: one temperature, and what has
+# one parameter or few; affine maps, which win most often; the rest. The matrix
+# contains vector, class-wise and bias-corrected temperatures.
 CANDIDATES = (
     *(UNCHANGED, "temperature", AVERAGED, "spline", "matrix"),
     *("structured_matrix", "order_preserving", "parameterized_temperature"),
@@ -136,8 +137,12 @@ class Choice:
             self._adapt(self.best, layer, rows, options)
             return
         twins = layer.twins()
-        for twin in twins:
-            self._adapt(twin.name, twin, rows, options)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for twin in twins:
+                self._adapt(twin.name, twin, rows, options)
+        # Maps that start from one temperature warn of it each.
+        _warn_again({str(each.message): each for each in caught}.values())
         layer.take(twins, rows)
 
     def _adapt(self, name, layer, rows, options):
@@ -145,13 +150,18 @@ class Choice:
             adapt(layer, rows, **options)
             return
         fitted, caught = self.fitted[name]
-        for each in caught:
-            warnings.warn_explicit(
-                each.message, each.category, each.filename, each.lineno
-            )
+        _warn_again(caught)
         layer.build((None, rows.logits.shape[1]))
         layer.set_weights(fitted.get_weights())
         layer.record = fitted.record
+
+
+def _warn_again(caught):
+    """Warnings that were recorded."""
+    for each in caught:
+        warnings.warn_explicit(
+            each.message, each.category, each.filename, each.lineno
+        )
 
 
 def choose(rows, options, *, mixture=False):
@@ -185,10 +195,43 @@ def choose(rows, options, *, mixture=False):
             f'`method="auto"` needs a {kind} for each of {NUM_FOLDS} folds. '
             f"Received: {received}. Use more, or name a method."
         )
-    trials, losses, fitted = {}, {}, {}
     by_evidence = rows.group is None
     log_odds = {} if mixture else {"structured_matrix": -PRIOR}
     log_odds[UNCHANGED] = -PRIOR_OF_EVIDENCE if by_evidence else -PRIOR
+    trials, losses, fitted = _tried(rows, fold, options)
+    shown = dict(losses)
+    if by_evidence:
+        shown[UNCHANGED] = losses_of_model(rows)
+        evidence = evidence_of_temperature(rows)
+        trials[UNCHANGED]["temperature_log_evidence"] = evidence
+        losses[UNCHANGED] = losses["temperature"] + evidence / rows.worth
+    if np.isfinite(losses.get(AVERAGED, np.nan)).all():
+        log_odds["temperature"] = -np.inf
+    power = POWER if rows.worth <= NOISY_SAMPLES else 1.0
+    power *= rows.worth / rows.num_samples
+    weights = bootstrap_weights(losses, rows, log_odds, options.seed, power)
+    if log_odds.get("temperature") == -np.inf:
+        credit_temperature(weights, trials, rows, options, fitted)
+    for name, weight in weights.items():
+        nll = float(np.average(shown[name], weights=rows.weights))
+        trials[name] = {"nll": nll, **trials[name], "weight": weight}
+        trials[name]["standard_error"] = standard_error(
+            shown[name] - shown["temperature"], rows
+        )
+    order = sorted(weights, key=lambda name: -weights[name])
+    weights = {name: weights[name] for name in order}
+    expected = {}
+    if rows.worth <= FEW_SAMPLES and not mixture:
+        q = probabilities_of_maps(weights, rows, options, fitted, trials)
+        expected = expected_losses(weights, rows, q)
+        for name, loss in expected.items():
+            trials[name]["expected_nll"] = loss
+    return Choice(weights, trials, fitted if rows is whole else {}, expected)
+
+
+def _tried(rows, fold, options):
+    """`trials` and `fitted` of `Choice`, and losses by `_losses`."""
+    trials, losses, fitted = {}, {}, {}
     for name in _candidates(rows.logits.shape[-1], options):
         begin = time.perf_counter()
         reason = _reason_to_skip(name, rows, options)
@@ -203,31 +246,7 @@ def choose(rows, options, *, mixture=False):
             trials[name] = {"skipped": reason}
             continue
         trials[name] = {"seconds": round(time.perf_counter() - begin, 3)}
-    if by_evidence:
-        gain = evidence_of_temperature(rows) / len(rows.labels)
-        losses[UNCHANGED] = losses["temperature"] + gain
-    if np.isfinite(losses.get(AVERAGED, np.nan)).all():
-        log_odds["temperature"] = -np.inf
-    power = POWER if rows.worth <= NOISY_SAMPLES else 1.0
-    power *= rows.worth / rows.num_samples
-    weights = bootstrap_weights(losses, rows, log_odds, options.seed, power)
-    if log_odds.get("temperature") == -np.inf:
-        credit_temperature(weights, trials, rows, options, fitted)
-    for name, weight in weights.items():
-        nll = float(np.average(losses[name], weights=rows.weights))
-        trials[name] = {"nll": nll, **trials[name], "weight": weight}
-        trials[name]["standard_error"] = standard_error(
-            losses[name] - losses["temperature"], rows
-        )
-    order = sorted(weights, key=lambda name: -weights[name])
-    weights = {name: weights[name] for name in order}
-    expected = {}
-    if rows.worth <= FEW_SAMPLES and not mixture:
-        q = probabilities_of_maps(weights, rows, options, fitted, trials)
-        expected = expected_losses(weights, rows, q)
-        for name, loss in expected.items():
-            trials[name]["expected_nll"] = loss
-    return Choice(weights, trials, fitted if rows is whole else {}, expected)
+    return trials, losses, fitted
 
 
 def mixture_of(choice, network, options):

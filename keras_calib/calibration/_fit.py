@@ -13,6 +13,7 @@ from keras_calib._progress import ProgressBar
 from keras_calib.calibration._guard import MAP
 from keras_calib.calibration._guard import MODEL
 from keras_calib.calibration._guard import TEMPERATURE
+from keras_calib.calibration._guard import TOO_FEW
 from keras_calib.calibration._guard import Verdict
 from keras_calib.calibration._guard import judge
 from keras_calib.calibration._held_out import adapt
@@ -23,6 +24,7 @@ from keras_calib.calibration._source_prior import source_prior
 from keras_calib.calibration._warnings import warn_if_ece_rose
 from keras_calib.calibration._warnings import warn_if_few
 from keras_calib.calibration._warnings import warn_if_predictions_changed
+from keras_calib.calibration._warnings import warn_of_few_groups
 from keras_calib.calibration._warnings import warn_of_rejection
 from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.evaluation.floor import normal_floor
@@ -130,12 +132,17 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
         before = measured(None, rows, of_label=options.of_label)
         found = before_and_after(before, layer, rows)
         worse = is_worse(layer, objective, scaling, found)
+        # Samples that are all right ask for sharper predictions alone.
+        if before.accuracy == 1.0 and _averages(layer):
+            worse = False
         if worse:
             verdict = Verdict(returned=MODEL)
         elif not _fits_likelihood(objective, scaling):
             verdict = Verdict(skipped="not fitted by likelihood")
         else:
             verdict = _judge(layer, rows, options, taken)
+            if verdict.skipped == TOO_FEW and rows.group is not None:
+                warn_of_few_groups(layer, rows.group)
     except BaseException:
         restore(layer, old, (None, num_units))
         raise
@@ -207,6 +214,11 @@ def is_worse(layer, objective, class_loss_scaling, found):
     if plain and layer.fitted_by == "likelihood" and not hedged:
         return nll
     return nll and ece
+
+
+def _averages(layer):
+    """Whether a map, or one in a mixture, is soft for the sake of others."""
+    return any(each.averages for each in getattr(layer, "maps", [layer]))
 
 
 def _fits_likelihood(objective, class_loss_scaling):

@@ -9,12 +9,14 @@ of calibration samples that are left out:
   five folds of their own fit;
 - for averages of ridge fits (`regularization="auto"`) nothing is fitted again:
   their record has the log evidence `E` of the average against temperature
-  scaling, and NLL = NLL of temperature scaling - E / n. Evidence takes rows for
-  independent; with groups there are three folds instead.
+  scaling, in which `n` samples count as `n / phi`, and NLL = NLL of temperature
+  scaling - phi E / n. Evidence takes rows for independent; with groups there
+  are three folds instead.
 
 Temperature scaling is compared with the model as it came by the log evidence
 `E_T` of a temperature with the prior `log T ~ N(0, 0.5^2)`: NLL of temperature
-scaling = NLL of the model - E_T / n. Few samples often tell nothing about the
+scaling = NLL of the model - E_T / n, where samples of unequal weight count as
+`n = (sum w)^2 / sum w^2`. Few samples often tell nothing about the
 temperature, and most networks need one. So the model stays as it is only if
 `E_T` is below -2 nats.
 
@@ -60,6 +62,7 @@ MAX_SIZE = 1 << 26
 # folds and by evidence.
 PRIOR = 3.0
 PRIOR_OF_EVIDENCE = 2.0
+TOO_FEW = f"fewer than {NUM_FOLDS} samples or groups"
 MAP, TEMPERATURE = "map", "temperature_scaling"
 MODEL = "no_calibration"
 
@@ -116,7 +119,7 @@ def judge(layer, rows, *, seconds=np.inf, taken=0.0):
     part = subsample(rows, max(1, MAX_SIZE // rows.logits.shape[1]))
     fold = folds(part, NUM_FOLDS)
     if fold is None:
-        return Verdict(skipped=f"fewer than {NUM_FOLDS} samples or groups")
+        return Verdict(skipped=TOO_FEW)
     plain = rich = None
     try:
         if mixed is not None:
@@ -127,7 +130,8 @@ def judge(layer, rows, *, seconds=np.inf, taken=0.0):
         ahead = 0.0 if rich is None else plain - rich
         if by_evidence:
             # The average contains temperature scaling.
-            ahead = max(0.0, layer.record["log_evidence"] / rows.num_samples)
+            nats = layer.record["dispersion"] * layer.record["log_evidence"]
+            ahead = max(0.0, nats / rows.num_samples)
         means, prior = _expected_nll(part, layer, plain, ahead)
     except (ArithmeticError, TypeError, ValueError) as error:
         return Verdict(skipped=f"{type(error).__name__}: {error}")
@@ -157,10 +161,11 @@ def _expected_nll(rows, layer, plain, ahead):
             by its evidence or on held-out samples.
     """
     model = _mean(losses_of_model(rows), rows)
-    n = groups_from_zero(rows).max() + 1
-    temperature, prior = plain, PRIOR / n
-    own = temperature
-    if rows.group is None:
+    own = temperature = plain
+    if rows.group is not None:
+        prior = PRIOR / (groups_from_zero(rows).max() + 1)
+    else:
+        n = rows.worth
         evidence = evidence_of_temperature(rows, _temperature_of(layer))
         own = temperature = model - evidence / n
         prior = PRIOR_OF_EVIDENCE / n

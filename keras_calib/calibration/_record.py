@@ -67,6 +67,8 @@ class CalibrationRecord:
             difference to temperature scaling; or why it was `skipped`. With few
             samples also its `expected_nll`, if the mixture is right, or why
             it was `not_compared`; and which other map it is the `same_as`.
+            The model as it is also has the `temperature_log_evidence` against
+            it, which decides its weight.
         fitted: what the layer's `solve` found; its keys stand beside the
             others.
 

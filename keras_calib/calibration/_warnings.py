@@ -48,6 +48,23 @@ def warn_if_few(layer, num_samples, num_classes, worth=None):
         )
 
 
+def warn_of_few_groups(layer, group):
+    """Warn that nothing was held out to compare a map with others on.
+
+    Args:
+        layer: the map.
+        group: the group of each sample, `(n,)`.
+    """
+    count = len(np.unique(group))
+    warn(
+        f"{type(layer).__name__} was not compared with others on samples that "
+        "are held out: the samples of a group (or the pixels of an image) are "
+        f"alike, and stay together. Received: {count} "
+        f"group{'s' * (count > 1)}. Use three or more, better fifty.",
+        FewSamplesWarning,
+    )
+
+
 def warn_of_rejection(layer, found, verdict):
     """Warn that a map was rejected, with the figures that decided it.
 

@@ -23,6 +23,7 @@ from keras_calib.solvers.evidence import minimize_around
 from keras_calib.solvers.regression_problems import RIDGE
 from keras_calib.solvers.regression_problems import SMALL
 from keras_calib.solvers.regression_problems import DiagonalProblem
+from keras_calib.solvers.temperature import ALL_CORRECT
 from keras_calib.solvers.temperature import fit_temperature
 from keras_calib.solvers.temperature_posterior import cautious_scale
 from keras_calib.solvers.temperature_posterior import effective_weights
@@ -139,7 +140,7 @@ class AffineCalibration(CalibrationLayer):
         self._check(logits)
         smoothing = objective.smoothing
         tempered = fit_temperature(logits, labels, weights, smoothing)
-        correct = tempered.stop_reason == "all correct"
+        correct = tempered.stop_reason == ALL_CORRECT
         if self.regularization == "auto" and not correct:
             return self._around_temperature(
                 logits, labels, weights, objective, tempered
@@ -328,7 +329,7 @@ class AffineCalibration(CalibrationLayer):
         record["iterations"] = found.iterations
         record["largest_gradient"] = found.gradient
         if found.separated:
-            record["stop_reason"] = "all correct"
+            record["stop_reason"] = ALL_CORRECT
         if absent.any():
             record["absent_classes"] = np.flatnonzero(absent).tolist()
         return record

@@ -11,6 +11,7 @@ from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import logaddexp
 from keras_calib.layers._tempered import TemperedCalibration
+from keras_calib.solvers.temperature import ALL_CORRECT
 from keras_calib.solvers.temperature_posterior import NODES
 from keras_calib.solvers.temperature_posterior import effective_weights
 from keras_calib.solvers.temperature_posterior import temperature_nodes
@@ -99,9 +100,14 @@ class BayesianTemperatureScaling(TemperedCalibration):
         worth, dispersion = effective_weights(
             *(logits, labels, weights, tempered[0], self._groups)
         )
-        log_temperatures, shares, width = temperature_nodes(
-            *(logits, labels, worth)
-        )
+        if tempered[1]["stop_reason"] == ALL_CORRECT:
+            # The posterior would be of temperatures that only sharpen.
+            log_temperatures = np.full(NODES, np.log(tempered[0]))
+            shares, width = np.eye(NODES)[0], 0.0
+        else:
+            log_temperatures, shares, width = temperature_nodes(
+                *(logits, labels, worth)
+            )
         found = {"log_temperatures": log_temperatures, "uniform": 0.0}
         found["shares"] = shares
         rows = np.arange(len(labels))

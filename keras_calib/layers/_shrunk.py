@@ -25,6 +25,7 @@ from keras_calib.solvers.shrinkage import fold_of_rows
 from keras_calib.solvers.shrinkage import log_mixture
 from keras_calib.solvers.shrinkage import mixture_weight
 from keras_calib.solvers.shrinkage import ratio_by_fold
+from keras_calib.solvers.temperature import ALL_CORRECT
 
 
 class ShrunkCalibration(TemperedCalibration):
@@ -108,8 +109,13 @@ class ShrunkCalibration(TemperedCalibration):
             seen = self._seen(logits)
             rest = labels, weights, objective
             found, record = self._solve_seen(seen, *rest, tempered)
-            folds, reason = self._out_of_fold(seen, *data, objective, tempered)
-        temperature, known = tempered
+            temperature, known = tempered
+            folds, reason = None, None
+            # Where all samples are right, folds only ask for sharper maps.
+            if known["stop_reason"] != ALL_CORRECT:
+                folds, reason = self._out_of_fold(
+                    seen, *data, objective, tempered
+                )
         c = 0.0
         if folds is not None:
             c = folds.mixture_weight(weights, self.caution)

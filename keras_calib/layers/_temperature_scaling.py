@@ -17,13 +17,14 @@ from keras_calib.inputs.calibration_rows import checked_rows
 from keras_calib.inputs.predictions import as_samples
 from keras_calib.inputs.tensors import at_least_float32
 from keras_calib.layers._base import CalibrationLayer
+from keras_calib.solvers.temperature import ALL_CORRECT
 from keras_calib.solvers.temperature import fit_temperature
 from keras_calib.solvers.temperature_search import ends_at
 from keras_calib.solvers.temperature_search import search_temperature
 from keras_calib.solvers.temperature_stream import fit_temperature_in_stream
 
 REASONS = {
-    "all correct": (
+    ALL_CORRECT: (
         "every calibration sample is predicted correctly, so the negative "
         "log-likelihood falls as T goes to 0. T is then at most 1, and as low "
         "as so many right predictions allow. Use samples that the network was "

@@ -21,6 +21,8 @@ from keras_calib.solvers.blocks import threads
 
 # A temperature outside is returned as the bound, with a stop reason.
 BOUNDS = (0.01, 100.0)
+# Why there is no minimizer where no prediction is wrong.
+ALL_CORRECT = "all correct"
 # The same as `log beta`.
 LOW, HIGH = -np.log(BOUNDS[1]), -np.log(BOUNDS[0])
 # Elements of the logits of a subsample that the first iterations use.
@@ -109,7 +111,8 @@ def log_evidence(logits, labels, weights=None, *, start=1.0, width=0.5):
         log of  integral p(y | u) N(u; 0, width^2) du / p(y | 0),    u = -log T
 
     by Laplace's approximation. It is above 0 if the samples speak for a
-    temperature. Weights are brought to the sum `(sum w)^2 / sum w^2`.
+    temperature, and 0 where all are right: see `fit_temperature`. Weights are
+    brought to the sum `(sum w)^2 / sum w^2`.
 
     Args:
         logits: see `fit_temperature`.
@@ -129,6 +132,8 @@ def log_evidence(logits, labels, weights=None, *, start=1.0, width=0.5):
     count = worth_of(likelihood.weights)
     likely = _WithPrior(likelihood, count, width)
     nll, *_ = likelihood.derivatives(0.0)
+    if likelihood.shortfall == 0.0:
+        return 0.0
     u, _ = _newton(likely, -np.log(start), None, LOW, HIGH, tolerance=1e-3)
     least, _, curvature = likely.derivatives(u)
     # log E = n (NLL(0) - least) - log(width sqrt(n curvature))
@@ -157,7 +162,7 @@ def minimize(likelihood, start, tolerance, *, before=True):
         score = unseen(likelihood.count) * likelihood.excess
         likely = _WithOtherLabels(likelihood, score)
         u, _ = _newton(likely, 0.0, None, 0.0, HIGH, tolerance=1e-6)
-        return _stopped(likelihood, u, nll, "all correct")
+        return _stopped(likelihood, u, nll, ALL_CORRECT)
     if likelihood.excess >= 0.0:
         return _stopped(likelihood, LOW, nll, "chance")
     first = start()

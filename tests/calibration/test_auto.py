@@ -67,7 +67,9 @@ def test_a_model_that_is_calibrated():
     unchanged, tempered = (
         choice.trials[name] for name in ("no_calibration", "temperature")
     )
-    ahead = len(labels) * (tempered["nll"] - unchanged["nll"])
+    nll_before, _ = losses_and_probabilities(logits / 2, labels)
+    assert unchanged["nll"] == pytest.approx(nll_before.mean())
+    ahead = -unchanged["temperature_log_evidence"]
     assert ahead > PRIOR_OF_EVIDENCE
     assert unchanged["weight"] / tempered["weight"] == pytest.approx(
         np.exp(ahead - PRIOR_OF_EVIDENCE)
@@ -180,8 +182,18 @@ def test_the_model_as_it_is_stands_behind_by_evidence():
         rows = read_rows(logits, labels)
         choice = choose(rows, Options(), mixture=mixture)
         trials = choice.trials
-        gap = trials["no_calibration"]["nll"] - trials["temperature"]["nll"]
-        assert 50 * gap == pytest.approx(evidence_of_temperature(rows))
+        evidence = trials["no_calibration"]["temperature_log_evidence"]
+        assert evidence == pytest.approx(evidence_of_temperature(rows)) > 0
+        # More samples of less weight each tell as much.
+        twice = read_rows(
+            np.tile(logits, (2, 1)),
+            np.tile(labels, 2),
+            np.repeat([1.0, 1e-9], 50),
+        )
+        again = choose(twice, Options(), mixture=mixture).trials
+        assert again["no_calibration"]["temperature_log_evidence"] == (
+            pytest.approx(evidence, abs=1e-4)
+        )
         assert choice.best != "no_calibration"
 
 
@@ -701,3 +713,19 @@ def test_never_worse_than_temperature(name, num_samples, data_folder):
     plain = losses("temperature")
     error = plain.std() / np.sqrt(len(plain))
     assert losses(chosen).mean() <= plain.mean() + error
+
+
+def test_a_mixture_says_once_what_its_maps_all_say():
+    logits, _ = sampled(60, scale=1.0, num_classes=3, seed=0)
+    labels = logits.argmax(axis=1)
+    rows = read_rows(logits, labels)
+    network = built(functional(dense()))
+    choice = choose(rows, Options(), mixture=True)
+    layer = _choose.mixture_of(choice, network, Options())
+    assert len(layer.maps) > 1
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        choice.adapt(layer, rows)
+    caught = [each for each in caught if each.category is UserWarning]
+    texts = [str(each.message) for each in caught]
+    assert texts and len(texts) == len(set(texts))

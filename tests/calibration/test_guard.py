@@ -591,3 +591,91 @@ def test_few_samples_by_their_weights_are_told_of(most, words, recwarn):
     )
     told = " ".join(str(each.message) for each in recwarn)
     assert words.format(shown) in told
+
+
+@pytest.mark.parametrize("name", ["temperature", "vector"])
+def test_samples_of_hardly_any_weight_change_no_figure(name):
+    x, y = sampled(300, scale=1.5, num_classes=4)
+    more, other = sampled(900, scale=1.5, num_classes=4, seed=1)
+    alone = read_rows(x, y)
+    beside = read_rows(
+        np.concatenate([x, more]),
+        np.concatenate([y, other]),
+        np.repeat([1.0, 1e-9], [300, 900]),
+    )
+    means = []
+    for rows in (alone, beside):
+        layer = as_map(name).adapt_to_rows(rows)
+        means.append(judge(layer, rows).held_out_nll)
+    one, another = means
+    assert one["no_calibration"] - one["temperature_scaling"] > 0.01
+    assert another == pytest.approx(one, abs=2e-4)
+
+
+def all_right(num_samples):
+    """A network that is calibrated, and samples that it is right on."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(num_samples, 10))
+    labels = rng.integers(0, 10, num_samples)
+    logits[np.arange(num_samples), labels] += 9.0
+    return logits.astype("float32"), labels
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("order_preserving", "parameterized_temperature", "spline"),
+        *("isotonic", "ensemble_temperature", "vector", "matrix"),
+    ],
+)
+def test_maps_of_samples_that_are_all_right_are_temperature_scaling(name):
+    x, y = all_right(50)
+    rows = read_rows(x, y)
+    with pytest.warns(UserWarning, match="all|every"):
+        plain = as_map("temperature").adapt_to_rows(rows)
+        rich = as_map(name).adapt_to_rows(rows)
+    q = [keras.ops.softmax(layer(x)) for layer in (plain, rich)]
+    one, other = map(keras.ops.convert_to_numpy, q)
+    assert np.abs(one - other).max() < 1e-5
+    # Evidence for a temperature that only sharpens is none.
+    verdict = judge(plain, rows)
+    nll = verdict.held_out_nll
+    assert nll["temperature_scaling"] == nll["no_calibration"]
+
+
+def test_a_mean_over_temperatures_does_not_sharpen_what_is_all_right():
+    x, y = all_right(50)
+    with pytest.warns(UserWarning, match="every calibration sample"):
+        calibrated = kc.calibrate(
+            *(identity(10), x, y),
+            method="bayesian_temperature",
+            from_logits=True,
+            verbose=0,
+        )
+    record = kc.calibration_record(calibrated)
+    assert not record["rejected"]
+    least = keras.ops.softmax(x)
+    least = keras.ops.convert_to_numpy(least).max(axis=1)
+    with pytest.warns(UserWarning, match="every calibration sample"):
+        plain = as_map("temperature").adapt(x, y)
+    sharper = keras.ops.convert_to_numpy(keras.ops.softmax(plain(x)))
+    found = calibrated.predict(x, verbose=0).max(axis=1)
+    assert (found < sharper.max(axis=1)).all()
+    assert sharper.max(axis=1).mean() >= least.mean() - 1e-6
+
+
+@pytest.mark.filterwarnings("ignore:.*classified")
+def test_too_few_groups_to_hold_one_out_are_told_of():
+    x, y = sampled(600, scale=1.5, num_classes=4)
+    groups = np.arange(600) % 2
+    with pytest.warns(UserWarning, match="Received: 2 groups"):
+        calibrated = kc.calibrate(
+            *(identity(4), x, y),
+            method="vector",
+            groups=groups,
+            from_logits=True,
+            preserve_accuracy=False,
+            verbose=0,
+        )
+    guard = kc.calibration_record(calibrated)["guard"]
+    assert guard == {"skipped": "fewer than 3 samples or groups"}
