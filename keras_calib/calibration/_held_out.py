@@ -62,6 +62,7 @@ def held_out_losses(layer, rows, fold, *, most_steps=None, **options):
         inside = np.flatnonzero(fold != number)
         outside = np.flatnonzero(fold == number)
         twin = type(layer).from_config(layer.get_config())
+        twin._rounds = False  # nobody reads its record
         if most_steps is not None:
             twin.most_steps = most_steps
         with warnings.catch_warnings():
