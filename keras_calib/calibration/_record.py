@@ -167,8 +167,9 @@ def has_another_fit(layer: Any) -> bool:
     """Whether a layer has another temperature than that of its record."""
     said = (getattr(layer, "record", None) or {}).get("temperature")
     is_now = getattr(layer, "temperature", None)
-    known = isinstance(said, float) and isinstance(is_now, float)
-    return known and abs(is_now - said) > ROUNDING * said
+    if not (isinstance(said, float) and isinstance(is_now, float)):
+        return False
+    return abs(is_now - said) > ROUNDING * said
 
 
 def _shortened(value):
