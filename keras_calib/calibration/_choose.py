@@ -305,21 +305,20 @@ def _candidates(num_units, options):
     if not matrix_evidence.fits_matrix(num_units):
         # The default matrix is one of slopes and biases there.
         names = ["vector" if name == "matrix" else name for name in names]
+    if not options.affine:
+        return names
     return [
         name
         for name in names
-        if name == UNCHANGED
-        or (
-            (not options.affine or is_affine(as_map(name, affine=True)))
-            and (
-                not options.preserve_accuracy or as_map(name).preserves_accuracy
-            )
-        )
+        if name == UNCHANGED or is_affine(as_map(name, affine=True))
     ]
 
 
 def _reason_to_skip(name, rows, options):
     num_classes = max(2, rows.logits.shape[-1])
+    if options.preserve_accuracy and name != UNCHANGED:
+        if not as_map(name, affine=options.affine).preserves_accuracy:
+            return "may change predictions"
     if name in SLOW and num_classes > MAX_CLASSES:
         return f"more than {MAX_CLASSES} classes"
     if options.of_pixels and name not in (UNCHANGED, "temperature", AVERAGED):

@@ -130,7 +130,8 @@ def judge(layer, rows, *, seconds=np.inf, taken=0.0):
         ahead = 0.0 if rich is None else plain - rich
         if by_evidence:
             # The average contains temperature scaling.
-            nats = layer.record["dispersion"] * layer.record["log_evidence"]
+            phi = layer.record.get("dispersion", 1.0)
+            nats = phi * layer.record["log_evidence"]
             ahead = max(0.0, nats / rows.num_samples)
         means, prior = _expected_nll(part, layer, plain, ahead)
     except (ArithmeticError, TypeError, ValueError) as error:
