@@ -231,11 +231,17 @@ def expected_gains(rows, layer):
 
 
 def evidence_of_temperature(rows, start=1.0):
-    """Log evidence that the logits need a temperature, in nats."""
+    """Log evidence that the logits need a temperature, in nats.
+
+    Samples that are all right speak for ever sharper predictions, which
+    temperature scaling does not take; they tell nothing of it here.
+    """
+    logits, labels = at_least_two(rows.logits), rows.labels
+    chosen = logits[np.arange(len(labels)), labels]
+    if (chosen == logits.max(axis=1)).all():
+        return 0.0
     start = _within_bounds(start)
-    return log_evidence(
-        at_least_two(rows.logits), rows.labels, rows.weights, start=start
-    )
+    return log_evidence(logits, labels, rows.weights, start=start)
 
 
 def _temperature_of(layer):

@@ -111,8 +111,7 @@ def log_evidence(logits, labels, weights=None, *, start=1.0, width=0.5):
         log of  integral p(y | u) N(u; 0, width^2) du / p(y | 0),    u = -log T
 
     by Laplace's approximation. It is above 0 if the samples speak for a
-    temperature, and 0 where all are right: see `fit_temperature`. Weights are
-    brought to the sum `(sum w)^2 / sum w^2`.
+    temperature. Weights are brought to the sum `(sum w)^2 / sum w^2`.
 
     Args:
         logits: see `fit_temperature`.
@@ -132,8 +131,6 @@ def log_evidence(logits, labels, weights=None, *, start=1.0, width=0.5):
     count = worth_of(likelihood.weights)
     likely = _WithPrior(likelihood, count, width)
     nll, *_ = likelihood.derivatives(0.0)
-    if likelihood.shortfall == 0.0:
-        return 0.0
     u, _ = _newton(likely, -np.log(start), None, LOW, HIGH, tolerance=1e-3)
     least, _, curvature = likely.derivatives(u)
     # log E = n (NLL(0) - least) - log(width sqrt(n curvature))
