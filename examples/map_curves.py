@@ -212,7 +212,6 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     figure = draw(options.samples, options.points)
     path = options.folder / "maps.png"
-    # A file without the version of what has drawn it.
     pictures.save(figure, path, dpi=90)
     print(path)
 

@@ -3,6 +3,7 @@
 import os
 import sys
 import warnings
+from collections.abc import Iterable
 
 import keras
 
@@ -33,3 +34,11 @@ def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
     while frame.f_back and frame.f_code.co_filename.startswith(INSIDE):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+def warn_again(caught: Iterable[warnings.WarningMessage]) -> None:
+    """Warn of what `catch_warnings` has recorded, from the same lines."""
+    for each in caught:
+        warnings.warn_explicit(
+            each.message, each.category, each.filename, each.lineno
+        )

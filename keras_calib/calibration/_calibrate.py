@@ -127,11 +127,11 @@ def calibrate(
             `LocalTemperatureScaling`: images and logits above 256 MiB go to
             files, and temperature scaling is kept unless held-out images show
             a lower NLL, in place of the guard; or `"auto"`, which tries
-            several and leaving the model as it is, from one parameter to many,
-            and takes the one that wins most often on left-out samples that are
-            redrawn (Bayesian bootstrap); with at most 200 samples, the one
-            that is nearest to the mean of all, weighted by this. Some are
-            not tried with more than 100 classes; see `"trials"` in the record.
+            several and leaving the model as it is, in the order of `"trials"`
+            in the record, and takes the one that wins most often on left-out
+            samples that are redrawn (Bayesian bootstrap); with at most 200
+            samples, the one that is nearest to the mean of all, weighted by
+            this. Some are not tried with more than 100 classes.
         objective: what the layer minimizes; see `CalibrationLayer.adapt`.
         class_loss_scaling: `None`, `"normal"`, `"min_max"` or `"centered"`;
             see `CalibrationLayer.adapt`.

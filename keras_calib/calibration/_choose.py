@@ -39,6 +39,7 @@ import warnings
 
 import numpy as np
 
+from keras_calib._warning import warn_again
 from keras_calib.calibration._few_samples import LEAST_WEIGHT
 from keras_calib.calibration._few_samples import credit_temperature
 from keras_calib.calibration._few_samples import expected_losses
@@ -81,9 +82,9 @@ FEW_SAMPLES = 200
 NOISY_SAMPLES, POWER = 500, 0.4
 UNCHANGED = "no_calibration"
 AVERAGED = "bayesian_temperature"
-# In this order, in which `max_seconds` ends them: one temperature, and what has
-# one parameter or few; affine maps, which win most often; the rest. The matrix
-# contains vector, class-wise and bias-corrected temperatures.
+# In the order in which they are tried, as long as `max_seconds` lasts: what is
+# quick, then affine maps, which win most often. The matrix contains vector,
+# class-wise and bias-corrected temperatures.
 CANDIDATES = (
     *(UNCHANGED, "temperature", AVERAGED, "spline", "matrix"),
     *("structured_matrix", "order_preserving", "parameterized_temperature"),
@@ -142,7 +143,7 @@ class Choice:
             for twin in twins:
                 self._adapt(twin.name, twin, rows, options)
         # Maps that start from one temperature warn of it each.
-        _warn_again({str(each.message): each for each in caught}.values())
+        warn_again({str(each.message): each for each in caught}.values())
         layer.take(twins, rows)
 
     def _adapt(self, name, layer, rows, options):
@@ -150,18 +151,10 @@ class Choice:
             adapt(layer, rows, **options)
             return
         fitted, caught = self.fitted[name]
-        _warn_again(caught)
+        warn_again(caught)
         layer.build((None, rows.logits.shape[1]))
         layer.set_weights(fitted.get_weights())
         layer.record = fitted.record
-
-
-def _warn_again(caught):
-    """Warnings that were recorded."""
-    for each in caught:
-        warnings.warn_explicit(
-            each.message, each.category, each.filename, each.lineno
-        )
 
 
 def choose(rows, options, *, mixture=False):

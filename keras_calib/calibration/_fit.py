@@ -131,10 +131,8 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
         taken = time.perf_counter() - begin
         before = measured(None, rows, of_label=options.of_label)
         found = before_and_after(before, layer, rows)
-        worse = is_worse(layer, objective, scaling, found)
-        # Samples that are all right ask for sharper predictions alone.
-        if before.accuracy == 1.0 and _averages(layer):
-            worse = False
+        all_right = before.accuracy == 1.0
+        worse = is_worse(layer, objective, scaling, found, all_right)
         if worse:
             verdict = Verdict(returned=MODEL)
         elif not _fits_likelihood(objective, scaling):
@@ -191,7 +189,7 @@ def _judge(layer, rows, options, taken):
     return judge(layer, rows, seconds=left, taken=taken)
 
 
-def is_worse(layer, objective, class_loss_scaling, found):
+def is_worse(layer, objective, class_loss_scaling, found, all_right=False):
     """Whether a map raised the error that it was fitted to lower.
 
     That is the NLL for a fit by likelihood, and the ECE for a fit by
@@ -202,7 +200,13 @@ def is_worse(layer, objective, class_loss_scaling, found):
         objective: an `Objective`, however it was passed in.
         class_loss_scaling: `None` if classes are not weighted.
         found: what `before_and_after` returned.
+        all_right: whether the model is right on all samples, which then ask for
+            sharper predictions alone: they are no judge of a map, or of one in
+            a mixture, that is soft for the sake of others.
     """
+    maps = getattr(layer, "maps", [layer])
+    if all_right and any(each.averages for each in maps):
+        return False
     nll = found["nll_after"] > found["nll_before"] + ROUNDING
     ece = found["ece_after"] > found["ece_before"] + ROUNDING
     if _is_calibration_error(objective):
@@ -214,11 +218,6 @@ def is_worse(layer, objective, class_loss_scaling, found):
     if plain and layer.fitted_by == "likelihood" and not hedged:
         return nll
     return nll and ece
-
-
-def _averages(layer):
-    """Whether a map, or one in a mixture, is soft for the sake of others."""
-    return any(each.averages for each in getattr(layer, "maps", [layer]))
 
 
 def _fits_likelihood(objective, class_loss_scaling):

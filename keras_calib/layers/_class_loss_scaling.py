@@ -11,6 +11,7 @@ import warnings
 import numpy as np
 
 from keras_calib._warning import warn
+from keras_calib._warning import warn_again
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.solvers.class_weights import ROUNDS
 from keras_calib.solvers.class_weights import SPANS
@@ -143,10 +144,7 @@ def solve_with_scaling(
             f"have {SPANS[0]}, and on networks that lie above it the ECE can "
             "rise. Compare it on held-out data with `class_loss_scaling=None`."
         )
-    for each in raised:
-        warnings.warn_explicit(
-            each.message, each.category, each.filename, each.lineno
-        )
+    warn_again(raised)
     if objective.is_plain_nll:
         # `solve` returned the NLL under the class weights.
         record = {

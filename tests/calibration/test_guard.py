@@ -631,7 +631,7 @@ def all_right(num_samples):
 def test_maps_of_samples_that_are_all_right_are_temperature_scaling(name):
     x, y = all_right(50)
     rows = read_rows(x, y)
-    with pytest.warns(UserWarning, match="all|every"):
+    with pytest.warns(UserWarning, match="(All|every) calibration sample"):
         plain = as_map("temperature").adapt_to_rows(rows)
         rich = as_map(name).adapt_to_rows(rows)
     q = [keras.ops.softmax(layer(x)) for layer in (plain, rich)]

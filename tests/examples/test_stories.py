@@ -1,5 +1,6 @@
 """Scripts in the manner of keras.io run with our parts put in."""
 
+import argparse
 import pathlib
 import re
 
@@ -76,3 +77,15 @@ def test_scripts_are_short_and_are_stories():
     for name in names:
         text = (EXAMPLES / "stories" / f"{name}.py").read_text()
         assert len(text.splitlines()) < 120
+
+
+def test_a_picture_that_cannot_be_written_is_refused_first(tmp_path):
+    pictures = example("pictures.py")
+    parser = argparse.ArgumentParser()
+    pictures.add_option(parser)
+    found = parser.parse_args(["--figure", str(tmp_path / "a.png")])
+    assert found.figure == tmp_path / "a.png"
+    assert parser.parse_args([]).figure is None
+    for name in ("a.svg", "a", "missing/a.png"):
+        with pytest.raises(SystemExit):
+            parser.parse_args(["--figure", str(tmp_path / name)])
