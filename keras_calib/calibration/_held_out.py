@@ -14,9 +14,10 @@ from keras_calib.inputs.arrays import at_least_two
 from keras_calib.inputs.arrays import log_softmax
 from keras_calib.inputs.arrays import log_softmax_of_labels
 from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._formula import FormulaCalibration
+from keras_calib.layers._formula import tempered_log_q
 from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
 from keras_calib.layers._tempered import TemperedCalibration
-from keras_calib.layers._tempered import tempered_log_q
 from keras_calib.solvers.blocks import row_blocks
 from keras_calib.solvers.folds import numbered
 from keras_calib.solvers.folds import random_folds
@@ -40,7 +41,9 @@ def folds(rows, num_folds, seed=0):
     return random_folds(unit, num_folds, seed)
 
 
-def held_out_losses(layer, rows, fold, *, most_steps=None, **options):
+def held_out_losses(
+    layer, rows, fold, *, most_steps=None, class_loss_scaling=None
+):
     """`-log q_y` of each row, by copies of a map fitted to the other folds.
 
     Args:
@@ -49,7 +52,7 @@ def held_out_losses(layer, rows, fold, *, most_steps=None, **options):
         fold: from `folds`.
         most_steps: `None`, or Newton steps after which the fit of an affine map
             to a fold is stopped.
-        **options: `objective` and `class_loss_scaling`, as for `adapt`.
+        class_loss_scaling: as for `adapt`.
 
     Returns:
         float64, `(n,)`, in nats.
@@ -58,20 +61,27 @@ def held_out_losses(layer, rows, fold, *, most_steps=None, **options):
         ValueError: if the map cannot be fitted to some of the folds.
     """
     losses = np.empty(len(rows.labels))
+    formula = has_formula(layer)
+    twin = None
     for number in range(fold.max() + 1):
-        inside = np.flatnonzero(fold != number)
+        inside = rows.part(np.flatnonzero(fold != number))
         outside = np.flatnonzero(fold == number)
-        twin = type(layer).from_config(layer.get_config())
-        twin._rounds = False  # nobody reads its record
-        if most_steps is not None:
-            twin.most_steps = most_steps
+        if twin is None or not formula:
+            twin = type(layer).from_config(layer.get_config())
+            twin._rounds = False  # nobody reads its record
+            if most_steps is not None:
+                twin.most_steps = most_steps
         with warnings.catch_warnings():
             # Warnings about one fold do not concern the user.
             warnings.simplefilter("ignore")
-            adapt(twin, rows.part(inside), **options)
-        losses[outside] = -twin.log_q_of_labels(
-            rows.logits, rows.labels, outside
-        )
+            if formula:
+                log_q = twin._log_q_without(
+                    inside, rows, outside, class_loss_scaling
+                )
+            else:
+                adapt(twin, inside, class_loss_scaling=class_loss_scaling)
+                log_q = twin.log_q_of_labels(rows.logits, rows.labels, outside)
+        losses[outside] = -log_q
     return losses
 
 
@@ -111,12 +121,21 @@ def held_out_tempered(rows, fold, start, layer=None):
     return plain, rich
 
 
+def has_formula(layer):
+    """Whether a map can be fitted and applied without its variables."""
+    # A user's subclass may compute otherwise.
+    return isinstance(layer, FormulaCalibration) and _is_ours(layer)
+
+
+def _is_ours(layer):
+    return type(layer).__module__.startswith("keras_calib.")
+
+
 def starts_tempered(layer):
     """Whether a map is fitted after temperature scaling of the same rows."""
-    # A user's subclass may compute otherwise.
     if not isinstance(layer, TemperedCalibration) or layer.has_folds:
         return False
-    return type(layer).__module__.startswith("keras_calib.")
+    return _is_ours(layer)
 
 
 def adapt(layer, rows, *, objective="nll", class_loss_scaling=None):

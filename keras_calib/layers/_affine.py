@@ -13,8 +13,8 @@ from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.large import by_rows
-from keras_calib.layers._base import CalibrationLayer
-from keras_calib.layers._logit_ops import on_pairs
+from keras_calib.inputs.tensors import row_max
+from keras_calib.layers._formula import FormulaCalibration
 from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
 from keras_calib.solvers import multinomial_regression as regression
 from keras_calib.solvers.blocks import normalized_weights
@@ -33,7 +33,7 @@ NORMALIZATIONS = ("auto", None, "log_softmax", "mean")
 TOLERANCE = {"float32": 1e-6, "float64": 1e-9}
 
 
-class AffineCalibration(CalibrationLayer):
+class AffineCalibration(FormulaCalibration):
     """Base of the maps `x W + b` of logits, or of normalized logits `x`.
 
     The fit is here. A subclass creates its variables, at the identity
@@ -109,11 +109,9 @@ class AffineCalibration(CalibrationLayer):
         """What the record contains of the parameters."""
         return {}
 
-    def call(self, logits: Tensor) -> Tensor:
-        return on_pairs(
-            lambda z: self._transform(_normalized(z, self.normalize_logits)),
-            logits,
-        )
+    def _map(self, logits, w, xp):
+        x = _normalized(logits, self.normalize_logits, xp)
+        return self._transform(x, w, xp)
 
     def as_affine(self, num_classes: int) -> tuple | None:
         if self.normalize_logits == "log_softmax":
@@ -378,11 +376,14 @@ def _centered(logits):
     return logits - logits.mean(axis=1, keepdims=True)
 
 
-def _normalized(logits, normalize_logits):
+def _normalized(logits, normalize_logits, xp):
     if normalize_logits == "log_softmax":
-        return ops.log_softmax(logits, axis=-1)
+        if xp is ops:
+            return ops.log_softmax(logits, axis=-1)
+        logits = logits - row_max(logits, xp, keepdims=True)
+        return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     if normalize_logits == "mean":
-        return logits - ops.mean(logits, axis=-1, keepdims=True)
+        return logits - xp.mean(logits, axis=-1, keepdims=True)
     return logits
 
 

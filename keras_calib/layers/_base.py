@@ -195,32 +195,8 @@ class CalibrationLayer(RecordedLayer):
         """
         objective = resolve_objective(objective, self)
         scaling = resolve_scaling(class_loss_scaling, self, objective)
-        check_objective(rows.logits, objective)
+        found, record = self._found(rows, objective, scaling)
         given, num_units = rows.logits, rows.logits.shape[-1]
-        if self.binary_only and num_units > 2:
-            raise ValueError(
-                f"{type(self).__name__} is for two classes. Received: logits "
-                f"of {num_units} classes."
-            )
-        weights = rows.full_weights
-        logits = at_least_two(given)
-        data = logits, rows.labels, weights, objective
-        self._groups = rows.group
-        try:
-            with one_blas_thread():
-                if scaling is None:
-                    found, record = self.solve(*data)
-                else:
-                    # This layer stays as it is, also not built, until then.
-                    twin = self._unfitted(num_units)
-                    found, record = solve_with_scaling(
-                        self,
-                        *data,
-                        scaling,
-                        lambda found, part: twin._scores(found, given[part]),
-                    )
-        finally:
-            self._groups = None
         again = self._rounds and scaling is None and "nll_after" in record
         if again:
             as_it_was = self if self.built else self._unfitted(num_units)
@@ -228,7 +204,7 @@ class CalibrationLayer(RecordedLayer):
         self._assign(found, num_units)
         if again:
             try:
-                nll = self._nll(given, rows.labels, weights)
+                nll = self._nll(given, rows.labels, rows.full_weights)
             except BaseException:
                 self.set_weights(old)
                 raise
@@ -242,6 +218,32 @@ class CalibrationLayer(RecordedLayer):
             **plain_values(record),
         }
         return self
+
+    def _found(self, rows, objective, scaling):
+        """Weights and record that fit the rows; the layer stays as it is."""
+        given, num_units = rows.logits, rows.logits.shape[-1]
+        check_objective(given, objective)
+        if self.binary_only and num_units > 2:
+            raise ValueError(
+                f"{type(self).__name__} is for two classes. Received: logits "
+                f"of {num_units} classes."
+            )
+        data = at_least_two(given), rows.labels, rows.full_weights, objective
+        self._groups = rows.group
+        try:
+            with one_blas_thread():
+                if scaling is None:
+                    return self.solve(*data)
+                # This layer stays as it is, also not built, until then.
+                twin = self._unfitted(num_units)
+                return solve_with_scaling(
+                    self,
+                    *data,
+                    scaling,
+                    lambda found, part: twin._scores(found, given[part]),
+                )
+        finally:
+            self._groups = None
 
     def _unfitted(self, num_units):
         """A layer of the same settings, built."""

@@ -69,8 +69,8 @@ class BiasCorrectedTemperatureScaling(AffineCalibration):
         self._add("log_temperature", 0.0)
         self._add("bias", np.zeros(num_classes))
 
-    def _transform(self, x):
-        return x / ops.exp(self.log_temperature) + self.bias
+    def _transform(self, x, w, xp):
+        return x / xp.exp(w.log_temperature) + w.bias
 
     @property
     def temperature(self) -> float:

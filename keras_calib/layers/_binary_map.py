@@ -15,7 +15,7 @@ class BinaryMap(ShrunkCalibration):
 
     The map is a logistic regression. A subclass has `features(log_odds)`,
     `(n, number of parameters)`, and `transform(log_odds, w, xp)`, the map of a
-    tensor or array of any shape; see `TemperedCalibration._map`.
+    tensor or array of any shape; see `FormulaCalibration._map`.
     """
 
     shift_invariant = True

@@ -88,9 +88,9 @@ class DirichletScaling(MatrixScaling):
         self.strength = strength
         self.bias_strength = bias_strength
 
-    def _transform(self, x):
+    def _transform(self, x, w, xp):
         # A probability of 0 is the smallest float32, as in the fit.
-        return super()._transform(maximum(x, float(np.log(TINY))))
+        return super()._transform(maximum(x, float(np.log(TINY)), xp), w, xp)
 
     def _check(self, logits):
         self._refuse_too_large(logits)

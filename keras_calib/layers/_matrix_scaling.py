@@ -96,8 +96,8 @@ class MatrixScaling(AffineCalibration):
         self._add("kernel", np.eye(num_classes))
         self._add("bias", np.zeros(num_classes))
 
-    def _transform(self, x):
-        return matmul(x, self.kernel) + self.bias
+    def _transform(self, x, w, xp):
+        return matmul(x, w.kernel) + w.bias
 
     def _matrix_and_bias(self):
         return self.kernel, self.bias

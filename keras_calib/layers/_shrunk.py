@@ -13,13 +13,14 @@ from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import worth_of
 from keras_calib.inputs.large import rows_of
+from keras_calib.layers._formula import FormulaCalibration
+from keras_calib.layers._formula import log_q_of_rows
+from keras_calib.layers._formula import tempered_log_q
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import logaddexp
 from keras_calib.layers._temperature_scaling import solve_temperature
 from keras_calib.layers._tempered import TemperedCalibration
-from keras_calib.layers._tempered import log_q_of_rows
-from keras_calib.layers._tempered import tempered_log_q
 from keras_calib.solvers.shrinkage import NUM_FOLDS
 from keras_calib.solvers.shrinkage import fold_of_rows
 from keras_calib.solvers.shrinkage import log_mixture
@@ -142,7 +143,7 @@ class ShrunkCalibration(TemperedCalibration):
 
     @property
     def _changes_call(self):
-        return type(self).call is not TemperedCalibration.call
+        return type(self).call is not FormulaCalibration.call
 
     def _log_q_of_map(self, found, temperature, logits, labels, rows):
         """Log-probabilities of the labels of some rows by the map alone."""

@@ -80,8 +80,8 @@ class VectorScaling(AffineCalibration):
         self._add("scale", np.ones(num_classes))
         self._add("bias", np.zeros(num_classes))
 
-    def _transform(self, x):
-        return x * self.scale + self.bias
+    def _transform(self, x, w, xp):
+        return x * w.scale + w.bias
 
     def _matrix_and_bias(self):
         return self.scale, self.bias

@@ -522,15 +522,15 @@ def test_data_is_read_once(method, monkeypatch):
 
 
 def counted_fits(monkeypatch):
-    """A list that gets the name and number of samples of each `adapt`."""
+    """A list that gets the name and number of samples of each fit."""
     fits = []
-    adapt = CalibrationLayer.adapt_to_rows
+    find = CalibrationLayer._found
 
-    def counting(layer, rows, **options):
+    def counting(layer, rows, *options):
         fits.append((type(layer).__name__, len(rows.labels)))
-        return adapt(layer, rows, **options)
+        return find(layer, rows, *options)
 
-    monkeypatch.setattr(CalibrationLayer, "adapt_to_rows", counting)
+    monkeypatch.setattr(CalibrationLayer, "_found", counting)
     return fits
 
 

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from keras_calib.layers._tempered import TemperedCalibration
+from keras_calib.layers._formula import FormulaCalibration
 from tests.helpers import to_numpy
 from tests.layers.test_weights import MAPS
 from tests.layers.test_weights import data
 
-TEMPERED = [n for n in MAPS if isinstance(MAPS[n](), TemperedCalibration)]
+WITH_FORMULA = [n for n in MAPS if isinstance(MAPS[n](), FormulaCalibration)]
 
 
 def test_which_maps_have_one():
-    assert len(TEMPERED) >= 24  # a new map need not count itself
+    assert len(WITH_FORMULA) >= 36  # a new map need not count itself
 
 
 def log_q(layer, logits):
@@ -25,7 +25,7 @@ def weights(layer):
     return {w.name: to_numpy(w) for w in layer.weights}
 
 
-@pytest.mark.parametrize("name", TEMPERED)
+@pytest.mark.parametrize("name", WITH_FORMULA)
 def test_numpy_agrees_with_the_layer(name):
     logits, labels = data(name, 300)[:2]
     layer = MAPS[name]().adapt(logits, labels)
@@ -37,7 +37,7 @@ def test_numpy_agrees_with_the_layer(name):
     )
 
 
-@pytest.mark.parametrize("name", TEMPERED)
+@pytest.mark.parametrize("name", WITH_FORMULA)
 def test_a_weight_that_is_no_number_is_refused(name):
     logits, labels = data(name, 100)[:2]
     layer = MAPS[name]().adapt(logits, labels)
@@ -48,7 +48,8 @@ def test_a_weight_that_is_no_number_is_refused(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["spline", "isotonic", "diagonal", "histogram", "ensemble"]
+    "name",
+    ["spline", "isotonic", "diagonal", "histogram", "ensemble", "vector plain"],
 )
 def test_large_and_ruled_out_logits(name):
     logits = np.zeros((3, 5), "float32")
