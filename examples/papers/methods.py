@@ -128,8 +128,12 @@ CROSSED = {
 METHODS |= CROSSED
 
 
+# Settings of a variant that are not its loss's.
+OF_TRAINING = ("auxiliary_rate",)
+
+
 def variant(name, settings):
-    """Name of a method with other settings of its loss.
+    """Name of a method with other settings of its loss or its training.
 
     >>> variant("MbLS", {"margin": 3.0, "weight": 0.1})
     'MbLS: margin=3.0, weight=0.1'
@@ -149,5 +153,8 @@ def method(name):
     first, _, rest = name.partition(": ")
     found = METHODS[first]
     pairs = (each.split("=") for each in rest.split(", "))
-    settings = {key: json.loads(value) for key, value in pairs}
-    return {**found, "loss": {**found["loss"], **settings}}
+    loss, others = dict(found["loss"]), {}
+    for key, value in pairs:
+        place = others if key in OF_TRAINING else loss
+        place[key] = json.loads(value)
+    return {**found, "loss": loss, **others}

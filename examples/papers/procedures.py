@@ -108,7 +108,7 @@ def mutual(task):
     kind = getattr(kc.models, spec["model"])
     options = {}
     if kind is kc.models.DiffDML:
-        rate = protocol.auxiliary_rate
+        rate = spec.get("auxiliary_rate", protocol.auxiliary_rate)
         options["auxiliary_optimizer"] = task.optimizer(rate)
     pair = kind(task.primary, peers, **spec["arguments"])
     return in_batches(pair, task, compile=options)

@@ -31,6 +31,7 @@ GRIDS = {
     "FL+SB-ECE": _SB_ECE,
     "Brier+SB-ECE": _SB_ECE,
     "AvUC": {"weight": (0.1, 0.3, 1.0, 3.0)},
+    "Diff-DML": {"auxiliary_rate": (0.01, 0.03, 0.1)},
     "S-AvUC": {
         "kappa": (0.1, 0.3, 0.5, 0.7),
         "temperature": (1e-3, 1e-2, 1e-1),

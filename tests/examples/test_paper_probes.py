@@ -92,3 +92,14 @@ def test_a_changed_procedure_shows(work, probes, procedure, monkeypatch):
     monkeypatch.setitem(work.procedures.PROCEDURES, procedure, other)
     assert run.differ(probe(), found)
     probes.trained_values.cache_clear()
+
+
+@pytest.mark.one_backend
+def test_a_variant_has_its_own_rate_of_the_auxiliary(probes):
+    same, other = (
+        probes.procedure_probe("S", f"Diff-DML: auxiliary_rate={rate}")
+        for rate in (0.01, 0.1)
+    )
+    expected = probes.procedure_probe("S", "Diff-DML")  # 0.01, too
+    np.testing.assert_allclose(same, expected, rtol=1e-6)
+    assert not np.allclose(other, expected, rtol=1e-3)

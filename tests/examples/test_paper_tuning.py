@@ -34,6 +34,10 @@ def test_variants_are_methods_with_other_settings(driver):
     loss = {**expected["loss"], "temperature": 1e-4, "weight": 1.0}
     assert found == {**expected, "loss": loss}
     assert methods.method("Diff-DML, labels 10 %")["train"] == "mutual"
+    # What is of the training is no argument of the loss.
+    found = methods.method("Diff-DML: auxiliary_rate=0.1")
+    expected = methods.METHODS["Diff-DML"]
+    assert found == {**expected, "auxiliary_rate": 0.1}
     with pytest.raises(KeyError):
         methods.method("no such method")
 
