@@ -13,8 +13,8 @@ from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.large import by_rows
-from keras_calib.inputs.tensors import row_max
 from keras_calib.layers._formula import FormulaCalibration
+from keras_calib.layers._logit_ops import normalized
 from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
 from keras_calib.solvers import multinomial_regression as regression
 from keras_calib.solvers.blocks import normalized_weights
@@ -110,7 +110,7 @@ class AffineCalibration(FormulaCalibration):
         return {}
 
     def _map(self, logits, w, xp):
-        x = _normalized(logits, self.normalize_logits, xp)
+        x = normalized(logits, self.normalize_logits, xp)
         return self._transform(x, w, xp)
 
     def as_affine(self, num_classes: int) -> tuple | None:
@@ -139,17 +139,18 @@ class AffineCalibration(FormulaCalibration):
         smoothing = objective.smoothing
         tempered = fit_temperature(logits, labels, weights, smoothing)
         correct = tempered.stop_reason == ALL_CORRECT
+        absent = np.zeros(num_classes, bool)
+        if not smoothing:
+            absent = np.bincount(labels, minlength=num_classes) == 0
         if self.regularization == "auto" and not correct:
-            return self._around_temperature(
+            found, record = self._around_temperature(
                 logits, labels, weights, objective, tempered
             )
+            return found, {**record, **_named(absent)}
         start = self._scaled(num_classes, tempered.temperature)
         if correct:
             return self._weights(start), self._all_correct(tempered)
         x = self._inputs(logits)
-        absent = np.zeros(num_classes, bool)
-        if not smoothing:
-            absent = np.bincount(labels, minlength=num_classes) == 0
         problem = self._regression(
             x,
             labels,
@@ -168,13 +169,11 @@ class AffineCalibration(FormulaCalibration):
         parameters = problem.settle(found.parameters)
         limits = self._limits(parameters, absent)
         self._warn(found, absent, scale, limits)
-        record = self._record(objective, problem, tempered, found, absent)
+        record = self._record(objective, problem, tempered, found)
         if limits:
             record["stop_reason"] = "limit"
-        return self._weights(parameters), {
-            **record,
-            **self._findings(parameters),
-        }
+        record |= {**_named(absent), **self._findings(parameters)}
+        return self._weights(parameters), record
 
     def _around_temperature(self, logits, labels, weights, objective, tempered):
         """The average of ridge fits; temperature scaling is among them."""
@@ -316,7 +315,7 @@ class AffineCalibration(FormulaCalibration):
             "logits, and that labels and logits belong together."
         )
 
-    def _record(self, objective, problem, tempered, found, absent):
+    def _record(self, objective, problem, tempered, found):
         record = {"objective_value": found.value}
         if objective.is_plain_nll:
             penalty = problem.penalty(found.parameters)
@@ -328,8 +327,6 @@ class AffineCalibration(FormulaCalibration):
         record["largest_gradient"] = found.gradient
         if found.separated:
             record["stop_reason"] = ALL_CORRECT
-        if absent.any():
-            record["absent_classes"] = np.flatnonzero(absent).tolist()
         return record
 
     def _all_correct(self, tempered):
@@ -372,19 +369,14 @@ class AffineCalibration(FormulaCalibration):
             )
 
 
+def _named(absent):
+    """The part of a record that names classes without a sample."""
+    found = np.flatnonzero(absent).tolist()
+    return {"absent_classes": found} if found else {}
+
+
 def _centered(logits):
     return logits - logits.mean(axis=1, keepdims=True)
-
-
-def _normalized(logits, normalize_logits, xp):
-    if normalize_logits == "log_softmax":
-        if xp is ops:
-            return ops.log_softmax(logits, axis=-1)
-        logits = logits - row_max(logits, xp, keepdims=True)
-        return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-    if normalize_logits == "mean":
-        return logits - xp.mean(logits, axis=-1, keepdims=True)
-    return logits
 
 
 def check_regularization(value, names, *, numbers=True):

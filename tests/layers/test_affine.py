@@ -317,6 +317,27 @@ def test_vector_scaling_of_log_p_is_another_map():
         assert record["nll_after"] == pytest.approx(0.662138343, abs=1e-9)
 
 
+@pytest.mark.filterwarnings("error::UserWarning")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "BiasCorrectedTemperatureScaling",
+        "ClassTemperatureScaling",
+        "VectorScaling",
+        "MatrixScaling",
+        "DirichletScaling",
+    ],
+)
+def test_the_record_of_ridge_fits_names_absent_classes(name):
+    logits, labels = generated()
+    keep = labels != 3
+    layer = getattr(kc.layers, name)().adapt(logits[keep], labels[keep])
+    assert layer.record["absent_classes"] == [3]
+    assert "absent_classes" not in layer.adapt(logits, labels).record
+    soft = np.eye(logits.shape[1])[labels[keep]]
+    assert layer.adapt(logits[keep], soft).record["absent_classes"] == [3]
+
+
 @pytest.mark.parametrize("name", MAPS)
 def test_an_absent_class_stays_at_the_temperature(name):
     logits, labels = generated()
