@@ -33,9 +33,9 @@ SLOW = frozenset(
 )
 # Of `--share`: one of so many on TensorFlow and on JAX, and the others on
 # PyTorch, the quickest with small arrays, where fast ones run in any case.
-ONE_OF = {"slow": 12, "fast": 6, "compared": 3}
+ONE_OF = {"slow": 12, "fast": 8, "compared": 4}
 # Parts of these, of slow tests with several cases, that run only once a week.
-ONCE_A_WEEK = (9, 10, 11)
+ONCE_A_WEEK = (8, 9, 10, 11)
 COMPARED = ("tests/differential/", "tests/inputs/test_all_doors.py")
 
 

@@ -58,6 +58,7 @@ def test_literal_form_has_the_gradient_of_equation_12(script):
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_every_form_is_trained_with_every_optimizer(
     script, monkeypatch, capsys
 ):

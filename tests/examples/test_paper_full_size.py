@@ -317,7 +317,7 @@ SMALL = {
     "name",
     [
         pytest.param("imagenet-resnet50", marks=pytest.mark.weekly),
-        "cub-resnet101",
+        pytest.param("cub-resnet101", marks=pytest.mark.weekly),
         "voc-deeplab",
     ],
 )

@@ -58,7 +58,10 @@ def test_what_is_no_more_than_a_loss_has_no_probe_of_its_training(work, probes):
     "procedure",
     [
         pytest.param(
-            name, marks=[pytest.mark.slow] if name == "aug_mixed" else []
+            name,
+            marks=[pytest.mark.slow, pytest.mark.weekly]
+            if name == "aug_mixed"
+            else [],
         )
         for name in TRAINED
     ],

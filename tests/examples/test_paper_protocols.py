@@ -152,7 +152,10 @@ def fine_tuning(work, weights_folder):
 
 
 @pytest.mark.usefixtures("eager_functions")
-@pytest.mark.parametrize("method", ["CE", "MDCA, interleaved"])
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param("CE", marks=pytest.mark.weekly), "MDCA, interleaved"],
+)
 def test_fine_tuning_draws_some_images_and_goes_on_where_it_was(
     work, fine_tuning, method, tmp_path, monkeypatch
 ):
