@@ -68,11 +68,14 @@ def compile_for_evaluate(
     # Weights of a preprocessor may be what tells padding from tokens.
     weighted = isinstance(model, PreprocessedModel)
     argument = "weighted_metrics" if weighted else "metrics"
-    # An optimizer without slots, and without a scale of losses for float16, so
-    # that a saved file loads without a warning.
-    model.compile(
-        "sgd", loss=loss, auto_scale_loss=False, **{argument: metrics}
-    )
+    # An optimizer without slots, whose file loads without a warning.
+    optimizer = keras.optimizers.SGD()
+    if model.dtype_policy.name == "mixed_float16":
+        # Keras would wrap it, too, but load it wrapped under this policy alone,
+        # and it is built when it is loaded.
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+        optimizer.build(model.trainable_variables)
+    model.compile(optimizer, loss=loss, **{argument: metrics})
 
 
 def takes_rows(loss: Any, num_units: int) -> bool | None:

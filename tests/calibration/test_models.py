@@ -155,7 +155,9 @@ def test_mixed_precision_body(policy):
         )
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "policy", ["float32", "mixed_bfloat16", "mixed_float16"]
+)
 def test_a_file_of_mixed_float16_loads_without_a_warning(
     policy, tmp_path, recwarn
 ):
