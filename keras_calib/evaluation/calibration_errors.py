@@ -32,6 +32,7 @@ from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arguments import require_positive
+from keras_calib.inputs.label_rules import refuse_no_rows
 from keras_calib.inputs.predictions import read_predictions
 
 # Sets of labels for the floor of the ICI: its mean is known to 1 to 2 %.
@@ -204,7 +205,7 @@ def calibration_errors(
         calibration parts.
 
     Raises:
-        ValueError: if the input is invalid.
+        ValueError: if the input is invalid, or no row counts.
 
     Example:
         >>> import numpy as np, keras_calib as kc
@@ -247,6 +248,7 @@ def calibration_errors(
         groups=groups,
         clusters=clusters,
     )
+    refuse_no_rows(data)
     wanted = defined_for(data.num_classes, names)
     errors_of = functools.partial(
         errors_of_predictions,

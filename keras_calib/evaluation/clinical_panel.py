@@ -23,6 +23,7 @@ from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arguments import require_one_of
+from keras_calib.inputs.label_rules import refuse_no_rows
 from keras_calib.inputs.label_rules import refuse_soft_labels
 from keras_calib.inputs.predictions import Predictions
 from keras_calib.inputs.predictions import read_predictions
@@ -238,11 +239,7 @@ def _check_data(data, positive_class):
         positive_class=positive_class,
     )
     refuse_soft_outcomes(data)
-    if not len(data.labels):
-        raise ValueError(
-            "No row counts. Received: no rows, or only such that have a weight "
-            "of 0, are masked, or have the label `ignore_class`."
-        )
+    refuse_no_rows(data)
 
 
 def _log_odds(data, k, p):

@@ -13,6 +13,7 @@ from keras_calib.evaluation.named_errors import TOP_LABEL
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arguments import require_one_of
+from keras_calib.inputs.label_rules import refuse_no_rows
 from keras_calib.inputs.predictions import read_predictions
 
 
@@ -109,6 +110,7 @@ def consistency_test(
     data = read_predictions(
         labels, probabilities, sample_weight, from_logits, axis, ignore_class
     )
+    refuse_no_rows(data)
     if metric in BINARY and data.num_classes != 2:
         raise ValueError(
             f"{metric!r} is for two classes. Received: predictions with "

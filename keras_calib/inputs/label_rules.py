@@ -131,6 +131,15 @@ def refuse_soft_labels(data, problem):
         )
 
 
+def refuse_no_rows(data):
+    """Raise `ValueError` unless a row of `Predictions` counts."""
+    if not len(data.labels):
+        raise ValueError(
+            "No row counts. Received: no rows, or only such that have a weight "
+            "of 0, are masked, or have the label `ignore_class`."
+        )
+
+
 def is_one_hot(targets):
     """Whether each row holds a single value."""
     return np.array_equal(targets.sum(axis=-1), targets.max(axis=-1))

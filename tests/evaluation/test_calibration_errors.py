@@ -150,16 +150,24 @@ def test_an_impossible_label_makes_the_likelihood_infinite():
     assert found["mean_entropy"] == pytest.approx(np.log(2) / 2)
 
 
-def test_no_sample_is_no_error():
-    found = errors(np.zeros(0, int), np.zeros((0, 3)))
-    assert found.pop("auroc") == 0.5
-    assert set(found.values()) == {0.0}
-    found = errors([255, 255], [[0.5, 0.5]] * 2, ignore_class=255)
-    assert found["expected_calibration_error"] == 0.0
-    found = errors(
-        np.zeros(0, int), np.zeros((0, 3)), num_resamples=10, verbose=0
-    )
-    assert found["ks_calibration_error"].high == 0.0
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"num_resamples": 10},
+        {"floor": True},
+        {"refinement": True},
+        {"ignore_class": 1},
+        {"sample_weight": [0.0, 0.0]},
+    ],
+)
+def test_no_row_is_no_perfect_model(arguments):
+    whole = "ignore_class" in arguments or "sample_weight" in arguments
+    labels, p = [1, 1], np.full((2, 3), 1 / 3)
+    if not whole:
+        labels, p = np.zeros(0, int), p[:0]
+    with pytest.raises(ValueError, match="No row counts"):
+        errors(labels, p, verbose=0, **arguments)
 
 
 @pytest.mark.parametrize(

@@ -193,10 +193,6 @@ def test_what_does_not_exist_is_nan_and_told():
         )
     assert np.isnan(found[SLOPE])
     assert found["calibration_in_the_large"] == pytest.approx(0.5)
-    found = kc.metrics.calibration_errors(
-        np.zeros(0, int), np.zeros(0), metrics=CLINICAL
-    )
-    assert all(np.isnan(value) for value in found.values())
 
 
 def test_they_are_of_two_classes():

@@ -195,19 +195,6 @@ def test_draws_within_a_time_show_no_bar(monkeypatch, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_no_sample_has_floors_of_zero_within_any_time():
-    name = "sweep_calibration_error"
-    for seconds in (None, 0.05):
-        found = kc.metrics.calibration_errors(
-            [],
-            np.zeros((0, 3)),
-            metrics=[name],
-            floor=True,
-            max_seconds=seconds,
-        )
-        assert found[f"{name}_floor"] == found[f"{name}_floor_high"] == 0.0
-
-
 def test_draws_within_a_time_double_from_a_size_that_the_rows_give(
     monkeypatch,
 ):
