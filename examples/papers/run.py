@@ -579,11 +579,16 @@ def check(arguments):
     again = argparse.Namespace(**vars(arguments))
     again.table, again.results, again.work = table, aside, aside
     again.threads = arguments.threads or stored["threads"]
+    path = aside / f"{table}.jsonl"
+    path.unlink(missing_ok=True)  # what an earlier check found
     process, _ = start(again, method, int(seed), time.time())
     if process.wait():
         print(f"the run failed; see {aside}")
         return 1
-    found = read_rows(aside / f"{table}.jsonl")[method, int(seed)]
+    found = read_rows(path).get((method, int(seed)))
+    if found is None:
+        print("stopped in time, or diverged; run again to go on")
+        return 1
     others = [row["test"] for (name, _), row in rows.items() if name == method]
     status = 0
     for key in ("accuracy", "ece"):

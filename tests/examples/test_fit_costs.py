@@ -7,6 +7,7 @@ import keras
 import pytest
 
 import keras_calib as kc
+from tests.helpers import example
 
 PAGE = pathlib.Path(__file__).parents[2] / "examples/results/fit_costs.md"
 BASES = {"ClassificationLoss", "PenalizedLoss", "LossPart", "AdaFocalTable"}
@@ -54,5 +55,19 @@ def test_no_share_is_larger_than_the_page_says():
             else:
                 limits[room] = max(limits[room], largest)
     assert 0.6 < limits["losses"] <= 0.7
-    assert 0.2 < limits["metrics"] <= 0.4
+    assert 0.2 < limits["metrics"] <= 0.305
     assert 0.1 < limits["callbacks"] <= 0.3
+
+
+@pytest.mark.slow
+@pytest.mark.backends("torch")
+def test_a_row_is_measured(capsys, monkeypatch):
+    costs = example("benchmarks/fit_costs.py")
+    monkeypatch.setattr(costs, "STEPS", 2)
+    monkeypatch.setattr(costs, "TRAINING", 2 * costs.BATCH)
+    costs.main("--parts losses --only MDCA --repeats 1".split())
+    printed = capsys.readouterr().out
+    assert re.search(r"A step of a ResNet-20 takes \d+ ms", printed)
+    assert re.search(
+        r"\| MDCA \| [\d.]+ \| [+-][\d.]+ \| [+-][\d.]+ % \|", printed
+    )

@@ -86,6 +86,10 @@ def test_check_trains_a_row_again_and_compares(call, capsys):
     printed = capsys.readouterr().out
     assert "DIFFERS" in printed.split("\n")[-3]
     assert list(call.rows()) == [("CE", 0)]  # it is left as it was
+    # What an earlier check found is not what this one finds.
+    assert call("--check", "miniature/CE/0", "--seconds", 0) == 1
+    printed = capsys.readouterr().out
+    assert "stopped in time" in printed and "stored" not in printed
 
 
 def test_measure_reads_stored_logits_again(call, capsys):
