@@ -8,6 +8,8 @@ import published
 import run
 import table
 
+from keras_calib.solvers.temperature_search import CONFIDENCE_RANGE
+
 # Of each column: part of a row, key, factor, digits.
 METRICS = {
     "ACC": ("test", "accuracy", 100, 2),
@@ -39,6 +41,13 @@ epochs): compare how the lines of a column differ, not a number with another
 table's. The number of seeds is in brackets; a number without it is a single
 run. The floor is the ECE of a perfectly calibrated network. cw-ECE is in units
 of 0.001."""
+# Behind an error whose temperature is where the search of it ended.
+AT_THE_END = " \\*"
+ENDS = (
+    "The search of this temperature, from "
+    f"{CONFIDENCE_RANGE[0]:g} to {CONFIDENCE_RANGE[1]:g}, ended at the end of "
+    "its range: a better one may lie beyond."
+)
 # Our errors of the confidence beside which the floor stands.
 WITH_FLOOR = ("ECE", "PreT", "Test ECE")
 
@@ -67,6 +76,8 @@ def page(name, results):
             texts.append(block.note)
         texts += ours_of(used)
         texts.append(layout(block, used))
+        if AT_THE_END in texts[-1]:
+            texts.append(f"{AT_THE_END.strip()} {ENDS}")
         if block.title.startswith("Table A,"):
             texts.append(grid(block, results))
     together = [row for rows in sources.values() for row in rows.values()]
@@ -155,7 +166,13 @@ def cell(metric, rows, after=""):
     found = values(rows, part, key)
     if metric == "floor" and found:
         return f"{factor * sum(found) / len(found):.{digits}f}"
-    return of_seeds(found, factor, digits)
+    text = of_seeds(found, factor, digits)
+    temperatures = values(rows, part, "temperature")
+    low, high = CONFIDENCE_RANGE
+    inside = part != "test_scaled_to_sb_ece" or all(
+        1.001 * low < each < high / 1.001 for each in temperatures
+    )
+    return text if inside else text + AT_THE_END
 
 
 def of_seeds(found, factor=1.0, digits=2):

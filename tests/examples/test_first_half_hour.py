@@ -7,6 +7,8 @@ import pathlib
 import numpy as np
 import pytest
 
+import keras_calib as kc
+
 NOTEBOOK = pathlib.Path(__file__).parents[2] / "examples/first_half_hour.ipynb"
 
 
@@ -36,9 +38,8 @@ def test_it_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     shown = [run(code, names) for code in cells("code")]
     pyplot.close("all")
     assert (tmp_path / "report.html").stat().st_size > 10_000
-    # The text says: too sure, and the temperature rises; the loss that is left
-    # is least later; the new model predicts the same classes, with a lower NLL;
-    # the file is the model.
+    # The text says: too sure, and the temperature rises; the new model predicts
+    # the same classes and is calibrated; the file is the model.
     temperatures = names["logs"]["val_temperature"]
     assert temperatures[-1] > temperatures[0] and temperatures[-1] > 1
     assert names["record"]["temperature"] > 1
@@ -46,6 +47,13 @@ def test_it_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     np.testing.assert_array_equal(before.argmax(-1), after.argmax(-1))
     chosen = np.arange(len(after)), names["y_test"]
     assert -np.log(after[chosen]).mean() < -np.log(before[chosen]).mean()
+    new, old = (
+        kc.metrics.calibration_errors(names["y_test"], p)
+        for p in (after, before)
+    )
+    assert new["brier_score"] < old["brier_score"]
+    ece = "expected_calibration_error"
+    assert new[ece] < 0.06 < 0.12 < old[ece]
     assert shown[-1] is True
     assert "floor of the ECE" in capsys.readouterr().out
 

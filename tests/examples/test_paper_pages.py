@@ -93,6 +93,22 @@ def test_maps_and_temperatures_have_their_columns(pages, tmp_path):
     assert found["NLL"]["ours, S: ratio"] == "4.00"
 
 
+def test_a_temperature_at_the_end_of_its_range_is_marked(pages, tmp_path):
+    rows = [row("CE", 0, 0.10), row("FL", 0, 0.10)]
+    for each, temperature in zip(rows, (0.0999999940395, 0.2), strict=True):
+        each["test_scaled_to_sb_ece"] = {
+            "temperature": temperature,
+            "ece_mass_l2": 0.17,
+        }
+    write(tmp_path, "S", rows)
+    page = pages.page("soft_objectives", tmp_path)
+    found = cells(page, "Table 2, CIFAR-10")
+    column = "ours, S: ECE l2+TS-SB-ECE"
+    assert found["NLL"][column] == "17.00 \\*"
+    assert found["Focal"][column] == "17.00"
+    assert page.count("from 0.1 to 10, ended at the end of its range") == 1
+
+
 def test_ways_of_scaling_are_those_of_the_row(pages, tmp_path):
     ways = {"scaled": {"ece": 0.01}, "scaled, sums": {"ece": 0.02}}
     ways["weights 1 / n_y"] = {"ece": 0.03}
