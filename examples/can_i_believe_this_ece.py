@@ -438,8 +438,9 @@ on one test set?
 {rank_table}
 
 On 1,000 samples the ECE is right in {by_ece} of the test sets, the NLL in
-{by_nll}, and the Brier score in {by_brier}: no proper score is better at this
-than every other, but none is fooled by a network that knows nothing.
+{by_nll}, and the Brier score in {by_brier}. Which score sees a difference
+with the fewest samples depends on the difference, but no proper one is fooled
+by a network that knows nothing.
 
 ## So, can I?
 

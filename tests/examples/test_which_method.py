@@ -1,5 +1,6 @@
 """What the page of decisions says holds in the stored rows."""
 
+import json
 import pathlib
 import re
 
@@ -125,3 +126,13 @@ def test_what_the_page_says_of_maps(capsys):
         f"on average it is {float(mixture):.4f} nats behind the best of them, "
         f"a single map {float(one):.4f}"
     ) in page
+
+
+def test_what_the_page_says_of_a_matrix_for_pixels():
+    lines = (EXAMPLES / "results" / "D.jsonl").read_text().splitlines()
+    higher = [
+        row["maps"]["MatrixScaling"]["nll"] - row["test_scaled"]["nll"]
+        for row in map(json.loads, lines)
+    ]
+    page = (EXAMPLES / "docs" / "which_method.md").read_text()
+    assert f", by {min(higher):.2f} to {max(higher):.2f} ([protocol D]" in page
