@@ -228,7 +228,7 @@ def read(path, settings):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(

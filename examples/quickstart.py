@@ -9,6 +9,7 @@ the file in a fresh process and compares.
     python examples/quickstart.py
 """
 
+import argparse
 import json
 import pathlib
 import subprocess
@@ -204,4 +205,5 @@ def draw(labels, before, after):
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__.split("\n")[0]).parse_args()
     main()

@@ -148,7 +148,7 @@ def draw(logs, path):
 
 
 def main(arguments=()):
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     pictures.add_option(parser)
     picture = parser.parse_args(arguments).figure
     rows = []

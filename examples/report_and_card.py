@@ -46,10 +46,13 @@ def network():
 
 
 def main(arguments=()):
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--folder", type=pathlib.Path, default="report")
     pictures.add_option(parser)
     given = parser.parse_args(arguments)
+    page = given.folder / "README.md"
+    if page.exists() and not page.read_text("utf-8").startswith("---"):
+        parser.error(f"{page} is no model card, and would be overwritten.")
     keras.utils.set_random_seed(0)
     training, calibration, test = digits()
     model = network()

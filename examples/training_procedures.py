@@ -176,7 +176,7 @@ def draw(rows, path):
 
 
 def main(arguments=()):
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     pictures.add_option(parser)
     picture = parser.parse_args(arguments).figure
     (x, y), validation, test = digits()

@@ -73,11 +73,19 @@ class Calibrator:
 
 
 def log_of(p):
-    """Log-probabilities with a column for each class."""
+    """Log-probabilities with a column for each class.
+
+    Raises:
+        ValueError: for what is no probability, such as logits.
+    """
     p = np.asarray(p, "float64")
     if p.ndim == 1 or p.shape[1] == 1:
         p = p.reshape(-1)
         p = np.stack([1 - p, p], axis=1)
+    if not ((p >= 0) & (p <= 1)).all() or abs(p.sum(axis=1) - 1).max() > 1e-2:
+        raise ValueError(
+            "A calibrator of CalArena takes probabilities, whose rows sum to 1."
+        )
     return np.log(np.maximum(p, np.finfo("float32").tiny)).astype("float32")
 
 

@@ -7,7 +7,10 @@ import subprocess
 import sys
 
 import keras
+import numpy as np
 import pytest
+
+from tests.helpers import example
 
 pytestmark = pytest.mark.backends("torch", reason="what CalArena needs")
 SCRIPT = (
@@ -72,3 +75,12 @@ def test_a_folder_that_is_no_checkout(tmp_path):
         text=True,
     )
     assert done.returncode == 1 and "pass a checkout" in done.stderr
+
+
+def test_what_is_no_probability_is_refused():
+    log_of = example("benchmarks/calarena.py").log_of
+    p = np.random.default_rng(0).dirichlet(np.ones(4), size=20)
+    np.testing.assert_allclose(np.exp(log_of(p)), p, rtol=1e-5)
+    for wrong in (np.log(p), 5 * p, 20 * p[:, 1], np.full((3, 4), np.nan)):
+        with pytest.raises(ValueError, match="takes probabilities"):
+            log_of(wrong)

@@ -20,3 +20,13 @@ def test_report_and_card_are_written(tmp_path, capsys):
     assert before.startswith("before: Overconfident by ")
     assert after.startswith("after: No miscalibration can be shown")
     assert both.startswith("after predicts better than before")
+
+
+@pytest.mark.one_backend
+def test_another_readme_is_left_alone(tmp_path, capsys):
+    page = tmp_path / "README.md"
+    page.write_text("# Mine\n")
+    with pytest.raises(SystemExit):
+        example("report_and_card.py").main(["--folder", str(tmp_path)])
+    assert "would be overwritten" in capsys.readouterr().err
+    assert page.read_text() == "# Mine\n"
