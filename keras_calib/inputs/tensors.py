@@ -107,6 +107,11 @@ def as_tensor(values, what="Predictions"):
     return ops.convert_to_tensor(values, sparse=False)
 
 
+def wide_floatx():
+    """The dtype of sums over batches: `floatx`, or float32 if that is half."""
+    return keras.backend.result_type(keras.config.floatx(), "float32")
+
+
 def at_least_float32(values):
     """Cast integers and half precision up; leave float32 and float64 alone."""
     values = as_tensor(values)

@@ -16,6 +16,7 @@ from keras_calib.inputs.masks import mask_for_metrics
 from keras_calib.inputs.masks import mask_of
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.tensors import wide_floatx
 from keras_calib.keras_private import lower_is_better
 from keras_calib.losses._arguments import CATEGORICAL
 from keras_calib.losses._arguments import OF_ROWS
@@ -349,7 +350,7 @@ class LossPart(keras.metrics.Mean):
         loss: the loss.
         part: `"primary_loss"` or `"penalty"`.
         name: name in the logs; the part's by default.
-        dtype: as in Keras.
+        dtype: as in Keras, but by default float32 at least.
 
     Raises:
         ValueError: if the loss has no penalty, or `part` is unknown.
@@ -365,7 +366,7 @@ class LossPart(keras.metrics.Mean):
     ) -> None:
         require_kind(PenalizedLoss, "a loss with a penalty", loss=loss)
         require_one_of(("primary_loss", "penalty"), part=part)
-        super().__init__(name=name or part, dtype=dtype)
+        super().__init__(name=name or part, dtype=dtype or wide_floatx())
         self.loss = loss
         self.part = part
 
@@ -388,10 +389,9 @@ class LossPart(keras.metrics.Mean):
 
     def get_config(self) -> dict[str, Any]:
         return {
+            **super().get_config(),
             "loss": keras.saving.serialize_keras_object(self.loss),
             "part": self.part,
-            "name": self.name,
-            "dtype": self.dtype,
         }
 
     @classmethod

@@ -12,6 +12,7 @@ from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.masks import beside_metrics
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import from_the_left
+from keras_calib.inputs.tensors import wide_floatx
 from keras_calib.keras_graph.endings import output_kind
 from keras_calib.losses._arguments import setting_of
 from keras_calib.models import _mutual_optimizer
@@ -121,7 +122,8 @@ class MutualLearning(_mutual_optimizer.OwnedNetworks):
         self._hold("auxiliary", auxiliaries)
         self._evaluating = False
         self._trackers = {
-            name: keras.metrics.Mean(name=name) for name in TRAINING_ONLY
+            name: keras.metrics.Mean(name=name, dtype=wide_floatx())
+            for name in TRAINING_ONLY
         }
         if all(network.built for network in self.networks):
             self.mark_owners()

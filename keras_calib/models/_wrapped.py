@@ -7,6 +7,7 @@ import keras
 
 from keras_calib._typing import Tensor
 from keras_calib.data.sample_index import INPUTS
+from keras_calib.inputs.tensors import wide_floatx
 from keras_calib.keras_graph.composite import CompositeModel
 from keras_calib.keras_graph.endings import check_one_output
 from keras_calib.keras_graph.endings import has_outputs
@@ -29,7 +30,7 @@ class WrappedModel(CompositeModel):
         super().__init__(model, **kwargs)
         self.model = model
         self._parts = {
-            part: keras.metrics.Mean(name=part)
+            part: keras.metrics.Mean(name=part, dtype=wide_floatx())
             for part in ("primary_loss", "penalty")
         }
         self.built = model.built

@@ -603,3 +603,26 @@ def test_several_sigmoid_units_are_no_softmax(loss):
         assert "must be a probability vector" in str(error)
     else:
         assert np.isnan(value)
+
+
+@pytest.mark.parametrize("floatx", ["float16", "bfloat16"])
+def test_parts_are_summed_in_float32_whatever_floatx_is(floatx):
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(10), size=40_000).astype("float32")
+    labels = (p.cumsum(axis=1) > rng.random((len(p), 1))).argmax(axis=1)
+    expected = -np.log(p[np.arange(len(p)), labels]).mean()
+    keras.config.set_floatx(floatx)
+    try:
+        loss = kc.losses.MDCA()
+        [part, _] = loss.component_metrics()
+        assert part.get_config()["dtype"] == "float32"
+        for rows in np.split(np.arange(len(p)), 400):
+            y_pred = keras.ops.convert_to_tensor(p[rows], "float32")
+            part.update_state(labels[rows], y_pred)
+    finally:
+        keras.config.set_floatx("float32")
+    found = float(keras.ops.cast(part.result(), "float32"))
+    # The loss of each batch is of that dtype, as those of Keras' losses.
+    assert found == pytest.approx(expected, rel=3e-3)
+    again = kc.losses.LossPart.from_config(part.get_config())
+    assert (again.name, again.dtype) == ("primary_loss", "float32")
