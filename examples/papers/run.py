@@ -46,6 +46,8 @@ HISTORY = "measure validation samples every N epochs, too: a pass over them"
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE.parent / "results"
 NO_WEIGHTS = "Weights are kept only where a network is fine-tuned."
+# Exit status of a row that another process trains.
+BUSY = 75
 # By how much the accuracy of stored logits, float16, differs from their row's.
 SAME_LOGITS = 2e-4
 
@@ -388,6 +390,8 @@ def run_all(arguments, rows):
             state = f"done, {left} left"
             if process.returncode:
                 state = f"FAILED, its log is in {folder_of(arguments)}"
+            if process.returncode == BUSY:
+                state = "not trained here, another process does"
             print(f"[{done}/{total}] {name}: {state}", flush=True)
             if failed == done and done >= 3:
                 rows.clear()
@@ -446,10 +450,12 @@ def alone(path):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise SystemExit(
+            print(
                 "Another process trains this row, perhaps of a driver that was "
-                "killed alone. Wait for it, or end it."
-            ) from None
+                "killed alone. Wait for it, or end it.",
+                file=sys.stderr,
+            )
+            raise SystemExit(BUSY) from None
         yield
 
 

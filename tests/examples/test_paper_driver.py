@@ -4,6 +4,7 @@ import argparse
 import ast
 import dataclasses
 import json
+import types
 
 import keras
 import numpy as np
@@ -360,13 +361,23 @@ def test_a_row_of_another_network_is_run_again(call, driver, work, monkeypatch):
     assert driver.changed("miniature", "CE", row) is None
 
 
-def test_two_processes_do_not_train_one_row(call, driver):
+def test_two_processes_do_not_train_one_row(call, driver, capsys, monkeypatch):
     folder = call.folder / "work" / "miniature"
     folder.mkdir(parents=True)
     with driver.alone(folder / "CE-0.lock"):
-        with pytest.raises(SystemExit, match="Another process trains this row"):
+        with pytest.raises(SystemExit) as found:
             call("miniature", "--only", "CE")
+    assert found.value.code == driver.BUSY
+    assert "Another process trains this row" in capsys.readouterr().err
     assert not call.rows()
+    # As the driver tells it of a process of its own.
+    ended = types.SimpleNamespace(poll=lambda: True, returncode=driver.BUSY)
+    with monkeypatch.context() as patch:
+        patch.setattr(driver, "start", lambda *row: (ended, "CE, seed 0"))
+        arguments = argparse.Namespace(jobs=1, seconds=None, work=folder)
+        arguments.table = "miniature"
+        assert driver.run_all(arguments, [("CE", 0)]) == 1
+    assert "not trained here, another process does" in capsys.readouterr().out
     assert call("miniature", "--only", "CE") == 0
     assert set(call.rows()) == {("CE", 0)}
 
