@@ -62,11 +62,11 @@ def held_out_losses(
     """
     losses = np.empty(len(rows.labels))
     formula = has_formula(layer)
-    twin = None
     for number in range(fold.max() + 1):
         inside = rows.part(np.flatnonzero(fold != number))
         outside = np.flatnonzero(fold == number)
-        if twin is None or not formula:
+        # One does for all folds where it stays as it is.
+        if number == 0 or not formula:
             twin = type(layer).from_config(layer.get_config())
             twin._rounds = False  # nobody reads its record
             if most_steps is not None:

@@ -354,7 +354,7 @@ class AffineCalibration(FormulaCalibration):
         if self.normalize_logits == "log_softmax":
             return arrays.log_softmax(logits)
         if self.normalize_logits == "mean":
-            return by_rows(_centered, logits)
+            return by_rows(lambda rows: normalized(rows, "mean", np), logits)
         if np.isneginf(logits.min()):
             # A probability of 0 times this is 0.
             return by_rows(lambda rows: np.maximum(rows, LOWEST), logits)
@@ -373,10 +373,6 @@ def _named(absent):
     """The part of a record that names classes without a sample."""
     found = np.flatnonzero(absent).tolist()
     return {"absent_classes": found} if found else {}
-
-
-def _centered(logits):
-    return logits - logits.mean(axis=1, keepdims=True)
 
 
 def check_regularization(value, names, *, numbers=True):
