@@ -3,6 +3,7 @@
 python examples/papers/table.py all --work papers_work
 """
 
+import contextlib
 import sys
 
 import figures
@@ -63,9 +64,14 @@ def pages(arguments, drawn):
         shifted = run.read_rows(results / f"{name}_shift.jsonl")
         if shifted:
             yield f"{name}_shift", shift_page.page(name, shifted, drawn)
-    yield "verdicts", verdicts.page(results)
-    yield "questions", questions.page(results)
-    yield "ranks", ranks.page(results)
+    for name, page in (
+        ("verdicts", verdicts.page),
+        ("questions", questions.page),
+        ("ranks", ranks.page),
+    ):
+        # Of tables without rows there is nothing to say.
+        with contextlib.suppress(SystemExit):
+            yield name, page(results)
     yield "formulas", figures.formula_page(drawn)
 
 

@@ -277,6 +277,20 @@ def test_every_page_that_has_rows_is_written(pages, tmp_path, capsys):
     assert (tmp_path / "figures" / "F_shift_after_ts.png").exists()
 
 
+def test_pages_of_rows_that_are_not_there_are_left_out(pages, tmp_path):
+    import run
+    import table
+
+    rows = (run.RESULTS / "T.jsonl").read_text()
+    (tmp_path / "N9.jsonl").write_text(rows)  # of no page but its own
+    options = ["--results", tmp_path, "--work", tmp_path, "--into", tmp_path]
+    options += ["--figures", tmp_path / "figures"]
+    table.main(["all", *map(str, options)])
+    written = {path.stem for path in tmp_path.glob("*.md")}
+    assert {"N9", "questions", "formulas", "paper_acls"} <= written
+    assert not {"verdicts", "ranks"} & written
+
+
 def test_a_table_of_what_was_tuned_shows_its_rows(pages, capsys):
     import run
     import table
