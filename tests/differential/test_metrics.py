@@ -303,7 +303,16 @@ def compare(found, wanted, case, where=""):
 
 
 # Without a mask: arrays have none.
-ARRAYS = [case for case in CASES if case.mask is None]
+NO_ROW = ("no_row", "no_row_garbage")
+ARRAYS = [c for c in CASES if c.mask is None and c.name not in NO_ROW]
+
+
+@pytest.mark.parametrize("name", NO_ROW)
+def test_arrays_without_a_row_that_counts_are_refused(name):
+    case = BY_NAME[name]
+    for errors in (kc.metrics.calibration_errors, kc.metrics.consistency_test):
+        with pytest.raises(ValueError, match="No row counts"):
+            errors(case.labels, case.predictions, case.weight, **case.options)
 
 
 @pytest.mark.parametrize("case", ARRAYS, ids=lambda case: case.name)
