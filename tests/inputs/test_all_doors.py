@@ -481,15 +481,24 @@ def test_soft_labels():
     assert calibrate_door(x) == pytest.approx(layer.temperature, rel=1e-5)
 
 
-@pytest.mark.parametrize("door", [*COMPILED, "calibration_errors"])
+WITHOUT_ROWS = (
+    PLAIN.but(y=Y[:0], p=Z[:0]),
+    PLAIN.but(y=Y[:0], p=Z[:0], w=W[:0]),
+    PROBABILITIES.but(y=ONE_HOT[:0], p=P[:0]),
+    IMAGE.but(y=IMAGE.y[:0], p=IMAGE.p[:0]),
+    UNIT_PLAIN.but(y=BINARY[:0], p=UNIT[:0]),
+    PLAIN.but(y=np.full(N, 9), void=9),
+)
+
+
+@pytest.mark.parametrize("door", COMPILED)
 def test_a_batch_without_rows(door):
-    for x in (
-        PLAIN.but(y=Y[:0], p=Z[:0]),
-        PLAIN.but(y=Y[:0], p=Z[:0], w=W[:0]),
-        PROBABILITIES.but(y=ONE_HOT[:0], p=P[:0]),
-        IMAGE.but(y=IMAGE.y[:0], p=IMAGE.p[:0]),
-        UNIT_PLAIN.but(y=BINARY[:0], p=UNIT[:0]),
-        PLAIN.but(y=np.full(N, 9), void=9),
-    ):
+    for x in WITHOUT_ROWS:
         found = numbers(door, x)
         assert set(found) <= {0.0, 0.5}, x
+
+
+def test_arrays_without_rows_are_refused():
+    for x in WITHOUT_ROWS:
+        with pytest.raises(ValueError, match="No row counts"):
+            errors_door(x)
