@@ -31,9 +31,10 @@ if keras.backend.backend() == "torch":
 SLOW = frozenset(
     (pathlib.Path(__file__).parent / "slow.txt").read_text().splitlines()
 )
-# Of `--share`: one of so many on TensorFlow and on JAX, and the others on
-# PyTorch, the quickest with small arrays, where fast ones run in any case.
-ONE_OF = {"slow": 12, "fast": 8, "compared": 4}
+# Of `--share`: one of so many on TensorFlow (slow ones) and on JAX, and the
+# other slow ones on PyTorch, the quickest with small arrays. Of fast ones it
+# runs every other, those that JAX does not; TensorFlow runs all by themselves.
+ONE_OF = {"slow": 12, "fast": 12, "compared": 6}
 # Parts of these, of slow tests with several cases, that run only once a week.
 ONCE_A_WEEK = (8, 9, 10, 11)
 COMPARED = ("tests/differential/", "tests/inputs/test_all_doors.py")
@@ -99,8 +100,10 @@ def in_share(item, backend, able, numpy_only):
         return True
     if slow:
         return backend == {0: "tensorflow", 1: "jax"}.get(part, "torch")
+    if backend == "torch":
+        return number % 2 == 1
     kind = "compared" if name.startswith(COMPARED) else "fast"
-    return backend == "torch" or number % ONE_OF[kind] == 0
+    return number % ONE_OF[kind] == 0
 
 
 @pytest.fixture(autouse=True)
