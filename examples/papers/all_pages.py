@@ -3,7 +3,6 @@
 python examples/papers/table.py all --work papers_work
 """
 
-import contextlib
 import sys
 
 import figures
@@ -47,11 +46,12 @@ def write(arguments):
 
 def pages(arguments, drawn):
     """Yields the name of a page and its text."""
-    results = arguments.results
+    results, with_rows = arguments.results, set()
     for name in protocols.TABLES:
         rows = run.read_rows(results / f"{name}.jsonl")
         if not rows:
             continue
+        with_rows.add(name)
         arguments.table = name
         yield name, "\n\n".join([heading(name), *table.tables(arguments, rows)])
         if "tuning" not in name and any("people" in r for r in rows.values()):
@@ -64,14 +64,11 @@ def pages(arguments, drawn):
         shifted = run.read_rows(results / f"{name}_shift.jsonl")
         if shifted:
             yield f"{name}_shift", shift_page.page(name, shifted, drawn)
-    for name, page in (
-        ("verdicts", verdicts.page),
-        ("questions", questions.page),
-        ("ranks", ranks.page),
-    ):
-        # Of tables without rows there is nothing to say.
-        with contextlib.suppress(SystemExit):
-            yield name, page(results)
+    if with_rows.intersection(verdicts.TABLES):
+        yield "verdicts", verdicts.page(results)
+    yield "questions", questions.page(results)
+    if ranks.TABLE in with_rows:
+        yield "ranks", ranks.page(results)
     yield "formulas", figures.formula_page(drawn)
 
 

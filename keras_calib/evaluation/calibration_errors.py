@@ -284,7 +284,7 @@ def errors_of_predictions(
     seed=0,
     verbose=0,
 ):
-    """The wanted errors of `Predictions`; see `calibration_errors`.
+    """The wanted errors of `Predictions` with a row; see `calibration_errors`.
 
     With `floors`, a dict with their noise floors, basic intervals draw none.
     """

@@ -1,6 +1,5 @@
 """The numbers of the clinical panel among those of `calibration_errors`."""
 
-import math
 from collections.abc import Collection
 
 import numpy as np
@@ -54,8 +53,6 @@ def clinical_statistics(
     if not names:
         return {}, {}
     refuse_soft_outcomes(data)
-    if not len(data.labels):
-        return dict.fromkeys(names, np.full(1 + num_resamples, math.nan)), {}
     panel, reasons = panel_of_predictions(
         data, names=names, num_draws=num_draws, seed=seed
     )

@@ -68,7 +68,7 @@ class FormulaCalibration(CalibrationLayer):
         """Log-probabilities of the labels of some rows, in NumPy.
 
         Args:
-            found: the weights, as `_solve` returns them.
+            found: the weights, as a fit returns them.
             logits: `(n, num_classes)`, at least two classes.
             labels: int class ids, `(n,)`.
             rows: int indices, `(m,)`.

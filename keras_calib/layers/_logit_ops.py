@@ -38,13 +38,12 @@ def log_softmax(logits, xp=ops):
     return logits - xp.log(xp.sum(xp.exp(logits), axis=-1, keepdims=True))
 
 
-def normalized(logits, how, xp=ops):
+def normalized(logits, how, xp):
     """Logits without a constant in each row; `how` is `normalize_logits`."""
     if how == "log_softmax":
         if xp is ops:
             return ops.log_softmax(logits, axis=-1)
-        logits = logits - row_max(logits, xp, keepdims=True)
-        return logits - xp.log(xp.exp(logits).sum(axis=-1, keepdims=True))
+        return log_softmax(logits, xp)
     if how == "mean":
         return logits - xp.mean(logits, axis=-1, keepdims=True)
     return logits
