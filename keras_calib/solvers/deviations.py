@@ -143,12 +143,12 @@ class Deviations(DiagonalProblem):
         phi = self.dispersion(freest[0])
         if phi > 1:
             widest = walk(freest, widths=WIDTHS[-1:])
-            phi = min(phi, self._dispersion_without_misfit(widest))
+            phi = min(phi, self._dispersion_without_misfit(widest, phi))
         walks = [walk(path) for path in paths]
         walks += [walk(path, typical=True) for path in paths if all(path)]
         return self._fits(walks, phi), phi
 
-    def _dispersion_without_misfit(self, widest):
+    def _dispersion_without_misfit(self, widest, phi):
         """The dispersion at a fit, by its degrees of freedom.
 
             phi n / (n - p),    n = 1 / sum_i w_i^2
@@ -160,9 +160,11 @@ class Deviations(DiagonalProblem):
 
         Args:
             widest: `_Walk` of one fit.
+            phi: of temperature scaling.
 
         Returns:
-            Infinity if there are not more samples than parameters.
+            Infinity where it cannot be below `phi`, which the factor alone
+            tells, or there are not more samples than parameters.
         """
         n = 1 / float((self.weights.astype(float) ** 2).sum())
         [widths] = widest.widths
@@ -174,9 +176,11 @@ class Deviations(DiagonalProblem):
             of_each = size / self.center.shape[1]
         if n <= size or groups <= of_each:
             return np.inf
+        factor = max(n / (n - size), groups / (groups - of_each))
+        if factor >= phi:  # the dispersion is at least 1
+            return np.inf
         [found] = self._fits([widest], 1.0)
         self.evaluate(found.parameters)
-        factor = max(n / (n - size), groups / (groups - of_each))
         return self.dispersion(widths[0] > 0) * factor
 
     def _fits(self, walks, phi):
