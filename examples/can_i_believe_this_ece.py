@@ -16,6 +16,7 @@ import pathlib
 
 import numpy as np
 import pictures
+from argument_types import positive_int
 
 import keras_calib as kc
 from keras_calib.evaluation.consistency_bars import consistency_bars
@@ -456,7 +457,7 @@ by a network that knows nothing.
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--draws", type=int, default=400)
+    parser.add_argument("--draws", type=positive_int, default=400)
     parser.add_argument("--folder", type=pathlib.Path, default=HERE / "results")
     arguments = parser.parse_args()
     import matplotlib

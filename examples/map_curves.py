@@ -22,6 +22,7 @@ import pathlib
 import keras
 import numpy as np
 import pictures
+from argument_types import positive_int
 
 import keras_calib as kc
 
@@ -207,8 +208,8 @@ def main(arguments=None):
     matplotlib.use("Agg")
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--folder", type=pathlib.Path, default=FOLDER)
-    parser.add_argument("--samples", type=int, default=5000)
-    parser.add_argument("--points", type=int, default=900)
+    parser.add_argument("--samples", type=positive_int, default=5000)
+    parser.add_argument("--points", type=positive_int, default=900)
     options = parser.parse_args(arguments)
     figure = draw(options.samples, options.points)
     path = options.folder / "maps.png"

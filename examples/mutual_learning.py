@@ -28,6 +28,7 @@ import cifar10
 import keras
 import numpy as np
 import pictures
+from argument_types import positive_int
 
 import keras_calib as kc
 from keras_calib.evaluation.confidence_error import expected_calibration_error
@@ -230,7 +231,7 @@ def read(path, settings):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--size", choices=SIZES, default="small")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=positive_int, default=3)
     parser.add_argument(
         "--methods",
         nargs="+",
@@ -247,7 +248,7 @@ def main(arguments=None):
     pictures.add_option(parser)
     parser.add_argument("--rows", type=pathlib.Path, help="only draw these")
     for field in ("images", "test_images", "epochs"):
-        parser.add_argument(f"--{field.replace('_', '-')}", type=int)
+        parser.add_argument(f"--{field.replace('_', '-')}", type=positive_int)
     for field in ("learning_rate", "auxiliary_rate", "weight_decay"):
         parser.add_argument(f"--{field.replace('_', '-')}", type=float)
     arguments = parser.parse_args(arguments)

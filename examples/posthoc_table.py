@@ -25,6 +25,7 @@ import warnings
 
 import keras
 import numpy as np
+from argument_types import positive_int
 
 import keras_calib as kc
 
@@ -174,7 +175,7 @@ def table(results, markdown=False):
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("files", nargs="*", type=pathlib.Path)
-    parser.add_argument("--splits", type=int, default=20)
+    parser.add_argument("--splits", type=positive_int, default=20)
     parser.add_argument(
         "--share",
         type=float,

@@ -44,13 +44,14 @@ import keras_calib as kc
 sys.path.insert(0, str(pathlib.Path(__file__).with_name("papers")))
 import networks
 import training
+from argument_types import positive_int
 
 VOID, NUM_CLASSES = 255, 11
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=positive_int, default=12)
     pictures.add_option(parser)
     options = parser.parse_args(arguments)
     train, (x, y), test = kc.datasets.load("camvid")

@@ -28,6 +28,7 @@ import warnings
 import no_harm
 import numpy as np
 import stored_rows
+from argument_types import positive_int
 
 import keras_calib as kc
 from keras_calib.calibration import _choose
@@ -620,8 +621,8 @@ def main():
         choices=("development", "fresh", "later", "networks"),
     )
     command.add_argument("--logits", nargs="*", default=[])
-    command.add_argument("--sizes", nargs="*", type=int, default=SIZES)
-    command.add_argument("--draws", type=int, default=5)
+    command.add_argument("--sizes", nargs="*", type=positive_int, default=SIZES)
+    command.add_argument("--draws", type=positive_int, default=5)
     command.add_argument("--peers", action="store_true")
     arguments = parser.parse_args()
     arguments.function(arguments)

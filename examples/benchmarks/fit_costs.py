@@ -27,6 +27,7 @@ import warnings
 import keras
 import losses as loss_benchmark  # sets the threads before Keras is imported
 import numpy as np
+from argument_types import positive_int
 
 import keras_calib as kc
 
@@ -266,7 +267,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
     parser.add_argument("--only", help="names that contain this, and bases")
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=positive_int, default=7)
     arguments = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     loss_benchmark.one_thread()

@@ -31,6 +31,7 @@ import functools
 import math
 import pathlib
 import platform
+import sys
 import tempfile
 import threading
 import time
@@ -44,6 +45,9 @@ from keras_calib.calibration._methods import METHODS
 from keras_calib.data import collect
 from keras_calib.inputs import large
 from keras_calib.solvers import isotonic
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from argument_types import positive_int
 
 CLASSES = 100
 # Rows that are made, or given to a metric, at a time.
@@ -218,8 +222,8 @@ def print_bytes(maps, given):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", nargs="*", type=int, default=ROWS)
-    parser.add_argument("--classes", type=int, default=CLASSES)
+    parser.add_argument("--rows", nargs="*", type=positive_int, default=ROWS)
+    parser.add_argument("--classes", type=positive_int, default=CLASSES)
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
     parser.add_argument("--maps", nargs="*", choices=("temperature", *MAPS))
     parser.add_argument("--bytes", action="store_true")

@@ -34,6 +34,7 @@ if hasattr(os, "sched_setaffinity"):
 import cost_rows
 import keras
 import numpy as np
+from argument_types import positive_int
 
 import keras_calib as kc
 
@@ -213,7 +214,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", nargs="*", choices=LOSSES, default=LOSSES)
     parser.add_argument("--shapes", nargs="*", choices=SHAPES, default=SHAPES)
-    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--repeats", type=positive_int, default=20)
     parser.add_argument("--step", action="store_true", help="ResNet-20")
     parser.add_argument("--memory", action="store_true", help="peak of CPC")
     parser.add_argument("--eager", action="store_true", help="do not compile")

@@ -29,6 +29,7 @@ import cost_rows
 import keras
 import numpy as np
 import threadpoolctl
+from argument_types import one_of_many
 
 import keras_calib as kc
 
@@ -137,16 +138,18 @@ def line(row):
     return f"| `{row['map']}` | {' | '.join([*fits, *ratios])} |"
 
 
+# What is timed, on which data, and whether the guard judges it.
+SOURCES = (
+    (MAPS, lambda: classes(CLASSES), True),
+    (BINARY, lambda: classes(2), True),
+    ({"MultiLabelScaling": UNSHRUNK}, labels_of_units, False),
+    ({"LocalTemperatureScaling": None}, images, False),
+)
+
+
 def rows(only=None):
     """Measured rows, in the order of the table, or that of one map."""
-    sources = (
-        (MAPS, lambda: classes(CLASSES), True),
-        (BINARY, lambda: classes(2), True),
-        # The guard judges neither.
-        ({"MultiLabelScaling": UNSHRUNK}, labels_of_units, False),
-        ({"LocalTemperatureScaling": None}, images, False),
-    )
-    for maps, data, guarded in sources:
+    for maps, data, guarded in SOURCES:
         for name, paper in maps.items():
             if only in (None, name):
                 yield measured(name, paper, data(), guarded)
@@ -185,7 +188,8 @@ def calibrated(data, **options):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", metavar="MAP", help="measure this one")
+    names = [name for maps, *_ in SOURCES for name in maps]
+    parser.add_argument("--only", metavar="MAP", **one_of_many(names))
     cost_rows.add_option(parser)
     arguments = parser.parse_args(arguments)
     warnings.simplefilter("ignore")

@@ -31,6 +31,7 @@ import keras_calib as kc
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import cifar10
 import cost_rows
+from argument_types import positive_int
 
 CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
@@ -108,10 +109,10 @@ def others(network, x, y, size):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--images", type=int, default=2000)
-    parser.add_argument("--batch-size", type=int, default=100)
-    parser.add_argument("--width", type=int, default=16)
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--images", type=positive_int, default=2000)
+    parser.add_argument("--batch-size", type=positive_int, default=100)
+    parser.add_argument("--width", type=positive_int, default=16)
+    parser.add_argument("--repeats", type=positive_int, default=7)
     parser.add_argument("--others", action="store_true", help="no pair")
     parser.add_argument(
         "--cpu-time",

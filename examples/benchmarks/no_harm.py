@@ -42,6 +42,7 @@ from keras_calib.calibration._choose import NOISY_SAMPLES
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import stored_rows
+from argument_types import positive_int
 from maps import ANY_CLASSES
 from maps import TWO_CLASSES
 
@@ -595,12 +596,14 @@ def main():
     command.add_argument(
         "--chosen", nargs="*", choices=CHOSEN, help="calibrate(); all if none"
     )
-    command.add_argument("--sizes", nargs="*", type=int, default=SIZES)
-    command.add_argument("--draws", type=int, default=DRAWS)
+    command.add_argument("--sizes", nargs="*", type=positive_int, default=SIZES)
+    command.add_argument("--draws", type=positive_int, default=DRAWS)
     shown.add_argument("--figure", type=pathlib.Path)
     stored_rows.add_also(shown, "files")
     shown.add_argument("--without", nargs="*", default=[], help="maps")
-    shown.add_argument("--draws", type=int, default=DRAWS, help="the first")
+    shown.add_argument(
+        "--draws", type=positive_int, default=DRAWS, help="the first"
+    )
     arguments = parser.parse_args()
     arguments.function(arguments)
 

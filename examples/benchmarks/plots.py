@@ -15,6 +15,7 @@ import subprocess
 import sys
 
 import cost_rows
+from argument_types import positive_int
 
 KINDS = ("bars", "corp", "smooth", "classwise", "risk_coverage")
 
@@ -57,7 +58,7 @@ def measure(kind, number):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--samples", type=int, default=1_000_000)
+    parser.add_argument("--samples", type=positive_int, default=1_000_000)
     parser.add_argument("--one", choices=KINDS, help=argparse.SUPPRESS)
     cost_rows.add_option(parser)
     arguments = parser.parse_args()

@@ -44,6 +44,7 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 import cost_rows
 import keras
 import numpy as np
+from argument_types import positive_int
 
 import keras_calib as kc
 
@@ -570,7 +571,7 @@ def measure(name, repeats, store):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--map", nargs="*", choices=MAPS, default=list(MAPS))
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=positive_int, default=3)
     parser.add_argument("--predictions", nargs="*", metavar="FILE")
     parser.add_argument("--same", nargs="*", choices=SAME, default=list(SAME))
     parser.add_argument("--defaults", nargs="*", metavar="FILE")

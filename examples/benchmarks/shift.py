@@ -17,6 +17,7 @@ import time
 import cost_rows
 import keras
 import numpy as np
+from argument_types import positive_int
 
 import keras_calib as kc
 
@@ -33,7 +34,7 @@ def seconds(images, kind, severity):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--images", type=int, default=1000)
+    parser.add_argument("--images", type=positive_int, default=1000)
     cost_rows.add_option(parser)
     arguments = parser.parse_args(arguments)
     number = arguments.images

@@ -25,6 +25,7 @@ from unittest import mock
 import no_harm
 import numpy as np
 import stored_rows
+from argument_types import positive_int
 
 import keras_calib as kc
 from keras_calib.solvers import evidence
@@ -302,8 +303,8 @@ def main():
         "--data", choices=("development", "tables"), default="development"
     )
     sizes = no_harm.SIZES
-    command.add_argument("--sizes", nargs="*", type=int, default=sizes)
-    command.add_argument("--draws", type=int, default=5)
+    command.add_argument("--sizes", nargs="*", type=positive_int, default=sizes)
+    command.add_argument("--draws", type=positive_int, default=5)
     arguments = parser.parse_args()
     arguments.function(arguments)
 

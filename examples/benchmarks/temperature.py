@@ -8,8 +8,10 @@ logits themselves, relative to the logits.
 """
 
 import argparse
+import pathlib
 import platform
 import statistics
+import sys
 import time
 import tracemalloc
 
@@ -19,6 +21,9 @@ from scipy.special import logsumexp
 from sklearn.calibration import _TemperatureScaling
 
 from keras_calib.solvers.temperature import fit_temperature
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from argument_types import positive_int
 
 
 def ours(logits, labels):
@@ -48,9 +53,9 @@ def plain_lbfgs(logits, labels):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rows", type=int, default=25_000)
-    parser.add_argument("--classes", type=int, default=1_000)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rows", type=positive_int, default=25_000)
+    parser.add_argument("--classes", type=positive_int, default=1_000)
+    parser.add_argument("--repeats", type=positive_int, default=5)
     arguments = parser.parse_args()
     rng = np.random.default_rng(0)
     shape = arguments.rows, arguments.classes

@@ -21,6 +21,7 @@ import sys
 import time
 
 import cost_rows
+from argument_types import positive_int
 
 LIMIT = 2 << 30
 BATCH, LENGTH, HIDDEN = 4, 128, 64  # 512 tokens a batch
@@ -100,9 +101,12 @@ def measure(tokens, classes):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
-        "--tokens", type=int, nargs="+", default=[10_000, 30_000, 100_000]
+        "--tokens",
+        type=positive_int,
+        nargs="+",
+        default=[10_000, 30_000, 100_000],
     )
-    parser.add_argument("--classes", type=int, default=32_000)
+    parser.add_argument("--classes", type=positive_int, default=32_000)
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     cost_rows.add_option(parser)
     arguments = parser.parse_args()

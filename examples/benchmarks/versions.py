@@ -26,6 +26,7 @@ import keras
 import losses as loss_benchmark  # sets the threads before Keras is imported
 import metrics as metric_benchmark
 import numpy as np
+from argument_types import positive_int
 
 # Bases, and losses with a history or a table beside the batch.
 LEFT_OUT = {"ClassificationLoss", "PenalizedLoss", "AdaFocalLoss", "CRL"}
@@ -194,8 +195,8 @@ def main():
     names = [part.__name__ for part in PARTS]
     parser.add_argument("--parts", nargs="*", choices=names, default=names)
     parser.add_argument("--only", help="names that contain this")
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--builds", type=int, default=5)
+    parser.add_argument("--repeats", type=positive_int, default=9)
+    parser.add_argument("--builds", type=positive_int, default=5)
     parser.add_argument("--limit", type=float, default=1.05)
     arguments = parser.parse_args()
     loss_benchmark.one_thread()

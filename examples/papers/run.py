@@ -40,6 +40,8 @@ import published
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import stored_rows
+from argument_types import one_of_many
+from argument_types import positive_int
 from stored_rows import append
 
 HISTORY = "measure validation samples every N epochs, too: a pass over them"
@@ -132,15 +134,24 @@ def parse(arguments):
         description=__doc__.partition("\n")[0],
     )
     add = parser.add_argument
-    add("table", nargs="?", choices=protocols.TABLES)
+    add("table", nargs="?", **one_of_many(protocols.TABLES))
     names = [*methods.METHODS, *protocols.OTHER_PUBLISHED]
-    add("--only", nargs="+", metavar="METHOD", choices=names)
+    add("--only", nargs="+", metavar="METHOD", **one_of_many(names))
     add("--paper", choices=published.PAPERS, help="methods of its page only")
     add("--size", choices=("cpu", "gpu"), help="of all tables of a --paper")
-    add("--history", type=int, metavar="N", help=HISTORY)
-    add("--seeds", type=int, help="so many seeds of each method at most")
-    add("--jobs", type=int, default=1, help="rows at a time, a process each")
-    add("--threads", type=int, help="threads of each process (CPU)")
+    add("--history", type=positive_int, metavar="N", help=HISTORY)
+    add(
+        "--seeds",
+        type=positive_int,
+        help="so many seeds of each method at most",
+    )
+    add(
+        "--jobs",
+        type=positive_int,
+        default=1,
+        help="rows at a time, a process each",
+    )
+    add("--threads", type=positive_int, help="threads of each process (CPU)")
     add("--seconds", type=float, help="stop in time; run again to go on")
     add("--results", type=pathlib.Path, default=RESULTS)
     add("--work", type=pathlib.Path, default=pathlib.Path("papers_work"))
@@ -149,7 +160,11 @@ def parse(arguments):
     add("--tune", action="store_true", help="choose settings on validation")
     add("--shift", action="store_true", help="measure on corrupted images")
     add("--download", action="store_true", help="data that are not there")
-    add("--images", type=int, help="so many test images to corrupt, not all")
+    add(
+        "--images",
+        type=positive_int,
+        help="so many test images to corrupt, not all",
+    )
     add("--row", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args(arguments)
     of_paper = arguments.paper and not arguments.table
@@ -172,10 +187,6 @@ def parse(arguments):
             parser.error(
                 f"{arguments.table} is not on the page of {arguments.paper}."
             )
-    for name in ("history", "seeds", "jobs", "threads", "images"):
-        given = getattr(arguments, name)
-        if given is not None and given < 1:
-            parser.error(f"--{name} is a number, at least 1. Received: {given}")
     if arguments.images and not arguments.shift:
         parser.error("--images is about --shift.")
     if arguments.shift and not keeps_weights(arguments.table):

@@ -33,6 +33,7 @@ import protocols
 import published
 import run
 import spread
+from argument_types import one_of_many
 
 BASELINE = "CE"
 # Modules with a page of their own, from the rows of several tables.
@@ -45,7 +46,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add = parser.add_argument
     pages = (*PAGES, "formulas", "papers", "all", *published.PAPERS)
-    add("table", choices=[*protocols.TABLES, *pages])
+    add("table", **one_of_many([*pages, *protocols.TABLES]))
     add("--results", type=pathlib.Path, default=run.RESULTS)
     add("--shift", action="store_true", help="on corrupted images")
     add("--figures", type=pathlib.Path, help="folder to draw into")

@@ -3,6 +3,7 @@
 import argparse
 import ast
 import dataclasses
+import importlib
 import json
 import types
 
@@ -432,14 +433,16 @@ def test_a_row_of_another_training_is_run_again(call, driver):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--jobs=0"], "--jobs is a number, at least 1. Received: 0"),
-        (["--seeds=-1"], "--seeds is a number, at least 1. Received: -1"),
-        (["--threads=0"], "--threads is a number, at least 1. Received: 0"),
-        (["--history=0"], "--history is a number, at least 1. Received: 0"),
+        (["--jobs=0"], "--jobs: a number, at least 1. Received: 0"),
+        (["--seeds=-1"], "--seeds: a number, at least 1. Received: -1"),
+        (["--threads=0"], "--threads: a number, at least 1. Received: 0"),
+        (["--history=0"], "--history: a number, at least 1. Received: 0"),
         (["--images=3"], "--images is about --shift."),
+        (["--only", "ALCS"], "there is no 'ALCS', near are ACLS, "),
+        (["--only", "xyz"], "there is no 'xyz'; `--help` names all"),
     ],
 )
-def test_numbers_that_mean_nothing_are_refused(
+def test_numbers_and_names_that_mean_nothing_are_refused(
     papers, capsys, arguments, words
 ):
     import run
@@ -447,6 +450,21 @@ def test_numbers_that_mean_nothing_are_refused(
     with pytest.raises(SystemExit):
         run.parse(["miniature", *arguments])
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("script", ["run", "table"])
+def test_a_wrong_table_is_told_near_ones_and_help_has_all(
+    papers, capsys, script
+):
+    script = importlib.import_module(script)
+    with pytest.raises(SystemExit):
+        script.main(["tiny-resnet-50"])
+    error = capsys.readouterr().err
+    assert "near are tiny-resnet50, " in error
+    assert "cifar10-vit" not in error
+    with pytest.raises(SystemExit):
+        script.main(["--help"])
+    assert "cifar10-vit" in capsys.readouterr().out
 
 
 def test_no_method_is_named_twice(papers):
