@@ -355,6 +355,11 @@ _MORE_CONFIDENCE_LEFT = (
     "a margin of 6 leaves more confidence than {} does; smaller margins were "
     "chosen on validation images"
 )
+_GAMMAS = "its focal loss has gamma 1, the other one 3"
+_LESS_FOR_ACCURACY = (
+    "the weight with a lower ECE on validation images lost more accuracy "
+    "there than the one point that may be lost"
+)
 WHY = {
     ("S", Claim("FL", "CE", part="test_scaled")): (
         "one temperature makes up for what all images have in common, and "
@@ -393,9 +398,10 @@ WHY = {
     ("F", Claim("MbLS", "LS")): (
         "both are too unsure after three epochs, MbLS by more"
     ),
-    ("S", Claim("FL+SB-ECE", "FL")): (
-        "its focal loss has gamma 1, the other one 3"
-    ),
+    ("S", Claim("FL+SB-ECE", "FL")): _GAMMAS,
+    ("S-tuning", Claim("FL+SB-ECE", "FL")): _GAMMAS,
+    ("S-tuning", Claim("MbLS", "LS")): _LESS_FOR_ACCURACY,
+    ("S-tuning", Claim("MbLS", "FL")): _LESS_FOR_ACCURACY,
     ("S", Claim("Brier+SB-ECE", "Brier")): NOT_CHOSEN,
     ("S", Claim("Diff-DML", "DML", "accuracy", 1)): (
         "an auxiliary network without labels is a late and weak teacher in "

@@ -35,6 +35,10 @@ class Question:
     peers: tuple[str, ...] = ()
 
 
+# Seeds of what was chosen on validation images.
+TUNED = {"S-tuning": 3}
+# Auxiliaries at the first rate of the primary.
+SAME_RATE = "Diff-DML: auxiliary_rate=0.1"
 QUESTIONS = (
     Question(
         "ACLS: from where is the largest logit measured?",
@@ -66,8 +70,11 @@ and the rate are assumed here, from Proposition 1 and one other
 implementation; the docstring of `DiffDML` says so. In small settings Diff-DML
 is far better calibrated than DML and less accurate ([4,000
 images](mutual_learning_small.md)): an auxiliary that sees no labels learns
-late there. Whether it is only late, the rows of G30, G100 and G200 tell:
-ResNet-34 on all of CIFAR-10, trained for longer and longer. `label_warmup`,
+late there. How much of it is the rate of the auxiliary, the rows of S-tuning
+tell, in which it is that of the primary itself, 0.1, as chosen on validation
+images ([grid](S-tuning.md)), and not 0.03. Whether it is only late, the rows of
+G30, G100 and G200 tell: ResNet-34 on all of CIFAR-10, trained for longer and
+longer. `label_warmup`,
 which is not in the paper, gives it labels in the first steps; its default is
 0. The paper's table S4 has a small CNN as the one auxiliary that spoils
 Diff-DML (ECE of 8 %), and ResNets of other sizes as no worse than ResNet-18.
@@ -78,13 +85,15 @@ part of its order is a weak DML.""",
             ("S", "Diff-DML, labels 10 %", "Diff-DML"),
             ("S", "Diff-DML, labels 20 %", "Diff-DML"),
             ("S", "Diff-DML, labels 20 %", "DML"),
+            ("S-tuning", SAME_RATE, "Diff-DML"),
+            ("S-tuning", SAME_RATE, "DML"),
             *((name, "Diff-DML", "DML") for name in published.GPU[::-1]),
             ("G30", "Diff-DML, labels 20 %", "Diff-DML"),
             ("G100", "Diff-DML, labels 20 %", "DML"),
             ("G30", "Diff-DML, CNN", "Diff-DML"),
             ("G30", "Diff-DML, ResNet-34", "Diff-DML"),
         ),
-        peers=("S", "S10k", "C", *published.GPU),
+        peers=("S", "S-tuning", "S10k", "C", *published.GPU),
     ),
     Question(
         "Class-wise scaling: does it help, or does balancing?",
@@ -255,7 +264,8 @@ def peers(results, names):
     """
     lines = []
     for name in names:
-        for method, rows in table.of_variants(rows_of(results, name)):
+        stored = run.read_rows(results / f"{name}.jsonl")
+        for method, rows in table.of_variants(stored):
             found = [
                 (row["validation"]["accuracy"], np.mean(of_peers), last)
                 for row in rows
@@ -276,11 +286,13 @@ def peers(results, names):
 
 
 def rows_of(results, name):
-    """Rows of a table; cross-entropy's of S stand beside those of S-square."""
+    """Rows of a table, with those of S that they are compared with."""
     rows = run.read_rows(results / f"{name}.jsonl")
-    if name == "S-square":
-        plain = run.read_rows(results / "S.jsonl")
-        rows |= {key: row for key, row in plain.items() if key[0] == "CE"}
+    beside = {"S-square": ("CE",), "S-tuning": ("CE", "DML", "Diff-DML")}
+    plain = run.read_rows(results / "S.jsonl") if name in beside else {}
+    for (method, seed), row in plain.items():
+        if method in beside[name]:
+            rows[method, seed] = row
     return rows
 
 
@@ -296,6 +308,8 @@ def of_seeds(rows, method, other):
 
 def wanted(name, *methods):
     """How many seeds both methods have in the end."""
+    if name in TUNED:
+        return TUNED[name]
     table_of = {**protocols.TABLES[name]}
     if name == "S-square":
         table_of["CE"] = protocols.TABLES["S"]["CE"]
@@ -304,10 +318,16 @@ def wanted(name, *methods):
 
 def command(name, method, other, missing):
     """What makes the pairs that are missing, as an item of a list."""
-    words = f'python examples/papers/run.py {name} --only "{method}"'
-    words += f' "{other}"' if name != "S-square" else ""
     seeds = "seed" if missing == 1 else "seeds"
-    return f"- {name}, {method} and {other}: {missing} {seeds}, `{words}`"
+    which = f"- {name}, {method} and {other}: {missing} {seeds}"
+    words = f'{name} --only "{method}"'
+    if name in TUNED:
+        method, _, _ = method.partition(":")
+        table_of = name.removesuffix("-tuning")
+        words = f'{table_of} --tune --only "{method}" --seeds {TUNED[name]}'
+    elif name != "S-square":
+        words += f' "{other}"'
+    return f"{which}, `python examples/papers/run.py {words}`"
 
 
 def line(name, method, other, pairs, rows):

@@ -18,13 +18,13 @@ import methods
 _WEIGHTS = (0.01, 0.03, 0.1, 0.3, 1.0)
 _SB_ECE = {"temperature": (1e-4, 1e-3, 1e-2, 1e-1), "weight": _WEIGHTS}
 GRIDS = {
-    "LS": {"smoothing": (0.01, 0.02, 0.05, 0.1)},
+    "LS": {"smoothing": (0.01, 0.02, 0.05, 0.1, 0.2)},
     "FL": {"gamma": (1.0, 2.0, 3.0, 5.0)},
     "ER": {"weight": _WEIGHTS},
     "MbLS": {"margin": (0.0, 3.0, 6.0, 10.0), "weight": (0.03, 0.1, 0.3)},
     "ACLS": {"margin": (0.0, 3.0, 6.0, 10.0)},
-    "MDCA": {"weight": (0.3, 1.0, 3.0, 10.0)},
-    "FL+MDCA": {"weight": (0.3, 1.0, 3.0, 10.0)},
+    "MDCA": {"weight": (0.3, 1.0, 3.0, 10.0, 30.0)},
+    "FL+MDCA": {"weight": (0.3, 1.0, 3.0, 10.0, 30.0)},
     "DCA": {"weight": (0.3, 1.0, 3.0, 10.0)},
     "MMCE": {"weight": (0.3, 1.0, 2.0, 4.0, 8.0)},
     "SB-ECE": _SB_ECE,

@@ -76,7 +76,9 @@ The papers' claims, each beside the rows of both methods: "holds" if the
 difference goes the claimed way and is told apart from 0 (p below 0.05), "does
 not hold" if it is told apart and goes the other way, else "open". One seed
 alone is "open", with its direction. Differences of accuracy and ECE in points.
-The variance of other differences stands in for that of these.
+The variance of other differences stands in for that of these. "S-tuning" are
+the rows of S, with those of the chosen settings where a method, or what it is
+compared with, was tuned.
 
 "Behind" is what lies behind: for a claim about the ECE the confidence
 minus the accuracy, of the method and of the other, in points; for one about
@@ -111,12 +113,17 @@ def claimed(results):
     lines = []
     for name in CLAIMED:
         rows = run.read_rows(results / f"{name}.jsonl")
+        tuned = table.of_tuned(results, name)
+        with_tuned = as_tuned(rows, tuned)
         spreads = {}
         for claim in claims.CLAIMS:
             what = claim.key, claim.part
             if what not in spreads:
                 spreads[what] = table.spread_of(name, rows, *what)
             lines += claim_line(claim, name, rows, spreads[what])
+            if claim.method in tuned:
+                place = f"{name}-tuning"
+                lines += claim_line(claim, place, with_tuned, spreads[what])
     if not lines:
         return []
     header = (
@@ -130,6 +137,19 @@ def claimed(results):
         ABOUT_CLAIMS,
         table.markdown(header.split(" | "), lines),
     ]
+
+
+def as_tuned(rows, tuned):
+    """Rows in which tuned methods have the settings that were chosen.
+
+    Args:
+        rows: of a table, a dict from `(method, seed)`.
+        tuned: what `table.of_tuned` found for it.
+    """
+    found = {key: row for key, row in rows.items() if key[0] not in tuned}
+    for method, (_, variants) in tuned.items():
+        found |= {(method, row["seed"]): row for row in variants}
+    return found
 
 
 def claim_line(claim, name, rows, scatter):

@@ -1,6 +1,7 @@
 """Open questions are answered by pairs of rows, and say what is missing."""
 
 import json
+import shlex
 
 import pytest
 
@@ -72,7 +73,12 @@ def test_questions_name_rows_that_are_planned(questions):
     for question in questions.QUESTIONS:
         for name, method, other in question.pairs:
             assert questions.wanted(name, method, other) >= 1
-            run.parse([name, "--only", method, other])
+            text = questions.command(name, method, other, 1)
+            _, _, words = text.strip("`").partition("examples/papers/run.py ")
+            found = run.parse(shlex.split(words))
+            assert {found.table, f"{found.table}-tuning"} & {name}
+            assert found.tune == name.endswith("-tuning")
+            assert found.only[0] == method.partition(":")[0]
 
 
 def test_auxiliaries_stand_beside_their_primary(questions, tmp_path):

@@ -177,8 +177,8 @@ def test_a_method_that_diverges_always_is_said_so(driver):
 def test_a_row_that_diverged_with_other_code_can_be_stopped(
     driver, trained, tmp_path
 ):
-    run, _, _ = driver
-    for weight in (0.3, 1.0, 3.0, 10.0):
+    run, _, tuning = driver
+    for weight in tuning.GRIDS["MDCA"]["weight"]:
         old = {"method": f"MDCA: weight={weight}", "seed": 0, "settings": {}}
         run.append(tmp_path / "miniature-tuning-diverged.jsonl", old)
     calls = trained(

@@ -193,6 +193,24 @@ def test_claims_are_tested_between_two_methods(verdicts, tmp_path):
     assert one["pairs"] == "1"
 
 
+def test_claims_are_tested_with_tuned_settings_too(verdicts, tmp_path):
+    rows = [
+        *(row("CE", 0, 0.20, 1.0), row("MDCA", 0, 0.19, 1.0)),
+        *(row("FL", 0, 0.10, 1.0), row("FL+MDCA", 0, 0.09, 1.0)),
+    ]
+    store_choice(tmp_path, [row("MDCA: weight=3.0", 0, 0.05, 1.0)])
+    lines = claims_of(verdicts, tmp_path, {"S": rows})
+    found = {
+        (each["method"], each["rows of"], each["claim"]): each["difference"]
+        for each in lines
+    }
+    assert found["MDCA", "S", "ECE below CE"] == "-1.00"
+    assert found["MDCA", "S-tuning", "ECE below CE"] == "-15.00"
+    # Beside what was tuned, a method that was not says nothing.
+    assert found["FL+MDCA", "S", "ECE below MDCA"] == "-10.00"
+    assert ("FL+MDCA", "S-tuning", "ECE below MDCA") not in found
+
+
 def claims_of(verdicts, folder, rows):
     """Lines of the table of claims."""
     store(folder, rows)
