@@ -162,8 +162,19 @@ def adjust_prior(
     with states_kept(model):
         network, num_units = _network_of(model, from_logits, data, len(source))
         if prior is None:
+            # A model with its preprocessor is compiled, not the one inside.
+            ignored = getattr(
+                getattr(given, "loss", None), "ignore_class", None
+            )
             target, record, kind = _target_prior.estimate(
-                network, data, from_logits, source, known_by, verbose, model
+                network,
+                data,
+                from_logits,
+                source,
+                known_by,
+                verbose,
+                model,
+                ignored,
             )
             network = dataclasses.replace(network, logits_source=kind)
         else:

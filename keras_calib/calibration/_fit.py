@@ -20,6 +20,7 @@ from keras_calib.calibration._held_out import adapt
 from keras_calib.calibration._held_out import losses_and_probabilities
 from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._no_calibration import NoCalibration
+from keras_calib.calibration._passed_layer import AsItWas
 from keras_calib.calibration._source_prior import source_prior
 from keras_calib.calibration._warnings import warn_if_ece_rose
 from keras_calib.calibration._warnings import warn_if_few
@@ -115,40 +116,34 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
             or `NoCalibration` if the map was rejected.
         record: keys of `CalibrationRecord` that the fit decides.
         accuracy: weighted accuracy of the model, without the map.
-
-    If anything fails, a layer that was passed in is as it was.
     """
     layer = _layer_of(method, network, options)
     num_units = rows.logits.shape[-1]
     if options.unguarded != "auto":  # which has compared it with smaller ones
         warn_if_few(layer, rows.num_samples, max(2, num_units), rows.worth)
-    old = layer.get_weights() if layer.built else None, layer.record
+    as_it_was = AsItWas(layer)
     objective = resolve_objective(options.objective, layer)
     scaling = options.class_loss_scaling
-    try:
-        begin = time.perf_counter()
-        adapt_map(layer, rows, objective=objective, class_loss_scaling=scaling)
-        taken = time.perf_counter() - begin
-        before = measured(None, rows, of_label=options.of_label)
-        found = before_and_after(before, layer, rows)
-        all_right = before.accuracy == 1.0
-        worse = is_worse(layer, objective, scaling, found, all_right)
-        if worse:
-            verdict = Verdict(returned=MODEL)
-        elif not _fits_likelihood(objective, scaling):
-            verdict = Verdict(skipped="not fitted by likelihood")
-        else:
-            verdict = _judge(layer, rows, options, taken)
-            if verdict.skipped == TOO_FEW and rows.group is not None:
-                warn_of_few_groups(layer, rows.group)
-    except BaseException:
-        restore(layer, old, (None, num_units))
-        raise
+    begin = time.perf_counter()
+    adapt_map(layer, rows, objective=objective, class_loss_scaling=scaling)
+    taken = time.perf_counter() - begin
+    before = measured(None, rows, of_label=options.of_label)
+    found = before_and_after(before, layer, rows)
+    all_right = before.accuracy == 1.0
+    worse = is_worse(layer, objective, scaling, found, all_right)
+    if worse:
+        verdict = Verdict(returned=MODEL)
+    elif not _fits_likelihood(objective, scaling):
+        verdict = Verdict(skipped="not fitted by likelihood")
+    else:
+        verdict = _judge(layer, rows, options, taken)
+        if verdict.skipped == TOO_FEW and rows.group is not None:
+            warn_of_few_groups(layer, rows.group)
     name = method if isinstance(method, str) else type(layer).__name__
     fitted = dict(layer.record or {})
     if worse or verdict.returned != MAP:
         warn_of_rejection(layer, found, verdict)
-        restore(layer, old, (None, num_units))
+        as_it_was.restore()
         layer = NoCalibration(name=free_name(network, "no_calibration"))
     if verdict.returned == TEMPERATURE:
         name = "temperature"
@@ -239,17 +234,6 @@ def _is_likelihood(objective):
         changed = changed or getattr(loss, "ignore_class", None) is not None
         return isinstance(loss, CROSS_ENTROPIES) and not changed
     return objective.is_plain_nll
-
-
-def restore(layer, old, input_shape):
-    weights, record = old
-    if weights is None and layer.built:
-        fresh = type(layer).from_config(layer.get_config())
-        fresh.build(input_shape)
-        weights = fresh.get_weights()
-    if weights is not None:
-        layer.set_weights(weights)
-    layer.record = record
 
 
 class Measured(NamedTuple):

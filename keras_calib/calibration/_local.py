@@ -10,7 +10,6 @@ from keras_calib.calibration import _checks as checks
 from keras_calib.calibration import _network
 from keras_calib.calibration._block_errors import before_and_after_in_blocks
 from keras_calib.calibration._fit import passes_shown
-from keras_calib.calibration._fit import restore
 from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.calibration._record import CalibrationRecord
@@ -184,13 +183,8 @@ def _as_logits(network, source, maps, from_logits):
 
 def _adapt(layer, method, maps, facts):
     """Fit the layer; see `_stream._adapt`."""
-    old = layer.get_weights() if layer.built else None, layer.record
-    try:
-        layer.adapt_to_maps(maps)
-        found = before_and_after_in_blocks(_with_beta(layer, maps))
-    except BaseException:
-        restore(layer, old, [maps.images.shape, maps.logits.shape])
-        raise
+    layer.adapt_to_maps(maps)
+    found = before_and_after_in_blocks(_with_beta(layer, maps))
     noise, accuracy = found.pop("ece_noise"), found.pop("accuracy")
     warn_if_ece_rose(layer, found, noise, layer.objectives)
     fitted = layer.record

@@ -8,6 +8,7 @@ import numpy as np
 from keras_calib.calibration import _checks as checks
 from keras_calib.calibration._compile import compile_for_evaluate
 from keras_calib.calibration._one_output import OneOutput
+from keras_calib.calibration._passed_layer import as_it_was
 from keras_calib.calibration._preprocessed import with_preprocessor
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.calibration._record import keep_fused_records
@@ -350,7 +351,7 @@ def calibrated_by(fit, model, data, method, settings):
             and `Facts`.
         model: the user's model.
         data: `Batches`, of which the first is read, and stays there.
-        method: a name, or a layer.
+        method: a name, or a layer, which stays as it was if anything fails.
         settings: `Settings`.
 
     Returns:
@@ -358,7 +359,7 @@ def calibrated_by(fit, model, data, method, settings):
     """
     fuse, output = settings.fuse, settings.output
     example = as_example(model, data.first_inputs())
-    with states_kept(model):
+    with states_kept(model), as_it_was(method):
         network = up_to_logits(
             model, settings.from_logits, fuse, example, settings.multi_label
         )

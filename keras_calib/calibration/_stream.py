@@ -5,7 +5,6 @@ import numpy as np
 from keras_calib.calibration import _checks as checks
 from keras_calib.calibration import _network
 from keras_calib.calibration._block_errors import before_and_after_in_blocks
-from keras_calib.calibration._fit import restore
 from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._methods import is_auto
 from keras_calib.calibration._record import CalibrationRecord
@@ -72,17 +71,10 @@ def _adapt(layer, method, rows):
     Returns:
         record: dict of JSON values.
         accuracy: weighted accuracy of the model.
-
-    If anything fails, a layer that was passed in is as it was.
     """
-    old = layer.get_weights() if layer.built else None, layer.record
-    try:
-        layer.adapt_to_checked_blocks(rows)
-        warn_if_few(layer, rows.num_samples, max(2, rows.num_units))
-        found = _found(layer, rows)
-    except BaseException:
-        restore(layer, old, (None, rows.num_units))
-        raise
+    layer.adapt_to_checked_blocks(rows)
+    warn_if_few(layer, rows.num_samples, max(2, rows.num_units), rows.worth)
+    found = _found(layer, rows)
     noise, accuracy = found.pop("ece_noise"), found.pop("accuracy")
     warn_if_ece_rose(layer, found, noise, layer.objectives)
     record = CalibrationRecord(
@@ -110,6 +102,7 @@ class _Rows:
         num_units: size of the class axis of the outputs.
         one_hot: whether labels are one-hot rows.
         num_samples: number of samples that count.
+        worth: as many samples of equal weight tell as much.
         fingerprint: see `Samples`.
         logits_source: see `CalibrationRecord`.
     """
@@ -125,6 +118,7 @@ class _Rows:
 
     def __call__(self):
         checksum, num_samples = np.zeros(1, "uint64"), 0
+        total = squares = 0.0
 
         def batches():
             for batch in outputs_by_batch(
@@ -147,8 +141,11 @@ class _Rows:
             ):
                 self.logits_source = logits_source
                 num_samples += rows.num_samples
+                total += rows.full_weights.sum()
+                squares += rows.full_weights @ rows.full_weights
                 self.num_units = rows.logits.shape[1]
                 yield rows.logits, rows.labels, rows.weights
+        self.worth = float(total**2 / squares) if squares else 0.0
         self._check_the_same(num_samples, fingerprint_of([checksum]))
 
     def _check_the_same(self, num_samples, fingerprint):

@@ -17,7 +17,9 @@ LEAST = 1e-8
 LARGEST_P_VALUE = 0.05
 
 
-def estimate(network, data, from_logits, source, known_by, verbose, model):
+def estimate(
+    network, data, from_logits, source, known_by, verbose, model, ignored
+):
     """Run a network over target data and estimate their prior by EM.
 
     Args:
@@ -28,13 +30,15 @@ def estimate(network, data, from_logits, source, known_by, verbose, model):
         known_by: number of samples that it was estimated from, or infinity.
         verbose: 0 for silence.
         model: the calibrated model.
+        ignored: the label that calibration left out, or `None`.
 
     Returns:
         target: the target prior, `(num_classes,)`.
         record: dict of JSON values.
         kind: the `logits_source` of the network, see `CalibrationRecord`.
     """
-    ignored = _ignored(model, network, data)
+    if ignored is not None and _are_told_apart(model, network, data):
+        ignored = None
     with collect_outputs(network.model, data, verbose) as found:
         scores, weights, by_sample = found
         kind = network.logits_source or checks.source_by_values(scores)
@@ -85,16 +89,12 @@ def estimate(network, data, from_logits, source, known_by, verbose, model):
     return target, record, kind
 
 
-def _ignored(model, network, data):
-    """The label that calibration left out, if nothing tells which rows."""
-    ignored = getattr(getattr(model, "loss", None), "ignore_class", None)
-    if ignored is None:
-        return None
+def _are_told_apart(model, network, data):
+    """Whether weights or a mask tell which rows do not count."""
     example = _network.as_example(model, data.first_inputs())
     if data.first_weights() is not None:
-        return None
-    masked = keras_mask(network.model(example, training=False)) is not None
-    return None if masked else ignored
+        return True
+    return keras_mask(network.model(example, training=False)) is not None
 
 
 def _test_of_no_shift(found, n, source, known_by):

@@ -12,8 +12,8 @@ from keras_calib.data.epoch_numbers import EpochNumbers
 from keras_calib.data.indexed_arrays import IndexedArrays
 from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require
-from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_fraction
+from keras_calib.inputs.arguments import require_integer
 
 
 def smoothed(average, confidence, smoothing):
@@ -120,7 +120,8 @@ class DataPruning(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         require_fraction(fraction=fraction)
-        require_at_least(1, every=every)
+        require_integer(1, every=every)
+        require_integer(0, min_per_class=min_per_class)
         problem = "`smoothing` must be above 0 and at most 1."
         valid = is_number(smoothing) and 0 < smoothing <= 1
         require(valid, problem, smoothing=smoothing)

@@ -11,7 +11,6 @@ from keras_calib.data.epoch_numbers import EpochNumbers
 from keras_calib.data.indexed_arrays import IndexedArrays
 from keras_calib.inputs import label_rules
 from keras_calib.inputs import rules
-from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import as_floats
@@ -155,7 +154,7 @@ class EmpiricalTargets(PredictingCallback):
             num_bins=num_bins,
             from_logits=from_logits,
         )
-        require_at_least(1, cycle=cycle)
+        require_integer(1, cycle=cycle)
         self.labels = labels
         self.counts = np.ones(len(labels), bool) if counts is None else counts
         self.one_hot = np.eye(num_classes, dtype="float32")[labels]

@@ -25,7 +25,6 @@ from keras_calib.data.join import join_labels
 from keras_calib.data.predict import outputs_and_mask
 from keras_calib.data.predict import states_kept
 from keras_calib.evaluation.refinement import best_temperature
-from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.predictions import read_predictions
@@ -51,8 +50,8 @@ class PredictingCallback(keras.callbacks.Callback):
     Raises:
         ValueError: if `every` or `num_bins` is below 1, or data cannot be read
             in each epoch; when training begins, if the model has several
-            outputs or its last layer or first predictions contradict
-            `from_logits`.
+            outputs or its last layer, or first predictions on arrays,
+            contradict `from_logits`.
     """
 
     # Whether epochs are counted over all calls of `fit`, so that none of one
@@ -71,12 +70,14 @@ class PredictingCallback(keras.callbacks.Callback):
         axis: int = -1,
     ) -> None:
         super().__init__()
-        require_at_least(1, every=every, num_bins=num_bins)
+        require_integer(1, every=every, num_bins=num_bins)
         require_flags(from_logits=from_logits)
         if batch_size is not None:
             require_integer(1, batch_size=batch_size)
         if validation_data is not None:
             validation_data = _rereadable(validation_data)
+            if not isinstance(validation_data, tuple):
+                batches.check_dataset(validation_data, None, batch_size)
         self.validation_data = validation_data
         self.num_bins = num_bins
         self.from_logits = from_logits
@@ -109,11 +110,12 @@ class PredictingCallback(keras.callbacks.Callback):
         outputs = getattr(self.model, "outputs", None)
         if outputs is not None and len(outputs) != 1:
             the_one(self.model.output, "output")
-        if self.validation_data is None:
-            self._check_kind()
-            self._fit_outputs = FitOutputs(self.model)
-        elif isinstance(self.validation_data, tuple) and self.model.built:
+        if isinstance(self.validation_data, tuple) and self.model.built:
             self._check_first_batch()
+        else:
+            self._check_kind()
+        if self.validation_data is None:
+            self._fit_outputs = FitOutputs(self.model)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         self._epoch = epoch
@@ -263,7 +265,7 @@ class PredictingCallback(keras.callbacks.Callback):
         )
 
     def _check_kind(self):
-        """Find a wrong `from_logits` by the graph: there are no data yet."""
+        """Find a wrong `from_logits` by the graph, before there are data."""
         kind = output_kind(self.model)
         wanted = "logits" if self.from_logits else "probabilities"
         if kind not in (None, wanted):

@@ -107,7 +107,7 @@ def as_batches(
         y, sample_weight = lists_as_arrays(y, sample_weight)
         source, total = _array_batches(x, y, sample_weight, batch_size or 32)
     else:
-        _check_dataset(x, sample_weight, batch_size)
+        check_dataset(x, sample_weight, batch_size)
         source, total = _dataset_batches(x, steps)
         source = (_unpack(batch, labeled) for batch in source)
     if steps is not None:
@@ -314,7 +314,8 @@ def _is_pair(data):
     return isinstance(data[1], np.ndarray) or keras.ops.is_tensor(data[1])
 
 
-def _check_dataset(data, sample_weight, batch_size):
+def check_dataset(data, sample_weight, batch_size):
+    """Raise `ValueError` for what is no dataset, or has arguments of arrays."""
     if isinstance(data, np.ndarray) or keras.ops.is_tensor(data):
         raise ValueError(
             "The data has no labels: pass `x` and `y`, or a dataset of "

@@ -11,7 +11,7 @@ from keras_calib.data.batches import take
 from keras_calib.data.sample_index import with_index
 from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arguments import require
-from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arrays import as_array
 
 
@@ -54,7 +54,7 @@ class IndexedArrays(keras.utils.PyDataset):
         index=True,
     ):
         super().__init__()
-        require_at_least(1, batch_size=batch_size)
+        require_integer(1, batch_size=batch_size)
         # Lists in `x` are several inputs; labels and weights are one array.
         labels = [p for p in lists_as_arrays(y, sample_weight) if p is not None]
         self.arrays = keras.tree.map_structure(as_array, (x, *labels))

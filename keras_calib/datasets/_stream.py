@@ -7,7 +7,6 @@ from keras_calib.datasets._folders import not_found
 from keras_calib.datasets._prepared import prepared
 from keras_calib.datasets._voc import voc
 from keras_calib.inputs.arguments import require
-from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_fraction
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_one_of
@@ -85,7 +84,7 @@ def stream(
     """
     require_one_of(NAMES, name=name)
     require_one_of(PARTS, part=part)
-    require_at_least(1, image_size=image_size, batch_size=batch_size)
+    require_integer(1, image_size=image_size, batch_size=batch_size)
     require_fraction(zero=True, validation=validation)
     require_integer(0, seed=seed)
     require(

@@ -27,9 +27,9 @@ from keras_calib.evaluation.refinement import RANGES
 from keras_calib.evaluation.refinement import refinement_statistics
 from keras_calib.evaluation.replicates import Resamples
 from keras_calib.inputs.arguments import is_one_of
-from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_fraction
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arguments import require_positive
 from keras_calib.inputs.label_rules import refuse_no_rows
@@ -364,7 +364,7 @@ def _seconds_of_part(max_seconds, data):
 
 def check_bins_and_threshold(num_bins, threshold):
     """Raise `ValueError` if an argument is out of range."""
-    require_at_least(1, num_bins=num_bins)
+    require_integer(1, num_bins=num_bins)
     require_fraction(zero=True, threshold=threshold)
 
 
@@ -385,7 +385,7 @@ def check_names(metrics):
 
 def _check_intervals(num_resamples, level, interval, max_seconds):
     if num_resamples is not None:
-        require_at_least(2, num_resamples=num_resamples)
+        require_integer(2, num_resamples=num_resamples)
     require_fraction(confidence_level=level)
     require_one_of(("auto", "percentile", "basic"), interval=interval)
     if max_seconds is not None:

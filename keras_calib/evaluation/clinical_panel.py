@@ -20,8 +20,8 @@ from keras_calib.evaluation.named_errors import RECALIBRATION
 from keras_calib.inputs.arguments import are_numbers
 from keras_calib.inputs.arguments import is_integer
 from keras_calib.inputs.arguments import require
-from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_fraction
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.label_rules import refuse_no_rows
 from keras_calib.inputs.label_rules import refuse_soft_labels
@@ -137,7 +137,7 @@ def clinical_panel(
     """
     check_thresholds(thresholds)
     require_one_of(tuple(SMOOTHERS), smoother=smoother)
-    require_at_least(0, num_draws=num_draws)
+    require_integer(0, num_draws=num_draws)
     data = read_predictions(
         labels, probabilities, sample_weight, from_logits, axis, ignore_class
     )

@@ -10,8 +10,8 @@ from keras_calib.evaluation.calibration_errors import check_bins_and_threshold
 from keras_calib.evaluation.named_errors import BINARY
 from keras_calib.evaluation.named_errors import CLASSWISE
 from keras_calib.evaluation.named_errors import TOP_LABEL
-from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_fraction
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.label_rules import refuse_no_rows
 from keras_calib.inputs.predictions import read_predictions
@@ -132,5 +132,5 @@ def consistency_test(
 
 def _check(metric, num_draws, level):
     require_one_of((*TOP_LABEL, *CLASSWISE, *BINARY), metric=metric)
-    require_at_least(1, num_draws=num_draws)
+    require_integer(1, num_draws=num_draws)
     require_fraction(confidence_level=level)

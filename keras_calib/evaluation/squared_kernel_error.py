@@ -9,7 +9,7 @@ import numpy as np
 from keras_calib._progress import ProgressBar
 from keras_calib._typing import ArrayLike
 from keras_calib.inputs.arguments import generator
-from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arguments import require_positive
 from keras_calib.inputs.label_rules import refuse_soft_labels
@@ -144,8 +144,8 @@ def squared_kernel_calibration_error(
     """
     require_one_of(ESTIMATORS, estimator=estimator)
     require_one_of(("laplace", "gauss"), kernel=kernel)
-    require_at_least(1, num_draws=num_draws)
-    require_at_least(2, max_rows=max_rows)
+    require_integer(1, num_draws=num_draws)
+    require_integer(2, max_rows=max_rows)
     if bandwidth is not None:
         require_positive(bandwidth=bandwidth)
     data = read_predictions(

@@ -85,14 +85,10 @@ def require_number(**received: Any) -> None:
 
 
 def require_at_least(least: float, **received: Any) -> None:
-    """Raise unless every value is at least so large, and a count finite."""
+    """Raise unless every value is at least so large; for what is no count."""
     for name, value in received.items():
         problem = f"`{name}` must be at least {least}."
         valid = is_number(value) and value >= least
-        if least >= 1:  # it is counted
-            problem = f"`{name}` must be at least {least}, a whole number."
-            is_flag = isinstance(value, bool | np.bool_)
-            valid = valid and not is_flag and value < MOST and value % 1 == 0
         require(valid, problem, **{name: value})
 
 

@@ -1,5 +1,7 @@
 """Operations on rows of scores, with equal results on every backend."""
 
+import functools
+
 import keras
 import numpy as np
 from keras import ops
@@ -118,6 +120,14 @@ def at_least_float32(values):
     if keras.backend.standardize_dtype(values.dtype) in ("float32", "float64"):
         return values
     return ops.cast(values, "float32")
+
+
+def total(terms):
+    """The sum of tensors, of several kinds of floats, too; 0.0 without any.
+
+    Operators refuse two kinds on TensorFlow.
+    """
+    return functools.reduce(ops.add, terms, 0.0)
 
 
 def within_int32(labels):

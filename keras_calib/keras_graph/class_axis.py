@@ -5,6 +5,7 @@ import keras
 from keras_calib.keras_graph.endings import has_graph
 from keras_calib.keras_graph.endings import is_activation
 from keras_calib.keras_graph.endings import is_identity
+from keras_calib.keras_graph.endings import of_each_step
 from keras_calib.keras_private import inside
 from keras_calib.keras_private import producer
 
@@ -44,11 +45,14 @@ def _class_axis(model, tensor):
         return _class_axis(operation, inside(operation, tensor))
     last = len(tensor.shape) - 1
     activation = is_activation(operation)
-    if activation and isinstance(getattr(operation, "axis", None), int):
-        axis = operation.axis % (last + 1)
+    layer = of_each_step(operation)
+    steps = int(layer is not operation)  # an axis that the layer does not see
+    axis = getattr(layer, "axis", None)
+    if activation and isinstance(axis, int):
+        axis = (axis + steps if axis >= 0 else axis) % (last + 1)
         return None if axis == last else axis
-    if getattr(operation, "data_format", None) == "channels_first":
-        return 1 if last > 1 else None
+    if getattr(layer, "data_format", None) == "channels_first":
+        return 1 + steps if last > 1 + steps else None
     if (activation or is_identity(operation)) and len(arguments) == 1:
         return _class_axis(model, arguments[0])
     return None

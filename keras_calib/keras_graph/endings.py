@@ -324,6 +324,7 @@ def has_outputs(model: keras.Model) -> bool:
 
 def is_identity(operation):
     """Whether a layer returns its input in inference."""
+    operation = of_each_step(operation)
     if type(operation) is layers.Activation:
         return operation.activation is keras.activations.linear
     return type(operation) in IDENTITY
@@ -348,19 +349,17 @@ def _of_keras(operation):
 
 def activation_of(operation, arguments, tensor):
     """The function that an operation applies last, or `None` if unknown."""
+    timed, rank = operation, len(tensor.shape)
+    operation = of_each_step(timed)
+    if operation is not timed:
+        rank -= 1  # it does not see the axis of steps
     if is_activation(operation):
         if len(arguments) != 1:
             return None  # a softmax with a mask
         if isinstance(operation, layers.Activation):
             return name_of(operation.activation)
-        last = getattr(operation, "axis", -1) in (
-            -1,
-            None,
-            len(tensor.shape) - 1,
-        )
+        last = getattr(operation, "axis", -1) in (-1, None, rank - 1)
         return ACTIVATIONS[type(operation).__name__] if last else None
-    if type(operation) is layers.TimeDistributed:
-        operation = operation.layer
     if not applies_activation_last(operation):
         return None
     if getattr(operation, "data_format", None) == "channels_first":
@@ -368,8 +367,16 @@ def activation_of(operation, arguments, tensor):
     return name_of(operation.activation)
 
 
+def of_each_step(operation):
+    """The layer that `TimeDistributed` applies, or the operation itself."""
+    if type(operation) is layers.TimeDistributed:
+        return operation.layer
+    return operation
+
+
 def is_activation(operation):
     """Whether an operation is an activation and nothing else."""
+    operation = of_each_step(operation)
     if type(operation) in (layers.Activation, layers.Softmax):
         return True
     is_layer = isinstance(operation, layers.Layer)

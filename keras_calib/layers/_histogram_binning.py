@@ -6,8 +6,8 @@ import keras
 import numpy as np
 
 from keras_calib._typing import Tensor
-from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_flags
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.large import by_rows
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import probabilities
@@ -109,7 +109,7 @@ class HistogramBinning(TemperedCalibration):
             )
         if num_bins is None:
             num_bins = 15 if shrinkage is None else 5
-        require_at_least(1, num_bins=num_bins)
+        require_integer(1, num_bins=num_bins)
         self.num_bins = num_bins
         self.equal_mass = equal_mass
         self.shrinkage = shrinkage

@@ -5,8 +5,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_flags
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.large import transposed
 from keras_calib.inputs.tensors import maximum
@@ -86,7 +86,7 @@ class IsotonicCalibration(ShrunkCalibration):
     ) -> None:
         super().__init__(shrinkage=shrinkage, **kwargs)
         require_flags(per_class=per_class)
-        require_at_least(2, num_levels=num_levels)
+        require_integer(2, num_levels=num_levels)
         self.per_class = per_class
         self.num_levels = num_levels
         self.preserves_accuracy = not per_class

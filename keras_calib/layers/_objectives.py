@@ -12,6 +12,7 @@ from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_fraction
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arguments import require_positive
 from keras_calib.ops import soft_bins
@@ -249,7 +250,7 @@ class ExpectedCalibrationErrorObjective(_ConfidenceObjective):
     settings = ("num_bins", "norm")
 
     def __init__(self, *, num_bins: int = 15, norm: float = 1) -> None:
-        require_at_least(1, num_bins=num_bins)
+        require_integer(1, num_bins=num_bins)
         _check_norm(norm)
         self.num_bins = num_bins
         self.norm = norm
@@ -296,7 +297,7 @@ class SoftBinnedECEObjective(_ConfidenceObjective):
         form: str = "bin",
     ) -> None:
         require_one_of(("bin", "label"), form=form)
-        require_at_least(1, num_bins=num_bins)
+        require_integer(1, num_bins=num_bins)
         _check_norm(norm)
         require_positive(temperature=temperature)
         self.num_bins = num_bins

@@ -9,7 +9,7 @@ from keras import ops
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Tensor
 from keras_calib.inputs import arrays
-from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.large import by_rows
 from keras_calib.layers._dense_stack import DenseStack
@@ -112,7 +112,7 @@ class ParameterizedTemperatureScaling(DenseStack):
     ) -> None:
         super().__init__(shrinkage=shrinkage, **kwargs)
         require_one_of(("log_softmax", None), normalize_logits=normalize_logits)
-        require_at_least(1, num_scores=num_scores)
+        require_integer(1, num_scores=num_scores)
         check_training(hidden, penalty, iterations)
         self.num_scores = num_scores
         self.hidden = tuple(hidden)

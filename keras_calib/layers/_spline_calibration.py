@@ -5,8 +5,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_flags
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.large import by_rows
@@ -91,8 +91,8 @@ class SplineCalibration(ShrunkCalibration):
     ) -> None:
         super().__init__(shrinkage=shrinkage, **kwargs)
         # Fewer are no natural cubic spline.
-        require_at_least(3, num_knots=num_knots)
-        require_at_least(4, num_points=num_points)
+        require_integer(3, num_knots=num_knots)
+        require_integer(4, num_points=num_points)
         require_flags(monotone=monotone)
         self.num_knots = num_knots
         self.num_points = num_points

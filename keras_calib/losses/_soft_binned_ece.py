@@ -11,8 +11,8 @@ from keras_calib.inputs.arguments import are_numbers
 from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import is_one_of
 from keras_calib.inputs.arguments import require
-from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_flags
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import sum_or_one
@@ -116,7 +116,7 @@ def _soft_binned_ece(
 
 def _check(num_bins, temperature, norm, form, bin_range, squared):
     require_flags(squared=squared)
-    require_at_least(1, num_bins=num_bins)
+    require_integer(1, num_bins=num_bins)
     require(
         is_number(temperature) and temperature > 0,
         "`temperature` must be positive.",

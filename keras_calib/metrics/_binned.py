@@ -11,7 +11,7 @@ from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arguments import is_one_of
 from keras_calib.inputs.arguments import require
-from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.predictions import read_predictions
 from keras_calib.inputs.rows import Rows
 from keras_calib.keras_private import carried_logits
@@ -200,7 +200,7 @@ def on_host(y_pred):
 
 def check_bins(num_bins, binning="width"):
     """Raise `ValueError` if an argument is out of range."""
-    require_at_least(1, num_bins=num_bins)
+    require_integer(1, num_bins=num_bins)
     require(
         is_one_of(binning, ("width", "mass")),
         '`binning` must be "width" (bins of equal width) or "mass" (bins of '

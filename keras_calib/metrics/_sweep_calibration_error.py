@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import Tensor
-from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.tensors import running_sum
 from keras_calib.metrics import _histogram as histogram
 from keras_calib.metrics._binned import BinnedMetric
@@ -57,7 +57,7 @@ class SweepCalibrationError(BinnedMetric):
     def __init__(
         self, *, norm: float = 2, max_bins: int = 64, **kwargs: Any
     ) -> None:
-        require_at_least(1, max_bins=max_bins)
+        require_integer(1, max_bins=max_bins)
         super().__init__(num_bins=max_bins, binning="mass", norm=norm, **kwargs)
         self.max_bins = max_bins
         self.add_sums("squares", ())

@@ -44,7 +44,10 @@ def kl_divergence(peer: Tensor, own: Tensor) -> Tensor:
     peer = ops.stop_gradient(peer)
     # Not by operators: on TensorFlow these refuse two kinds of floats.
     gap = ops.subtract(peer, own)
-    return ops.sum(ops.multiply(ops.exp(peer), gap), axis=-1)
+    # What has no probability adds nothing, whatever its own one is.
+    p = ops.exp(peer)
+    gap = ops.where(p > 0, gap, ops.zeros_like(gap))
+    return ops.sum(ops.multiply(p, gap), axis=-1)
 
 
 def reduced_divergence(peer, own, sample_weight, masks, reduction):

@@ -167,7 +167,7 @@ class InterleavedTraining(WrappedModel):
         if self.loss.reduction != "sum":
             # As Keras does: the losses of the replicas are added.
             loss = loss / num_replicas()
-        return loss + self.additional_losses()
+        return ops.add(loss, self.additional_losses())
 
     def _parts_of(self, majority, held_out):
         """The primary loss over some rows and the penalty over others."""

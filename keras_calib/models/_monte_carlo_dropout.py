@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_calib._typing import Tensor
-from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.keras_graph.composite import CompositeModel
 from keras_calib.keras_private import flatten_layers
 from keras_calib.models._averages import MeanProbabilities
@@ -101,7 +101,7 @@ class MonteCarloDropout(CompositeModel):
         **kwargs: Any,
     ) -> None:
         kinds = check_networks({"the model": model}, multi_label, from_logits)
-        require_at_least(1, num_masks=num_masks)
+        require_integer(1, num_masks=num_masks)
         if model.built:
             _check_dropout(model)
         super().__init__(model, **kwargs)

@@ -12,6 +12,7 @@ from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.masks import beside_metrics
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import from_the_left
+from keras_calib.inputs.tensors import total
 from keras_calib.inputs.tensors import wide_floatx
 from keras_calib.keras_graph.endings import output_kind
 from keras_calib.losses._arguments import setting_of
@@ -186,13 +187,15 @@ class MutualLearning(_mutual_optimizer.OwnedNetworks):
         # Layers may have been unfrozen, or have got weights of LoRA.
         _networks.check_distinct(_networks.named(self.networks))
         self.mark_owners()
-        self._gives_logits = self._resolve_from_logits(loss)
-        self._axis = setting_of(loss, "axis", -1)
-        self._ignore_class = setting_of(loss, "ignore_class")
-        self._reduction = setting_of(loss, "reduction", "sum_over_batch_size")
+        from_logits = self._resolve_from_logits(loss)
         super().compile(
             self._optimizer(optimizer, auxiliary_optimizer), loss, **kwargs
         )
+        # What was refused leaves the pair compiled as it was.
+        self._gives_logits = from_logits
+        self._axis = setting_of(loss, "axis", -1)
+        self._ignore_class = setting_of(loss, "ignore_class")
+        self._reduction = setting_of(loss, "reduction", "sum_over_batch_size")
 
     def _optimizer(self, optimizer, auxiliary):
         optimizer = keras.optimizers.get(optimizer)
@@ -253,11 +256,11 @@ class MutualLearning(_mutual_optimizer.OwnedNetworks):
         if not training:
             penalty = self._total(self.losses)
             loss = keras_private.compile_loss(self, y, y_pred, sample_weight)
-            return loss + penalty
+            return ops.add(loss, penalty)
         outputs, penalties = self._run_all(x, y_pred)
         terms = self._terms(y, outputs, penalties, sample_weight)
         supervised, divergence, primary = terms[0]
-        auxiliary = sum(value for _, _, value in terms[1:])
+        auxiliary = total(value for _, _, value in terms[1:])
         self._track(
             y_pred,
             supervised_loss=supervised,
@@ -266,7 +269,8 @@ class MutualLearning(_mutual_optimizer.OwnedNetworks):
         )
         self._track_accuracy(y, outputs[1:], sample_weight)
         # The value of the primary's objective, the gradients of all.
-        return primary + (auxiliary - ops.stop_gradient(auxiliary))
+        nothing = ops.subtract(auxiliary, ops.stop_gradient(auxiliary))
+        return ops.add(primary, nothing)
 
     def _terms(self, y, outputs, penalties, sample_weight):
         """Supervised loss, divergence, and objective `L_i` of each network.
@@ -286,8 +290,9 @@ class MutualLearning(_mutual_optimizer.OwnedNetworks):
             with beside_metrics(i > 0):  # those are of the primary
                 supervised = self._on_labels(factor, y, output, sample_weight)
             divergence = self._divergence(i, peers, log_p, masks, sample_weight)
-            value = supervised + divergence_weight * divergence
-            terms.append((supervised, divergence, value + penalties[i]))
+            value = total([supervised, divergence_weight * divergence])
+            value = ops.add(value, penalties[i])
+            terms.append((supervised, divergence, value))
         return terms
 
     def _run_all(self, x, y_pred):
@@ -309,7 +314,7 @@ class MutualLearning(_mutual_optimizer.OwnedNetworks):
             return 0.0
         loss = keras_private.compile_loss(self, y, output, sample_weight)
         # For an empty batch, Keras returns an array of no value.
-        return factor * ops.sum(loss)
+        return ops.multiply(factor, ops.sum(loss))
 
     def _divergence(self, i, peers, log_p, masks, sample_weight):
         """The mean over the peers `j` of `KL(p_j || p_i)`."""
@@ -320,11 +325,13 @@ class MutualLearning(_mutual_optimizer.OwnedNetworks):
                 log_p[j], log_p[i], sample_weight, pair, self._reduction
             )
 
-        return sum(map(of, peers)) / len(peers)
+        return total(map(of, peers)) / len(peers)
 
     def _total(self, losses):
         """Sum of penalties, scaled as Keras does it for replicas."""
-        return sum(keras_private.additional_loss(self, loss) for loss in losses)
+        return total(
+            keras_private.additional_loss(self, loss) for loss in losses
+        )
 
     def _aligned(self, sample_weight, y_pred):
         """One weight for each row of class scores, aligned from the left.

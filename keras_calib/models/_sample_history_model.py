@@ -163,14 +163,15 @@ class SampleHistoryModel(WrappedModel):
                     "loss with `from_logits`."
                 )
             from_logits = self.output_kind == "logits"
-        self._gives_logits = bool(from_logits)
-        if self.output_kind not in (None, KINDS[self._gives_logits]):
+        from_logits = bool(from_logits)
+        if self.output_kind not in (None, KINDS[from_logits]):
             raise ValueError(
                 "The loss must take what the model gives. Received: "
-                f"from_logits={self._gives_logits} in {loss}, and a model "
-                f"that gives {self.output_kind}."
+                f"from_logits={from_logits} in {loss}, and a model that gives "
+                f"{self.output_kind}."
             )
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
+        self._gives_logits = from_logits
 
     def compute_loss(
         self,

@@ -48,19 +48,19 @@ def shared_layers(networks):
     Raises:
         ValueError: for shared layers that cannot be restored from a file.
     """
-    found, owner, covered = [], {}, set()
+    found, owner, seen = [], {}, {}
     for i, network in enumerate(networks):
+        restored, others = set(), []
         for layer in network.layers:
             if id(layer) in owner and getattr(network, "outputs", None):
                 found.append([i, owner[id(layer)], layer.name])
-                covered |= {id(variable) for variable in layer.variables}
+                restored |= {id(variable) for variable in layer.variables}
             elif layer.variables:
                 owner[id(layer)] = i
-    seen = {}
-    for i, network in enumerate(networks):
-        for variable in network.variables:
-            first = seen.setdefault(id(variable), i)
-            if first != i and id(variable) not in covered:
+                others += layer.variables
+        others += [v for v in network.variables if id(v) not in restored]
+        for variable in others:
+            if seen.setdefault(id(variable), i) != i:
                 raise ValueError(
                     "Networks that are saved together can share layers of "
                     "Functional and Sequential models, not layers deeper "

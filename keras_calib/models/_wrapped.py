@@ -7,6 +7,7 @@ import keras
 
 from keras_calib._typing import Tensor
 from keras_calib.data.sample_index import INPUTS
+from keras_calib.inputs.tensors import total
 from keras_calib.inputs.tensors import wide_floatx
 from keras_calib.keras_graph.composite import CompositeModel
 from keras_calib.keras_graph.endings import check_one_output
@@ -76,7 +77,7 @@ class WrappedModel(CompositeModel):
 
     def additional_losses(self):
         """Weight penalties of the layers, as Keras would add them."""
-        return sum(additional_loss(self, loss) for loss in self.losses)
+        return total(additional_loss(self, loss) for loss in self.losses)
 
 
 def check_trains_by_its_loss(model):

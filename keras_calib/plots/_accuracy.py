@@ -7,7 +7,7 @@ import numpy as np
 from keras_calib._typing import ArrayLike
 from keras_calib.evaluation.decisions import pareto_front
 from keras_calib.evaluation.floor import binned_floor
-from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.ops.bin_errors import calibration_error
 from keras_calib.plots import _legend
 from keras_calib.plots import _style
@@ -62,7 +62,7 @@ def accuracy_vs_ece(
         >>> figure.axes[0].get_ylabel()
         'ECE'
     """
-    require_at_least(1, num_bins=num_bins)
+    require_integer(1, num_bins=num_bins)
     read = _style.read_models(
         labels,
         probabilities,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from keras_calib._typing import ArrayLike
-from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.plots import _legend
 from keras_calib.plots import _panels
 from keras_calib.plots import _style
@@ -63,7 +63,7 @@ def confidence_histogram(
         Guo et al., "On Calibration of Modern Neural Networks", ICML 2017,
         Figure 1, above.
     """
-    require_at_least(1, num_bins=num_bins)
+    require_integer(1, num_bins=num_bins)
     read = _style.read_models(
         labels,
         probabilities,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from keras_calib.inputs.arguments import require
-from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arrays import as_floats
 from keras_calib.plots import _legend
 from keras_calib.plots import _style
@@ -62,7 +62,7 @@ def calibration_history(
         Guo et al., "On Calibration of Modern Neural Networks", ICML 2017,
         Section 4.2, for the temperature.
     """
-    require_at_least(1, every=every)
+    require_integer(1, every=every)
     logs = _logs(history)
     keys = _keys_of_errors(logs) if keys is None else keys
     _check_keys(keys, logs)

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from keras_calib.inputs.arguments import require
-from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_kind
 from keras_calib.plots import _legend
 from keras_calib.plots import _style
@@ -60,7 +60,7 @@ def loss_profile(
         NeurIPS 2020, arXiv:2002.09437, Section 4, for gradients that depend on
         the confidence.
     """
-    require_at_least(2, num_classes=num_classes)
+    require_integer(2, num_classes=num_classes)
     if not isinstance(losses, dict):
         losses = {getattr(losses, "name", None): losses}
     for each in losses.values():

@@ -3,7 +3,7 @@
 from typing import Any
 
 from keras_calib._typing import ArrayLike
-from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.plots import _legend
 from keras_calib.plots import _panels
@@ -157,7 +157,7 @@ def check_options(kind, band, num_bins):
     """Raise `ValueError` for an argument that is out of range."""
     require_one_of(tuple(KINDS), kind=kind)
     require_one_of(BANDS, band=band)
-    require_at_least(1, num_bins=num_bins)
+    require_integer(1, num_bins=num_bins)
 
 
 def draw_diagram(axes, models, kind, band):

@@ -12,8 +12,8 @@ from keras_calib._typing import ArrayLike
 from keras_calib._whole_file import whole_file
 from keras_calib.evaluation.clinical_panel import check_thresholds
 from keras_calib.inputs.arguments import class_names_of
-from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_flags
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.predictions import Predictions
 from keras_calib.reporting._measure import Measured
 from keras_calib.reporting._measure import measure
@@ -182,7 +182,7 @@ def report(
         For the noise floor: Broecker and Smith, "Increasing the Reliability of
         Reliability Diagrams", Weather and Forecasting, 2007, Section 3.
     """
-    require_at_least(2, num_resamples=num_resamples)
+    require_integer(2, num_resamples=num_resamples)
     require_flags(none=True, from_logits=from_logits)
     class_names = class_names_of(class_names)
     if thresholds is not None:

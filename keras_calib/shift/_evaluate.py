@@ -18,7 +18,6 @@ from keras_calib.data.batches import for_model
 from keras_calib.data.predict import outputs_and_mask
 from keras_calib.inputs import label_rules
 from keras_calib.inputs.arguments import require
-from keras_calib.inputs.arguments import require_at_least
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arrays import as_array
@@ -114,8 +113,8 @@ def evaluate(
         arXiv:1906.02530, Section 4.
     """
     corruptions, severities = _cells(corruptions, severities, value_range)
-    require_at_least(1, num_bins=num_bins, batch_size=batch_size)
-    require_at_least(2, num_resamples=num_resamples)
+    require_integer(1, num_bins=num_bins, batch_size=batch_size)
+    require_integer(2, num_resamples=num_resamples)
     require_integer(0, seed=seed)
     require_flags(none=True, from_logits=from_logits)
     images: Any = x

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib.calibration import PreprocessedModel
 from keras_calib.calibration._record import PrintedRecord
 from keras_calib.calibration._target_prior import summary
 from keras_calib.solvers import label_shift
@@ -716,9 +717,12 @@ def test_record_of_a_fused_model_that_was_corrected():
     assert correction["target_prior"] == pytest.approx(prior)
 
 
+@pytest.mark.parametrize("preprocessed", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
-def test_rows_that_calibration_left_out_are_told_of(masked, weighted, recwarn):
+def test_rows_that_calibration_left_out_are_told_of(
+    masked, weighted, preprocessed, recwarn
+):
     rng = np.random.default_rng(0)
     keras.utils.set_random_seed(0)
     model = keras.Sequential(
@@ -730,6 +734,8 @@ def test_rows_that_calibration_left_out_are_told_of(masked, weighted, recwarn):
     )
     x = rng.integers(1, 6, (200, 4))
     x[::2, 2:] = 0
+    if preprocessed:
+        model = PreprocessedModel(model, keras.layers.Identity())
     calibrated = kc.calibrate(model, x, x, ignore_class=0, verbose=0)
     recwarn.clear()
     kc.adjust_prior(

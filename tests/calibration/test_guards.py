@@ -205,3 +205,22 @@ def test_the_errors_of_soft_labels_are_those_of_samples():
         assert record["class_bias"] == pytest.approx(
             (away / error).max(), rel=1e-4
         )
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_a_layer_is_as_it_was_when_a_warning_becomes_an_error(fitted):
+    model, layer = network(), kc.layers.VectorScaling(regularization=None)
+    if fitted:
+        layer.adapt(2 * LOGITS, Y)
+    old, record = layer.get_weights(), layer.record
+    y = (Y + 1) % 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        with pytest.raises(UserWarning, match="predict"):
+            kc.calibrate(*(model, X, y), method=layer, guard=False, verbose=0)
+    assert layer.record == record and layer.trainable
+    if fitted:
+        np.testing.assert_array_equal(layer.get_weights(), old)
+    # Nothing of a failed call is in the way of the next one.
+    kc.calibrate(model, X, Y, method=layer, guard=False, verbose=0)
+    assert layer.record["num_samples"] == len(X)

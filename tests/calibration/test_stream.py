@@ -312,3 +312,14 @@ def test_a_start_far_away_costs_passes_only(monkeypatch):
     )
     temperature = kc.calibration_record(found)["temperature"]
     assert temperature == pytest.approx(EXPECTED, rel=1e-5)
+
+
+def test_unequal_weights_are_fewer_samples():
+    model = built(functional(dense("softmax")))
+    weight = np.ones(len(X))
+    weight[:3] = 1e6
+    for stream in (False, True):
+        with pytest.warns(UserWarning, match="by their weights, as much as 3"):
+            kc.calibrate(
+                *(model, X, Y, weight), stream=stream, guard=False, verbose=0
+            )

@@ -196,6 +196,9 @@ def test_bad_arguments(data):
         kc.callbacks.DataPruning(*data, fraction=1.0)
     with pytest.raises(ValueError, match="`every` must be at least 1"):
         kc.callbacks.DataPruning(*data, every=0)
+    for least in (None, -100, 1.5):
+        with pytest.raises(ValueError, match="`min_per_class` must be"):
+            kc.callbacks.DataPruning(*data, min_per_class=least)
     with pytest.raises(ValueError, match="the same length"):
         kc.callbacks.DataPruning(data[0], data[1][:-1])
     with pytest.raises(ValueError, match="one label"):

@@ -520,3 +520,30 @@ def test_braces_in_names(name, expected, data, tmp_path):
         *data[0], epochs=3, callbacks=[callback], verbose=0
     )
     assert (tmp_path / expected).exists()
+
+
+class Batches(keras.utils.PyDataset):
+    """Validation data of a class that Keras reads by itself."""
+
+    def __init__(self, x, y):
+        super().__init__()
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        return self.x, self.y
+
+
+def test_a_dataset_costs_no_epoch_either(data):
+    train, validation = data
+    model = small_network()
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    epochs = Epochs()
+    callbacks = [monitor(Batches(*validation), from_logits=False), epochs]
+    with pytest.raises(ValueError, match="pass `from_logits=True`"):
+        model.fit(*train, callbacks=callbacks, verbose=0)
+    assert epochs.count == 0
+    with pytest.raises(ValueError, match="leave out `sample_weight` and"):
+        monitor(Batches(*validation), batch_size=8)

@@ -555,3 +555,12 @@ def test_sample_history(case, eager):
     wanted["confidence"][rows.place] = rows.c
     for name, value in wanted.items():
         np.testing.assert_allclose(history[name], value, rtol=2e-5)
+
+
+def test_a_class_without_probability_adds_nothing():
+    with np.errstate(divide="ignore"):
+        p, q = np.log([[1.0, 0.0], [0.5, 0.5]]), np.log([[0.5, 0.5], [1, 0]])
+    found = to_numpy(kc.models.kl_divergence(p[:1], q[:1]))
+    np.testing.assert_allclose(found, [np.log(2)], rtol=1e-6)
+    assert to_numpy(kc.models.kl_divergence(p[1:], q[1:])) == [np.inf]
+    assert to_numpy(kc.models.kl_divergence(p[:1], p[:1])) == [0]

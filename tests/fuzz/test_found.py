@@ -155,17 +155,17 @@ FOUND = {
     ),
     "no bins": (
         lambda: kc.metrics.calibration_errors(Y, PROBABILITIES, num_bins=None),
-        "`num_bins` must be at least 1, a whole number",
+        "`num_bins` must be at least 1, an integer",
     ),
     "a fraction of a bin": (
         lambda: kc.metrics.calibration_errors(Y, PROBABILITIES, num_bins=2.5),
-        "`num_bins` must be at least 1, a whole number",
+        "`num_bins` must be at least 1, an integer",
     ),
     "resamples in words": (
         lambda: kc.metrics.calibration_errors(
             Y, PROBABILITIES, interval="basic", num_resamples="5"
         ),
-        "`num_resamples` must be at least 2, a whole number",
+        "`num_resamples` must be at least 2, an integer",
     ),
     "a seed in words": (
         lambda: kc.metrics.consistency_test(Y, PROBABILITIES, seed="a"),
@@ -231,11 +231,11 @@ FOUND = {
     ),
     "cells beyond any memory": (
         lambda: kc.metrics.OverconfidenceError(num_bins=1e30),
-        "`num_bins` must be at least 1, a whole number",
+        "`num_bins` must be at least 1, an integer",
     ),
     "soft bins beyond any memory": (
         lambda: kc.losses.SoftBinnedECE(num_bins=10**30),
-        "`num_bins` must be at least 1, a whole number",
+        "`num_bins` must be at least 1, an integer",
     ),
     "gammas beyond any memory": (
         lambda: kc.losses.AdaFocalLoss(num_bins=10**30),
@@ -273,7 +273,7 @@ FOUND |= {
     ),
     "a count that is true": (
         lambda: kc.layers.ExpectedCalibrationErrorObjective(num_bins=True),
-        "`num_bins` must be at least 1, a whole number",
+        "`num_bins` must be at least 1, an integer",
     ),
     "several norms": (
         lambda: kc.metrics.AdaptiveCalibrationError(norm=np.array([1.0, 2.0])),

@@ -36,6 +36,14 @@ def timed(layer):
     return keras.Model(inputs, layers.TimeDistributed(layer)(inputs))
 
 
+def stepwise(*after):
+    inputs = keras.Input((6, 8))
+    tensor = layers.TimeDistributed(dense())(inputs)
+    for layer in after:
+        tensor = layers.TimeDistributed(layer)(tensor)
+    return keras.Model(inputs, tensor)
+
+
 def recurrent(kind, **kwargs):
     inputs = keras.Input((6, 8))
     return keras.Model(inputs, kind(3, **kwargs)(inputs))
@@ -80,6 +88,11 @@ KINDS = {
             layers.Permute((2, 1, 3)),
         ),
         "time distributed": lambda: timed(dense("softmax")),
+        "softmax of each step": lambda: stepwise(layers.Softmax()),
+        "softmax of each step, axis": lambda: stepwise(layers.Softmax(axis=1)),
+        "activation of each step": lambda: stepwise(
+            layers.Activation("softmax"), layers.Dropout(0.5)
+        ),
         "average": lambda: average("softmax"),
         "flattened": lambda: functional(
             dense("softmax"), layers.Reshape((1, 3)), layers.Flatten()
@@ -112,6 +125,9 @@ KINDS = {
         ),
         "lambda": lambda: functional(
             dense(), layers.Lambda(lambda x: ops.softmax(x))
+        ),
+        "another axis of each step": lambda: stepwise(
+            layers.Reshape((3, 1)), layers.Softmax(axis=1)
         ),
         "another axis": lambda: functional(
             dense(), layers.Reshape((1, 3)), layers.Softmax(axis=1)

@@ -839,3 +839,33 @@ def test_without_an_optimizer_a_pair_is_evaluated(form):
     pair.compile(None, loss)
     x = np.zeros((8, 4), "float32")
     assert np.isfinite(pair.evaluate(x, np.zeros(8, int), verbose=0))
+
+
+@pytest.mark.parametrize("form", [kc.models.DiffDML, kc.models.MutualLearning])
+def test_a_compilation_that_is_refused_changes_nothing(form):
+    model, loss = pair(form), keras.losses.SparseCategoricalCrossentropy
+    arguments = {"auxiliary_optimizer": sgd(0.0)}
+    model.compile(
+        sgd(0.0), loss(from_logits=True, reduction="sum"), **arguments
+    )
+    x, y = np.ones((6, 4), "float32"), np.arange(6) % 3
+    logs = model.fit(x, y, batch_size=6, verbose=0).history
+    with pytest.raises(ValueError, match="`auxiliary_optimizer` beside it"):
+        model.compile(model.optimizer, loss(from_logits=True), **arguments)
+    assert model.fit(x, y, batch_size=6, verbose=0).history == logs
+
+
+@pytest.mark.parametrize("floatx", ["float16", "float64"])
+@pytest.mark.parametrize("warmup", [0, 2])
+def test_any_floatx_trains_a_pair(warmup, floatx):
+    keras.config.set_floatx(floatx)
+    try:
+        model = pair(label_warmup=warmup)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(sgd(), loss)
+        x, y = np.ones((6, 4)), np.arange(6) % 3
+        logs = model.fit(x, y, epochs=3, batch_size=6, verbose=0).history
+    finally:
+        keras.config.set_floatx("float32")
+    assert np.isfinite(logs["loss"]).all()
+    assert logs["loss"][-1] < logs["loss"][0]

@@ -304,3 +304,15 @@ def test_pixels_have_no_history():
             np.zeros((4, 2, 2)),
             verbose=0,
         )
+
+
+def test_a_loss_that_is_refused_changes_nothing():
+    rng = np.random.default_rng(0)
+    x = kc.add_sample_index(rng.normal(size=(32, 64)).astype("float32"))
+    model = kc.models.SampleHistoryModel(small_network(), num_samples=32)
+    loss = keras.losses.SparseCategoricalCrossentropy
+    model.compile("sgd", loss(from_logits=True))
+    with pytest.raises(ValueError, match="must take what the model gives"):
+        model.compile("sgd", loss())
+    model.fit(x, np.arange(32) % 3, verbose=0)
+    assert model.get_config() and int(np.sum(model.seen)) == 32

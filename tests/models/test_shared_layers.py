@@ -88,3 +88,15 @@ def test_a_layer_shared_deeper_inside_is_refused_before_saving(tmp_path):
     model = kc.models.DeepEnsemble([network(0), network(1)])
     with pytest.raises(ValueError, match="Save each network"):
         model.save(tmp_path / "model.keras")
+
+
+@pytest.mark.parametrize("order", [(0, 0, 1), (0, 1, 0), (1, 0, 0)])
+def test_a_layer_that_one_network_has_deeper_is_refused(order, tmp_path):
+    shared = layers.Dense(4, trainable=False)
+    inputs = keras.Input((5,))
+    inner = keras.Model(inputs, shared(inputs), name="inner")
+    base = shared, inner
+    each = [networks(base[i], 3)[place] for place, i in enumerate(order)]
+    model = kc.models.DeepEnsemble(each)
+    with pytest.raises(ValueError, match="Save each network"):
+        model.save(tmp_path / "model.keras")
