@@ -18,8 +18,8 @@ error of a difference is the one to read.
 
     python examples/refine_then_calibrate.py
 
-About a minute on a CPU. `--figure FILE` draws both parts of the loss by epoch,
-of the first seed.
+One to a few minutes on a CPU. `--figure FILE` draws both parts of the loss by
+epoch, of the first seed.
 """
 
 import argparse

@@ -4,6 +4,7 @@
 """
 
 import argparse
+import contextlib
 import datetime
 import fcntl
 import importlib
@@ -57,9 +58,7 @@ def append(path, row):
     """One line, whole or not at all, whoever else writes to the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     line = (json.dumps(row) + "\n").encode()
-    with open(path, "a+b", buffering=0) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0)
+    with _locked(path) as file:
         text = file.read()
         end = sum(len(each) + 1 for each in _whole_lines(text))
         if end > len(text):  # somebody's editor left out the last newline
@@ -72,6 +71,37 @@ def append(path, row):
         except OSError:
             file.truncate(end)
             raise
+
+
+def change(path, function):
+    """Replace all rows of a file, which nobody else writes meanwhile.
+
+    Args:
+        path: of the file, which is replaced, never half written.
+        function: makes a list of rows of that of all rows.
+    """
+    with _locked(path):
+        lines = [json.dumps(row) + "\n" for row in function(read(path))]
+        part = path.with_suffix(".part")
+        try:
+            part.write_text("".join(lines))
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _locked(path):
+    """The file, open at its beginning, to which nobody else writes."""
+    while True:
+        with open(path, "a+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # Somebody may have replaced the file while this one waited.
+            if not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                continue
+            file.seek(0)
+            yield file
+            return
 
 
 def provenance(threads=None):

@@ -85,7 +85,9 @@ def all_images(protocol, cache):
         (x, y), _, (x_test, y_test) = kc.datasets.load(
             protocol.data, validation=0, download=DOWNLOAD
         )
-        inexact = kc.datasets.inexact_images(protocol.data)
+        inexact = np.zeros(0, "int64")
+        if protocol.data in ("cifar10", "cifar100"):
+            inexact = kc.datasets.inexact_images(protocol.data)
         if not len(inexact):
             inexact = INEXACT.get(protocol.data, inexact)
         return dict(x=x, y=y, x_test=x_test, y_test=y_test, inexact=inexact)

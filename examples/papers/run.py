@@ -78,9 +78,20 @@ def main(arguments=None):
 
 
 def run_table(arguments):
+    inside = dict.fromkeys(map(base, protocols.TABLES[arguments.table]))
+    if refused(arguments, inside, f"{arguments.table} has"):
+        return 2
     rows = missing(arguments)
     print(f"{arguments.table}: {len(rows)} rows to run", flush=True)
     return run_all(arguments, rows)
+
+
+def refused(arguments, known, who):
+    """Whether none of the methods that were asked for is known; it says so."""
+    unknown = not known or set(arguments.only or known).isdisjoint(known)
+    if unknown:
+        print(f"{who} {', '.join(known) or 'no methods'}.", file=sys.stderr)
+    return unknown
 
 
 def run_paper(arguments):
@@ -204,8 +215,13 @@ def read_rows(path):
     One that was measured between epochs keeps its history when the same run is
     repeated without that.
     """
+    return newest(stored_rows.read(path) if path.exists() else ())
+
+
+def newest(rows):
+    """See `read_rows`, of rows in the order of a file."""
     found = {}
-    for row in stored_rows.read(path) if path.exists() else ():
+    for row in rows:
         key = row["method"], row["seed"]
         before = found.get(key, {})
         if has_epochs(before) and same_results(before, row):
@@ -297,6 +313,8 @@ def tune(arguments):
 
     inside = protocols.TABLES[arguments.table]
     names = every = [name for name in tuning.GRIDS if name in inside]
+    if refused(arguments, every, "Grids have"):
+        return 2
     if arguments.only:
         names = [name for name in names if name in arguments.only]
     again = argparse.Namespace(**vars(arguments))
@@ -349,6 +367,7 @@ def changed_code(table, method, row):
     import keras
     import probes
     import work
+    from unfinished import differ
 
     if row["settings"] != as_json(work.settings(table, method)):
         return "its settings changed"
@@ -364,15 +383,6 @@ def changed_code(table, method, row):
     return None
 
 
-def differ(found, stored):
-    """Whether values are not those of a stored row, but for rounding."""
-    if len(found) != len(stored):
-        return True
-    pairs = zip(found, stored, strict=True)
-    # What is not a number is no agreement.
-    return not all(abs(a - b) <= 1e-3 * max(1.0, abs(b)) for a, b in pairs)
-
-
 def as_json(value):
     return json.loads(json.dumps(value))
 
@@ -380,7 +390,7 @@ def as_json(value):
 def run_all(arguments, rows):
     """Start a process per row, `jobs` at a time, until all are done."""
     begin = time.time()
-    running, total, done, failed = [], len(rows), 0, 0
+    running, total, done, failed, busy = [], len(rows), 0, 0, 0
     rows = list(rows)
     while rows or running:
         while (
@@ -395,7 +405,8 @@ def run_all(arguments, rows):
                 continue
             running.remove((process, name))
             done += 1
-            failed += process.returncode != 0
+            failed += process.returncode not in (0, BUSY)
+            busy += process.returncode == BUSY
             each = (time.time() - begin) / done
             left = datetime.timedelta(seconds=int(each * (total - done)))
             state = f"done, {left} left"
@@ -410,7 +421,7 @@ def run_all(arguments, rows):
         if late(arguments, begin) and not running:
             print(f"time is over, {len(rows)} rows left", flush=True)
             break
-    return 1 if failed else 0
+    return 1 if failed or busy else 0
 
 
 def late(arguments, begin):
@@ -477,7 +488,7 @@ def slug(method, seed):
 
 def run_row(arguments, method, seed):
     """Train, measure and store one row, in this process."""
-    import probes
+    import unfinished
     import work
 
     deadline = None
@@ -488,6 +499,8 @@ def run_row(arguments, method, seed):
     name = arguments.table
     try:
         with alone(f"{path}.lock"):
+            made = unfinished.made_of(arguments.table, method)
+            unfinished.begin(path, made)
             row = work.run(
                 arguments.table,
                 method,
@@ -507,15 +520,13 @@ def run_row(arguments, method, seed):
         "method": method,
         "seed": seed,
         **row,
-        "settings": work.settings(arguments.table, method),
-        "probe": probes.loss_probe(methods.method(method)),
-        "network": probes.network_probe(arguments.table),
-        "procedure": probes.procedure_probe(arguments.table, method),
+        **made,
         **stored_rows.provenance(
             arguments.threads or os.environ.get(threads_variable())
         ),
     }
     append(arguments.results / f"{name}.jsonl", row)
+    unfinished.remove(path)
     print(json.dumps(row.get("test") or row["diverged"]), flush=True)
     return 0
 
@@ -537,7 +548,7 @@ def measure_again(arguments):
     import work
 
     path = arguments.results / f"{arguments.table}.jsonl"
-    rows = read_rows(path)
+    rows, measured = read_rows(path), []
     for (method, seed), row in rows.items():
         if arguments.only and base(method) not in arguments.only:
             continue
@@ -555,15 +566,27 @@ def measure_again(arguments):
                 f"an accuracy of {there:.4f} instead of {here:.4f}; not used"
             )
             continue
-        row.update(results)
+        measured.append((row, results))
     if not rows:
         print(f"no rows in {path}")
         return 1
-    lines = [json.dumps(row) + "\n" for row in rows.values()]
-    part = path.with_suffix(".part")
-    part.write_text("".join(lines))
-    os.replace(part, path)
+    stored_rows.change(path, lambda found: with_measures(found, measured))
     return 0
+
+
+def with_measures(rows, measured):
+    """The newest of each row, with results that replace some of its own.
+
+    Args:
+        rows: of a file, in its order.
+        measured: pairs of a row as it was when it was measured, and results.
+    """
+    found = newest(rows)
+    for row, results in measured:
+        key = row["method"], row["seed"]
+        if found.get(key) == row:  # else it was trained again meanwhile
+            found[key] = {**row, **results}
+    return list(found.values())
 
 
 def stored_logits(arguments, method, seed):

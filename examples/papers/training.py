@@ -301,11 +301,6 @@ class Resumable(keras.callbacks.Callback):
                 self.of_torch = kept[len(own) :]
         return epochs
 
-    def remove(self):
-        """Remove all files, when the row is done."""
-        for path in (self.path, self.log, self.state_file):
-            path.unlink(missing_ok=True)
-
 
 def sibling(path, ending):
     """A file beside a checkpoint."""

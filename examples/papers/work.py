@@ -47,7 +47,12 @@ def build_loss(spec, **common):
         # What does not count is decided by the outer loss.
         spec["primary"] = build_loss(spec["primary"])
     homes = (kc.losses, condition_losses, keras.losses)
-    home = next(each for each in homes if hasattr(each, name))
+    home = next((each for each in homes if hasattr(each, name)), None)
+    if home is None:
+        raise ValueError(
+            "A loss is a class of `kc.losses`, of Keras, or of "
+            f"`condition_losses.py`. Received: {name!r}."
+        )
     return getattr(home, name)(from_logits=True, **spec)
 
 
@@ -117,8 +122,6 @@ def run(table, method, seed, path, cache, deadline=None, every=None):
         )
     np.savez(f"{path}.part.npz", **arrays)
     os.replace(f"{path}.part.npz", f"{path}.npz")
-    for member in range(spec.get("members", 0)):
-        pathlib.Path(f"{path}-member{member}.logits.npz").unlink()
     return {
         **results(f"{path}.npz", protocol, method),
         "seconds": round(time.time() - begin, 1),
@@ -330,7 +333,6 @@ def train_task(task, path, deadline=None, every=None):
     if protocol.kind == "fine_tuning":
         # For the test images under corruptions.
         task.primary.save_weights(f"{path}-primary.weights.h5")
-    watch.remove()
     return logits, extra
 
 

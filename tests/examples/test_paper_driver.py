@@ -146,6 +146,8 @@ def test_history_is_measured_when_asked_for(call, capsys):
 
 
 def test_history_goes_on_where_a_run_was_stopped(work, driver, tmp_path):
+    import unfinished
+
     spec = work.methods.METHODS["CE"]
     protocol = work.protocols.PROTOCOLS["miniature"]
     data = work.data_sets.load(protocol, tmp_path)
@@ -160,8 +162,10 @@ def test_history_goes_on_where_a_run_was_stopped(work, driver, tmp_path):
     np.testing.assert_allclose(
         parts["history"]["loss"], whole["history"]["loss"], rtol=1e-3
     )
+    # They stay until the row is stored.
+    unfinished.remove(tmp_path / "parts")
     left = {path.name for path in tmp_path.iterdir()}
-    assert not {name for name in left if name.endswith("history.json")}
+    assert not {name for name in left if name.startswith("parts")}
 
 
 def test_training_images_are_measured(call):
@@ -480,3 +484,106 @@ def test_no_method_is_named_twice(papers):
     names = [key.value for each in named for key in each.keys]
     assert len(names) > 50
     assert sorted(set(names)) == sorted(names)
+
+
+@pytest.mark.parametrize("key", ["settings", "probe", "backend", None])
+def test_a_row_goes_on_where_it_is_the_same_row(key, driver, tmp_path, capsys):
+    import unfinished
+
+    path = tmp_path / "CE-0"
+    made = unfinished.made_of("miniature", "CE")
+    unfinished.begin(path, made)
+    assert not capsys.readouterr().out  # nothing was left
+    names = [
+        *("CE-0.weights.h5", "CE-0.history.json", "CE-0-member1.logits.npz"),
+        *("CE-0.npz", "CE-0-primary.weights.h5", "CE-01.weights.h5"),
+    ]
+    for name in names:
+        (tmp_path / name).touch()
+    marker = tmp_path / "CE-0.begun.json"
+    known = json.loads(marker.read_text())
+    if key == "probe":
+        known["probe"][0] += 0.1
+    elif key:
+        known[key] = "another"
+    marker.write_text(json.dumps(known))
+    unfinished.begin(path, made)
+    left = {each.name for each in tmp_path.iterdir()}
+    assert left == {*(names[3:] if key else names), marker.name}
+    assert ("is of another row" in capsys.readouterr().out) == bool(key)
+    unfinished.remove(path)
+    assert {each.name for each in tmp_path.iterdir()} == {*names[3:]}
+
+
+def test_a_row_that_cannot_be_stored_need_not_be_trained_again(
+    call, driver, monkeypatch, capsys
+):
+    arguments = ["miniature", "--row", "CE", 0]
+
+    def full(path, row):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(driver, "append", full)
+        with pytest.raises(OSError, match="no space"):
+            call(*arguments)
+    assert "epoch 1 " in capsys.readouterr().out
+    call(*arguments)
+    assert "epoch 1 " not in capsys.readouterr().out
+    row = call.rows()["CE", 0]
+    assert row["history"]["epoch"] == [1, 2, 3, 4]
+    left = {path.name for path in (call.folder / "work/miniature").iterdir()}
+    assert left == {"CE-0.lock", "CE-0.npz"}
+
+
+def test_a_row_that_is_stored_while_others_are_measured_stays(
+    call, driver, work, monkeypatch
+):
+    call("miniature", "--only", "CE", "FL")
+    path = call.folder / "miniature.jsonl"
+    rows = call.rows()
+    newer = {**rows["FL", 0], "date": "later"}
+
+    def results(*arguments):
+        driver.append(path, {**rows["CE", 0], "method": "LS"})
+        driver.append(path, newer)
+        return {**rows["CE", 0], "new": 1}
+
+    monkeypatch.setattr(work, "results", results)
+    assert call("miniature", "--measure", "--only", "CE") == 0
+    found = call.rows()
+    assert set(found) == {("CE", 0), ("FL", 0), ("LS", 0)}
+    assert found["CE", 0]["new"] == 1 and found["FL", 0]["date"] == "later"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["C", "--only", "SAM"], "C has CE, "),
+        (["C", "--tune", "--only", "DML"], "Grids have LS, "),
+    ],
+)
+def test_methods_that_a_table_has_not_are_refused(call, capsys, options, words):
+    assert call(*options) == 2
+    assert words in capsys.readouterr().err
+    assert not list(call.folder.iterdir())
+
+
+def test_rows_of_other_processes_stop_nobody(driver, monkeypatch, tmp_path):
+    codes = [driver.BUSY] * 4 + [0]
+
+    def start(arguments, method, seed, begin):
+        ended = types.SimpleNamespace(poll=lambda: 0, returncode=codes.pop(0))
+        return ended, method
+
+    monkeypatch.setattr(driver, "start", start)
+    arguments = argparse.Namespace(
+        jobs=1, seconds=None, work=tmp_path, table="miniature"
+    )
+    assert driver.run_all(arguments, [("CE", i) for i in range(5)]) == 1
+    assert not codes
+
+
+def test_a_loss_that_is_nowhere_is_named(work):
+    with pytest.raises(ValueError, match="Received: 'Nowhere'"):
+        work.build_loss({"class": "Nowhere"})

@@ -40,9 +40,9 @@ def test_a_published_network_is_probed_where_its_file_is(
     assert size > 2e5 and np.isfinite(logits).all() and np.ptp(logits) > 0
     deviation = [1.01 * each for each in work.networks.PUBLISHED_DEVIATION]
     monkeypatch.setattr(work.networks, "PUBLISHED_DEVIATION", deviation)
-    import run
+    import unfinished
 
-    assert run.differ(probes.network_probe.__wrapped__("F"), found)
+    assert unfinished.differ(probes.network_probe.__wrapped__("F"), found)
     monkeypatch.delenv("KERAS_CALIB_DATA")
     assert probes.network_probe.__wrapped__("F") is None
 
@@ -72,7 +72,7 @@ def test_a_changed_procedure_shows(work, probes, procedure, monkeypatch):
         and keras.backend.backend() != "tensorflow"
     ):
         pytest.skip("written for TensorFlow")
-    import run
+    import unfinished
 
     name = TRAINED[procedure]
     assert work.methods.method(name)["train"] == procedure
@@ -83,7 +83,7 @@ def test_a_changed_procedure_shows(work, probes, procedure, monkeypatch):
 
     found = probe()
     assert np.isfinite(found).all()
-    assert not run.differ(probe(), found)
+    assert not unfinished.differ(probe(), found)
     original = work.procedures.PROCEDURES[procedure]
 
     def other(task):
@@ -93,7 +93,7 @@ def test_a_changed_procedure_shows(work, probes, procedure, monkeypatch):
         return original(dataclasses.replace(task, data=data))
 
     monkeypatch.setitem(work.procedures.PROCEDURES, procedure, other)
-    assert run.differ(probe(), found)
+    assert unfinished.differ(probe(), found)
     probes.trained_values.cache_clear()
 
 

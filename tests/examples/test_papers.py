@@ -131,3 +131,14 @@ def test_each_procedure_ends_with_its_schedule(
     p = work.softmax(work.procedures.predict(found.model, x, None, 0))
     # Something was learned: better than the best constant.
     assert -np.log(p[np.arange(len(y)), y]).mean() < np.log(10)
+
+
+def test_images_that_are_no_cifar_are_all_exact(papers, tmp_path, monkeypatch):
+    import data_sets
+    import protocols
+
+    x, y = np.zeros((4, 2, 2, 3), "uint8"), np.arange(4)
+    parts = (x, y), None, (x, y)
+    monkeypatch.setattr(data_sets.kc.datasets, "load", lambda *_, **__: parts)
+    found = data_sets.all_images(protocols.PROTOCOLS["tiny-resnet50"], tmp_path)
+    assert found["inexact"].shape == (0,)
