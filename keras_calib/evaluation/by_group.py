@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from keras_calib.evaluation.interval_ends import DEBIASED
 from keras_calib.evaluation.named_errors import SIGNED
 
 # Larger is better; for all others, but those without a direction, worse.
@@ -11,7 +12,8 @@ BETTER = {"accuracy", "auroc", "coverage_at_risk"}
 NO_DIRECTION = {"mean_confidence", "mean_entropy"}
 # These are worse the farther from their ideal value on either side.
 IDEAL = {
-    **dict.fromkeys(SIGNED, 0.0),
+    # Below 0, a debiased error is noise, and not as bad as above.
+    **{name: 0.0 for name in SIGNED if name not in DEBIASED},
     "calibration_intercept": 0.0,
     "calibration_slope": 1.0,
     "spiegelhalter_z": 0.0,

@@ -25,6 +25,7 @@ from keras_calib.evaluation.named_errors import confidence_and_correct
 from keras_calib.inputs.arguments import generator
 from keras_calib.ops.bin_errors import divide
 from keras_calib.ops.binning import bin_index
+from keras_calib.solvers.blocks import TINY64
 
 # Fewer draws have no 2.5 % quantile.
 LEAST_DRAWS = 40
@@ -231,11 +232,13 @@ def law_of_gap(confidence):
 
     By the characteristic function `prod_n (1 + c_n (exp(-i t) - 1))` of the
     number of hits `sum a`; exact up to `MOST_CELLS` samples. Above, confidences
-    are replaced by their means in cells of equal size. This keeps the mean of
+    that are alike are replaced by their means in cells of equal variance, so
+    that a sample with much of it has a cell of its own. This keeps the mean of
     the sum, and nearly its variance.
 
     Args:
-        confidence: float64, `(n,)`, with a variance below `NORMAL_FROM`.
+        confidence: float64, `(n,)`, with a variance below `NORMAL_FROM`, in any
+            order.
 
     Returns:
         sizes: `(POINTS,)`.
@@ -243,9 +246,7 @@ def law_of_gap(confidence):
     """
     counts = np.ones(len(confidence))
     if len(confidence) > MOST_CELLS:
-        cells = np.array_split(confidence, MOST_CELLS)
-        confidence = np.array([cell.mean() for cell in cells])
-        counts = np.array([len(cell) for cell in cells])
+        confidence, counts = _in_cells(np.sort(confidence))
     mean = counts @ confidence
     # The window of `POINTS` numbers of hits begins at `start`. The probability
     # outside of it is below 1e-20.
@@ -259,6 +260,18 @@ def law_of_gap(confidence):
     law = np.maximum(law, 0.0)
     law /= law.sum()
     return np.abs(start + np.arange(POINTS) - mean), law
+
+
+def _in_cells(confidence):
+    """Means of cells of sorted confidences, and how many are in each."""
+    variance = confidence * (1 - confidence)
+    ends = np.cumsum(variance)
+    cell = (ends - variance / 2) * (MOST_CELLS / max(ends[-1], TINY64))
+    # Those near 0 and near 1 are not alike, however small their variance.
+    cell = np.floor(cell) + (2 * MOST_CELLS) * (confidence > 0.5)
+    starts = np.flatnonzero(np.diff(cell, prepend=-1))
+    counts = np.diff(starts, append=len(confidence))
+    return np.add.reduceat(confidence, starts) / counts, counts.astype(float)
 
 
 def _by_labels(confidence, weights, num_draws, rng, rows=1000):

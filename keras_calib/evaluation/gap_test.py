@@ -26,6 +26,7 @@ import numpy as np
 from keras_calib.evaluation.floor import NORMAL_FROM
 from keras_calib.evaluation.floor import law_of_gap
 from keras_calib.inputs.arrays import sigmoid
+from keras_calib.solvers.blocks import TINY64
 
 NORMAL = statistics.NormalDist()
 # Variance, in typical squared weights, from which the sum is normal far into
@@ -88,8 +89,11 @@ def _tail(c, w, size, bound):
     # What is certain is not random, and has no logarithm of its odds.
     random = (c > 0) & (c < 1) & (w > 0)
     c, w = c[random], w[random]
-    if size > float(w @ (1 - c)):
+    most = float(w @ (1 - c))
+    if size > most * (1 + 1e-9):
         return 0.0
+    if size >= most * (1 - 1e-9):  # all are right
+        return float(np.exp(np.log(c).sum()))
     log_odds = np.log(c) - np.log1p(-c)
     low, high, t = 0.0, np.inf, 0.0
     # The bound is for cycles by rounding: Newton in a bracket ends before.
@@ -125,7 +129,9 @@ def _of_units(sums):
     if len(sums) < LEAST_UNITS or not (sums != 0).any():
         return 1.0
     degrees = len(sums) - 1
-    t = abs(sums.sum()) / np.sqrt((sums**2).sum())
+    # Sums that are all equal are told from 0 for certain.
+    error = sums.std(ddof=1) / np.sqrt(len(sums))
+    t = abs(sums.mean()) / max(error, TINY64)
     normal = np.sqrt(degrees * np.log1p(t**2 / degrees))
     normal *= (8 * degrees + 1) / (8 * degrees + 3)
     return 2 * NORMAL.cdf(-normal)

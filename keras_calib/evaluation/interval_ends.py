@@ -26,6 +26,7 @@ from keras_calib.evaluation.grid_bootstrap import ITSELF
 from keras_calib.evaluation.grid_bootstrap import grid_ends
 from keras_calib.evaluation.named_errors import MEANS
 from keras_calib.evaluation.named_errors import NO_FLOOR
+from keras_calib.evaluation.named_errors import SELECTIVE
 
 # The power of a debiased error in which noise adds.
 DEBIASED = {
@@ -35,8 +36,8 @@ DEBIASED = {
 }
 SYMMETRIC = {"calibration_slope"}
 TAKEN_OFF = {"calibration_loss", "brier_calibration_loss"}
-# All other errors of the predicted class have a corner at 0.
-UNBIASED = {*NO_FLOOR, *MEANS}
+# All other errors have a corner at 0.
+UNBIASED = {*NO_FLOOR, *MEANS, *SELECTIVE}
 # The bias of errors without bins is small beside their spread: in simulations
 # their percentiles hold the true value more often than the basic interval does.
 PERCENTILE = {*UNBIASED, "ks_calibration_error", "kernel_calibration_error"}

@@ -80,6 +80,8 @@ class Predictions:
         units = len(found["labels"])
         if found["unit"] is not None:
             found["unit"], units = numbered(found["unit"])
+            if units == len(found["labels"]):
+                found["unit"] = None
         weights = relative_weights(found.pop("weights"))
         part = Predictions(**found, weights=weights, units=units)
         if "top_label" in vars(self):
@@ -214,6 +216,8 @@ def read_predictions(
         unit, units = numbered(rows.unit)
     if clusters is not None:
         unit, units = numbered(rows.ids(clusters, "`clusters`"))
+    if unit is not None and units == len(unit):
+        unit = None  # each row is its own, which is the same
     return Predictions(
         rows.labels,
         probabilities,

@@ -180,8 +180,20 @@ class Rows:
         return ops.sum(values * self.weights) / self.total_weight
 
     def restore(self, values):
-        """One value per row, back in the caller's shape."""
-        return ops.reshape(values, self.shape)
+        """One value per row, back in the caller's shape; see `seen`."""
+        return ops.reshape(self.seen(values), self.shape)
+
+    def seen(self, values):
+        """NaN where label or probabilities are impossible: no silent number.
+
+        Compiled code cannot raise. A NaN is seen in the progress bar, and its
+        gradient is zero, so no weight is damaged.
+
+        Args:
+            values: one for each row, `(n,)`, or one of all rows.
+        """
+        faulty = self.faulty if len(values.shape) else ops.any(self.faulty)
+        return ops.where(faulty, float("nan"), values)
 
 
 def as_rows(

@@ -24,6 +24,7 @@ from keras_calib.layers._label_record import counts_of
 from keras_calib.layers._label_record import summary_of
 from keras_calib.layers._label_record import untouched
 from keras_calib.layers._label_warnings import LabelWarnings
+from keras_calib.layers._logit_ops import log1pexp
 from keras_calib.layers._logit_ops import logaddexp
 from keras_calib.layers._platt_scaling import PlattScaling
 from keras_calib.layers._recorded import RecordedLayer
@@ -130,8 +131,8 @@ class MultiLabelScaling(RecordedLayer):
         c = ops.convert_to_tensor(self.mixture)
         log_q, log_one_minus_q = (
             logaddexp(
-                ops.log_sigmoid(sign * tempered) + _log(1.0 - c),
-                ops.log_sigmoid(sign * platt) + _log(c),
+                _log(1.0 - c) - log1pexp(-sign * tempered),
+                _log(c) - log1pexp(-sign * platt),
             )
             for sign in (1.0, -1.0)
         )

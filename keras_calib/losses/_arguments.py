@@ -14,17 +14,23 @@ CATEGORICAL = (
 )
 # Those that want rows for labels, and not class ids.
 OF_ROWS = (
+    keras.losses.BinaryCrossentropy,
+    keras.losses.BinaryFocalCrossentropy,
     keras.losses.CategoricalCrossentropy,
     keras.losses.CategoricalFocalCrossentropy,
     keras.losses.CategoricalHinge,
     keras.losses.CosineSimilarity,
     keras.losses.Dice,
+    keras.losses.Hinge,
     keras.losses.Huber,
     keras.losses.KLDivergence,
     keras.losses.LogCosh,
     keras.losses.MeanAbsoluteError,
+    keras.losses.MeanAbsolutePercentageError,
     keras.losses.MeanSquaredError,
+    keras.losses.MeanSquaredLogarithmicError,
     keras.losses.Poisson,
+    keras.losses.SquaredHinge,
     keras.losses.Tversky,
 )
 

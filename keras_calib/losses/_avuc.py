@@ -68,7 +68,7 @@ def avuc(
     """
     _check(threshold, stop_gradient)
     rows = as_rows(labels, logits, sample_weight)
-    return _avuc(rows, threshold, stop_gradient)
+    return rows.seen(_avuc(rows, threshold, stop_gradient))
 
 
 def _avuc(rows, threshold, stop_gradient):

@@ -24,7 +24,6 @@ from keras_calib.losses._reduction import MEAN_REDUCTIONS
 from keras_calib.losses._reduction import AlreadyReduced
 from keras_calib.losses._reduction import length
 from keras_calib.losses._reduction import mean_reduction
-from keras_calib.losses._reduction import nan_where_invalid
 from keras_calib.losses._reduction import reduce
 from keras_calib.ops.replicas import of_all_replicas
 
@@ -148,7 +147,7 @@ class ClassificationLoss(keras.losses.Loss):
         """One value per row, not reduced, in the shape of the labels."""
         rows = self.rows(y_true, y_pred)
         per_row, batch = self.terms(rows)
-        return rows.restore(nan_where_invalid(rows, per_row + batch))
+        return rows.restore(per_row + batch)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -84,7 +84,7 @@ def crl(
         correctness=shape,
         rows=lead,
     )
-    return _crl(rows, history, confidence)
+    return rows.seen(_crl(rows, history, confidence))
 
 
 def _check(confidence="softmax", normalization="min_max"):

@@ -40,7 +40,8 @@ def dca(
         Networks on Medical Imaging Classification", BMVC 2020,
         arXiv:2009.04057, eq. 3.
     """
-    return _dca(as_rows(labels, logits, sample_weight))
+    rows = as_rows(labels, logits, sample_weight)
+    return rows.seen(_dca(rows))
 
 
 def _dca(rows):

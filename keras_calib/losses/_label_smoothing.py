@@ -54,6 +54,8 @@ def label_smoothing(
 
 def _label_smoothing(rows, smoothing):
     """`-sum_k ((1 - smoothing) q_k + smoothing / C) log p_k` per row."""
+    if smoothing == 0:  # 0 times infinity, where a class is ruled out
+        return cross_entropy(rows)
     # -mean_k log p_k, where log p_k = gap_k - log_partition.
     mean_gap = ops.sum(rows.gaps, axis=-1) / rows.num_classes
     uniform = rows.log_partition - mean_gap

@@ -41,7 +41,8 @@ def mdca(
         Hebbalaguppe et al., "A Stitch in Time Saves Nine", CVPR 2022,
         arXiv:2203.13834, eq. 5.
     """
-    return _mdca(as_rows(labels, logits, sample_weight))
+    rows = as_rows(labels, logits, sample_weight)
+    return rows.seen(_mdca(rows))
 
 
 def _mdca(rows):

@@ -74,7 +74,9 @@ def mmce(
     """
     _check(weighted, kernel_width, squared, double_normalized)
     rows = as_rows(labels, logits, sample_weight)
-    return _mmce(rows, weighted, kernel_width, squared, double_normalized)
+    return rows.seen(
+        _mmce(rows, weighted, kernel_width, squared, double_normalized)
+    )
 
 
 def _mmce(rows, weighted, kernel_width, squared, double_normalized):

@@ -11,7 +11,7 @@ MEAN_REDUCTIONS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 
 def reduce(rows: Rows, per_row, batch, reduction: str | None) -> Tensor:
     """Weigh and reduce loss terms: the meaning of `reduction` is Keras'."""
-    per_row = nan_where_invalid(rows, per_row)
+    per_row = rows.seen(per_row)
     if reduction in (None, "none"):
         return rows.restore(per_row * rows.weights + batch * rows.counts)
     total = ops.sum(per_row * rows.weights)
@@ -34,15 +34,6 @@ class AlreadyReduced(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         return y_pred
-
-
-def nan_where_invalid(rows: Rows, values) -> Tensor:
-    """NaN where label or probabilities are impossible: never a silent number.
-
-    Compiled code cannot raise. A NaN is seen in the progress bar, and its
-    gradient is zero, so no weight is damaged.
-    """
-    return ops.where(rows.faulty, float("nan"), values)
 
 
 def length(values):

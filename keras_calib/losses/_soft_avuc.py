@@ -67,7 +67,7 @@ def soft_avuc(
     """
     _check(kappa, temperature)
     rows = as_rows(labels, logits, sample_weight)
-    return _soft_avuc(rows, kappa, temperature)
+    return rows.seen(_soft_avuc(rows, kappa, temperature))
 
 
 def _soft_avuc(rows, kappa, temperature):

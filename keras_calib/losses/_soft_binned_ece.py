@@ -82,7 +82,7 @@ def soft_binned_ece(
     """
     _check(num_bins, temperature, norm, form, bin_range, squared)
     rows = as_rows(labels, logits, sample_weight)
-    return _soft_binned_ece(
+    value = _soft_binned_ece(
         rows,
         num_bins=num_bins,
         temperature=temperature,
@@ -91,6 +91,7 @@ def soft_binned_ece(
         squared=squared,
         bin_range=tuple(bin_range),
     )
+    return rows.seen(value)
 
 
 def _soft_binned_ece(
@@ -124,8 +125,8 @@ def _check(num_bins, temperature, norm, form, bin_range, squared):
         temperature=temperature,
     )
     require(
-        is_number(norm) and norm >= 1,
-        "`norm` is the order of a norm, at least 1.",
+        is_number(norm) and 1 <= norm < float("inf"),
+        "`norm` is the order of a norm, a finite number of at least 1.",
         "The default is 2.",
         norm=norm,
     )

@@ -102,8 +102,10 @@ class MultilabelCalibrationError(PerClassMetric):
                 f"{tuple(labels.shape)} and {tuple(units.shape)}."
             )
         if self.axis not in (-1, rank - 1):
-            if len(getattr(sample_weight, "shape", ())) == rank:
-                sample_weight = ops.moveaxis(sample_weight, self.axis, -1)
+            if sample_weight is not None:
+                weights = as_tensor(sample_weight, "Sample weights")
+                if len(weights.shape) == rank:
+                    sample_weight = ops.moveaxis(weights, self.axis, -1)
             labels = ops.moveaxis(labels, self.axis, -1)
             units = ops.moveaxis(units, self.axis, -1)
         rows = self.rows(

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from keras_calib._typing import Tensor
+from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.metrics._binned import BinnedMetric
 from keras_calib.ops.bin_errors import signed_error
@@ -25,6 +26,12 @@ class _OneSided(BinnedMetric):
         **kwargs: Any,
     ) -> None:
         require_flags(confidence_weighted=confidence_weighted)
+        for name in ("binning", "norm"):
+            require(
+                name not in kwargs,
+                "The gaps have signs: their bins are of equal width, and they "
+                f"are added up. Received: {name}={kwargs.get(name)!r}.",
+            )
         super().__init__(num_bins=num_bins, **kwargs)
         self.confidence_weighted = confidence_weighted
 

@@ -203,7 +203,8 @@ def log_yes_and_no(scores, from_logits):
 
 def _log_yes_and_no(scores, from_logits, steps):
     if from_logits:
-        return ops.log_sigmoid(scores), ops.log_sigmoid(-scores)
+        # `log_sigmoid` loses digits in ONNX files from PyTorch.
+        return -ops.softplus(-scores), -ops.softplus(scores)
     return (
         ops.log(ops.maximum(scores, steps[0])),
         ops.log(ops.maximum(1.0 - scores, steps[1])),

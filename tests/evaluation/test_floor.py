@@ -177,3 +177,17 @@ def test_only_the_wanted_floors_and_none_of_ranking():
     names = ["auroc", "smooth_calibration_error", "adaptive_calibration_error"]
     floors = floors_of(labels, p, metrics=names, num_resamples=10, verbose=0)
     assert {name.split("_floor")[0] for name in floors} == set(names[1:])
+
+
+def test_samples_with_much_variance_keep_it_among_many_others():
+    rng = np.random.default_rng(0)
+    confidence = np.full(50_000, 0.99999)
+    confidence[:40] = 0.5
+    rng.shuffle(confidence)
+    events = sort_events(confidence, np.ones(len(confidence)))
+    floor = binned_floor(events.bins(np.array([0, len(confidence)])))
+    hits = rng.binomial(40, 0.5, 400_000) - rng.poisson(49_960e-5, 400_000)
+    drawn = np.abs(hits - 20 + 49_960e-5)
+    assert len(confidence) * floor.mean == pytest.approx(drawn.mean(), rel=0.01)
+    high = np.quantile(drawn, 0.975)
+    assert len(confidence) * floor.high == pytest.approx(high, abs=1)

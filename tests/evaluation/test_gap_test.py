@@ -100,9 +100,9 @@ def test_units_have_a_t_test():
     confidence = rng.uniform(0.6, 1.0, 1000)
     correct = rng.random(1000) < confidence - 0.05
     sums = np.bincount(unit, correct - confidence)[::2]
-    t = sums.sum() / np.sqrt((sums**2).sum())
     found = gap_p_value(confidence, correct, None, unit)
-    assert found == pytest.approx(2 * stats.t.sf(abs(t), 19), rel=0.02)
+    expected = stats.ttest_1samp(sums, 0).pvalue
+    assert found == pytest.approx(expected, rel=0.02)
     # Units that are all right are nearly equal, and the t-test would be sure.
     sure = np.full(1000, 0.9995)
     found = gap_p_value(sure, np.ones(1000), None, unit)
@@ -110,3 +110,43 @@ def test_units_have_a_t_test():
     few = unit < 2 * (gap_test.LEAST_UNITS - 1)
     rows = confidence[few], correct[few], None, unit[few]
     assert gap_p_value(*rows) == 1.0
+
+
+def exact_law(confidence):
+    """The law of the number of hits of any number of rows, by FFT."""
+    turn = np.exp(-2j * np.pi * np.arange(512) / 512)
+    values, counts = np.unique(confidence, return_counts=True)
+    base = np.floor(counts @ values) - 256
+    logs = sum(
+        count * np.log(1 + value * (turn - 1))
+        for value, count in zip(values, counts, strict=True)
+    )
+    shift = np.exp(2j * np.pi * np.arange(512) * base / 512)
+    law = np.fft.ifft(np.exp(logs) * shift).real
+    return base + np.arange(512), law
+
+
+@pytest.mark.parametrize("near_zero", [False, True])
+def test_many_rows_of_little_variance_have_their_law_in_any_order(near_zero):
+    rng = np.random.default_rng(0)
+    confidence = np.full(100_000, 0.99999)
+    confidence[:40] = 0.5
+    if near_zero:
+        confidence[50_000:] = 0.00001
+    correct = (confidence > 0.5).astype(float)
+    correct[:40] = np.arange(40) < 12
+    values, law_of_hits = exact_law(confidence)
+    mean = confidence.sum()
+    away = np.abs(values - mean) >= abs(correct.sum() - mean) - 1e-6
+    for order in (np.argsort(confidence), rng.permutation(len(correct))):
+        found = gap_p_value(confidence[order], correct[order])
+        assert found == pytest.approx(law_of_hits[away].sum(), rel=0.01)
+
+
+def test_all_right_is_as_likely_as_it_is():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        confidence = rng.uniform(0.4, 0.6, 3)
+        weights = rng.uniform(0.5, 1.5, 3)
+        found = gap_p_value(confidence, np.ones(3), weights)
+        assert found >= confidence.prod() * (1 - 1e-9)

@@ -160,6 +160,25 @@ def test_clusters_are_drawn_together():
         assert alone[name].high - alone[name].low < 0.6 * width
 
 
+@pytest.mark.parametrize("form", ["clusters", "images"])
+def test_rows_of_their_own_are_independent(form):
+    rng = np.random.default_rng(1)
+    p = rng.dirichlet(np.ones(3), size=150)
+    labels = (p.cumsum(axis=1) > rng.random((150, 1))).argmax(axis=1)
+    names = ("ks_calibration_error", "kernel_calibration_error")
+    options = {"num_resamples": 60, "metrics": names, "verbose": 0}
+    expected = errors(labels, p, **options)
+    if form == "clusters":
+        options["clusters"] = np.arange(150)[::-1]
+    else:
+        labels, p = labels[:, None], p[:, None]
+    found = errors(labels, p, **options)
+    for name in names:
+        assert found[name] == expected[name]
+        assert found[name].low == expected[name].low == 0
+        assert found[name].high == expected[name].high
+
+
 def test_clusters_within_groups():
     labels, p = random_predictions(120, 3)
     groups, clusters = np.arange(120) // 60, np.arange(120) // 4
@@ -192,6 +211,11 @@ def test_badness_is_the_distance_above_the_floor_or_from_the_ideal():
         for away in (-0.25, 0.25):
             value = by_group._badness(name, {name: ideal + away})
             assert value == pytest.approx(0.25)
+    # A debiased error below 0 is noise.
+    name = "debiased_calibration_error_l1"
+    for value in (-0.2, 0.2):
+        found = by_group._badness(name, {name: value, f"{name}_floor": 0.1})
+        assert found == pytest.approx(value - 0.1)
     # Of what is not known, nothing is worst.
     assert by_group._badness("sweep", {"sweep": np.nan}) == -np.inf
 

@@ -227,3 +227,15 @@ def test_a_resample_sums_weights_and_their_squares_over_its_copies(monkeypatch):
     np.testing.assert_array_equal(found.confidence, c)
     np.testing.assert_array_equal(found.weights, [[3.0, 3.0, 0.0]])
     np.testing.assert_array_equal(found.square, [[9.0, 4.5, 0.0]])
+
+
+def test_their_intervals_are_those_of_percentiles():
+    labels, p = random_predictions(200)
+    options = {"metrics": list(SELECTIVE), "num_resamples": 60, "verbose": 0}
+    found, expected = (
+        kc.metrics.calibration_errors(labels, p, interval=kind, **options)
+        for kind in ("auto", "percentile")
+    )
+    for name in SELECTIVE:
+        assert found[name].low == expected[name].low
+        assert found[name].high == expected[name].high

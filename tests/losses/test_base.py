@@ -626,3 +626,19 @@ def test_parts_are_summed_in_float32_whatever_floatx_is(floatx):
     assert found == pytest.approx(expected, rel=3e-3)
     again = kc.losses.LossPart.from_config(part.get_config())
     assert (again.name, again.dtype) == ("primary_loss", "float32")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Hinge", "SquaredHinge", "MeanSquaredLogarithmicError"),
+        *("MeanAbsolutePercentageError", "BinaryCrossentropy"),
+    ],
+)
+def test_a_primary_of_keras_gets_rows_of_as_many_samples_as_classes(name):
+    p = np.random.default_rng(0).dirichlet(np.ones(4), size=4)
+    p, labels = p.astype("float32"), np.array([0, 2, 1, 3])
+    primary = getattr(keras.losses, name)()
+    loss = kc.losses.DCA(primary=primary, weight=0.0)
+    expected = float(primary(np.eye(4, dtype="float32")[labels], p))
+    assert float(loss(labels, p)) == pytest.approx(expected, rel=1e-5)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import keras_calib as kc
 from tests.helpers import small_network
+from tests.helpers import to_numpy
 from tests.helpers import value_and_gradient
 from tests.losses.fixtures import ALL_LOSSES
 from tests.losses.fixtures import LABELS_B
@@ -302,3 +303,27 @@ def test_default_dtype_of_torch_changes_nothing(loss):
     for one, two in zip(wide, expected, strict=True):
         assert one.dtype == two.dtype
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-7)
+
+
+SCALARS = ("mdca", "dca", "mmce", "soft_binned_ece", "avuc", "soft_avuc")
+PER_ROW = (
+    *("focal_loss", "brier_loss", "cpc", "dual_focal_loss", "label_smoothing"),
+    *("margin_label_smoothing", "inverse_focal_loss", "entropy_regularization"),
+    *("sample_dependent_focal_loss", "acls", "squared_logit_loss"),
+)
+
+
+@pytest.mark.parametrize("name", [*SCALARS, *PER_ROW])
+def test_functions_give_nan_for_an_impossible_label_in_compiled_code(
+    name, monkeypatch
+):
+    from keras_calib.inputs import rows
+
+    # Compiled code sees no values.
+    monkeypatch.setattr(rows, "concrete_value", lambda tensor: None)
+    logits = np.array([[2.0, 0.5, -1.0], [0.1, 0.3, 0.2]], "float32")
+    found = to_numpy(getattr(kc.losses, name)(np.array([7, 1]), logits))
+    if name in SCALARS:
+        assert np.isnan(found)
+    else:
+        np.testing.assert_array_equal(np.isnan(found), [True, False])

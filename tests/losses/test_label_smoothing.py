@@ -80,3 +80,9 @@ def test_smoothing_is_a_share(smoothing):
         kc.losses.LabelSmoothing(smoothing=smoothing)
     with pytest.raises(ValueError, match="below 1"):
         kc.losses.label_smoothing(LABELS_A, A, smoothing=smoothing)
+
+
+def test_without_smoothing_a_class_may_be_ruled_out():
+    found = kc.losses.label_smoothing([0], [[2.0, 0.5, -np.inf]], smoothing=0.0)
+    expected = np.log1p(np.exp(-1.5))
+    assert float(found[0]) == pytest.approx(expected, rel=1e-5)

@@ -166,3 +166,8 @@ def test_bad_arguments(arguments):
         kc.losses.SoftBinnedECE(**arguments)
     with pytest.raises(ValueError, match=f"Received: {name}="):
         kc.losses.soft_binned_ece(LABELS_A, A, **arguments)
+
+
+def test_an_infinite_norm_is_refused():
+    with pytest.raises(ValueError, match="a finite number of at least 1"):
+        kc.losses.soft_binned_ece([0], [[2.0, 0.5]], norm=np.inf)

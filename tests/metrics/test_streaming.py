@@ -671,3 +671,24 @@ def test_metrics_of_other_settings_are_not_merged(other):
     assert metric.decomposition() == before
     metric.merge_state(each for each in [same])
     assert metric.decomposition() != before
+
+
+@pytest.mark.parametrize(
+    "form", ["OverconfidenceError", "UnderconfidenceError"]
+)
+@pytest.mark.parametrize("setting", [{"binning": "mass"}, {"norm": 2}])
+def test_gaps_with_signs_have_bins_of_equal_width(form, setting):
+    with pytest.raises(ValueError, match="The gaps have signs"):
+        getattr(kc.metrics, form)(**setting)
+
+
+def test_weights_of_labels_on_any_axis_may_be_lists():
+    rng = np.random.default_rng(0)
+    p, labels = rng.random((6, 3, 4)), rng.integers(0, 2, (6, 3, 4))
+    weights = rng.random((6, 3, 4)).astype("float32")
+    found = []
+    for given in (weights, weights.tolist()):
+        metric = kc.metrics.MultilabelCalibrationError(axis=1)
+        metric.update_state(labels, p, given)
+        found.append(float(metric.result()))
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
