@@ -12,11 +12,13 @@ from keras_calib.evaluation.by_group import by_group
 from keras_calib.evaluation.clinical_statistics import clinical_statistics
 from keras_calib.evaluation.drawn_floor import MOST_DRAWS
 from keras_calib.evaluation.drawn_floor import drawn_floors
+from keras_calib.evaluation.floor import LEVEL
 from keras_calib.evaluation.floor import noise_floors
 from keras_calib.evaluation.interval_ends import PERCENTILE
 from keras_calib.evaluation.interval_ends import SYMMETRIC
 from keras_calib.evaluation.interval_ends import TAKEN_OFF
 from keras_calib.evaluation.interval_ends import UNBIASED
+from keras_calib.evaluation.interval_ends import from_zero
 from keras_calib.evaluation.interval_ends import interval_ends
 from keras_calib.evaluation.named_errors import CLINICAL
 from keras_calib.evaluation.named_errors import METRICS
@@ -39,8 +41,6 @@ from keras_calib.inputs.predictions import read_predictions
 PANEL_DRAWS = 1000
 # Sets of labels that tell whether an error is within its floor.
 BASIC_DRAWS = 200
-# By which an error differs from the same one of drawn labels.
-ROUNDING = 1e-12
 
 
 class Estimate(float):
@@ -327,7 +327,10 @@ def errors_of_predictions(
     from_floors = resamples.number and kind != "percentile"
     if from_floors and data.unit is None and data.units > 1:
         if floors is None:
-            floors = errors if floor else draw(biased, max_draws=BASIC_DRAWS)
+            floors = errors
+            if not floor or level != LEVEL:
+                draws = max(BASIC_DRAWS, round(10 / (1 - level)))
+                floors = draw(biased, max_draws=draws, level=level)
         for name in biased:
             ends = errors[name].low, errors[name].high
             ends = from_zero(ends, errors[name], floors, name)
@@ -341,18 +344,11 @@ def _with_basic_intervals(kind, names, biased):
     return set(names) if kind == "basic" else set()
 
 
-def _floors(data, wanted, *, bins, seed, **options):
+def _floors(data, wanted, *, bins, seed, level=LEVEL, **options):
     """Noise floors of the wanted errors; see `drawn_floors` for options."""
-    floors = noise_floors(data, wanted, bins[0], seed)
-    return floors | drawn_floors(data, wanted, bins, seed=seed, **options)
-
-
-def from_zero(ends, value, floors, name):
-    """Ends of an interval, from 0 or less if chance explains the value."""
-    # Without enough draws the end of the range is not known.
-    high = floors.get(f"{name}_floor_high", -np.inf)
-    explained = value <= high + ROUNDING
-    return (min(ends[0], 0.0), ends[1]) if explained else ends
+    options |= {"seed": seed, "level": level}
+    floors = noise_floors(data, wanted, bins[0], seed, level)
+    return floors | drawn_floors(data, wanted, bins, **options)
 
 
 def _seconds_of_part(max_seconds, data):

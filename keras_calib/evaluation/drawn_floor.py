@@ -19,6 +19,7 @@ from keras_calib.evaluation.calibrated_draws import CELLS
 from keras_calib.evaluation.calibrated_draws import CalibratedDraws
 from keras_calib.evaluation.calibrated_draws import CellDraws
 from keras_calib.evaluation.events import sort_events
+from keras_calib.evaluation.floor import LEVEL
 from keras_calib.evaluation.floor import Floor
 from keras_calib.evaluation.floor import binned_floor
 from keras_calib.evaluation.named_errors import CLASSWISE
@@ -50,6 +51,7 @@ def drawn_floors(
     max_seconds=None,
     max_draws=MOST_DRAWS,
     verbose=0,
+    level=LEVEL,
 ):
     """Floors of the wanted errors that need drawn labels.
 
@@ -63,6 +65,7 @@ def drawn_floors(
             draws that depends on the size of the data only.
         max_draws: int, the most sets of labels.
         verbose: see `calibration_errors`.
+        level: share of the draws in the range.
 
     Returns:
         dict: `<name>_floor`, `<name>_floor_low`, `<name>_floor_high` and
@@ -97,7 +100,7 @@ def drawn_floors(
         if max_seconds is not None:
             max_seconds -= time.monotonic() - begin
         for name in names:
-            floor = Floor.from_draws(values[name], exact.get(name))
+            floor = Floor.from_draws(values[name], exact.get(name), level)
             found[f"{name}_floor"] = floor.mean
             found[f"{name}_floor_low"] = floor.low
             found[f"{name}_floor_high"] = floor.high

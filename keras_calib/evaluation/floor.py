@@ -29,11 +29,15 @@ from keras_calib.solvers.blocks import TINY64
 
 # Fewer draws have no 2.5 % quantile.
 LEAST_DRAWS = 40
+# Share of the draws in the range of a floor.
+LEVEL = 0.95
 # Sums of Bernoulli variables with at least this variance are normal.
 NORMAL_FROM = 25.0
 # More samples of a small bin are merged to this number of cells, or, if they
 # have weights, their surprises are drawn as a Poisson process.
 MOST_CELLS = 1000
+# Surprises that are as rare are drawn so.
+RARE = 0.02
 # Points of the discrete Fourier transform. The standard deviation is at most 5,
 # so there are 12 standard deviations on each side of the mean.
 POINTS = 128
@@ -45,7 +49,7 @@ class Floor:
 
     Attributes:
         mean: mean of the distribution.
-        low: lower end of the range that contains 95 % of the draws.
+        low: lower end of the range of the draws, by default of 95 % of them.
         high: upper end of the range.
     """
 
@@ -54,22 +58,24 @@ class Floor:
     high: float
 
     @classmethod
-    def from_draws(cls, values, mean=None):
+    def from_draws(cls, values, mean=None, level=LEVEL):
         """Mean and range of drawn values.
 
         Args:
             values: errors, `(num_draws,)`.
             mean: float, if the exact mean is known, or `None` for that of
                 `values`. With fewer than `LEAST_DRAWS` the range is NaN.
+            level: share of the draws in the range.
         """
         low = high = np.nan
         if len(values) >= LEAST_DRAWS:
-            low, high = np.quantile(values, [0.025, 0.975])
+            outside = (1 - level) / 2
+            low, high = np.quantile(values, [outside, 1 - outside])
         mean = values.mean() if mean is None else mean
         return cls(float(mean), float(low), float(high))
 
 
-def noise_floors(data, wanted, num_bins, seed):
+def noise_floors(data, wanted, num_bins, seed, level=LEVEL):
     """Floors of the wanted errors: name to mean, and both ends of the range.
 
     Args:
@@ -78,6 +84,7 @@ def noise_floors(data, wanted, num_bins, seed):
             kind are skipped.
         num_bins: int.
         seed: int.
+        level: share of the draws in the range.
 
     Returns:
         dict: `<name>_floor`, `<name>_floor_low` and `<name>_floor_high`.
@@ -94,14 +101,14 @@ def noise_floors(data, wanted, num_bins, seed):
         for name in names:
             binning, norm = FLOORS[name]
             bins = getattr(binned, binning)
-            floor = binned_floor(bins, norm, seed=seed)
+            floor = binned_floor(bins, norm, seed=seed, level=level)
             found[f"{name}_floor"] = floor.mean
             found[f"{name}_floor_low"] = floor.low
             found[f"{name}_floor_high"] = floor.high
     return found
 
 
-def binned_floor(bins, norm=1, num_draws=10000, seed=0):
+def binned_floor(bins, norm=1, num_draws=10000, seed=0, level=LEVEL):
     """Noise floor of `calibration_error(bins, norm)`: its mean and range.
 
         norm 1:    sum_b |S_b| / W;  its mean is computed, not drawn
@@ -116,6 +123,7 @@ def binned_floor(bins, norm=1, num_draws=10000, seed=0):
         norm: 1, 2 or `inf`.
         num_draws: int, draws for the range.
         seed: int.
+        level: share of the draws in the range.
 
     Returns:
         `Floor`.
@@ -138,11 +146,14 @@ def binned_floor(bins, norm=1, num_draws=10000, seed=0):
     total, weight = bins.total, bins.weight
     if norm == 1:
         values = divide(drawn.sum(axis=1), total)
-        return Floor.from_draws(values, float(divide(means.sum(), total)))
+        return Floor.from_draws(
+            values, float(divide(means.sum(), total)), level
+        )
     if norm == 2:
         squares = divide(drawn**2, weight).sum(axis=1)
-        return Floor.from_draws(np.sqrt(divide(squares, total)))
-    return Floor.from_draws(divide(drawn, weight).max(axis=1, initial=0.0))
+        return Floor.from_draws(np.sqrt(divide(squares, total)), level=level)
+    largest = divide(drawn, weight).max(axis=1, initial=0.0)
+    return Floor.from_draws(largest, level=level)
 
 
 def residual_draws(bins, num_draws, rng):
@@ -213,10 +224,13 @@ def _small_bin(bins, b, num_draws, rng):
     if events.weights is None:
         return _by_transform(confidence, num_draws, rng)
     weights = events.weights[part]
-    if len(confidence) <= MOST_CELLS:
-        sizes = _by_labels(confidence, weights, num_draws, rng)
-    else:
-        sizes = _by_surprises(confidence, weights, num_draws, rng)
+    # Of many samples most are nearly certain, because the variance is small.
+    rare = np.minimum(confidence, 1 - confidence) < RARE
+    rare &= len(confidence) > MOST_CELLS
+    gaps = _by_labels(confidence[~rare], weights[~rare], num_draws, rng)
+    if rare.any():
+        gaps += _by_surprises(confidence[rare], weights[rare], num_draws, rng)
+    sizes = np.abs(gaps)
     return sizes.mean(), sizes
 
 
@@ -275,17 +289,17 @@ def _in_cells(confidence):
 
 
 def _by_labels(confidence, weights, num_draws, rng, rows=1000):
-    """Draws of `|sum w (c - a)|`: the label of each sample is drawn."""
+    """Draws of `sum w (c - a)`: the label of each sample is drawn."""
     parts = []
     for start in range(0, num_draws, rows):
         size = min(rows, num_draws - start)
         drawn = rng.random((size, len(confidence))) < confidence
-        parts.append(np.abs(weights @ confidence - drawn @ weights))
+        parts.append(weights @ confidence - drawn @ weights)
     return np.concatenate(parts)
 
 
 def _by_surprises(confidence, weights, num_draws, rng):
-    """Draws of `|sum w (c - a)|` if surprises are rare: a Poisson number.
+    """Draws of `sum w (c - a)` if surprises are rare: a Poisson number.
 
     A surprise is a miss if the confidence is above 1/2, else a hit.
     """
@@ -300,4 +314,4 @@ def _by_surprises(confidence, weights, num_draws, rng):
     index = np.searchsorted(below, drawn)
     owner = np.repeat(np.arange(num_draws), counts)
     changes = np.bincount(owner, change[index], minlength=num_draws)
-    return np.abs(base + changes)
+    return base + changes

@@ -35,6 +35,8 @@ DEBIASED = {
     "debiased_marginal_calibration_error": 2,
 }
 SYMMETRIC = {"calibration_slope"}
+# By which an error differs from the same one of drawn labels.
+ROUNDING = 1e-12
 TAKEN_OFF = {"calibration_loss", "brier_calibration_loss"}
 # All other errors have a corner at 0.
 UNBIASED = {*NO_FLOOR, *MEANS, *SELECTIVE}
@@ -105,3 +107,11 @@ def _ends_of_square(values, level, *, of_root):
         # The value is out of fold and may be below 0.
         low, high = np.fmin(low, value), np.fmax(high, value)
     return float(low), float(high)
+
+
+def from_zero(ends, value, floors, name):
+    """Ends of an interval, from 0 or less if chance explains the value."""
+    # Without enough draws the end of the range is not known.
+    high = floors.get(f"{name}_floor_high", -np.inf)
+    explained = value <= high + ROUNDING
+    return (min(ends[0], 0.0), ends[1]) if explained else ends

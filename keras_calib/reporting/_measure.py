@@ -8,12 +8,12 @@ import numpy as np
 
 from keras_calib.evaluation.by_group import by_group
 from keras_calib.evaluation.calibration_errors import errors_of_predictions
-from keras_calib.evaluation.calibration_errors import from_zero
 from keras_calib.evaluation.cell_resamples import intervals_by_cells
 from keras_calib.evaluation.events import sort_events
 from keras_calib.evaluation.floor import residual_draws
 from keras_calib.evaluation.gap_test import gap_p_value
 from keras_calib.evaluation.interval_ends import UNBIASED
+from keras_calib.evaluation.interval_ends import from_zero
 from keras_calib.evaluation.mean_interval import mean_interval
 from keras_calib.evaluation.named_errors import BINARY
 from keras_calib.evaluation.named_errors import MEANS

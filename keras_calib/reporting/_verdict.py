@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from keras_calib.evaluation.calibration_errors import ROUNDING
+from keras_calib.evaluation.interval_ends import ROUNDING
 from keras_calib.evaluation.mean_interval import mean_interval
 from keras_calib.reporting._measure import LEVEL
 

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 import keras_calib as kc
-from keras_calib.evaluation.calibration_errors import from_zero
+from keras_calib.evaluation.interval_ends import from_zero
 from keras_calib.evaluation.named_errors import METRICS
 from keras_calib.evaluation.replicates import Resamples
 from keras_calib.inputs import predictions
@@ -494,3 +494,26 @@ def test_basic_intervals_are_reflected_percentiles():
         assert ends == pytest.approx(
             (2 * value - value.high, 2 * value - value.low), rel=1e-12
         )
+
+
+@pytest.mark.parametrize("floor", [False, True])
+def test_whether_chance_explains_an_error_depends_on_the_level(floor):
+    rng = np.random.default_rng(0)
+    name, apart = "ks_calibration_error", 0
+    for _ in range(12):
+        p = np.column_stack([q := rng.uniform(0.05, 0.95, 120), 1 - q])
+        labels = (rng.random(120) > np.clip(q * 1.12, 0, 1)).astype(int)
+        low = [
+            errors(
+                *(labels, p),
+                metrics=[name],
+                num_resamples=40,
+                confidence_level=level,
+                floor=floor,
+                verbose=0,
+            )[name].low
+            for level in (0.5, 0.99)
+        ]
+        assert not low[0] == 0 < low[1]
+        apart += low[0] > 0 == low[1]
+    assert apart

@@ -191,3 +191,28 @@ def test_samples_with_much_variance_keep_it_among_many_others():
     assert len(confidence) * floor.mean == pytest.approx(drawn.mean(), rel=0.01)
     high = np.quantile(drawn, 0.975)
     assert len(confidence) * floor.high == pytest.approx(high, abs=1)
+
+
+def test_weighted_samples_with_much_variance_are_no_rare_surprises():
+    rng = np.random.default_rng(0)
+    confidence = np.full(3060, 0.9999)
+    confidence[:60] = 0.6
+    weights = rng.uniform(0.9, 1.1, 3060)
+    events = sort_events(confidence, np.ones(3060), weights)
+    floor = binned_floor(events.bins(np.array([0, 3060])))
+    correct = rng.random((4000, 3060)) < confidence
+    drawn = np.abs((confidence - correct) @ weights)
+    assert weights.sum() * floor.mean == pytest.approx(drawn.mean(), rel=0.05)
+    high = np.quantile(drawn, 0.975)
+    assert weights.sum() * floor.high == pytest.approx(high, rel=0.05)
+
+
+def test_a_range_has_the_share_of_draws_that_was_asked_for():
+    events = bins_of(np.linspace(0.5, 1, 400))
+    for level in (0.5, 0.9, 0.99):
+        floor = binned_floor(events, level=level)
+        again = binned_floor(events, seed=1, level=level)
+        assert floor.high == pytest.approx(again.high, rel=0.05)
+    wide, narrow = (binned_floor(events, level=each) for each in (0.99, 0.8))
+    assert wide.low < narrow.low < narrow.mean < narrow.high < wide.high
+    assert wide.mean == narrow.mean
