@@ -224,7 +224,7 @@ def _small_bin(bins, b, num_draws, rng):
     if events.weights is None:
         return _by_transform(confidence, num_draws, rng)
     weights = events.weights[part]
-    # Of many samples most are nearly certain, because the variance is small.
+    # Of many samples most are nearly certain, as the variance is small.
     rare = np.minimum(confidence, 1 - confidence) < RARE
     rare &= len(confidence) > MOST_CELLS
     gaps = _by_labels(confidence[~rare], weights[~rare], num_draws, rng)

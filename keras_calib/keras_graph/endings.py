@@ -305,10 +305,8 @@ def check_one_output(
         received, place = "a list of one output", "outputs[0]"
     if isinstance(structure, dict):
         keys = ", ".join(map(repr, structure))
-        received, place = (
-            f"a dict of outputs with the keys {keys}",
-            "output[key]",
-        )
+        received = f"a dict of outputs with the keys {keys}"
+        place = "output[key]"
     raise ValueError(
         "A model needs one output, the class scores as a tensor. Received: "
         f"{name or f'model {model.name!r}'} with {received}. Pass "
@@ -349,10 +347,9 @@ def _of_keras(operation):
 
 def activation_of(operation, arguments, tensor):
     """The function that an operation applies last, or `None` if unknown."""
-    timed, rank = operation, len(tensor.shape)
-    operation = of_each_step(timed)
-    if operation is not timed:
-        rank -= 1  # it does not see the axis of steps
+    given, operation = operation, of_each_step(operation)
+    # A layer of each step does not see the axis of steps.
+    rank = len(tensor.shape) - (operation is not given)
     if is_activation(operation):
         if len(arguments) != 1:
             return None  # a softmax with a mask

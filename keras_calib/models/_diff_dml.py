@@ -52,7 +52,8 @@ class DiffDML(MutualLearning):
     primary. In a short training with a low rate, the primary then loses
     accuracy and becomes underconfident, also compared with plain cross-entropy.
     If `auxiliary_accuracy` in the logs stays well below `accuracy`, increase
-    the rate of `auxiliary_optimizer` first, then try `label_warmup`.
+    the rate of `auxiliary_optimizer` first (in a short training up to the first
+    rate of the primary), then try `label_warmup`.
 
     `compile` takes an `auxiliary_optimizer`, by default a copy of `optimizer`
     whose learning rate stays at a tenth of the one that `optimizer` starts

@@ -188,11 +188,9 @@ class MutualLearning(_mutual_optimizer.OwnedNetworks):
         _networks.check_distinct(_networks.named(self.networks))
         self.mark_owners()
         from_logits = self._resolve_from_logits(loss)
-        super().compile(
-            self._optimizer(optimizer, auxiliary_optimizer), loss, **kwargs
-        )
-        # What was refused leaves the pair compiled as it was.
-        self._gives_logits = from_logits
+        optimizer = self._optimizer(optimizer, auxiliary_optimizer)
+        super().compile(optimizer, loss, **kwargs)
+        self._gives_logits = from_logits  # after all that may be refused
         self._axis = setting_of(loss, "axis", -1)
         self._ignore_class = setting_of(loss, "ignore_class")
         self._reduction = setting_of(loss, "reduction", "sum_over_batch_size")
@@ -254,9 +252,8 @@ class MutualLearning(_mutual_optimizer.OwnedNetworks):
     ) -> Tensor:
         sample_weight = self._aligned(sample_weight, y_pred)
         if not training:
-            penalty = self._total(self.losses)
             loss = keras_private.compile_loss(self, y, y_pred, sample_weight)
-            return ops.add(loss, penalty)
+            return ops.add(loss, self._total(self.losses))
         outputs, penalties = self._run_all(x, y_pred)
         terms = self._terms(y, outputs, penalties, sample_weight)
         supervised, divergence, primary = terms[0]
@@ -286,12 +283,11 @@ class MutualLearning(_mutual_optimizer.OwnedNetworks):
         masks = [keras_private.keras_mask(output) for output in outputs]
         terms = []
         for i, output in enumerate(outputs):
-            factor, divergence_weight, peers = self._objective(i)
+            factor, weight, peers = self._objective(i)
             with beside_metrics(i > 0):  # those are of the primary
                 supervised = self._on_labels(factor, y, output, sample_weight)
             divergence = self._divergence(i, peers, log_p, masks, sample_weight)
-            value = total([supervised, divergence_weight * divergence])
-            value = ops.add(value, penalties[i])
+            value = total([supervised, weight * divergence, penalties[i]])
             terms.append((supervised, divergence, value))
         return terms
 
@@ -329,9 +325,8 @@ class MutualLearning(_mutual_optimizer.OwnedNetworks):
 
     def _total(self, losses):
         """Sum of penalties, scaled as Keras does it for replicas."""
-        return total(
-            keras_private.additional_loss(self, loss) for loss in losses
-        )
+        scaled = keras_private.additional_loss
+        return total(scaled(self, loss) for loss in losses)
 
     def _aligned(self, sample_weight, y_pred):
         """One weight for each row of class scores, aligned from the left.
