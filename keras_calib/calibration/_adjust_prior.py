@@ -163,18 +163,9 @@ def adjust_prior(
         network, num_units = _network_of(model, from_logits, data, len(source))
         if prior is None:
             # A model with its preprocessor is compiled, not the one inside.
-            ignored = getattr(
-                getattr(given, "loss", None), "ignore_class", None
-            )
+            about = known_by, verbose, model, _ignored_by(given)
             target, record, kind = _target_prior.estimate(
-                network,
-                data,
-                from_logits,
-                source,
-                known_by,
-                verbose,
-                model,
-                ignored,
+                network, data, from_logits, source, *about
             )
             network = dataclasses.replace(network, logits_source=kind)
         else:
@@ -198,6 +189,11 @@ def adjust_prior(
     if verbose:
         print(_target_prior.summary(layer.record))
     return corrected
+
+
+def _ignored_by(model):
+    """The label that calibration left out, or `None`."""
+    return getattr(getattr(model, "loss", None), "ignore_class", None)
 
 
 def _check(model, x, prior):

@@ -331,11 +331,14 @@ def errors_of_predictions(
             if not floor or level != LEVEL:
                 draws = max(BASIC_DRAWS, round(10 / (1 - level)))
                 floors = draw(biased, max_draws=draws, level=level)
-        for name in biased:
-            ends = errors[name].low, errors[name].high
-            ends = from_zero(ends, errors[name], floors, name)
-            errors[name] = Estimate(float(errors[name]), *ends)
+        errors |= {n: _from_zero(errors[n], floors, n) for n in biased}
     return errors
+
+
+def _from_zero(error, floors, name):
+    """An error with an interval that begins at 0 if chance explains it."""
+    ends = from_zero((error.low, error.high), error, floors, name)
+    return Estimate(float(error), *ends)
 
 
 def _with_basic_intervals(kind, names, biased):

@@ -317,10 +317,9 @@ PER_ROW = (
 def test_functions_give_nan_for_an_impossible_label_in_compiled_code(
     name, monkeypatch
 ):
-    from keras_calib.inputs import rows
-
     # Compiled code sees no values.
-    monkeypatch.setattr(rows, "concrete_value", lambda tensor: None)
+    sees = "keras_calib.inputs.rows.concrete_value"
+    monkeypatch.setattr(sees, lambda tensor: None)
     logits = np.array([[2.0, 0.5, -1.0], [0.1, 0.3, 0.2]], "float32")
     found = to_numpy(getattr(kc.losses, name)(np.array([7, 1]), logits))
     if name in SCALARS:
