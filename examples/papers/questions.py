@@ -211,6 +211,7 @@ def page(results):
             rows = rows_of(results, name)
             pairs = of_seeds(rows, method, other)
             if pairs:
+                rows = rows_of(results, of_spread(name))
                 lines.append(line(name, method, other, pairs, rows))
             missing = wanted(name, method, other) - len(pairs)
             if missing > 0:
@@ -330,9 +331,15 @@ def command(name, method, other, missing):
     return f"{which}, `python examples/papers/run.py {words}`"
 
 
+def of_spread(name):
+    """The table whose methods tell how far differences scatter."""
+    return name.removesuffix("-tuning")
+
+
 def line(name, method, other, pairs, rows):
+    like = of_spread(name)
     found = [
-        (table.difference(pairs, *what), table.spread_of(name, rows, *what))
+        (table.difference(pairs, *what), table.spread_of(like, rows, *what))
         for _, *what in COMPARED
     ]
     accuracy, ece, after = (values for values, _ in found)

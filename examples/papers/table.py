@@ -199,7 +199,8 @@ def of_variants(rows):
 def settings_of(choice):
     """What was chosen in words, as in `"temperature 0.0001, weight 0.1"`."""
     return ", ".join(
-        f"{step['setting']} {step['chosen']:g}" for step in choice["steps"]
+        f"{step['setting'].replace('_', ' ')} {step['chosen']:g}"
+        for step in choice["steps"]
     )
 
 
