@@ -1,6 +1,7 @@
 """How to read an argument of a loss, whatever form the loss has."""
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -12,10 +13,14 @@ CATEGORICAL = (
     keras.losses.KLDivergence,
     keras.losses.SparseCategoricalCrossentropy,
 )
-# Those that want rows for labels, and not class ids.
-OF_ROWS = (
+# Those that take any logits that probabilities carry for those of a sigmoid.
+OF_SIGMOIDS = (
     keras.losses.BinaryCrossentropy,
     keras.losses.BinaryFocalCrossentropy,
+)
+# Those that want rows for labels, and not class ids.
+OF_ROWS = (
+    *OF_SIGMOIDS,
     keras.losses.CategoricalCrossentropy,
     keras.losses.CategoricalFocalCrossentropy,
     keras.losses.CategoricalHinge,
@@ -33,6 +38,14 @@ OF_ROWS = (
     keras.losses.SquaredHinge,
     keras.losses.Tversky,
 )
+
+
+def softmax_for(loss: keras.losses.Loss) -> Callable:
+    """Softmax; without the logits that it carries where they are misread."""
+    softmax = keras.activations.softmax
+    if not isinstance(loss, OF_SIGMOIDS):
+        return softmax
+    return lambda scores: keras.ops.multiply(softmax(scores), 1.0)
 
 
 def setting_of(loss: Any, name: str, default: Any = None) -> Any:

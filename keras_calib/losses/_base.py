@@ -20,6 +20,7 @@ from keras_calib.inputs.tensors import wide_floatx
 from keras_calib.keras_private import lower_is_better
 from keras_calib.losses._arguments import CATEGORICAL
 from keras_calib.losses._arguments import OF_ROWS
+from keras_calib.losses._arguments import softmax_for
 from keras_calib.losses._reduction import MEAN_REDUCTIONS
 from keras_calib.losses._reduction import AlreadyReduced
 from keras_calib.losses._reduction import length
@@ -274,7 +275,7 @@ class PenalizedLoss(ClassificationLoss):
             self.primary, keras.losses.SparseCategoricalCrossentropy
         ):
             labels = rows.labels
-        scores, activation = rows.logits, keras.activations.softmax
+        scores, activation = rows.logits, softmax_for(self.primary)
         if rows.single and not isinstance(self.primary, CATEGORICAL):
             # A loss for one sigmoid unit sees it as it is.
             labels, scores = rows.soft_labels[:, 1:], scores[:, 1:]
