@@ -72,7 +72,7 @@ class NoDispersion(Deviations):
 class FirstDispersion(Deviations):
     """Ridge fits with the dispersion under temperature scaling."""
 
-    def _dispersion_without_misfit(self, widths):
+    def _dispersion_without_misfit(self, widest, phi):
         return np.inf
 
 
