@@ -210,8 +210,9 @@ def page(results):
         for name, method, other in question.pairs:
             rows = rows_of(results, name)
             pairs = of_seeds(rows, method, other)
+            if pairs and name in TUNED:
+                rows = rows_of(results, untuned(name))
             if pairs:
-                rows = rows_of(results, of_spread(name))
                 lines.append(line(name, method, other, pairs, rows))
             missing = wanted(name, method, other) - len(pairs)
             if missing > 0:
@@ -289,7 +290,7 @@ def peers(results, names):
 def rows_of(results, name):
     """Rows of a table, with those of S that they are compared with."""
     rows = run.read_rows(results / f"{name}.jsonl")
-    beside = {"S-square": ("CE",), "S-tuning": ("CE", "DML", "Diff-DML")}
+    beside = {"S-square": ("CE",), "S-tuning": ("DML", "Diff-DML")}
     plain = run.read_rows(results / "S.jsonl") if name in beside else {}
     for (method, seed), row in plain.items():
         if method in beside[name]:
@@ -324,20 +325,20 @@ def command(name, method, other, missing):
     words = f'{name} --only "{method}"'
     if name in TUNED:
         method, _, _ = method.partition(":")
-        table_of = name.removesuffix("-tuning")
-        words = f'{table_of} --tune --only "{method}" --seeds {TUNED[name]}'
+        words = f'{untuned(name)} --tune --only "{method}"'
+        words += f" --seeds {TUNED[name]}"
     elif name != "S-square":
         words += f' "{other}"'
     return f"{which}, `python examples/papers/run.py {words}`"
 
 
-def of_spread(name):
-    """The table whose methods tell how far differences scatter."""
+def untuned(name):
+    """The table of whose methods some are tuned, or the table itself."""
     return name.removesuffix("-tuning")
 
 
 def line(name, method, other, pairs, rows):
-    like = of_spread(name)
+    like = untuned(name)  # whose methods tell how far differences scatter
     found = [
         (table.difference(pairs, *what), table.spread_of(like, rows, *what))
         for _, *what in COMPARED

@@ -273,6 +273,13 @@ def still_diverged(table, results):
     }
 
 
+def changed_code(table, method, row):
+    """See `unfinished`, which is imported, with Keras, where there are rows."""
+    import unfinished
+
+    return unfinished.changed_code(table, method, row)
+
+
 def base(name):
     """The method that a variant is of."""
     return name.partition(": ")[0]
@@ -360,31 +367,6 @@ def changed(table, method, row):
     ):
         return "no maps were balanced on its logits"
     return changed_code(table, method, row)
-
-
-def changed_code(table, method, row):
-    """Why the training of a row is another one today, or `None`."""
-    import keras
-    import probes
-    import work
-    from unfinished import differ
-
-    if row["settings"] != as_json(work.settings(table, method)):
-        return "its settings changed"
-    if differ(probes.loss_probe(methods.method(method)), row["probe"]):
-        return "its loss gives other values now"
-    network = row.get("network") and probes.network_probe(table)
-    if network and differ(network, row["network"]):
-        return "its network gives other values now"
-    procedure = row.get("procedure")
-    if procedure and row["machine"]["backend"] == keras.backend.backend():
-        if differ(probes.procedure_probe(table, method), procedure):
-            return "its training gives other values now"
-    return None
-
-
-def as_json(value):
-    return json.loads(json.dumps(value))
 
 
 def run_all(arguments, rows):
@@ -499,8 +481,7 @@ def run_row(arguments, method, seed):
     name = arguments.table
     try:
         with alone(f"{path}.lock"):
-            made = unfinished.made_of(arguments.table, method)
-            unfinished.begin(path, made)
+            made = unfinished.begin(path, arguments.table, method)
             row = work.run(
                 arguments.table,
                 method,

@@ -11,7 +11,7 @@ from keras_calib.evaluation.calibration_errors import Estimate
 from keras_calib.evaluation.cell_resamples import CellResamples
 from keras_calib.evaluation.grid_bootstrap import grid_ends
 from keras_calib.evaluation.replicates import Resamples
-from keras_calib.inputs.arrays import numbered
+from keras_calib.inputs.predictions import numbered_units
 
 NUM_RESAMPLES, NUM_DRAWS = 200, 100
 # More rows than these are resampled in cells.
@@ -42,8 +42,7 @@ def smooth_error_with_interval(data, events, k=None, seed=0):
     value = float(smooth_error(events))
     if data.unit is not None:
         # Rows that do not count are no units, and a row may be alone in its.
-        unit, units = numbered(data.unit)
-        unit = None if units == len(events) else unit
+        unit, units = numbered_units(data.unit)
         data = dataclasses.replace(data, unit=unit, units=units)
     number, kind = NUM_RESAMPLES, Resamples
     if len(events) > LARGE and data.weights is None and data.unit is None:

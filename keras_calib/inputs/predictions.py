@@ -79,9 +79,7 @@ class Predictions:
         }
         units = len(found["labels"])
         if found["unit"] is not None:
-            found["unit"], units = numbered(found["unit"])
-            if units == len(found["labels"]):
-                found["unit"] = None
+            found["unit"], units = numbered_units(found["unit"])
         weights = relative_weights(found.pop("weights"))
         part = Predictions(**found, weights=weights, units=units)
         if "top_label" in vars(self):
@@ -213,11 +211,9 @@ def read_predictions(
         weights = None
     unit, units = None, len(rows.labels)
     if len(rows.lead) > 1:  # images that do not count are no units
-        unit, units = numbered(rows.unit)
+        unit, units = numbered_units(rows.unit)
     if clusters is not None:
-        unit, units = numbered(rows.ids(clusters, "`clusters`"))
-    if unit is not None and units == len(unit):
-        unit = None  # each row is its own, which is the same
+        unit, units = numbered_units(rows.ids(clusters, "`clusters`"))
     return Predictions(
         rows.labels,
         probabilities,
@@ -228,6 +224,12 @@ def read_predictions(
         units,
         None if groups is None else rows.ids(groups, "`groups`"),
     )
+
+
+def numbered_units(ids):
+    """Numbers of the units of rows, `None` where each is its own; how many."""
+    unit, units = numbered(ids)
+    return None if units == len(unit) else unit, units
 
 
 def as_samples(

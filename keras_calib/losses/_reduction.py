@@ -11,10 +11,9 @@ MEAN_REDUCTIONS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 
 def reduce(rows: Rows, per_row, batch, reduction: str | None) -> Tensor:
     """Weigh and reduce loss terms: the meaning of `reduction` is Keras'."""
-    per_row = rows.seen(per_row)
     if reduction in (None, "none"):
         return rows.restore(per_row * rows.weights + batch * rows.counts)
-    total = ops.sum(per_row * rows.weights)
+    total = ops.sum(rows.seen(per_row) * rows.weights)
     if reduction == "sum":
         # Once for each row: its weights are inside the statistic already.
         return total + batch * ops.sum(rows.counts)

@@ -486,13 +486,12 @@ def test_no_method_is_named_twice(papers):
     assert sorted(set(names)) == sorted(names)
 
 
-@pytest.mark.parametrize("key", ["settings", "probe", "backend", None])
+@pytest.mark.parametrize("key", ["settings", "probe", "machine", None])
 def test_a_row_goes_on_where_it_is_the_same_row(key, driver, tmp_path, capsys):
     import unfinished
 
     path = tmp_path / "CE-0"
-    made = unfinished.made_of("miniature", "CE")
-    unfinished.begin(path, made)
+    unfinished.begin(path, "miniature", "CE")
     assert not capsys.readouterr().out  # nothing was left
     names = [
         *("CE-0.weights.h5", "CE-0.history.json", "CE-0-member1.logits.npz"),
@@ -505,9 +504,9 @@ def test_a_row_goes_on_where_it_is_the_same_row(key, driver, tmp_path, capsys):
     if key == "probe":
         known["probe"][0] += 0.1
     elif key:
-        known[key] = "another"
+        known[key] = {"backend": "another"}
     marker.write_text(json.dumps(known))
-    unfinished.begin(path, made)
+    unfinished.begin(path, "miniature", "CE")
     left = {each.name for each in tmp_path.iterdir()}
     assert left == {*(names[3:] if key else names), marker.name}
     assert ("is of another row" in capsys.readouterr().out) == bool(key)
