@@ -25,8 +25,9 @@ class Procedure:
         model: what is compiled.
         data: positional arguments of `fit`.
         steps: number of updates in all epochs.
-        batches: `training.Batches` that `data` stands for, or `None`: a run
-            without them cannot be stopped and resumed.
+        batches: `training.Batches` that `data` stands for, or `Epochs` where
+            something else orders it: by them a run that was stopped goes on.
+            `None` where nothing is trained.
         loss: a loss object instead of the method's own.
         compile: more arguments of `compile`.
         callbacks: of `fit`.
@@ -76,15 +77,22 @@ def require_plain_batches(kind):
 
 
 def in_arrays(model, task, x, *, penalty_split=0.0, **options):
-    """The model on arrays that Keras shuffles."""
+    """The model on arrays that Keras shuffles, or a split of them, which ours.
+
+    Only the order of a split depends on seed and epoch alone.
+    """
     protocol, y = task.protocol, task.data["train"][1]
     held_out = round(penalty_split * len(y))
     parts = [len(y) - held_out, held_out]
     steps = sum(math.ceil(part / protocol.batch_size) for part in parts)
+    epochs = training.Epochs(
+        protocol.epochs * [steps], None if held_out else task.seed
+    )
     return Procedure(
         model,
         (x, y),
         steps * protocol.epochs,
+        epochs,
         fit={"batch_size": protocol.batch_size},
         **options,
     )
@@ -165,8 +173,11 @@ def pruned(task):
         len(x) * (1 - fraction) ** (epoch // every)
         for epoch in range(protocol.epochs)
     ]
-    steps = sum(math.ceil(each / protocol.batch_size) for each in lengths)
-    return Procedure(model, (pruning.data,), steps, callbacks=[pruning])
+    epochs = training.Epochs(
+        math.ceil(each / protocol.batch_size) for each in lengths
+    )
+    steps = sum(epochs.lengths)
+    return Procedure(model, (pruning.data,), steps, epochs, callbacks=[pruning])
 
 
 def observed_frequencies(task):
@@ -180,10 +191,12 @@ def observed_frequencies(task):
         batch_size=protocol.batch_size,
         seed=task.seed,
     )
-    steps = math.ceil(len(x) / protocol.batch_size) * protocol.epochs
+    steps = math.ceil(len(x) / protocol.batch_size)
+    epochs = training.Epochs(protocol.epochs * [steps])
+    steps *= protocol.epochs
     loss = keras.losses.CategoricalCrossentropy(from_logits=True)
     return Procedure(
-        task.primary, (cape.data,), steps, loss=loss, callbacks=[cape]
+        task.primary, (cape.data,), steps, epochs, loss=loss, callbacks=[cape]
     )
 
 

@@ -16,10 +16,9 @@ A finished row is one JSON line in `examples/results/<table>.jsonl`; the
 logits of validation, calibration and test images go to `--work`, outside git.
 Stopped and started again, it goes on where it was, epoch by epoch; killed, from
 its checkpoint of the last minute (`CHECKPOINT_SECONDS=0`: of the last epoch).
-What leaves its shuffling to Keras has no checkpoints and begins again: CRL,
-AdaFocal, pruning, CaPE and, but for F, interleaved penalties. A row whose loss
-gives other values than when the row was made is run again. For the data see
-`kc.datasets.load`.
+CRL and AdaFocal leave their shuffling to Keras: theirs is another order then. A
+row whose loss gives other values than when the row was made is run again. For
+the data see `kc.datasets.load`.
 """
 
 import argparse

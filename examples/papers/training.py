@@ -107,6 +107,33 @@ class Streamed:
         """`fit` begins the data set anew."""
 
 
+class Epochs:
+    """What `Resumable` asks of batches, for data ordered elsewhere.
+
+    Args:
+        lengths: number of updates in each epoch, of pruned data about so many.
+        seed: int where Keras shuffles: a run that is stopped goes on in
+            another order than it would have had, and than it has had. `None`
+            where the order depends on the number of the epoch.
+    """
+
+    def __init__(self, lengths, seed=None):
+        self.lengths, self.seed, self.epoch = list(lengths), seed, 0
+
+    def completed(self, steps):
+        """Number of epochs after so many updates, which end one."""
+        ends = np.cumsum([0, *self.lengths])
+        return int(np.abs(ends - steps).argmin())
+
+    def resumed(self, epoch):
+        """Prepare for a run that begins with an epoch."""
+        if epoch and self.seed is not None:
+            keras.utils.set_random_seed(self.seed + 1000 * epoch)
+
+    def on_epoch_begin(self):
+        """The order is not made here."""
+
+
 class InTurn:
     """Several `Batches` that a run goes through one after the other."""
 
@@ -218,8 +245,8 @@ class Resumable(keras.callbacks.Callback):
 
     Args:
         path: file of the checkpoint; it is replaced, never half written.
-        batches: the `Batches` that this run trains on; without them it is
-            only watched, and a run that is stopped begins again.
+        batches: the `Batches` that this run trains on, or what stands for them;
+            without any it is only watched, as where nothing is trained.
         deadline: `time.time()` after which no epoch may begin, or `None`.
         interval: seconds between checkpoints; 0 for one after each epoch.
     """
@@ -288,7 +315,11 @@ class Resumable(keras.callbacks.Callback):
             if self.log.exists():
                 self.history = json.loads(self.log.read_text())
         steps = int(ops.convert_to_numpy(model.optimizer.iterations))
-        epochs = steps // len(self.batches)
+        if isinstance(self.batches, Epochs):
+            epochs = self.batches.completed(steps)
+            self.batches.resumed(epochs)
+        else:
+            epochs = steps // len(self.batches)
         if epochs and self.state_file.exists():
             # Others are of an epoch whose checkpoint was not written. A
             # checkpoint of an older version has none.
