@@ -199,8 +199,9 @@ def calibrate(
             `model`, see above. With other objectives than `"nll"`, with
             class-wise loss scaling, and with soft labels there is no guard.
         max_seconds: `None`, or seconds after the network's pass over the data.
-            When they are over, `"auto"` tries no more layers, and the guard
-            does not begin; the record says what was left out.
+            When they are over, `"auto"` ends the folds of the layer that it
+            tries, which no longer counts, and tries no more; and the guard does
+            not begin. The record says what was left out.
         preserve_accuracy: `True` refuses layers that can change a predicted
             class; `False` allows them; `None` (default) allows them with a
             warning that says how many predictions changed.

@@ -231,6 +231,8 @@ def _tried(rows, fold, options):
         if reason is None:
             try:
                 losses[name] = _losses(name, rows, fold, options, fitted)
+            except TimeoutError:
+                reason = "max_seconds"
             except (ArithmeticError, ValueError) as error:
                 if name == "temperature":
                     raise  # all others are compared with it
@@ -329,6 +331,9 @@ def _losses(name, rows, fold, options, fitted):
 
     For the model as it is, `None` where `choose` judges it by evidence. What is
     fitted to all samples on the way is added to `fitted`.
+
+    Raises:
+        TimeoutError: if the time is over before all folds are.
     """
     if name == UNCHANGED:
         return None if rows.group is None else losses_of_model(rows)
@@ -336,9 +341,14 @@ def _losses(name, rows, fold, options, fitted):
     scaling = options.class_loss_scaling
     learns_from_folds = isinstance(layer, ShrunkCalibration) and layer.has_folds
     if scaling is None and learns_from_folds:
-        fitted[name] = layer, quiet_fit(layer, rows, options)
+        layer.deadline = options.deadline
+        caught = quiet_fit(layer, rows, options)
+        fitted[name] = layer, caught
         found = losses_of_folds(layer, rows)
         layer.folds = None  # arrays of the size of the data
         if found is not None:
             return found[0]
-    return held_out_losses(layer, rows, fold, class_loss_scaling=scaling)
+    deadline = np.inf if name == "temperature" else options.deadline
+    return held_out_losses(
+        layer, rows, fold, class_loss_scaling=scaling, deadline=deadline
+    )

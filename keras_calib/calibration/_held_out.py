@@ -5,6 +5,7 @@ fold, and count as one in a standard error: they are alike.
 """
 
 import dataclasses
+import time
 import warnings
 
 import numpy as np
@@ -42,7 +43,13 @@ def folds(rows, num_folds, seed=0):
 
 
 def held_out_losses(
-    layer, rows, fold, *, most_steps=None, class_loss_scaling=None
+    layer,
+    rows,
+    fold,
+    *,
+    most_steps=None,
+    class_loss_scaling=None,
+    deadline=np.inf,
 ):
     """`-log q_y` of each row, by copies of a map fitted to the other folds.
 
@@ -53,16 +60,20 @@ def held_out_losses(
         most_steps: `None`, or Newton steps after which the fit of an affine map
             to a fold is stopped.
         class_loss_scaling: as for `adapt`.
+        deadline: `time.perf_counter()` after which no other fold begins.
 
     Returns:
         float64, `(n,)`, in nats.
 
     Raises:
         ValueError: if the map cannot be fitted to some of the folds.
+        TimeoutError: if the deadline is over.
     """
     losses = np.empty(len(rows.labels))
     formula = has_formula(layer)
     for number in range(fold.max() + 1):
+        if time.perf_counter() > deadline:
+            raise TimeoutError
         inside = rows.part(np.flatnonzero(fold != number))
         outside = np.flatnonzero(fold == number)
         # One does for all folds where it stays as it is.

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import time
 import warnings
 from typing import Any
 
@@ -55,6 +56,9 @@ class ShrunkCalibration(TemperedCalibration):
     _starts_tempered = False
     # What the folds of the last fit showed; `None` where there were none.
     folds = None
+    # `time.perf_counter()` after which a fit begins no other fold, but raises
+    # `TimeoutError`.
+    deadline = np.inf
     # The prior of the mixture weight is Beta(1, caution).
     caution = 4.0
 
@@ -193,6 +197,8 @@ class ShrunkCalibration(TemperedCalibration):
         plain, rich = np.empty((2, len(labels)))
         try:
             for number in range(num_folds):
+                if time.perf_counter() > self.deadline:
+                    raise TimeoutError
                 rows, part = np.flatnonzero(fold == number), fold != number
                 share = weights[part]
                 count = np.count_nonzero(np.bincount(sample[part]))

@@ -1,5 +1,6 @@
 import dataclasses
 import functools
+import time
 import warnings
 
 import keras
@@ -237,6 +238,36 @@ def test_no_candidate_but_the_first_begins_when_the_time_is_over():
     assert {*choice.weights} == {"temperature", "no_calibration"}
     for name in ("matrix", "spline"):
         assert choice.trials[name] == {"skipped": "max_seconds"}
+
+
+@pytest.mark.parametrize(
+    "layer, fit, skipped",
+    [
+        (kc.layers.MatrixScaling, "solve", ["matrix", "order_preserving"]),
+        # Its own folds; the first fit is that of all samples.
+        (kc.layers.SplineCalibration, "_solve_seen", ["spline", "matrix"]),
+    ],
+)
+def test_a_candidate_ends_between_folds_when_the_time_is_over(
+    monkeypatch, layer, fit, skipped
+):
+    original, fits = getattr(layer, fit), []
+
+    def counted(self, *given):
+        fits.append(1)
+        return original(self, *given)
+
+    monkeypatch.setattr(layer, fit, counted)
+    monkeypatch.setattr(time, "perf_counter", lambda: float(len(fits)))
+    rows = read_rows(*generated([3.0, 0.0, -3.0], 100))
+    choice = choose(rows, Options(deadline=1.5))
+    assert len(fits) == 2
+    for name in skipped:
+        assert choice.trials[name] == {"skipped": "max_seconds"}
+        assert name not in choice.weights
+    # Without a deadline it counts.
+    choice = choose(rows, Options())
+    assert skipped[0] in choice.weights
 
 
 def test_a_map_that_cannot_be_fitted_is_left_out(monkeypatch):
