@@ -47,13 +47,11 @@ def fit_paths(x, moments, weights, paths, phi):
     kind = ChoosingPath if many else Path
     paths = [kind(*each, phi, least) for each in paths]
     try:
-        if together:
-            problem.walk(paths, slice(None))
-        else:
-            problem.walk_one_by_one(paths)
+        walk = problem.walk_together if together else problem.walk_one_by_one
+        walk(paths)
     except (ArithmeticError, np.linalg.LinAlgError):
         return None
-    return [fit for path in paths for fit in path.found]
+    return [fit for path in paths for fit in path.fits()]
 
 
 class _Problem:
@@ -69,8 +67,21 @@ class _Problem:
             # Where memory counts, work arrays are small beside the inputs.
             self.block = min(max(IN_CACHE // 8, x.size // 64), IN_CACHE)
 
+    def walk_together(self, paths):
+        """All fits of paths, side by side."""
+        value, slope, hessian = self._at_start(paths)
+        for path in paths:
+            inside = hessian[path.free, path.free].copy()
+            path.advance(value, slope.copy(), inside)
+        self.walk([path for path in paths if path.waiting], slice(None))
+
+    def _at_start(self, paths):
+        """Value, gradient and Hessian at the first point of all paths."""
+        size = paths[0].size
+        return (each[0] for each in self.at(np.zeros((1, size)), slice(None)))
+
     def walk(self, paths, columns):
-        """All fits of these paths.
+        """What is left of the fits of these paths.
 
         Args:
             paths: list of `Path`.
@@ -86,16 +97,15 @@ class _Problem:
             paths = [path for path in paths if path.waiting]
 
     def walk_one_by_one(self, paths):
-        """All fits of paths, whose first point is the same.
+        """All fits of paths, one path after the other.
 
         A `ChoosingPath` is told the highest evidence so far.
         """
-        size = len(paths[0].deviations)
-        [value], [slope], [hessian] = self.at(np.zeros((1, size)), slice(None))
+        value, slope, hessian = self._at_start(paths)
         highest = around_zero = -np.inf
         # The last ones have most that is free.
         for path in reversed(paths):
-            typical = path.typical.any()
+            typical = path.typical is not None
             path.highest = highest
             path.of_its_kind = np.inf if typical else around_zero
             inside = hessian[path.free, path.free].copy()

@@ -4,6 +4,7 @@ A path has a fit for each width of the prior. It is given the derivatives of the
 summed loss at its point, and says where it needs them next.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -22,13 +23,31 @@ MARGIN = 20.0
 MARGIN_OF_WIDTHS = 8.0
 
 
+class _Here(NamedTuple):
+    """The summed loss at a point, with derivatives where a path is free.
+
+    Attributes:
+        value: of the loss.
+        gradient: of it.
+        hessian: of it; on its diagonal is the penalty of the last `_Step`.
+        diagonal: of the Hessian, as it is stored.
+        curvatures: of the loss, the diagonal without a penalty.
+    """
+
+    value: float
+    gradient: np.ndarray
+    hessian: np.ndarray
+    diagonal: np.ndarray
+    curvatures: np.ndarray
+
+
 class _Step(NamedTuple):
     """From a point to a fit, by the parabola of the loss at the point.
 
     Attributes:
-        start: the deviations of the point.
+        start: the deviations of the point, those that are free.
         objective: there, with the penalty of the fit.
-        change: of the deviations that are free.
+        change: of the deviations.
         decrease: of the objective.
     """
 
@@ -75,23 +94,27 @@ class Path:
         scale, bias = strengths[0] > 0
         num_classes = len(typical)
         size = 2 * num_classes + 1
-        self.typical = typical
+        self.typical = typical if typical.any() else None
+        self.size, self.common = size, num_classes if scale else 0
         self.free = slice(
             0 if scale else num_classes, size if bias else num_classes + 1
         )
         self.phi, self.least_curvature = phi, least
-        # The deviations, with the bias of a class where `x` is `m`.
-        self.deviations = np.zeros(size)
+        # The deviations that are free, with the bias of a class where `x` is
+        # `m`; `common` is the place of `a` among them.
+        self.deviations = np.zeros(size)[self.free]
         # Loss and curvature in `a` of temperature scaling, the first point.
         self.plain = None
         # The penalty of each fit and its log determinant, and what was found.
+        columns = strengths.T[[0, 1, 1]]
+        columns[1] = 0.0  # the common scale has no prior
         groups = [num_classes, 1, num_classes]
-        self.ridges = [np.repeat([v, 0, b], groups) for v, b in strengths]
-        self.log_det_ridges = [
-            num_classes * float(np.log(each[each > 0]).sum())
-            for each in strengths
-        ]
+        self.ridges = np.repeat(columns, groups, axis=0).T[:, self.free].copy()
+        used = np.where(strengths > 0, strengths, 1.0)
+        self.log_det_ridges = num_classes * np.log(used).sum(axis=1)
         self.found = [None] * len(strengths)
+        # The point where the last fit began, and the Hessian there.
+        self.before = None
         # The fits that are still to be found, and the one that is next.
         self.waiting = list(range(len(strengths)))
         self._begin(0)
@@ -101,18 +124,30 @@ class Path:
 
     @property
     def point(self):
-        """The deviations, with the bias of a class where `x` is 0."""
+        """All deviations, with the bias of a class where `x` is 0."""
         return self._with_biases(self.deviations)
 
     def _with_biases(self, deviations):
-        num_classes = len(self.typical)
-        found = deviations.copy()
-        found[num_classes + 1 :] -= self.typical * deviations[:num_classes]
+        """`point` of deviations that are free, `(..., size)`."""
+        found = np.zeros((*deviations.shape[:-1], self.size))
+        found[..., self.free] = deviations
+        if self.typical is not None:
+            num_classes = len(self.typical)
+            slopes = found[..., :num_classes]
+            found[..., num_classes + 1 :] -= self.typical * slopes
         return found
+
+    def fits(self):
+        """Slopes and biases, log evidence and number of steps of each fit."""
+        ends, *rest = zip(*self.found, strict=True)
+        points = self._with_biases(np.stack(ends))
+        middle = self.size // 2
+        v, a, b = np.split(points, [middle, middle + 1], axis=1)
+        return list(zip(np.stack([1 + a + v, b], axis=1), *rest, strict=True))
 
     def _around_typical(self, gradient, hessian):
         """Derivatives in the deviations, from those in `point`."""
-        if self.typical.any():
+        if self.typical is not None:
             slopes = slice(len(self.typical))
             biases = slice(len(self.typical) + 1, None)
             gradient[slopes] -= self.typical * gradient[biases]
@@ -128,71 +163,94 @@ class Path:
             hessian: of it, where the path is free.
         """
         self._around_typical(gradient, hessian)
-        here = value, gradient[self.free], hessian, hessian.diagonal().copy()
+        diagonal = np.einsum("ii->i", hessian)
+        here = _Here(
+            value, gradient[self.free], hessian, diagonal, diagonal.copy()
+        )
         if self.plain is None:
-            self._begin_with(value, hessian)
+            self._begin_with(here)
             if self._starts_elsewhere(here):
                 return
         while self.waiting:
-            objective = value + self._penalty(self.ridges[self.number])
+            objective = self._objective(self.number, here)
             if not objective <= self.least + 1e-10 * abs(self.least):
                 if not self.steps:
                     raise ArithmeticError("The loss has no value here.")
                 self._move(self.change / 4)
                 return
-            step = self._step(self.number, *here)
+            step = self._step(self.number, objective, here)
             if step.decrease < -DECREASE:
                 raise ArithmeticError("The curvature is only rounding.")
             if not step.decrease <= DECREASE:
-                self._go(step)
+                self._go(step if self.steps else self._bent(step, here))
                 return
-            log_evidence = self._log_evidence(self.number, step, hessian)
+            log_evidence = self._log_evidence(self.number, step, here)
             self._keep(self.number, step, log_evidence)
             if self._starts_elsewhere(here):
                 return
 
-    def _begin_with(self, value, hessian):
+    def _begin_with(self, here):
         """Keep what is known of temperature scaling."""
-        middle = len(self.typical)
-        common = middle - self.free.start
-        curvature = hessian[common, common]
+        curvature = here.curvatures[self.common]
         if not curvature > self.least_curvature:
-            for ridge in self.ridges:
-                ridge[middle] = self.least_curvature
+            self.ridges[:, self.common] = self.least_curvature
             curvature = self.least_curvature
-        self.plain = value, curvature
+        self.plain = here.value, curvature
 
-    def _penalty(self, ridge):
-        return 0.5 * float(ridge @ self.deviations**2)
+    def _objective(self, number, here):
+        return here.value + 0.5 * float(
+            self.ridges[number] @ self.deviations**2
+        )
 
-    def _step(self, number, value, gradient, hessian, diagonal):
+    def _step(self, number, objective, here):
         """`_Step` to a fit, whose penalty is on the Hessian afterwards."""
         ridge = self.ridges[number]
-        objective = value + self._penalty(ridge)
-        np.fill_diagonal(hessian, diagonal + ridge[self.free])
-        slope = gradient + (ridge * self.deviations)[self.free]
-        change = -np.linalg.solve(hessian, slope)
+        np.add(here.curvatures, ridge, out=here.diagonal)
+        slope = here.gradient + ridge * self.deviations
+        change = -np.linalg.solve(here.hessian, slope)
         decrease = -0.5 * float(change @ slope)
         return _Step(self.deviations, objective, change, decrease)
 
-    def _log_evidence(self, number, step, hessian):
+    def _bent(self, step, here):
+        """The first step `s` of a fit, by a loss that is no parabola.
+
+            s - (H + S)^-1 D (c s - c^2 d / 2)
+
+        Over the `d` from where the last fit began to here, the Hessian `H` has
+        changed by `D`. Third derivatives in other directions are left out: `c`
+        is how many times `d` the step is. `S` is the penalty.
+        """
+        hessian = here.hessian.copy()
+        np.fill_diagonal(hessian, here.curvatures)
+        before, self.before = self.before, (step.start, hessian)
+        if before is None:
+            return step
+        d, change = step.start - before[0], hessian - before[1]
+        along = here.hessian @ d
+        size = float(d @ along)
+        if not size > 0:
+            return step
+        c = float(step.change @ along) / size
+        bend = change @ (c * step.change - c**2 / 2 * d)
+        turn = np.linalg.solve(here.hessian, bend)
+        # Up to half of the step, the loss falls in this direction, too.
+        if not turn @ bend <= step.decrease / 2:
+            return step
+        return step._replace(change=step.change - turn)
+
+    def _log_evidence(self, number, step, here):
         """That of `solvers.laplace.with_evidence`, at the end of a step."""
         plain_value, curvature = self.plain
-        determinants = self.log_det_ridges[number] + np.log(curvature)
-        determinants -= np.linalg.slogdet(hessian)[1]
+        determinants = self.log_det_ridges[number] + math.log(curvature)
+        determinants -= np.linalg.slogdet(here.hessian)[1]
         gain = plain_value - step.objective + step.decrease
         return float(gain / self.phi + determinants / 2)
 
     def _keep(self, number, step, log_evidence):
         """A fit, with the last step."""
-        if not np.isfinite(log_evidence):
+        if not math.isfinite(log_evidence):
             raise ArithmeticError("The curvature is only rounding.")
-        middle = len(self.typical)
-        point = self._with_biases(self._after(step.start, step.change))
-        parameters = np.empty((2, middle))
-        parameters[0] = 1 + point[middle] + point[:middle]
-        parameters[1] = point[middle + 1 :]
-        self.found[number] = parameters, log_evidence, self.steps
+        self.found[number] = step.start + step.change, log_evidence, self.steps
         self.waiting.remove(number)
 
     def _starts_elsewhere(self, here):
@@ -209,12 +267,7 @@ class Path:
         self.steps += 1
         if self.steps > MAX_STEPS or not np.isfinite(change).all():
             raise ArithmeticError("There is no step.")
-        self.change, self.deviations = change, self._after(self.start, change)
-
-    def _after(self, deviations, change):
-        found = deviations.copy()
-        found[self.free] += change
-        return found
+        self.change, self.deviations = change, self.start + change
 
 
 class ChoosingPath(Path):
@@ -267,8 +320,8 @@ class ChoosingPath(Path):
             wider, away = number > self.number, abs(number - self.number)
             if away > self.guesses[number].away:
                 return
-        step = self._step(number, *here)
-        log_evidence = self._log_evidence(number, step, here[2])
+        step = self._step(number, self._objective(number, here), here)
+        log_evidence = self._log_evidence(number, step, here)
         possible = log_evidence + wider * step.decrease / self.phi
         narrow = self.narrow.setdefault(number, log_evidence)
         self.guesses[number] = _Guess(

@@ -71,11 +71,19 @@ def temperature_nodes(logits, labels, weights, ends=(LOW, HIGH)):
         shares: their weights, `(NODES,)`, with the sum 1.
         width: standard deviation of `log T`.
     """
+    likelihood = Likelihood(logits, labels, weights, 0.0)
+    return _nodes_of(likelihood, labels, weights, ends)
+
+
+def _nodes_of(likelihood, labels, weights, ends):
+    """See `temperature_nodes`."""
     grid = np.linspace(*np.clip(ends, LOW, HIGH), FIRST)
-    step = max(1, logits.size // SUBSAMPLE)
-    for every in dict.fromkeys((step, 1)):
-        part = logits[::every], labels[::every], weights[::every]
-        grid, posterior = _narrowed(Likelihood(*part, 0.0), grid)
+    step = likelihood.logits.size // SUBSAMPLE
+    if step > 1:
+        data = likelihood.logits, labels, weights
+        part = Likelihood(*(each[::step] for each in data), 0.0)
+        grid, _ = _narrowed(part, grid)
+    grid, posterior = _narrowed(likelihood, grid)
     mean = posterior @ grid
     width = float(np.sqrt(posterior @ (grid - mean) ** 2))
     nodes, shares = gauss_nodes(grid, posterior, NODES)
@@ -191,9 +199,7 @@ def expected_score(likelihood, labels, weights, temperature):
         return None
     reach = REACH / np.sqrt(max(precision, 0.0) + WIDTH**-2)
     ends = likeliest - reach, likeliest + reach
-    nodes, shares, _ = temperature_nodes(
-        likelihood.logits, labels, weights, ends
-    )
+    nodes, shares, _ = _nodes_of(likelihood, labels, weights, ends)
     nodes, shares = nodes[shares > 0], shares[shares > 0]
     mean = shares @ [_mean_score(likelihood, -node) for node in nodes]
     if not likelihood.ruled_out:
@@ -260,18 +266,17 @@ def gauss_nodes(points, weights, count):
     center = weights @ points
     unit = np.sqrt(weights @ (points - center) ** 2)
     x = (points - center) / max(unit, TINY64)
-    basis, diagonal, beside = [np.sqrt(weights)], [], []
+    basis, diagonal, beside = np.sqrt(weights)[None], [], []
     while True:
         image = x * basis[-1]
         diagonal.append(basis[-1] @ image)
         for _ in range(2):  # once leaves too much rounding
-            for each in basis:
-                image = image - (each @ image) * each
+            image = image - (basis @ image) @ basis
         norm = np.linalg.norm(image)
         if len(diagonal) == count or norm < 1e-9:
             break
         beside.append(norm)
-        basis.append(image / norm)
+        basis = np.append(basis, [image / norm], axis=0)
     jacobi = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
     nodes, vectors = np.linalg.eigh(jacobi)
     missing = count - len(nodes)
