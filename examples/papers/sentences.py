@@ -249,11 +249,15 @@ def of_diff_dml(rows, found):
     place = 1 + order.index(own["ece"])
     paper = next(p.methods for p in claims.PUBLISHED if "Diff-DML" in p.methods)
     there = paper["Diff-DML"][0] - paper["DML"][0]
+    of_accuracy, of_ece = (
+        table.spread_of("S", rows, key) for key in ("accuracy", "ece")
+    )
+    less = over_seeds(loses, "that of DML", of_accuracy)
     text = (
         f"Diff-DML has an ECE of {percent(own['ece'])} as trained, beside a "
         f"floor of {percent(own['ece_floor'])} (place {place} of {len(order)} "
-        f"methods). Its accuracy is {over_seeds(loses, 'that of DML')}; in its "
-        f"paper it is {beside(there, 2, 'points', 'that')}."
+        f"methods). Its accuracy is {less}; in its paper it is "
+        f"{beside(there, 2, 'points', 'that')}."
     )
     warm = "Diff-DML, labels 20 %"
     gains = differences(rows, warm, "Diff-DML", "accuracy")
@@ -262,8 +266,8 @@ def of_diff_dml(rows, found):
         text += (
             " With labels for the auxiliary in the first 20 % of the steps "
             "(`label_warmup`, which is ours) the accuracy is "
-            f"{over_seeds(gains, 'without')}, and the ECE "
-            f"{over_seeds(ece, 'without')}."
+            f"{over_seeds(gains, 'without', of_accuracy)}, and the ECE "
+            f"{over_seeds(ece, 'without', of_ece)}."
         )
     return text
 
@@ -300,8 +304,9 @@ def hardly_changed(rows):
         name: differences(rows, name, table.BASELINE, "ece")
         for name in ("MDCA", "SB-ECE")
     }
+    scatter = table.spread_of("S", rows, "ece")
     shown = [
-        f"of {name} {over_seeds(each, 'that of cross-entropy')}"
+        f"of {name} {over_seeds(each, 'that of cross-entropy', scatter)}"
         for name, each in found.items()
         if len(each)
     ]
@@ -511,12 +516,13 @@ def of_length(name, rows):
         f"{percent(base['ece_floor'])}): that of the others is "
         f"{changes([100 * e for e in ece.values()], 'points', 1)}. After "
         "temperature scaling the NLL is lower with "
-        f"{'; '.join(shown)}.{pair_of_length(rows, found)}"
+        f"{'; '.join(shown)}.{pair_of_length(name, rows, found)}"
     )
 
 
-def pair_of_length(rows, found):
+def pair_of_length(name, rows, found):
     """What Diff-DML gains and loses beside DML."""
+    scatter = table.spread_of(name, rows, "accuracy")
     values = {
         key: differences(rows, "Diff-DML", "DML", key, part)
         for key, part in (("accuracy", "test"), ("nll", "test"))
@@ -527,14 +533,15 @@ def pair_of_length(rows, found):
     text = (
         f" Diff-DML has an ECE of {own} as trained, DML "
         f"{percent(found['DML']['ece'])}; its accuracy is "
-        f"{over_seeds(values['accuracy'], 'that of DML')}, its NLL as trained "
+        f"{over_seeds(values['accuracy'], 'that of DML', scatter)}, its NLL as "
+        "trained "
         f"{beside(values['nll'].mean(), 3, 'nats', 'that of DML')}."
     )
     gains = differences(rows, "Diff-DML, labels 20 %", "Diff-DML", "accuracy")
     if len(gains):
         text += (
             " With labels for the auxiliary in the first 20 % of the steps the "
-            f"accuracy is {over_seeds(gains, 'without')}."
+            f"accuracy is {over_seeds(gains, 'without', scatter)}."
         )
     return text
 
@@ -572,6 +579,7 @@ def what_was_chosen(rows, chosen):
     texts, tuned = [], rows["S-tuning"]
     found = dict(table.of_variants(tuned))
     other = "that of cross-entropy"
+    scatter = table.spread_of("S", rows["S"], "accuracy")
     for method, choice in chosen.items():
         pair = choice["variant"], table.BASELINE
         accuracy, nll = (
@@ -582,8 +590,8 @@ def what_was_chosen(rows, chosen):
         if len(accuracy):
             text += (
                 f", whose test ECE is {percent(mean(found[pair[0]], 'ece'))}, "
-                f"whose accuracy is {over_seeds(accuracy, other)}, and whose "
-                "NLL after temperature scaling is "
+                f"whose accuracy is {over_seeds(accuracy, other, scatter)}, "
+                "and whose NLL after temperature scaling is "
                 f"{beside(nll.mean(), 3, 'nats', other)}"
             )
         texts.append(text)

@@ -3,8 +3,7 @@
 import textwrap
 
 import numpy as np
-import table
-from spread import LEVEL
+from spread import LEAST
 
 WIDTH = 86
 
@@ -46,12 +45,21 @@ def beside(value, digits, unit, other):
     return f"{size} {unit} {'lower' if value < 0 else 'higher'} than {other}"
 
 
-def over_seeds(values, other):
-    """`beside` of the mean of fractions, in points, and what it is of."""
-    p = table.p_value(values)
-    note = seeds(len(values)) + (f", p {float(p):.1g}" if p != "-" else "")
-    if p != "-" and float(p) >= LEVEL:
-        note += ": not told apart"
+def over_seeds(values, other, scatter):
+    """`beside` of the mean of fractions, in points, and what it is of.
+
+    Args:
+        values: a difference for each seed.
+        other: what is subtracted.
+        scatter: `spread.Spread` of the table.
+    """
+    note = seeds(len(values))
+    if len(values) > 1:
+        p = scatter.p_value(values)
+        if p is not None:
+            note += f", p {p:.2g}" if p >= LEAST else f", p < {LEAST:.0e}"
+        if not scatter.told_apart(values):
+            note += ": not told apart"
     return f"{beside(100 * values.mean(), 1, 'points', other)} ({note})"
 
 

