@@ -495,18 +495,23 @@ def print_peers(rows):
 
 def print_regrets(rows):
     """How far `auto` is behind the best of the maps that it chooses from."""
-    cells = collections.defaultdict(lambda: collections.defaultdict(list))
+    cells = collections.defaultdict(lambda: collections.defaultdict(dict))
     for row in rows:
         if "nll" in row:
-            cells[row["file"], row["n"]][row["map"]].append(row["nll"])
+            found = cells[row["file"], row["n"]][row["map"]]
+            found[row["draw"]] = row["nll"]
     for name in ("auto", "auto mixture"):
         behind = []
         for (_, n), cell in cells.items():
-            means = {each: np.mean(values) for each, values in cell.items()}
             tried = [*MIXED, STRUCTURED] if n <= NOISY_SAMPLES else MIXED
-            best = min((means[m] for m in tried if m in means), default=np.nan)
-            if name in means:
-                behind.append(means[name] - best)
+            gaps = [
+                np.mean([cell[name][k] - cell[each][k] for k in shared])
+                for each in tried
+                # Some maps refuse a draw.
+                if (shared := cell[name].keys() & cell[each].keys())
+            ]
+            if gaps:
+                behind.append(max(gaps))
         if behind:
             print(
                 f"\n{name}: NLL behind the best of its maps, {len(behind)} "

@@ -139,11 +139,11 @@ three.""",
         """\
 Two things. Its outputs estimate the probabilities themselves and lie near 0
 and 1; the driver puts all outputs through a softmax, which for ten classes
-then gives no confidence above 0.23, so that the ECE as trained is nearly the
-accuracy and the temperature far below 1. This says nothing of the loss: read
-the columns after temperature scaling, or those of outputs read as
-probabilities (rows from now on have them). The accuracy is another matter: at
-cross-entropy's rate the loss underfits, because it is a mean over the
+then gives no confidence above 0.23, so that the ECE as trained is the accuracy
+less such a confidence and the temperature far below 1. This says nothing of
+the loss: read the columns after temperature scaling, or those of outputs read
+as probabilities (rows from now on have them). The accuracy is another matter:
+at cross-entropy's rate the loss underfits, because it is a mean over the
 classes, with a fifth of the gradient of cross-entropy. `S-square` is S with
 three times the rate and a third of the decay, which is the same as three times
 the loss (chosen on validation images in trials that are not stored); that row
