@@ -228,21 +228,33 @@ def test_changes_in_words(words):
 
 
 def test_one_difference_in_words(words):
+    import spread
+
     assert words.beside(-0.26, 1, "points", "b") == "0.3 points lower than b"
     assert words.beside(0.26, 1, "points", "b") == "0.3 points higher than b"
     assert words.beside(-0.04, 1, "points", "b") == "within 0.1 points of b"
     values = np.array([0.01, 0.02, 0.03])
+    alone = spread.Spread([])
     # The mean is 0.02, its standard error 0.00577: t = 3.46, 2 degrees.
-    assert words.over_seeds(values, "b") == (
-        "2.0 points higher than b (3 seeds, p 0.07: not told apart)"
+    assert words.over_seeds(values, "b", alone) == (
+        "2.0 points higher than b (3 seeds, p 0.074: not told apart)"
     )
     # With 0.0333 it is 5.77, and p 0.0287.
-    assert words.over_seeds(values + 1 / 75, "b") == (
-        "3.3 points higher than b (3 seeds, p 0.03)"
+    assert words.over_seeds(values + 1 / 75, "b", alone) == (
+        "3.3 points higher than b (3 seeds, p 0.029)"
     )
-    assert words.over_seeds(values[:1], "b") == (
+    assert words.over_seeds(values[:1], "b", alone) == (
         "1.0 points higher than b (1 seed)"
     )
+    # Methods that scatter as much, or hardly, tell it better.
+    like = spread.Spread([values - values.mean()] * 20)
+    assert words.over_seeds(values, "b", like) == (
+        f"2.0 points higher than b (3 seeds, p {like.p_value(values):.2g})"
+    )
+    assert like.p_value(values) < 0.05
+    none = spread.Spread([1e-6 * values] * 20)
+    text = words.over_seeds(values[:2], "b", none)
+    assert text == "1.5 points higher than b (2 seeds, p < 1e-06)"
     assert words.listed(["a"]) == "a"
     assert words.listed(["a", "b", "c"]) == "a, b and c"
 
