@@ -15,6 +15,21 @@ from keras_calib.keras_private import in_symbolic_scope
 TINY = 1.1754944e-38
 # A finite stand-in for minus infinity: 0 times it is 0.
 LOWEST = -1e30
+# A class whose logit is so far below the largest, and so many times as far as is
+# usual, is ruled out: a mask of -1e9 says so, as minus infinity does.
+RULED_OUT, TIMES = 1e8, 1e6
+
+
+def largest_seen(distances: np.ndarray) -> float:
+    """How far below the largest logit a class is not ruled out.
+
+    Args:
+        distances: of classes from the largest logit, >= 0.
+    """
+    distances = distances[distances < -LOWEST / 4]
+    if not distances.size:
+        return RULED_OUT
+    return max(RULED_OUT, TIMES * float(np.median(distances)))
 
 
 def as_array(values: ArrayLike) -> np.ndarray:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.arrays import largest_seen
 from keras_calib.inputs.tensors import maximum
 from keras_calib.layers._shrunk import ShrunkCalibration
 from keras_calib.solvers.logistic import binary_nll
@@ -62,7 +63,14 @@ class BinaryMap(ShrunkCalibration):
         log_odds = logits[:, 1] - logits[:, 0]
         targets = labels.astype("float64")
         nll_before = binary_nll(log_odds, targets, weights)
-        theta, nll, smooth = self._best(log_odds, targets, weights)
+        # Rows of which a class is ruled out have no say. To Platt's targets
+        # they would cost most of all.
+        distances = np.abs(log_odds)
+        seen = distances < largest_seen(distances)
+        if len(np.unique(labels[seen])) < 2:
+            seen[:] = True
+        theta, smooth = self._best(log_odds[seen], targets[seen], weights[seen])
+        nll = binary_nll(self.features(log_odds) @ theta, targets, weights)
         if nll > nll_before:
             # Platt's targets can increase the NLL of the labels.
             theta, nll = self.identity.values(), nll_before
@@ -75,7 +83,7 @@ class BinaryMap(ShrunkCalibration):
         }
 
     def _best(self, log_odds, targets, weights):
-        """The parameters, their NLL, and whether to Platt's targets."""
+        """The parameters, and whether to Platt's targets."""
         features, design = self.features(log_odds), self.design()
         # Parameters that are one have the same start and the same bound.
         first = design.argmax(axis=0)
@@ -92,4 +100,4 @@ class BinaryMap(ShrunkCalibration):
             # Separable classes: without Platt's targets no optimum exists.
             if smooth or nll > 1e-8:
                 break
-        return theta, nll, smooth
+        return theta, smooth

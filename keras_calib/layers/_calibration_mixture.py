@@ -114,7 +114,22 @@ class CalibrationMixture(CalibrationLayer):
     def take(
         self, fitted: Sequence[CalibrationLayer], rows: CalibrationRows
     ) -> Self:
-        """Take over the weights of `twins` that were fitted to `rows`."""
+        """Take over the weights of `twins` that were fitted to `rows`.
+
+        Raises:
+            ValueError: if a map was built for other logits; all of them are
+                then unchanged.
+        """
+        for layer, twin in zip(self.maps, fitted, strict=True):
+            shapes, found = (
+                [tuple(v.shape) for v in each.weights] for each in (layer, twin)
+            )
+            if layer.built and shapes != found:
+                raise ValueError(
+                    f"{type(layer).__name__} was built for other logits: its "
+                    f"weights have the shapes {shapes}. Received: {found}. "
+                    "Adapt a new layer."
+                )
         self.build(rows.logits.shape)
         for layer, twin in zip(self.maps, fitted, strict=True):
             layer.set_weights(twin.get_weights())

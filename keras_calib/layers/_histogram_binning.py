@@ -8,6 +8,7 @@ import numpy as np
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_integer
+from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.large import by_rows
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import probabilities
@@ -230,8 +231,9 @@ class HistogramBinning(TemperedCalibration):
         bin_index = count_below(w.edges, probabilities(logits, xp), xp)
         q = take_rows(w.values, bin_index, xp)
         log_q = xp.log(xp.where(q > 0, q, 1.0))
-        # NaN is in no bin and stays NaN.
-        replaced = xp.logical_and(w.binned > 0, log_p <= 0)
+        # NaN is in no bin and stays NaN, as a class that is ruled out stays so.
+        inside = xp.logical_and(log_p <= 0, log_p > LOWEST / 2)
+        replaced = xp.logical_and(w.binned > 0, inside)
         return log_softmax(xp.where(replaced, log_q, log_p), xp)
 
 

@@ -6,7 +6,9 @@ import keras
 from keras import ops
 
 from keras_calib.inputs.arguments import require_kind
+from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.tensors import maximum
 from keras_calib.layers._objectives import NAMES
 from keras_calib.layers._objectives import Array
 from keras_calib.layers._objectives import Objective
@@ -71,6 +73,8 @@ class LossObjective(Objective):
 
     def _loss_inputs(self, scores, labels):
         targets = ops.convert_to_tensor(labels)
+        # A target of 0 times minus infinity would not be a number.
+        scores = maximum(scores, LOWEST)
         if not self.sparse:
             targets = ops.one_hot(targets, scores.shape[-1])
         if not self.from_logits:

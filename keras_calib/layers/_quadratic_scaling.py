@@ -8,6 +8,9 @@ import numpy as np
 from keras_calib._typing import Tensor
 from keras_calib._warning import warn
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.arrays import RULED_OUT
+from keras_calib.inputs.arrays import TIMES
+from keras_calib.inputs.arrays import largest_seen
 from keras_calib.inputs.tensors import maximum
 from keras_calib.inputs.tensors import minimum
 from keras_calib.layers._binary_map import BinaryMap
@@ -73,7 +76,8 @@ class QuadraticScaling(BinaryMap):
         inside = minimum(maximum(log_odds, w.lowest, xp), w.highest, xp)
         x, beyond = inside / w.scale, (log_odds - inside) / w.scale
         # A class that is ruled out stays so, whichever way the tangent falls.
-        beyond = xp.where(xp.abs(log_odds) < RULED_OUT, beyond, 0.0)
+        most = xp.maximum(RULED_OUT, TIMES * w.scale)
+        beyond = xp.where(xp.abs(log_odds) < most, beyond, 0.0)
         curved = w.scaled_curvature * (x**2 + 2 * x * beyond)
         return w.intercept + w.slope * log_odds + curved
 
@@ -99,12 +103,11 @@ class QuadraticScaling(BinaryMap):
 
 # Variables that the data decide: the unit of the curvature, and the range.
 RANGE = {"scale": 1.0, "lowest": 0.0, "highest": 0.0}
-# Log-odds of a class that is ruled out, or more.
-RULED_OUT = -LOWEST / 4
 
 
 def _scale_and_ends(log_odds):
     """Of the samples of which no class is ruled out."""
-    x = log_odds[np.abs(log_odds) < RULED_OUT]
+    distances = np.abs(log_odds)
+    x = log_odds[distances < largest_seen(distances)]
     low, high = (x.min(), x.max()) if len(x) else (0.0, 0.0)
     return max(-low, high) or 1.0, low, high

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import numbered
 from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import TINY64
@@ -82,8 +83,11 @@ class Deviations(DiagonalProblem):
         _, wb, bb = self.class_hessians
         self.typical = wb / np.maximum(bb, TINY64)
         # Where logits are constant, no data tell the common scale, and its
-        # curvature is only rounding: then it has a penalty of as much.
-        size = max(float(np.mean(np.square(x[:1000]))), 1.0)
+        # curvature is only rounding: then it has a penalty of as much. A class
+        # that is ruled out adds nothing to either.
+        seen = x[:1000]
+        seen = np.where(seen > LOWEST / 1e4, seen, 0.0)
+        size = max(float(np.mean(np.square(seen))), 1.0)
         least = self.n * max(LEAST_CURVATURE, 8 * np.finfo(x.dtype).eps * size)
         curvature = self._common_curvature()
         self.common_ridge = 0.0 if curvature > least else least

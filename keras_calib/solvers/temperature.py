@@ -8,10 +8,13 @@ the size of the logits is allocated.
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.arrays import RULED_OUT
+from keras_calib.inputs.arrays import largest_seen
 from keras_calib.inputs.arrays import worth_of
 from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import normalized_weights
@@ -227,7 +230,8 @@ class Likelihood:
         spread: the largest `max_k z_k - min_k z_k`.
         label_gap: `z_y - max_k z_k` of each row; with label smoothing, that of
             the smoothed label.
-        mean_gap: `mean_k z_k - max_k z_k` of each row.
+        mean_gap: `mean_k z_k - max_k z_k` of each row, without smoothing over
+            the classes that are not ruled out.
     """
 
     def __init__(self, logits, labels, weights, smoothing):
@@ -239,7 +243,7 @@ class Likelihood:
         self.label_gap = np.empty(n)
         self.mean_gap = np.empty(n)
         self.blocks = row_blocks(*logits.shape, IN_CACHE)
-        self.spread = self._scan(labels)
+        self.spread = self._scan(labels, smoothing)
         self.ruled_out = not np.isfinite(self.spread)
         if smoothing:
             self.label_gap *= 1 - smoothing
@@ -247,16 +251,21 @@ class Likelihood:
         self.shortfall = float(-self.weights @ self.label_gap)
         self.excess = float(self.weights @ (self.mean_gap - self.label_gap))
 
-    def _scan(self, labels):
+    def _scan(self, labels, smoothing):
         def scan(rows):
             z = self.logits[rows]
             largest = z.max(axis=1)
             self.largest[rows] = largest
             chosen = z[np.arange(len(z)), labels[rows]]
             self.label_gap[rows] = chosen.astype(float) - largest
-            mean = z.mean(axis=1, dtype=float)
+            spread = float((largest - z.min(axis=1)).max())
+            seen: Any = True
+            if not smoothing and not spread < RULED_OUT:
+                distances = largest[:, None].astype(float) - z
+                seen = distances < largest_seen(distances)
+            mean = z.mean(axis=1, dtype=float, where=seen)
             self.mean_gap[rows] = np.maximum(mean - largest, LOWEST)
-            return float((largest - z.min(axis=1)).max())
+            return spread
 
         if len(self.blocks) == 1:
             return scan(self.blocks[0])

@@ -56,7 +56,14 @@ def search_temperature(logits, labels, weights, objective):
         coarse = _along_temperature(*part, objective)
     low, high = RANGES[objective.of_confidence]
     nodes = np.linspace(math.log(low), math.log(high), 129)
-    best = int(np.argmin([coarse(u) for u in nodes]))
+    values = np.nan_to_num([coarse(u) for u in nodes], nan=np.inf)
+    best = int(np.argmin(values))
+    if not np.isfinite(values[best]):
+        raise ValueError(
+            "The objective must be a finite number at some temperature. "
+            f"Received: objective={objective.title!r}, whose values on the "
+            "calibration data are not."
+        )
     if best in (0, 128):
         return math.exp(nodes[best]), whole(nodes[best])
     cell, u = (nodes[best - 1], nodes[best + 1]), None

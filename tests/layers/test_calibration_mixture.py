@@ -115,3 +115,16 @@ def test_a_mixture_is_fitted_by_likelihood():
     with pytest.raises(ValueError, match="objective"):
         mixture.adapt(logits, np.arange(60) % 3, objective="focal")
     assert mixture.record is None
+
+
+def test_maps_of_other_classes_leave_the_mixture_as_it_is():
+    maps = [kc.layers.TemperatureScaling(), kc.layers.VectorScaling()]
+    mixture = kc.layers.CalibrationMixture(maps=maps, weights=[1.0, 2.0])
+    rng = np.random.default_rng(0)
+    z = 3 * rng.normal(size=(80, 3)).astype("float32")
+    mixture.adapt(z, (z + rng.gumbel(size=z.shape)).argmax(1))
+    before, record = to_numpy(mixture(z)), mixture.record
+    with pytest.raises(ValueError, match="built for other logits"):
+        mixture.adapt(rng.normal(size=(90, 5)), rng.integers(0, 5, 90))
+    np.testing.assert_array_equal(to_numpy(mixture(z)), before)
+    assert mixture.record is record
