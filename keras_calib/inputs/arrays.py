@@ -15,8 +15,8 @@ from keras_calib.keras_private import in_symbolic_scope
 TINY = 1.1754944e-38
 # A finite stand-in for minus infinity: 0 times it is 0.
 LOWEST = -1e30
-# A class whose logit is so far below the largest, and so many times as far as is
-# usual, is ruled out: a mask of -1e9 says so, as minus infinity does.
+# A class is ruled out so far below the largest logit, and so many times as far
+# as is usual: a mask of -1e9 says so, as minus infinity does.
 RULED_OUT, TIMES = 1e8, 1e6
 
 
