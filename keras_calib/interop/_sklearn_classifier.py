@@ -1,5 +1,6 @@
 """Keras networks for scikit-learn's tools."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,9 @@ from keras_calib._typing import ArrayLike
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arrays import TINY
 from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.arrays import as_floats
 from keras_calib.inputs.arrays import class_probabilities
+from keras_calib.inputs.rules import check_weights
 from keras_calib.keras_graph.endings import check_one_output
 from keras_calib.keras_graph.endings import gives_logits
 from keras_calib.keras_graph.endings import refuse_decision
@@ -134,29 +137,74 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
         other = super().__sklearn_clone__()
         other.fit_kwargs = self.fit_kwargs
         other.from_logits = self.from_logits
+        if hasattr(self, "_metadata_request"):
+            other._metadata_request = copy.deepcopy(self._metadata_request)
         return other
 
+    def set_fit_request(self, **requests: Any) -> "SKLearnClassifier":
+        """Say which metadata scikit-learn routes to `fit`.
+
+        Args:
+            **requests: by name of the argument, such as `sample_weight=True`;
+                `True`, `False`, `None` or an alias.
+
+        Returns:
+            The estimator.
+
+        Raises:
+            RuntimeError: if metadata routing is not enabled.
+        """
+        routing = self.get_metadata_routing()
+        super().set_fit_request()  # raises; its requests are for `score`
+        for name, alias in requests.items():
+            routing.fit.add_request(param=name, alias=alias)
+        self._metadata_request = routing
+        return self
+
     def fit(
-        self, X: ArrayLike, y: ArrayLike, **kwargs: Any
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        **kwargs: Any,
     ) -> "SKLearnClassifier":
         """Train the network.
 
         Args:
             X: inputs, `(n, ...)`.
             y: labels, `(n,)`.
-            **kwargs: arguments of `model.fit`, such as `sample_weight`; they
-                come before `fit_kwargs`.
+            sample_weight: `None`, or weights, `(n,)`.
+            **kwargs: arguments of `model.fit`; they come before `fit_kwargs`.
+                In `validation_data=(X, y)` labels are like `y`, and so are the
+                keys of `class_weight`. Datasets are passed on as they are.
 
         Returns:
             The fitted estimator.
 
         Raises:
             ValueError: if the network has other units than `y` has classes, or
-                several sigmoid units.
+                several sigmoid units; if there are other labels in
+                `validation_data` or `class_weight`, or a weight for each sample
+                is missing. After an error the estimator is as it was.
         """
         require_flags(warm_start=self.warm_start)
         require_flags(none=True, from_logits=self.from_logits)
+        before = dict(vars(self))
+        trained = before.get("model_") if self.warm_start else None
+        weights = trained and trained.get_weights()
+        try:
+            return self._fit(X, y, sample_weight, kwargs)
+        except BaseException:
+            if trained is not None:
+                trained.set_weights(weights)
+            self.__dict__ = before
+            raise
+
+    def _fit(self, X, y, sample_weight, kwargs):
         X, y = self._checked(X, y)
+        if sample_weight is not None:
+            weights = weights_of(sample_weight, len(y))
+            kwargs = {"sample_weight": weights, **kwargs}
         again = self.warm_start and hasattr(self, "model_")
         if again and not np.isin(y, self.classes_).all():
             raise ValueError(
@@ -175,12 +223,41 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
             check_compiled(model)
             self._check_units(model)
             self.model_ = model
-        targets = one_hot
-        if takes_ids(self.model_):
-            targets = one_hot.argmax(axis=1)
-        arguments = {**(self.fit_kwargs or {}), **kwargs}
+        arguments = self._by_unit({**(self.fit_kwargs or {}), **kwargs})
+        targets = self._targets(one_hot)
         self.history_ = self.model_.fit(X, targets, **arguments).history
         return self
+
+    def _targets(self, one_hot):
+        """What the network is trained with."""
+        return one_hot.argmax(axis=1) if takes_ids(self.model_) else one_hot
+
+    def _by_unit(self, arguments):
+        """Arguments of `model.fit` whose labels are those of the user."""
+        data = arguments.get("validation_data")
+        if isinstance(data, list | tuple) and len(data) > 1:
+            x, y, *weights = data
+            units = self._known_units(as_array(y), "validation_data")
+            one_hot = np.eye(len(self.classes_))[units]
+            data = x, self._targets(one_hot), *weights
+            arguments = {**arguments, "validation_data": data}
+        weight = arguments.get("class_weight")
+        if weight is not None:
+            units = self._known_units(np.array([*weight]), "class_weight")
+            weight = dict(zip(units.tolist(), weight.values(), strict=True))
+            arguments = {**arguments, "class_weight": weight}
+        return arguments
+
+    def _known_units(self, labels, name):
+        """The unit of each label, of those of the training data."""
+        labels = labels.reshape(-1)
+        if not np.isin(labels, self.classes_).all():
+            raise ValueError(
+                f"Labels in `{name}` must be among those of `y`: "
+                f"{self.classes_.tolist()}. Received: "
+                f"{np.unique(labels).tolist()}."
+            )
+        return self._units(labels)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """The most probable label of each input, `(n,)`."""
@@ -249,6 +326,20 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
         if not y and not hasattr(self, "n_features_in_"):
             return np.asarray(X)  # `of_trained`: the network knows its inputs
         return validate_data(self, X, *y, reset=bool(y), allow_nd=True)
+
+
+def weights_of(sample_weight, number):
+    """Weights of samples, `(n,)`, of which one is positive."""
+    weights = as_floats(sample_weight, "Sample weights")
+    if weights.shape != (number,):
+        raise ValueError(
+            f"`sample_weight` must have {number} weights, one for each sample. "
+            f"Received: weights of shape {weights.shape}."
+        )
+    check_weights(weights)
+    if not weights.any():
+        raise ValueError("Sample weights are all zero. Pass one above it.")
+    return weights
 
 
 def units_of(model):

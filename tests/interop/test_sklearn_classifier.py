@@ -18,6 +18,7 @@ FAILED_BY_KERAS = {
     "check_fit_idempotent",
     "check_supervised_y_2d",
     "check_classifier_data_not_an_array",
+    "check_sample_weight_equivalence_on_dense_data",
     # A class of weight 0 is still predicted after five epochs.
     "check_classifiers_one_label_sample_weights",
 }
@@ -101,7 +102,7 @@ def build(X, y):
     return model
 
 
-def test_scikit_learn_checks_pass_but_for_four():
+def test_scikit_learn_checks_pass_but_for_five():
     results = check_estimator(
         kc.SKLearnClassifier(build, fit_kwargs={"epochs": 5, "verbose": 0}),
         on_fail=None,
@@ -380,3 +381,121 @@ def test_sparse_losses_of_every_form(loss):
     model.compile("sgd", loss)
     classifier = kc.SKLearnClassifier(model, fit_kwargs={"verbose": 0})
     assert classifier.fit(x, np.arange(60) % 3).predict(x).shape == (60,)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "sparse softmax", "one sigmoid"])
+@pytest.mark.parametrize("labels", ["numbers", "texts"])
+def test_labels_of_validation_data_are_those_of_the_training(kind, labels):
+    units = NETWORKS[kind][0]
+    x, y = data(max(2, units))
+    names = {"numbers": np.array([7, 8, 9]), "texts": np.array(list("cab"))}
+    y = names[labels][y]
+    model = network(*NETWORKS[kind])
+    model.compile("adam", model.loss, metrics=["accuracy"])
+    classifier = kc.SKLearnClassifier(model, fit_kwargs=QUIET)
+    classifier.fit(x, y, validation_data=(x, y))
+    logs = {key: each[-1] for key, each in classifier.history_.items()}
+    assert logs["val_accuracy"] == pytest.approx(classifier.score(x, y))
+    p = classifier.predict_proba(x)
+    chosen = p[np.arange(len(y)), np.searchsorted(classifier.classes_, y)]
+    assert logs["val_loss"] == pytest.approx(-np.log(chosen).mean(), rel=1e-4)
+
+
+def test_weights_of_classes_are_by_label():
+    x, y = data()
+    kwargs = {"epochs": 15, "verbose": 0}
+    model = network(*NETWORKS["sparse softmax"])
+    model.compile(keras.optimizers.Adam(0.1), model.loss)
+    classifier = kc.SKLearnClassifier(model, fit_kwargs=kwargs)
+    classifier.fit(x, y + 1, class_weight={1: 1.0, 2: 1.0, 3: 1000.0})
+    found = np.bincount(classifier.predict(x), minlength=4)
+    assert found[3] > 2 * (y == 2).sum()
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.ones(149), "149"),
+        (np.ones((150, 1)), "one for each sample"),
+        (np.zeros(150), "all zero"),
+        (-np.ones(150), "negative"),
+    ],
+)
+def test_weights_that_are_none_are_refused(weights, message):
+    classifier = kc.SKLearnClassifier(network(*NETWORKS["softmax"]))
+    with pytest.raises(ValueError, match=message):
+        classifier.fit(*data(), weights)
+
+
+@pytest.mark.parametrize("warm_start", [False, True])
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"epoch": 5}, TypeError),
+        ({"validation_data": (np.zeros((2, 6)), [0, 9])}, ValueError),
+        ({"class_weight": {9: 1.0}}, ValueError),
+        ({"y": np.arange(150) % 2}, ValueError),
+        ({"X": np.zeros((150, 4))}, ValueError),
+        ({"y": np.arange(150) % 5}, ValueError),
+    ],
+    ids=["argument", "validation", "weight", "classes", "inputs", "labels"],
+)
+def test_a_fit_that_fails_leaves_the_estimator_as_it_was(
+    change, error, warm_start
+):
+    if warm_start and set(change) == {"y"} and set(change["y"]) == {0, 1}:
+        pytest.skip("goes on with two of three labels")
+    x, y = data()
+    classifier = kc.SKLearnClassifier(
+        network(*NETWORKS["softmax"]), fit_kwargs=QUIET, warm_start=warm_start
+    )
+    new = sklearn.base.clone(classifier)
+    classifier.fit(x, y)
+    before, state = classifier.predict_proba(x), dict(vars(classifier))
+    for each in (classifier, new):
+        with pytest.raises(error):
+            each.fit(**{"X": x, "y": y, **change})
+    assert vars(classifier) == state
+    np.testing.assert_array_equal(classifier.predict_proba(x), before)
+    assert not hasattr(new, "model_") and not hasattr(new, "classes_")
+
+
+def test_an_interrupted_warm_start_takes_its_steps_back():
+    class Stops(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            raise KeyboardInterrupt
+
+    x, y = data()
+    classifier = kc.SKLearnClassifier(
+        network(*NETWORKS["softmax"]), fit_kwargs=QUIET, warm_start=True
+    )
+    before = classifier.fit(x, y).predict_proba(x)
+    with pytest.raises(KeyboardInterrupt):
+        classifier.fit(x, y, callbacks=[Stops()])
+    np.testing.assert_array_equal(classifier.predict_proba(x), before)
+
+
+def test_weights_reach_the_fit_through_scikit_learn(monkeypatch):
+    x, y = data()
+    seen, fit = [], keras.Model.fit
+
+    def spy(self, *args, **kwargs):
+        seen.append(kwargs.get("sample_weight"))
+        return fit(self, *args, **kwargs)
+
+    monkeypatch.setattr(keras.Sequential, "fit", spy)
+    classifier = kc.SKLearnClassifier(
+        network(*NETWORKS["softmax"]), fit_kwargs=QUIET
+    )
+    weights = np.random.default_rng(0).uniform(0.5, 2, len(y))
+    CalibratedClassifierCV(classifier, cv=2).fit(x, y, weights)
+    with sklearn.config_context(enable_metadata_routing=True):
+        classifier.set_fit_request(sample_weight=True)
+        routing = sklearn.base.clone(classifier).get_metadata_routing()
+        assert routing.fit.requests == {"sample_weight": True}
+        CalibratedClassifierCV(classifier, cv=2).fit(
+            x, y, sample_weight=weights
+        )
+    assert [len(each) for each in seen] == [75] * 4
+    with pytest.raises(RuntimeError, match="routing"):
+        classifier.set_fit_request(sample_weight=True)
