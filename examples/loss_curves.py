@@ -3,8 +3,8 @@
 The first picture has the losses of one sample. Its label has the logit z and
 all other classes 0, so that the label has the probability p and the others
 share `1 - p`. Left to right: p, or z for the losses with a margin. Below is
-the derivative by z, which for cross-entropy is `p - 1`: above 0 a loss lowers
-the confidence, below 0 it raises it.
+the gradient by z that training sees, for cross-entropy `p - 1`: above 0 a loss
+lowers the confidence, below 0 it raises it.
 
 The second has the penalties of a batch. Above, the predicted probabilities of
 2,000 samples stay as they are, and labels are drawn so that the mean confidence
@@ -110,19 +110,16 @@ OFTEN = [1.0, 0.75, 0.5, 0.25, 0.0]
 
 def curve(loss, z):
     """The loss of samples of class 0 with logits `(z, 0, ..., 0)`."""
-    logits = np.zeros((len(z), CLASSES), "float32")
-    logits[:, 0] = z
-    labels = keras.ops.zeros(len(z), "int32")
+    labels, logits = samples(z)
     values = loss.call(labels, keras.ops.convert_to_tensor(logits))
     return keras.ops.convert_to_numpy(values).astype("float64")
 
 
-def slope(values, z):
-    """The derivative by z, and nothing where the loss jumps."""
-    found = np.gradient(values, z)
-    jumps = np.abs(np.diff(values)) > 0.15
-    found[:-1][jumps] = found[1:][jumps] = np.nan
-    return found
+def samples(z):
+    """Labels, and logits."""
+    logits = np.zeros((len(z), CLASSES), "float32")
+    logits[:, 0] = z
+    return np.zeros(len(z), "int32"), logits
 
 
 def draw_samples(style):
@@ -140,9 +137,8 @@ def draw_samples(style):
         for look, (name, loss) in zip(
             itertools.cycle(style), losses.items(), strict=False
         ):
-            values = curve(loss, z)
-            above.plot(x, values, label=name, **look)
-            below.plot(x, slope(values, z), **look)
+            above.plot(x, curve(loss, z), label=name, **look)
+            below.plot(x, derivative(loss, *samples(z))[:, 0], **look)
         above.set(title=title, ylim=(-0.1, 4))
         above.legend(loc="upper right", fontsize=9)
         below.axhline(0, color="black", linewidth=0.8)
@@ -280,13 +276,9 @@ def draw_adaptive(style):
     p = 1 / (1 + (CLASSES - 1) * np.exp(-z))
     losses = {"cross-entropy": CROSS_ENTROPY}
     losses |= {f"gamma: {name}": ada_focal(g) for name, g in GAMMAS.items()}
-    logits = np.zeros((len(z), CLASSES), "float32")
-    logits[:, 0] = z
-    labels = np.zeros(len(z), "int32")
     for look, (name, loss) in zip(style, losses.items(), strict=False):
         axes[0, 0].plot(p, curve(loss, z), label=name, **look)
-        found = derivative(loss, labels, logits)[:, 0]
-        axes[1, 0].plot(p, found, **look)
+        axes[1, 0].plot(p, derivative(loss, *samples(z))[:, 0], **look)
     # Where the class with the logit z is predicted.
     z = np.linspace(0, 8.5, 201)
     p = 1 / (1 + (CLASSES - 1) * np.exp(-z))

@@ -12,6 +12,7 @@ from keras_calib.inputs.tensors import maximum
 from keras_calib.layers._objectives import NAMES
 from keras_calib.layers._objectives import Array
 from keras_calib.layers._objectives import Objective
+from keras_calib.ops.gradients import value_and_gradient
 from keras_calib.solvers.blocks import normalized_weights
 
 
@@ -67,7 +68,7 @@ class LossObjective(Objective):
     def value_and_gradient(
         self, scores: Array, labels: Array, sample_weight: Array | None = None
     ) -> tuple[float, Array]:
-        return _value_and_gradient(
+        return value_and_gradient(
             lambda tensor: self._mean(tensor, labels, sample_weight), scores
         )
 
@@ -134,29 +135,3 @@ def _has_batch_statistic(loss):
             return True
         loss = getattr(loss, "primary", None)
     return False
-
-
-def _value_and_gradient(function, x):
-    """A scalar function of one array, and its gradient, as NumPy.
-
-    `keras.ops` has no gradient, so each backend's own function is used.
-    """
-    backend = keras.backend.backend()
-    if backend == "tensorflow":
-        import tensorflow as tf
-
-        x = tf.convert_to_tensor(x)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            value = function(x)
-        gradient = tape.gradient(value, x)
-    elif backend == "jax":
-        import jax
-
-        value, gradient = jax.value_and_grad(function)(jax.numpy.asarray(x))
-    else:
-        x = ops.convert_to_tensor(x).detach().clone().requires_grad_(True)
-        value = function(x)
-        value.backward()
-        gradient = x.grad
-    return float(as_array(value)), as_array(gradient)

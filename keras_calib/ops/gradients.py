@@ -1,10 +1,42 @@
-"""Gradients in closed form that have a gradient themselves."""
+"""Gradients: of a function, and in closed form with a gradient themselves."""
 
 import functools
 import types
 
 import keras
 from keras import ops
+
+from keras_calib.inputs.arrays import as_array
+
+
+def value_and_gradient(function, x):
+    """A scalar function of one array, and its gradient, as NumPy.
+
+    `keras.ops` has no gradient, so each backend's own function is used. Where
+    nothing leads from the array to the value, the gradient is 0.
+    """
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        x = tf.convert_to_tensor(x)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value = function(x)
+        gradient = tape.gradient(
+            value, x, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+    elif backend == "jax":
+        import jax
+
+        value, gradient = jax.value_and_grad(function)(jax.numpy.asarray(x))
+    else:
+        x = ops.convert_to_tensor(x).detach().clone().requires_grad_(True)
+        value = function(x)
+        if value.requires_grad:
+            value.backward()
+        gradient = ops.zeros_like(x) if x.grad is None else x.grad
+    return float(as_array(value)), as_array(gradient)
 
 
 def closed_gradient(function):
@@ -39,7 +71,7 @@ def closed_gradient(function):
 
 def _in_the_way_of_keras(function):
     @functools.wraps(function)
-    def value_and_gradient(*tensors):
+    def with_backward(*tensors):
         value, gradient = function(*tensors)
 
         # JAX and TensorFlow pass `upstream` by position; torch passes it by
@@ -53,7 +85,7 @@ def _in_the_way_of_keras(function):
 
         return value, backward
 
-    return value_and_gradient
+    return with_backward
 
 
 def _torch_records():

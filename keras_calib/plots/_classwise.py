@@ -95,8 +95,7 @@ def classwise_reliability(
     most = max(data.num_classes for data in read.values())
     names = class_names_of(class_names, most)
     wanted = _wanted(classes, next(iter(read.values())))
-    for k in wanted:
-        _style.require_class(k, read)
+    _require_classes(wanted, read)
     figure, panels, columns = _panels_of(axes, len(wanted))
     for number, (panel, k) in enumerate(zip(panels, wanted, strict=True)):
         models = [
@@ -105,7 +104,8 @@ def classwise_reliability(
         ]
         draw_diagram(panel, models, kind, band)
         _add_numbers(panel, [model.numbers[0] for model in models])
-        _style.set_title(panel, names[k] if names else f"class {k}")
+        name = _style.plain(names[k]) if names else f"class {k}"
+        _style.set_title(panel, name)
         panel.set_ylabel("frequency" if number % columns == 0 else "")
         if number + columns >= len(wanted):
             panel.set_xlabel("predicted probability")
@@ -123,10 +123,15 @@ def classwise_reliability(
         )
     _style.set_figure_title(figure, title)
     if models[0].name is not None:
-        figure.draw_without_rendering()
+        _style.lay_out(figure)
         for panel in panels:
             _add_names(panel, [str(name) for name in read])
     return figure
+
+
+def _require_classes(wanted, read):
+    for k in wanted:
+        _style.require_class(k, read)
 
 
 def _panels_of(axes, number):

@@ -90,7 +90,10 @@ def calibration_history(
             label=_style.in_legends(key),
         )
     above.set_ylabel(_unit(keys))
-    above.set_ylim(bottom=0)
+    if above.dataLim.y0 < 0:
+        above.axhline(0.0, color=_style.ink(above), linestyle="--", linewidth=1)
+    else:
+        above.set_ylim(bottom=0)
     _style.set_title(above, _style.title_or(title, "Calibration by epoch"))
     new = figure if axes is None else None
     legend = _legend.add_legend(above, new=new, loc="best")

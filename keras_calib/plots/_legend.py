@@ -121,7 +121,7 @@ def _width(legend):
 
 def _has_room(legend, axes):
     """Whether a legend is within its axes, and no curve is below it."""
-    axes.figure.draw_without_rendering()
+    _style.lay_out(axes.figure)
     box, panel = legend.get_window_extent(), axes.get_window_extent()
     if not (panel.x0 <= box.x0 and box.x1 <= panel.x1 and panel.y0 <= box.y0):
         return False

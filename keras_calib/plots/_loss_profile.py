@@ -4,10 +4,12 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_kind
+from keras_calib.ops.gradients import value_and_gradient
 from keras_calib.plots import _legend
 from keras_calib.plots import _style
 
@@ -27,9 +29,10 @@ def loss_profile(
 
     One sample of class 0 has the logits `(z, 0, ..., 0)`, so that its label has
     the probability p and all others share `1 - p` equally. Above is the loss,
-    below its derivative by z, which is `p - 1` for cross-entropy: where it is
-    0, training leaves the confidence as it is. A loss of the statistics of a
-    batch is that of a batch of this one sample.
+    below the gradient by z that training sees, `p - 1` for cross-entropy: where
+    it is 0, training leaves the confidence as it is. It is not the slope of the
+    curve above where a loss holds a part constant (`stop_gradient`) or jumps. A
+    loss of the statistics of a batch is that of a batch of this one sample.
 
     Args:
         losses: a `keras.losses.Loss` for class ids, such as those of
@@ -85,7 +88,7 @@ def loss_profile(
         }
         above.plot(p, values, label=_style.in_legends(str(name)), **style)
         if below is not None:
-            below.plot(p, np.gradient(values, z), **style)
+            below.plot(p, slopes(loss, z, num_classes), **style)
     above.set(xlim=(0, 1), ylabel="loss")
     _style.set_title(
         above, _style.title_or(title, "Loss by confidence in the label")
@@ -112,12 +115,8 @@ def profile(loss, num_classes):
     shift = np.log(num_classes - 1.0)
     z = np.linspace(shift - 6, shift + 6, POINTS)
     p = 1 / (1 + (num_classes - 1) * np.exp(-z))
-    scores = np.repeat(((1 - p) / (num_classes - 1))[:, None], num_classes, 1)
-    scores[:, 0] = p
-    if getattr(loss, "from_logits", False):
-        scores = np.zeros_like(scores)
-        scores[:, 0] = z
-    scores = scores.astype("float32")
+    scores = _scores(loss, ops.convert_to_tensor(z, "float32"), num_classes)
+    scores = ops.convert_to_numpy(scores)
     values = _of_rows(loss, scores)
     if values is None:
         step = (POINTS - 1) // (POINTS_ONE_BY_ONE - 1)
@@ -126,11 +125,35 @@ def profile(loss, num_classes):
     return z, p, values
 
 
+def slopes(loss, z, num_classes):
+    """The gradient of one sample's loss by `z`, at the points of `profile`."""
+    labels = ops.zeros(len(z), "int32")
+
+    def total(tensor):
+        scores = _scores(loss, tensor, num_classes)
+        if len(z) == POINTS:
+            return ops.sum(loss.call(labels, scores))
+        rows = (slice(i, i + 1) for i in range(len(z)))
+        return sum(loss(labels[row], scores[row]) for row in rows)
+
+    return value_and_gradient(total, z.astype("float32"))[1]
+
+
+def _scores(loss, z, num_classes):
+    """Logits or probabilities of one sample for each `z`."""
+    z = ops.reshape(z, (-1, 1))
+    if getattr(loss, "from_logits", False):
+        return ops.pad(z, ((0, 0), (0, num_classes - 1)))
+    p = ops.sigmoid(z - np.log(num_classes - 1.0))
+    others = (1 - p) / (num_classes - 1)
+    return ops.concatenate([p] + (num_classes - 1) * [others], axis=1)
+
+
 def _of_rows(loss, scores):
     """Losses of all rows at once; `None` if they depend on each other."""
-    labels = keras.ops.zeros(len(scores), "int32")
-    values = loss.call(labels, keras.ops.convert_to_tensor(scores))
-    values = keras.ops.convert_to_numpy(values).astype("float64")
+    labels = ops.zeros(len(scores), "int32")
+    values = loss.call(labels, ops.convert_to_tensor(scores))
+    values = ops.convert_to_numpy(values).astype("float64")
     if values.shape != (len(scores),):
         return None
     places = [0, len(scores) // 3, len(scores) - 1]

@@ -6,6 +6,7 @@ can be read. Text and thin lines take the color that stands out from the
 background of their axes, dark or light.
 """
 
+import re
 import textwrap
 
 import numpy as np
@@ -131,7 +132,7 @@ def set_title(axes, title, fontsize=None, below=()):
         )
         pad = 8 + 1.3 * note.get_fontsize() * len(below)
     axes.set_title(title, fontsize=fontsize, pad=pad)
-    width = axes.get_position().width * axes.figure.get_figwidth()
+    width = axes.get_position().width * width_of(axes.figure)
     text = axes.title
     text.set_text(_broken(title, width, text.get_fontsize()))
 
@@ -145,8 +146,23 @@ def set_figure_title(figure, title):
     """A title above all panels."""
     if title is not None:
         text = figure.suptitle(str(title))
-        width = 0.95 * figure.get_figwidth()
+        width = 0.95 * width_of(figure)
         text.set_text(_broken(title, width, text.get_fontsize()))
+
+
+def width_of(figure):
+    """Of a figure, or of a part of one, in inches."""
+    return figure.bbox.width / figure.dpi
+
+
+def lay_out(figure):
+    """Place everything as in a picture, of the figure that this is part of."""
+    figure.figure.draw_without_rendering()
+
+
+def plain(name):
+    """A name of the data, in which dollar signs are no mathematics."""
+    return re.sub(r"(?<!\\)\$", r"\\$", str(name))
 
 
 def _broken(title, width, font_size):

@@ -9,6 +9,7 @@ from keras_calib.evaluation.mean_interval import mean_interval
 from keras_calib.reporting._measure import LEVEL
 
 ECE = "expected_calibration_error"
+OF_SECOND_CLASS = "binary_calibration_error"
 # Of the normal distribution: what is exceeded in one of five cases.
 POWER_QUANTILE = 0.8416
 # NLL of float32 predictions, in nats.
@@ -157,10 +158,16 @@ def _over_or_under(measured):
                 "No over- or underconfidence can be shown: mean confidence and "
                 f"accuracy agree. {_of_dependent(error)}"
             )
+        found = (
+            f"the ECE of {error['value']:.4f} is what a calibrated model has "
+            f"on {measured.num_rows:,} samples ({_floor(error)})"
+        )
+        # What one class is overconfident by, another may be underconfident by.
+        if _by_no_chance(measured.classes) is None:
+            return f"No miscalibration can be shown: {found}."
         return (
-            f"No miscalibration can be shown: the ECE of {error['value']:.4f} "
-            f"is what a calibrated model has on {measured.num_rows:,} samples "
-            f"({_floor(error)})."
+            f"Miscalibrated in its classes, though not in all together: {found}"
+            f"{_of_second_class(measured)}."
         )
     above = (
         f"the ECE of {error['value']:.4f} is above what a calibrated model has "
@@ -194,6 +201,16 @@ def _shown(measured):
         return seen and measured.gap_p_value <= LEVEL
     error = measured.metrics[ECE]
     return error["value"] > error["floor_high"] + ROUNDING
+
+
+def _of_second_class(measured):
+    error = measured.metrics.get(OF_SECOND_CLASS)
+    if not error:
+        return ""
+    return (
+        f"; that of the probability of the second class is "
+        f"{error['value']:.4f}, and {_floor(error)} if it is calibrated"
+    )
 
 
 def _gap_shown(gap):

@@ -14,6 +14,7 @@ from keras_calib.evaluation.events import sort_events
 from keras_calib.plots import _style
 from keras_calib.plots._loss_profile import _of_rows
 from keras_calib.plots._loss_profile import profile
+from keras_calib.plots._loss_profile import slopes
 
 
 @pytest.fixture(autouse=True)
@@ -302,11 +303,41 @@ def test_profile_of_cross_entropy():
         )
 
 
+def test_gradients_of_a_profile_are_those_of_training():
+    stops = kc.losses.ACLS(
+        margin=2.0, positive_weight=1.0, negative_weight=1.0, from_logits=True
+    )
+    z, _, values = profile(stops, 3)
+    found = slopes(stops, z, 3)
+    # The weight of the squares is held constant: half of the curve's slope.
+    primary = profile(kc.losses.FocalLoss(gamma=0.0, from_logits=True), 3)
+    whole = np.gradient(values - primary[2], z)[-20:-1]
+    penalty = found[-20:-1] - np.gradient(primary[2], z)[-20:-1]
+    np.testing.assert_allclose(penalty, whole / 2, rtol=0.02)
+    # Where a loss jumps there is no slope, and training sees none.
+    jumps = kc.losses.AvUC(from_logits=True)
+    z, _, values = profile(jumps, 3)
+    assert np.abs(np.diff(values)).max() > 0.1
+    assert np.abs(slopes(jumps, z, 3)).max() < 5
+
+
+def test_a_profile_of_a_loss_without_gradient():
+    class Rounded(keras.losses.Loss):
+        def call(self, y_true, y_pred):
+            return keras.ops.cast(y_pred[:, 0] > 0.5, "float32")
+
+    z, _, values = profile(Rounded(), 3)
+    assert set(values) == {0.0, 1.0}
+    np.testing.assert_array_equal(slopes(Rounded(), z, 3), np.zeros(len(z)))
+
+
 def test_profile_of_a_loss_of_the_batch_is_of_one_sample():
     loss = kc.losses.MDCA(primary=None, from_logits=True)
     z, p, values = profile(loss, 3)
     # One sample: 1/3 sum_k |p_k - q_k| = 2 (1 - p) / 3.
     np.testing.assert_allclose(values, 2 * (1 - p) / 3, atol=1e-5)
+    expected = -2 / 3 * p * (1 - p)
+    np.testing.assert_allclose(slopes(loss, z, 3), expected, atol=1e-5)
     assert len(z) < 200
     focal = kc.losses.FocalLoss(from_logits=True)
     assert len(profile(focal, 3)[0]) == 401
@@ -469,3 +500,52 @@ def test_a_curve_of_one_point_is_a_dot(draw, options, names):
         if not (np.ptp(each.get_xdata()) or np.ptp(each.get_ydata()))
     )
     assert line.get_marker() == "o" and line.get_markevery() is None
+
+
+def test_a_history_shows_what_is_below_zero():
+    logs = {"val_confidence_gap": [-0.08, -0.03, 0.01, 0.04]}
+    keys = ["val_confidence_gap"]
+    above = kc.plots.calibration_history(logs, keys=keys).axes[0]
+    assert above.get_ylim()[0] < -0.08
+    logs = {"val_confidence_gap": [0.08, 0.03]}
+    above = kc.plots.calibration_history(logs, keys=keys).axes[0]
+    assert above.get_ylim()[0] == 0
+
+
+def test_figures_are_drawn_into_a_part_of_another():
+    title = "many words " * 12
+    expected = everything(title=title)
+    for name in expected:
+        figure = pyplot.figure(figsize=(10, 5), layout="constrained")
+        left, _ = figure.subfigures(1, 2)
+        # A map has color bars, too.
+        panels = {"confidence_map": 3}.get(name, len(expected[name].axes))
+        axes = left.subplots(panels, 1)
+        labels, p = sample(60)
+        models = {"a": p, "b": sharper(p, 2)}
+        draw = getattr(kc.plots, name)
+        arguments = {
+            "calibration_history": [
+                {"val_expected_calibration_error": [0.1, 0.2]}
+            ],
+            "loss_profile": [kc.losses.FocalLoss()],
+            "confidence_histogram": [labels, p],
+            "confidence_map": [labels.reshape(6, 10), p.reshape(6, 10, 3)],
+        }.get(name, [labels, models])
+        options = {"class_id": 0} if name == "net_benefit" else {}
+        if name == "classwise_reliability":
+            options = {"classes": [1]}
+        found = draw(*arguments, title=title, axes=axes, **options)
+        assert found is left, name
+        figure.canvas.draw()
+
+
+def test_dollars_in_names_of_classes_are_dollars():
+    labels, p = sample(60)
+    names = ["<$25K", "$25K-$50K", ">$50K"]
+    figure = kc.plots.classwise_reliability(labels, p, class_names=names)
+    titles = [panel.title for panel in figure.axes[:3]]
+    for text, name in zip(titles, names, strict=True):
+        clean, is_math = text._preprocess_math(text.get_text())
+        assert clean == name and not is_math
+    figure.canvas.draw()

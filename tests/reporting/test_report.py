@@ -98,6 +98,19 @@ def test_both_directions_are_told():
     assert report.verdicts["model"][0].startswith("Miscalibrated, in both")
 
 
+def test_errors_of_classes_that_cancel_are_told():
+    """What it says of one class is too high, of the other as much too low."""
+    rng = np.random.default_rng(0)
+    p = rng.random(2000)
+    report = kc.report(p, y=rng.random(2000) < p**2, num_resamples=50)
+    first, *rest = report.verdicts["model"]
+    error = report.models[0].metrics["binary_calibration_error"]
+    assert first.startswith("Miscalibrated in its classes")
+    assert f"second class is {error['value']:.4f}" in first
+    assert error["value"] > 3 * error["floor_high"]
+    assert any(text.startswith("Farthest off") for text in rest)
+
+
 def test_the_temperature_undoes_the_power():
     report = report_of(2.0)
     found = report.models[0].temperature
