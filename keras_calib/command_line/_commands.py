@@ -258,11 +258,25 @@ def _of_same_rows(data, first):
     if data.class_names and first.class_names:
         data = _in_order_of(first.class_names, data)
     for what in ("labels", "sample_weight", "groups"):
-        if not _are_equal(getattr(data, what), getattr(first, what)):
+        both = (getattr(each, what) for each in (data, first))
+        if what == "labels":
+            both = map(_as_ids, both)
+        if not _are_equal(*both):
             raise ValueError(
                 f"{data.path}: its {what} are not those of {first.path}."
             )
     return data
+
+
+def _as_ids(labels):
+    """Class ids of a column, or of one-hot rows; others as they are."""
+    labels = np.asarray(labels)
+    if labels.ndim != 2:
+        return labels
+    if labels.shape[1] == 1:
+        return labels[:, 0]
+    one_hot = ((labels == 0) | (labels == 1)).all() and labels.sum(axis=1) == 1
+    return labels.argmax(axis=1) if np.all(one_hot) else labels
 
 
 def _are_equal(values, others):

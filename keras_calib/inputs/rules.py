@@ -176,7 +176,12 @@ def shape_per_row(shape, lead, what="Sample weights"):
 
 def is_float(values):
     """Whether an array or tensor holds floats."""
-    return "float" in str(values.dtype)
+    return "float" in _name_of(values.dtype)
+
+
+def _name_of(dtype):
+    """The name of a dtype of any framework, in any order of its bytes."""
+    return str(getattr(dtype, "name", dtype))
 
 
 def wrong_ids(ids, num_classes, xp):
@@ -189,7 +194,7 @@ def wrong_ids(ids, num_classes, xp):
 
 def is_half(dtype):
     """Whether a dtype, of any framework, is float16 or bfloat16."""
-    return "float16" in str(dtype)
+    return "float16" in _name_of(dtype)
 
 
 def wrong_rows(targets, xp, dtype):
@@ -263,7 +268,7 @@ def check_weights(weights):
 
 def warn_of_predicted_classes(dtype):
     """Warn of probabilities of a dtype, of any framework, without fractions."""
-    if "float" not in str(dtype):
+    if "float" not in _name_of(dtype):
         warn(
             f"Predictions of dtype {dtype} are taken for probabilities of 0 "
             f"and 1. Pass {NO_PREDICTED_CLASSES}"

@@ -302,6 +302,9 @@ class PenalizedLoss(ClassificationLoss):
             loss = keras.losses.get(primary)
         except (TypeError, ValueError):
             loss = primary  # Keras names no argument
+        if isinstance(primary, str) and not isinstance(loss, keras.losses.Loss):
+            # Of a function of Keras, the name that was passed.
+            loss = primary
         require_kind(keras.losses.Loss, wanted, primary=loss)
         inner = loss.get_config()
         if inner.get("from_logits", self.from_logits) != self.from_logits:

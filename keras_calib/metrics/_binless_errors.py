@@ -51,6 +51,12 @@ class KSCalibrationError(BinnedMetric):
     """
 
     def __init__(self, **kwargs: Any) -> None:
+        for name in ("num_bins", "binning", "norm"):
+            require(
+                name not in kwargs,
+                "KS has no bins, and is the largest of all distances. "
+                f"Received: {name}={kwargs.get(name)!r}.",
+            )
         super().__init__(num_bins=1, binning="mass", **kwargs)
 
     def result(self) -> Tensor:

@@ -100,6 +100,10 @@ def measure(
 ):
     """`Measured` of the `Predictions` of one model."""
     wanted = defined_for(data.num_classes)
+    if np.isinf(data.negative_log_likelihood()).any():
+        # No temperature makes up for a logit of minus infinity. Probabilities
+        # of 0 are taken for the smallest ones.
+        data = dataclasses.replace(data, logits=None)
     found = errors_of_predictions(
         data,
         wanted,

@@ -364,6 +364,19 @@ def test_report_of_other_rows_is_refused(folder, capsys, what):
         assert f"its {what} are not those of {files[0]}" in error
 
 
+@pytest.mark.parametrize("kind", ["column", "one-hot"])
+def test_labels_of_two_files_may_be_written_in_two_ways(folder, capsys, kind):
+    labels, p = sample()
+    np.savez("one.npz", probabilities=p, labels=labels)
+    rows = np.eye(p.shape[1])[labels] if kind == "one-hot" else labels[:, None]
+    np.savez("two.npz", probabilities=p, labels=rows)
+    report = "report", "one.npz", "two.npz", "-o", "r.json"
+    assert run(capsys, *report)[0] == 0
+    np.savez("two.npz", probabilities=p, labels=rows[::-1])
+    status, _, err = run(capsys, *report)
+    assert status == 2 and "its labels are not those of one.npz" in err
+
+
 @pytest.mark.parametrize("label", ["", "nan"])
 def test_report_of_rows_with_the_same_missing_label(folder, capsys, label):
     rows = ["1,1,0.2,0.8", f"{label},0,0.5,0.5", "0,1,0.7,0.3"]

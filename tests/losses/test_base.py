@@ -642,3 +642,8 @@ def test_a_primary_of_keras_gets_rows_of_as_many_samples_as_classes(name):
     loss = kc.losses.DCA(primary=primary, weight=0.0)
     expected = float(primary(np.eye(4, dtype="float32")[labels], p))
     assert float(loss(labels, p)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_primary_that_names_a_function_is_named_as_it_was():
+    with pytest.raises(ValueError, match="primary='binary_crossentropy'"):
+        kc.losses.DCA(primary="binary_crossentropy")

@@ -182,3 +182,9 @@ def test_cells_are_the_union_of_both_grids():
     assert (
         np.searchsorted(histogram.cell_edges(), middles) == np.arange(1964)
     ).all()
+
+
+@pytest.mark.parametrize("name", ["norm", "num_bins", "binning"])
+def test_ks_refuses_what_it_would_ignore(name):
+    with pytest.raises(ValueError, match=f"KS has no bins.*{name}=2"):
+        kc.metrics.KSCalibrationError(**{name: 2})

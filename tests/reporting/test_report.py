@@ -1001,3 +1001,15 @@ def test_of_several_predictions_the_wrong_ones_are_named():
         kc.report({"first": p, "second": p * 2}, y=labels, num_resamples=20)
     with pytest.raises(ValueError, match=r"^With `from_logits=False`"):
         kc.report(p * 2, y=labels, num_resamples=20, from_logits=False)
+
+
+def test_labels_that_logits_rule_out_do_not_stop_a_report():
+    labels, p = sample(power=1.0)
+    with np.errstate(divide="ignore"):
+        z = np.where(p < 0.1, -np.inf, np.log(p))
+    impossible = np.isneginf(z[np.arange(len(labels)), labels]).sum()
+    assert impossible > 0
+    report = kc.report(z, y=labels, from_logits=True, num_resamples=20)
+    text = " ".join(report.verdicts["model"])
+    assert f"The NLL is infinite: {impossible} of {len(labels)} rows" in text
+    assert np.isfinite(report.models[0].temperature["value"])
