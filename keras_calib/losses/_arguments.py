@@ -6,6 +6,8 @@ from typing import Any
 
 import keras
 
+from keras_calib.inputs.arguments import require_kind
+
 # Losses of Keras that want a column per class, also where there are two.
 CATEGORICAL = (
     keras.losses.CategoricalCrossentropy,
@@ -67,3 +69,20 @@ def setting_of(loss: Any, name: str, default: Any = None) -> Any:
     if found is None or found.default is found.empty:
         return default
     return found.default
+
+
+def primary_loss(primary: Any) -> keras.losses.Loss:
+    """The loss object that an argument `primary` names, or is.
+
+    Raises:
+        ValueError: if it is none. Keras gives functions for some names.
+    """
+    try:
+        loss = keras.losses.get(primary)
+    except (TypeError, ValueError):  # which name no argument
+        loss = None
+    if isinstance(loss, keras.losses.Loss):
+        return loss
+    wanted = '"cross_entropy", a `keras.losses.Loss` or None'
+    require_kind(keras.losses.Loss, wanted, primary=primary)
+    return primary

@@ -20,6 +20,7 @@ from keras_calib.inputs.tensors import wide_floatx
 from keras_calib.keras_private import lower_is_better
 from keras_calib.losses._arguments import CATEGORICAL
 from keras_calib.losses._arguments import OF_ROWS
+from keras_calib.losses._arguments import primary_loss
 from keras_calib.losses._arguments import softmax_for
 from keras_calib.losses._reduction import MEAN_REDUCTIONS
 from keras_calib.losses._reduction import AlreadyReduced
@@ -297,15 +298,7 @@ class PenalizedLoss(ClassificationLoss):
     def _check_primary(self, primary):
         if is_one_of(primary, (None, "cross_entropy")):
             return primary
-        wanted = '"cross_entropy", a `keras.losses.Loss` or None'
-        try:
-            loss = keras.losses.get(primary)
-        except (TypeError, ValueError):
-            loss = primary  # Keras names no argument
-        if isinstance(primary, str) and not isinstance(loss, keras.losses.Loss):
-            # Of a function of Keras, the name that was passed.
-            loss = primary
-        require_kind(keras.losses.Loss, wanted, primary=loss)
+        loss = primary_loss(primary)
         inner = loss.get_config()
         if inner.get("from_logits", self.from_logits) != self.from_logits:
             raise ValueError(
