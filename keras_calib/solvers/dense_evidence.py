@@ -17,7 +17,7 @@ from keras_calib.solvers.ridge_paths import Path
 
 # Elements up to which all paths are fitted side by side: with few samples most
 # of the time is that of calls.
-TOGETHER = 1 << 14
+TOGETHER = 3 << 13
 # Samples for each parameter above which a pass over them takes longer than to
 # guess what other fits are like.
 SAMPLES = 4
@@ -164,14 +164,16 @@ class _Problem:
         hessian[:, a, a] = squares.sum(axis=1)
         hessian[:, a, v] = hessian[:, v, a] = squares
         hessian[:, a, b] = hessian[:, b, a] = sums[:, v]
-        for first, second, diagonal in (
-            (v, v, squares),
-            (v, b, sums[:, v]),
-            (b, v, sums[:, v]),
-            (b, b, sums[:, b]),
+        flat = hessian.reshape(count, -1)
+        for row, column, diagonal in (
+            (0, 0, squares),
+            (0, a + 1, sums[:, v]),
+            (a + 1, 0, sums[:, v]),
+            (a + 1, a + 1, sums[:, b]),
         ):
-            block = hessian[:, first, second]
-            np.einsum("nkk->nk", block)[...] = diagonal
+            first = row * size + column
+            last = first + num_classes * (size + 1)
+            flat[:, first : last : size + 1] = diagonal
         hessian = hessian[:, columns, columns]
         hessian -= outer
         return value, sums - self.targets, hessian
