@@ -169,13 +169,12 @@ def pruned(task):
         batch_size=protocol.batch_size,
         seed=task.seed,
     )
-    lengths = [
-        len(x) * (1 - fraction) ** (epoch // every)
-        for epoch in range(protocol.epochs)
-    ]
-    epochs = training.Epochs(
-        math.ceil(each / protocol.batch_size) for each in lengths
-    )
+    kept, lengths = len(x), []
+    for epoch in range(protocol.epochs):
+        if epoch and epoch % every == 0:
+            kept -= int(fraction * kept + 1e-9)  # as the callback counts
+        lengths.append(math.ceil(kept / protocol.batch_size))
+    epochs = training.Epochs(lengths)
     steps = sum(epochs.lengths)
     return Procedure(model, (pruning.data,), steps, epochs, callbacks=[pruning])
 

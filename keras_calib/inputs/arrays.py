@@ -26,10 +26,11 @@ def largest_seen(distances: np.ndarray) -> float:
     Args:
         distances: of classes from the largest logit, >= 0.
     """
-    distances = distances[distances < -LOWEST / 4]
-    if not distances.size:
-        return RULED_OUT
-    return max(RULED_OUT, TIMES * float(np.median(distances)))
+    for below in (RULED_OUT, -LOWEST / 4):
+        known = distances[distances < below]
+        if known.size:
+            return max(RULED_OUT, TIMES * float(np.median(known)))
+    return RULED_OUT
 
 
 def as_array(values: ArrayLike) -> np.ndarray:

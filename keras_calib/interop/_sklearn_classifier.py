@@ -190,13 +190,12 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
         require_flags(warm_start=self.warm_start)
         require_flags(none=True, from_logits=self.from_logits)
         before = dict(vars(self))
-        trained = before.get("model_") if self.warm_start else None
-        weights = trained and trained.get_weights()
+        values = state_of(before.get("model_") if self.warm_start else None)
         try:
             return self._fit(X, y, sample_weight, kwargs)
         except BaseException:
-            if trained is not None:
-                trained.set_weights(weights)
+            for variable, value in values:
+                variable.assign(value)
             self.__dict__ = before
             raise
 
@@ -237,6 +236,11 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
         data = arguments.get("validation_data")
         if isinstance(data, list | tuple) and len(data) > 1:
             x, y, *weights = data
+            if np.ndim(y) > 1 and np.shape(y)[1] > 1:
+                raise ValueError(
+                    "Labels in `validation_data` are like `y`, one for each "
+                    f"sample. Received: labels of shape {np.shape(y)}."
+                )
             units = self._known_units(as_array(y), "validation_data")
             one_hot = np.eye(len(self.classes_))[units]
             data = x, self._targets(one_hot), *weights
@@ -326,6 +330,15 @@ class SKLearnClassifier(keras.wrappers.SKLearnClassifier):
         if not y and not hasattr(self, "n_features_in_"):
             return np.asarray(X)  # `of_trained`: the network knows its inputs
         return validate_data(self, X, *y, reset=bool(y), allow_nd=True)
+
+
+def state_of(model):
+    """Variables of a model and its optimizer, with what they hold."""
+    if model is None:
+        return []
+    optimizer = getattr(model, "optimizer", None)
+    variables = [*model.variables, *(optimizer.variables if optimizer else ())]
+    return [(v, keras.ops.copy(v)) for v in variables]
 
 
 def weights_of(sample_weight, number):

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_calib._typing import ArrayLike
+from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import at_least_two
 from keras_calib.inputs.arrays import log_softmax_of_labels
@@ -196,6 +197,7 @@ class CalibrationLayer(RecordedLayer):
         objective = resolve_objective(objective, self)
         scaling = resolve_scaling(class_loss_scaling, self, objective)
         found, record = self._found(rows, objective, scaling)
+        check_value(record, objective)
         given, num_units = rows.logits, rows.logits.shape[-1]
         again = self._rounds and scaling is None and "nll_after" in record
         if again:
@@ -335,6 +337,21 @@ class CalibrationLayer(RecordedLayer):
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
+
+
+def check_value(record, objective):
+    """Raise if the objective has no finite value at what was found.
+
+    Loss objects see minus infinity as a finite number, which is as large.
+    """
+    value = record.get("objective_value", 0.0)
+    if not abs(value) < -LOWEST / 1e10:
+        raise ValueError(
+            "The objective must be a finite number. Received: "
+            f"objective={objective.title!r}, whose value on the calibration "
+            f"data is {value:.3g} at its best: it may ask for a class that the "
+            "network rules out."
+        )
 
 
 def check_objective(logits, objective):

@@ -63,10 +63,11 @@ class BinaryMap(ShrunkCalibration):
         log_odds = logits[:, 1] - logits[:, 0]
         targets = labels.astype("float64")
         nll_before = binary_nll(log_odds, targets, weights)
-        # Rows of which a class is ruled out have no say. To Platt's targets
-        # they would cost most of all.
+        # Rows that rule out the class that they do not have say nothing. To
+        # Platt's targets they would cost most of all.
         distances = np.abs(log_odds)
         seen = distances < largest_seen(distances)
+        seen |= (log_odds > 0) != (labels == 1)
         if len(np.unique(labels[seen])) < 2:
             seen[:] = True
         theta, smooth = self._best(log_odds[seen], targets[seen], weights[seen])

@@ -68,9 +68,10 @@ class LossObjective(Objective):
     def value_and_gradient(
         self, scores: Array, labels: Array, sample_weight: Array | None = None
     ) -> tuple[float, Array]:
-        return value_and_gradient(
+        value, gradient = value_and_gradient(
             lambda tensor: self._mean(tensor, labels, sample_weight), scores
         )
+        return float(value), gradient
 
     def _loss_inputs(self, scores, labels):
         targets = ops.convert_to_tensor(labels)

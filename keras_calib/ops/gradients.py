@@ -10,7 +10,7 @@ from keras_calib.inputs.arrays import as_array
 
 
 def value_and_gradient(function, x):
-    """A scalar function of one array, and its gradient, as NumPy.
+    """A function of one array, and the gradient of its sum, as NumPy.
 
     `keras.ops` has no gradient, so each backend's own function is used. Where
     nothing leads from the array to the value, the gradient is 0.
@@ -29,14 +29,19 @@ def value_and_gradient(function, x):
     elif backend == "jax":
         import jax
 
-        value, gradient = jax.value_and_grad(function)(jax.numpy.asarray(x))
+        def sum_and_value(x):
+            value = function(x)
+            return value.sum(), value
+
+        differentiated = jax.value_and_grad(sum_and_value, has_aux=True)
+        (_, value), gradient = differentiated(jax.numpy.asarray(x))
     else:
         x = ops.convert_to_tensor(x).detach().clone().requires_grad_(True)
         value = function(x)
         if value.requires_grad:
-            value.backward()
+            value.sum().backward()
         gradient = ops.zeros_like(x) if x.grad is None else x.grad
-    return float(as_array(value)), as_array(gradient)
+    return as_array(value), as_array(gradient)
 
 
 def closed_gradient(function):

@@ -77,7 +77,7 @@ def loss_profile(
         axes, (4.8, 5.6), rows=2, least=1, sharex=True, height_ratios=(3, 2)
     )
     for place, (name, loss) in enumerate(losses.items()):
-        z, p, values = profile(loss, num_classes)
+        _, p, values, slopes = profile(loss, num_classes)
         style = {
             "color": _style.COLORS[place],
             "linestyle": _style.LINES[place],
@@ -88,7 +88,7 @@ def loss_profile(
         }
         above.plot(p, values, label=_style.in_legends(str(name)), **style)
         if below is not None:
-            below.plot(p, slopes(loss, z, num_classes), **style)
+            below.plot(p, slopes, **style)
     above.set(xlim=(0, 1), ylabel="loss")
     _style.set_title(
         above, _style.title_or(title, "Loss by confidence in the label")
@@ -103,40 +103,33 @@ def loss_profile(
 
 
 def profile(loss, num_classes):
-    """Logit, probability and loss of one sample.
+    """Logit, probability, loss and its gradient by the logit, of one sample.
 
     Args:
         loss: `keras.losses.Loss`.
         num_classes: int.
 
     Returns:
-        Three float64 arrays, `(num_points,)`.
+        Four float64 arrays, `(num_points,)`.
     """
     shift = np.log(num_classes - 1.0)
     z = np.linspace(shift - 6, shift + 6, POINTS)
-    p = 1 / (1 + (num_classes - 1) * np.exp(-z))
     scores = _scores(loss, ops.convert_to_tensor(z, "float32"), num_classes)
-    scores = ops.convert_to_numpy(scores)
-    values = _of_rows(loss, scores)
-    if values is None:
-        step = (POINTS - 1) // (POINTS_ONE_BY_ONE - 1)
-        z, p, scores = z[::step], p[::step], scores[::step]
-        values = np.array([_of_one(loss, row) for row in scores])
-    return z, p, values
-
-
-def slopes(loss, z, num_classes):
-    """The gradient of one sample's loss by `z`, at the points of `profile`."""
+    by_rows = _of_rows(loss, ops.convert_to_numpy(scores)) is not None
+    if not by_rows:
+        z = z[:: (POINTS - 1) // (POINTS_ONE_BY_ONE - 1)]
     labels = ops.zeros(len(z), "int32")
 
-    def total(tensor):
+    def losses(tensor):
         scores = _scores(loss, tensor, num_classes)
-        if len(z) == POINTS:
-            return ops.sum(loss.call(labels, scores))
+        if by_rows:
+            return loss.call(labels, scores)
         rows = (slice(i, i + 1) for i in range(len(z)))
-        return sum(loss(labels[row], scores[row]) for row in rows)
+        return ops.stack([loss(labels[row], scores[row]) for row in rows])
 
-    return value_and_gradient(total, z.astype("float32"))[1]
+    found = value_and_gradient(losses, z.astype("float32"))
+    p = 1 / (1 + (num_classes - 1) * np.exp(-z))
+    return z, p, *(each.astype("float64") for each in found)
 
 
 def _scores(loss, z, num_classes):

@@ -56,7 +56,8 @@ def search_temperature(logits, labels, weights, objective):
         coarse = _along_temperature(*part, objective)
     low, high = RANGES[objective.of_confidence]
     nodes = np.linspace(math.log(low), math.log(high), 129)
-    values = np.nan_to_num([coarse(u) for u in nodes], nan=np.inf)
+    values = np.array([coarse(u) for u in nodes])
+    values[~np.isfinite(values)] = np.inf
     best = int(np.argmin(values))
     if not np.isfinite(values[best]):
         raise ValueError(

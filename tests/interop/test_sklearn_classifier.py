@@ -11,6 +11,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.estimator_checks import check_estimator
 
 import keras_calib as kc
+from tests.helpers import to_numpy
 
 # Keras' own wrapper fails these, too, and more.
 FAILED_BY_KERAS = {
@@ -433,13 +434,25 @@ def test_weights_that_are_none_are_refused(weights, message):
     [
         ({"epoch": 5}, TypeError),
         ({"validation_data": (np.zeros((2, 6)), [0, 9])}, ValueError),
+        (
+            {"validation_data": (np.zeros((3, 6)), np.eye(3))},
+            ValueError,
+        ),
         ({"class_weight": {9: 1.0}}, ValueError),
         ({"y": np.arange(150) % 2}, ValueError),
         # On TensorFlow its own error, of a compiled step.
         ({"X": np.zeros((150, 4))}, Exception),
         ({"y": np.arange(150) % 5}, ValueError),
     ],
-    ids=["argument", "validation", "weight", "classes", "inputs", "labels"],
+    ids=[
+        "argument",
+        "validation",
+        "one-hot",
+        "weight",
+        "classes",
+        "inputs",
+        "labels",
+    ],
 )
 def test_a_fit_that_fails_leaves_the_estimator_as_it_was(
     change, error, warm_start
@@ -471,9 +484,13 @@ def test_an_interrupted_warm_start_takes_its_steps_back():
         network(*NETWORKS["softmax"]), fit_kwargs=QUIET, warm_start=True
     )
     before = classifier.fit(x, y).predict_proba(x)
+    optimizer = classifier.model_.optimizer
+    state = [to_numpy(v) for v in optimizer.variables]
     with pytest.raises(KeyboardInterrupt):
         classifier.fit(x, y, callbacks=[Stops()])
     np.testing.assert_array_equal(classifier.predict_proba(x), before)
+    for variable, value in zip(optimizer.variables, state, strict=True):
+        np.testing.assert_array_equal(to_numpy(variable), value)
 
 
 def test_weights_reach_the_fit_through_scikit_learn(monkeypatch):

@@ -48,6 +48,24 @@ def test_rows_of_which_a_class_is_ruled_out_have_no_say(layer, mask):
     )
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        kc.layers.PlattScaling(shrinkage=None),
+        kc.layers.BetaCalibration(shrinkage=None),
+        kc.layers.QuadraticScaling(shrinkage=None),
+    ],
+    ids=["platt", "beta", "quadratic"],
+)
+def test_a_masked_label_has_a_say(layer):
+    z, y = drawn(300, 2)
+    z, y = np.append(z, [[-1e9, 1.0]], axis=0), [*y, 0]
+    layer = type(layer).from_config(layer.get_config()).adapt(z, y)
+    # The identity costs 1e9 / 301.
+    assert layer.record["nll_before"] > 1e6
+    assert layer.record["nll_after"] < 1
+
+
 def test_default_platt_scaling_is_not_kept_from_its_map():
     z, y = drawn(300, 2)
     more = np.array([[-np.inf, 1.0], [0.5, -np.inf]], "float32")
@@ -108,6 +126,19 @@ def test_evidence_in_float32(mask, dense, monkeypatch):
     assert found["nll_after"] == pytest.approx(expected["nll_after"], abs=0.01)
 
 
+@pytest.mark.parametrize("mask", MASKS)
+def test_most_classes_may_be_masked(mask):
+    z, _ = drawn(100, 10)
+    z[:, 3:] = -50
+    y = z.argmax(axis=1)
+    expected = kc.layers.TemperatureScaling().adapt(z[:, :3], y).record
+    z[:, 3:] = mask
+    found = kc.layers.TemperatureScaling().adapt(z, y).record
+    assert found["temperature"] == pytest.approx(
+        expected["temperature"], rel=1e-3
+    )
+
+
 def test_the_unit_of_inputs_is_not_that_of_a_mask():
     x = 2 * np.random.default_rng(0).normal(size=(1000, 300))
     expected = multinomial_regression.unit_of(x)
@@ -145,10 +176,31 @@ class NotANumber(keras.losses.Loss):
         return float("nan") * keras.ops.sum(y_pred, axis=-1)
 
 
-def test_an_objective_without_a_value_is_refused():
+class Infinite(keras.losses.Loss):
+    def call(self, y_true, y_pred):
+        return -keras.ops.log(0 * keras.ops.sum(y_pred, axis=-1))
+
+
+@pytest.mark.parametrize("loss", [NotANumber, Infinite])
+def test_an_objective_without_a_value_is_refused(loss):
     layer = kc.layers.TemperatureScaling()
     with pytest.raises(ValueError, match="finite number at some temperature"):
-        layer.adapt(*drawn(50), objective=NotANumber())
+        layer.adapt(*drawn(50), objective=loss())
+    assert layer.record is None
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["TemperatureScaling", "VectorScaling"])
+def test_smoothed_labels_of_what_is_ruled_out_are_refused(name):
+    z, y = drawn(200)
+    z[:80, 3] = -np.inf
+    y[:80][y[:80] == 3] = 0
+    loss = keras.losses.CategoricalCrossentropy(
+        from_logits=True, label_smoothing=0.1
+    )
+    layer = getattr(kc.layers, name)()
+    with pytest.raises(ValueError, match="class that the network rules out"):
+        layer.adapt(z, y, objective=loss)
     assert layer.record is None
 
 
