@@ -88,6 +88,9 @@ class DirichletScaling(MatrixScaling):
         self.strength = strength
         self.bias_strength = bias_strength
 
+    # A class that is ruled out has the smallest probability, here and there.
+    _map = AffineCalibration._map
+
     def _transform(self, x, w, xp):
         # A probability of 0 is the smallest float32, as in the fit.
         return super()._transform(maximum(x, float(np.log(TINY)), xp), w, xp)

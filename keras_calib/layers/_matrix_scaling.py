@@ -6,9 +6,11 @@ import keras
 import numpy as np
 
 from keras_calib.inputs import large
+from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.tensors import matmul
 from keras_calib.layers._affine import AffineCalibration
 from keras_calib.layers._affine import check_regularization
+from keras_calib.layers._logit_ops import normalized
 from keras_calib.layers._vector_scaling import VectorScaling
 from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import row_blocks
@@ -49,7 +51,9 @@ class MatrixScaling(AffineCalibration):
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Call arguments:
-        logits: `(..., num_classes)`, or `(..., 1)` before one sigmoid.
+        logits: `(..., num_classes)`, or `(..., 1)` before one sigmoid. A class
+            at minus infinity, which no fit takes, stays there and adds nothing
+            to the others.
 
     Returns:
         Calibrated logits, of the shape of `logits`.
@@ -95,6 +99,19 @@ class MatrixScaling(AffineCalibration):
     def _add_weights(self, num_classes):
         self._add("kernel", np.eye(num_classes))
         self._add("bias", np.zeros(num_classes))
+
+    def _map(self, logits, w, xp):
+        # A class that is ruled out, as no fit has one, adds nothing to others
+        # and stays so.
+        out = logits <= LOWEST
+        if self.normalize_logits == "mean":
+            seen = xp.where(out, 0.0, logits)
+            count = xp.sum(xp.where(out, 0.0, 1.0), axis=-1, keepdims=True)
+            mean = xp.sum(seen, axis=-1, keepdims=True) / count
+            logits = xp.where(out, mean, logits)
+        x = normalized(logits, self.normalize_logits, xp)
+        scores = self._transform(xp.where(out, 0.0, x), w, xp)
+        return xp.where(out, LOWEST, scores)
 
     def _transform(self, x, w, xp):
         return matmul(x, w.kernel) + w.bias

@@ -212,3 +212,45 @@ def test_a_histogram_leaves_out_what_is_ruled_out():
     q = np.exp(to_numpy(layer(z)))
     assert q[:80, 3].max() == 0
     assert q[80:, 3].min() > 0
+
+
+@pytest.mark.parametrize("mask", MASKS[1:])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"regularization": None},
+        {"normalize_logits": "mean"},
+        {"regularization": "structured", "normalize_logits": "log_softmax"},
+    ],
+    ids=str,
+)
+def test_a_matrix_is_that_of_the_other_classes(options, mask):
+    # No row of the fit rules one out, and one that is predicted may.
+    z, y = drawn(500)
+    layer = kc.layers.MatrixScaling(**options).adapt(z, y)
+    z[:, 2] = mask
+    q = to_numpy(keras.ops.softmax(layer(z)))
+    assert np.isfinite(q).all() and q[:, 2].max() == 0
+    # The others have what is theirs of a product without this class.
+    rest = [0, 1, 3]
+    x = z[:, rest].astype("float64")
+    how = layer.normalize_logits
+    if how == "mean":
+        x -= x.mean(axis=1, keepdims=True)
+    if how == "log_softmax":
+        x -= np.log(np.exp(x).sum(axis=1, keepdims=True))
+    w, b = to_numpy(layer.kernel), to_numpy(layer.bias)
+    expected = np.exp(x @ w[np.ix_(rest, rest)] + b[rest])
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(q[:, rest], expected, atol=2e-5)
+
+
+def test_a_mixture_has_no_row_without_numbers():
+    z, y = drawn(300)
+    maps = [kc.layers.TemperatureScaling(), kc.layers.MatrixScaling()]
+    layer = kc.layers.CalibrationMixture(maps=maps, weights=[1.0, 1.0])
+    layer.adapt(z, y)
+    z[:3, 1] = -np.inf
+    q = to_numpy(keras.ops.softmax(layer(z)))
+    assert np.isfinite(q).all() and q[:3, 1].max() < 1e-30
