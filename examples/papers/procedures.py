@@ -77,9 +77,9 @@ def require_plain_batches(kind):
 
 
 def in_arrays(model, task, x, *, penalty_split=0.0, **options):
-    """The model on arrays that Keras shuffles, or a split of them, which ours.
+    """The model on arrays that Keras shuffles.
 
-    Only the order of a split depends on seed and epoch alone.
+    Those of `penalty_split` our model shuffles, by seed and epoch alone.
     """
     protocol, y = task.protocol, task.data["train"][1]
     held_out = round(penalty_split * len(y))
