@@ -342,8 +342,7 @@ def _losses(name, rows, fold, options, fitted):
     learns_from_folds = isinstance(layer, ShrunkCalibration) and layer.has_folds
     if scaling is None and learns_from_folds:
         layer.deadline = options.deadline
-        caught = quiet_fit(layer, rows, options)
-        fitted[name] = layer, caught
+        fitted[name] = layer, quiet_fit(layer, rows, options)
         found = losses_of_folds(layer, rows)
         layer.folds = None  # arrays of the size of the data
         if found is not None:

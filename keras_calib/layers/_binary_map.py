@@ -70,8 +70,9 @@ class BinaryMap(ShrunkCalibration):
         seen |= (log_odds > 0) != (labels == 1)
         if len(np.unique(labels[seen])) < 2:
             seen[:] = True
-        theta, smooth = self._best(log_odds[seen], targets[seen], weights[seen])
-        nll = binary_nll(self.features(log_odds) @ theta, targets, weights)
+        features = self.features(log_odds)
+        theta, smooth = self._best(features[seen], targets[seen], weights[seen])
+        nll = binary_nll(features @ theta, targets, weights)
         if nll > nll_before:
             # Platt's targets can increase the NLL of the labels.
             theta, nll = self.identity.values(), nll_before
@@ -83,9 +84,9 @@ class BinaryMap(ShrunkCalibration):
             "nll_after": nll,
         }
 
-    def _best(self, log_odds, targets, weights):
+    def _best(self, features, targets, weights):
         """The parameters, and whether to Platt's targets."""
-        features, design = self.features(log_odds), self.design()
+        design = self.design()
         # Parameters that are one have the same start and the same bound.
         first = design.argmax(axis=0)
         start = np.array([*self.identity.values()])[first]

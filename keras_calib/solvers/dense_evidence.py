@@ -69,16 +69,21 @@ class _Problem:
 
     def walk_together(self, paths):
         """All fits of paths, side by side."""
-        value, slope, hessian = self._at_start(paths)
+        begin = self._start_of(paths)
         for path in paths:
-            inside = hessian[path.free, path.free].copy()
-            path.advance(value, slope.copy(), inside)
+            begin(path)
         self.walk([path for path in paths if path.waiting], slice(None))
 
-    def _at_start(self, paths):
-        """Value, gradient and Hessian at the first point of all paths."""
-        size = paths[0].size
-        return (each[0] for each in self.at(np.zeros((1, size)), slice(None)))
+    def _start_of(self, paths):
+        """What advances a path from the first point, which is that of all."""
+        point = np.zeros((1, paths[0].size))
+        [value], [slope], [hessian] = self.at(point, slice(None))
+
+        def begin(path):
+            inside = hessian[path.free, path.free].copy()
+            path.advance(value, slope.copy(), inside)
+
+        return begin
 
     def walk(self, paths, columns):
         """What is left of the fits of these paths.
@@ -101,15 +106,14 @@ class _Problem:
 
         A `ChoosingPath` is told the highest evidence so far.
         """
-        value, slope, hessian = self._at_start(paths)
+        begin = self._start_of(paths)
         highest = around_zero = -np.inf
         # The last ones have most that is free.
         for path in reversed(paths):
             typical = path.typical is not None
             path.highest = highest
             path.of_its_kind = np.inf if typical else around_zero
-            inside = hessian[path.free, path.free].copy()
-            path.advance(value, slope.copy(), inside)
+            begin(path)
             self.walk([path], path.free)
             highest = path.highest
             if not typical:

@@ -32,10 +32,10 @@ def test_every_loss_is_drawn():
 
 
 def test_cross_entropy_and_its_gradient():
-    z = np.linspace(-4, 8, 41)
-    p = 1 / (1 + (CURVES.CLASSES - 1) * np.exp(-z))
+    z = np.linspace(-3, 3, 601)
+    p = 1 / (1 + 9 * np.exp(-z))
     values = CURVES.curve(CURVES.CROSS_ENTROPY, z)
-    np.testing.assert_allclose(values, -np.log(p), atol=1e-5)
+    np.testing.assert_allclose(values, -np.log(p), rtol=1e-5)
     found = CURVES.derivative(CURVES.CROSS_ENTROPY, *CURVES.samples(z))
     np.testing.assert_allclose(found[:, 0], p - 1, atol=1e-3)
 
