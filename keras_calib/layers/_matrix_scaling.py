@@ -7,7 +7,10 @@ import numpy as np
 
 from keras_calib.inputs import large
 from keras_calib.inputs.arrays import LOWEST
+from keras_calib.inputs.arrays import RULED_OUT
+from keras_calib.inputs.arrays import TIMES
 from keras_calib.inputs.tensors import matmul
+from keras_calib.inputs.tensors import row_max
 from keras_calib.layers._affine import AffineCalibration
 from keras_calib.layers._affine import check_regularization
 from keras_calib.layers._logit_ops import normalized
@@ -52,8 +55,8 @@ class MatrixScaling(AffineCalibration):
 
     Call arguments:
         logits: `(..., num_classes)`, or `(..., 1)` before one sigmoid. A class
-            at minus infinity, which no fit takes, stays there and adds nothing
-            to the others.
+            that is ruled out, by minus infinity (which no fit takes) or by a
+            mask of -1e9, stays so and adds nothing to the others.
 
     Returns:
         Calibrated logits, of the shape of `logits`.
@@ -101,9 +104,8 @@ class MatrixScaling(AffineCalibration):
         self._add("bias", np.zeros(num_classes))
 
     def _map(self, logits, w, xp):
-        # A class that is ruled out, as no fit has one, adds nothing to others
-        # and stays so.
-        out = logits <= LOWEST
+        # A class that is ruled out adds nothing to others, and stays so.
+        out = self._ruled_out(logits, w, xp)
         if self.normalize_logits == "mean":
             seen = xp.where(out, 0.0, logits)
             count = xp.sum(xp.where(out, 0.0, 1.0), axis=-1, keepdims=True)
@@ -112,6 +114,15 @@ class MatrixScaling(AffineCalibration):
         x = normalized(logits, self.normalize_logits, xp)
         scores = self._transform(xp.where(out, 0.0, x), w, xp)
         return xp.where(out, LOWEST, scores)
+
+    def _ruled_out(self, logits, w, xp):
+        below = row_max(logits, xp, keepdims=True) - logits
+        # What a logit does to its own score beside the mean of all scores.
+        num_classes = logits.shape[-1]
+        own = np.eye(num_classes, dtype="float32") - 1 / num_classes
+        slope = xp.abs(xp.sum(w.kernel * own)) / (num_classes - 1)
+        far = xp.logical_and(below > RULED_OUT, below * slope > TIMES)
+        return xp.logical_or(far, logits <= LOWEST)
 
     def _transform(self, x, w, xp):
         return matmul(x, w.kernel) + w.bias

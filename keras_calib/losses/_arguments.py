@@ -40,6 +40,12 @@ OF_ROWS = (
     keras.losses.SquaredHinge,
     keras.losses.Tversky,
 )
+# The losses of Keras by their names in small letters.
+BY_NAME = {
+    name.lower(): each
+    for name, each in vars(keras.losses).items()
+    if inspect.isclass(each)
+}
 
 
 def softmax_for(loss: keras.losses.Loss) -> Callable:
@@ -71,14 +77,23 @@ def setting_of(loss: Any, name: str, default: Any = None) -> Any:
     return found.default
 
 
-def primary_loss(primary: Any) -> keras.losses.Loss:
+def primary_loss(primary: Any, from_logits: bool) -> keras.losses.Loss:
     """The loss object that an argument `primary` names, or is.
 
+    Args:
+        primary: a loss of Keras, its name as in `compile`, or its config.
+        from_logits: for one that is named.
+
     Raises:
-        ValueError: if it is none. Keras gives functions for some names.
+        ValueError: if it is none.
     """
     try:
         loss = keras.losses.get(primary)
+        if isinstance(primary, str):
+            # Keras gives the function for a name in small letters.
+            name = getattr(loss, "__name__", type(loss).__name__)
+            kind = BY_NAME.get(name.replace("_", "").lower())
+            loss = _with_setting(kind, from_logits) if kind else loss
     except (TypeError, ValueError):  # which name no argument
         loss = None
     if isinstance(loss, keras.losses.Loss):
@@ -86,3 +101,9 @@ def primary_loss(primary: Any) -> keras.losses.Loss:
     wanted = '"cross_entropy", a `keras.losses.Loss` or None'
     require_kind(keras.losses.Loss, wanted, primary=primary)
     return primary
+
+
+def _with_setting(kind, from_logits):
+    if "from_logits" in inspect.signature(kind).parameters:
+        return kind(from_logits=from_logits)
+    return kind()

@@ -175,7 +175,8 @@ class PenalizedLoss(ClassificationLoss):
 
     Args:
         primary: `"cross_entropy"`; any `keras.losses.Loss`, also another loss
-            of this package; or `None` for the bare penalty. One that gives a
+            of this package, or its name as in `compile`, which then has this
+            `from_logits`; or `None` for the bare penalty. One that gives a
             single number for the batch, as Dice does, leaves out rows that do
             not count; other weights scale its result, as in Keras.
         weight: float, what the penalty is multiplied by.
@@ -298,7 +299,7 @@ class PenalizedLoss(ClassificationLoss):
     def _check_primary(self, primary):
         if is_one_of(primary, (None, "cross_entropy")):
             return primary
-        loss = primary_loss(primary)
+        loss = primary_loss(primary, self.from_logits)
         inner = loss.get_config()
         if inner.get("from_logits", self.from_logits) != self.from_logits:
             raise ValueError(

@@ -214,7 +214,7 @@ def test_a_histogram_leaves_out_what_is_ruled_out():
     assert q[80:, 3].min() > 0
 
 
-@pytest.mark.parametrize("mask", MASKS[1:])
+@pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(
     "options",
     [
@@ -226,7 +226,7 @@ def test_a_histogram_leaves_out_what_is_ruled_out():
     ids=str,
 )
 def test_a_matrix_is_that_of_the_other_classes(options, mask):
-    # No row of the fit rules one out, and one that is predicted may.
+    # No row of the fit rules a class out, and one that is predicted may.
     z, y = drawn(500)
     layer = kc.layers.MatrixScaling(**options).adapt(z, y)
     z[:, 2] = mask
@@ -246,11 +246,20 @@ def test_a_matrix_is_that_of_the_other_classes(options, mask):
     np.testing.assert_allclose(q[:, rest], expected, atol=2e-5)
 
 
-def test_a_mixture_has_no_row_without_numbers():
+def test_large_logits_of_a_matrix_are_no_masks():
+    z, y = drawn(500)
+    layer = kc.layers.MatrixScaling(regularization="structured")
+    q = to_numpy(keras.ops.softmax(layer.adapt(1e9 * z, y)(1e9 * z)))
+    # Also the least likely class of a row keeps a probability.
+    assert np.median(q.min(axis=1)) > 1e-6
+
+
+@pytest.mark.parametrize("mask", MASKS[1:])
+def test_a_mixture_has_no_row_without_numbers(mask):
     z, y = drawn(300)
     maps = [kc.layers.TemperatureScaling(), kc.layers.MatrixScaling()]
     layer = kc.layers.CalibrationMixture(maps=maps, weights=[1.0, 1.0])
     layer.adapt(z, y)
-    z[:3, 1] = -np.inf
+    z[:3, 1] = mask
     q = to_numpy(keras.ops.softmax(layer(z)))
     assert np.isfinite(q).all() and q[:3, 1].max() < 1e-30

@@ -644,6 +644,25 @@ def test_a_primary_of_keras_gets_rows_of_as_many_samples_as_classes(name):
     assert float(loss(labels, p)) == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_primary_that_names_a_function_is_named_as_it_was():
-    with pytest.raises(ValueError, match="primary='binary_crossentropy'"):
-        kc.losses.DCA(primary="binary_crossentropy")
+@pytest.mark.parametrize(
+    "name, kind",
+    [
+        ("categorical_crossentropy", keras.losses.CategoricalCrossentropy),
+        ("CategoricalCrossentropy", keras.losses.CategoricalCrossentropy),
+        ("kl_divergence", keras.losses.KLDivergence),
+        ("mse", keras.losses.MeanSquaredError),
+    ],
+)
+@pytest.mark.parametrize("from_logits", [True, False])
+def test_a_primary_by_any_name_that_keras_knows(name, kind, from_logits):
+    loss = kc.losses.DCA(primary=name, from_logits=from_logits)
+    assert type(loss.primary) is kind
+    takes = loss.primary.get_config().get("from_logits")
+    assert takes in (None, from_logits)
+    again = kc.losses.DCA.from_config(loss.get_config())
+    assert type(again.primary) is kind
+
+
+def test_a_primary_that_is_no_loss_is_named_as_it_was():
+    with pytest.raises(ValueError, match="primary='crossentropy'"):
+        kc.losses.DCA(primary="crossentropy")
