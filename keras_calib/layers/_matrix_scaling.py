@@ -10,6 +10,7 @@ from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import RULED_OUT
 from keras_calib.inputs.arrays import TIMES
 from keras_calib.inputs.tensors import matmul
+from keras_calib.inputs.tensors import maximum
 from keras_calib.inputs.tensors import row_max
 from keras_calib.layers._affine import AffineCalibration
 from keras_calib.layers._affine import check_regularization
@@ -105,7 +106,10 @@ class MatrixScaling(AffineCalibration):
 
     def _map(self, logits, w, xp):
         # A class that is ruled out adds nothing to others, and stays so.
-        out = self._ruled_out(logits, w, xp)
+        logits = maximum(logits, LOWEST, xp)
+        top = row_max(logits, xp, keepdims=True)
+        usual = maximum(TIMES * xp.abs(top), RULED_OUT, xp)
+        out = xp.logical_or(top - logits > usual, logits <= LOWEST)
         if self.normalize_logits == "mean":
             seen = xp.where(out, 0.0, logits)
             count = xp.sum(xp.where(out, 0.0, 1.0), axis=-1, keepdims=True)
@@ -114,15 +118,6 @@ class MatrixScaling(AffineCalibration):
         x = normalized(logits, self.normalize_logits, xp)
         scores = self._transform(xp.where(out, 0.0, x), w, xp)
         return xp.where(out, LOWEST, scores)
-
-    def _ruled_out(self, logits, w, xp):
-        below = row_max(logits, xp, keepdims=True) - logits
-        # What a logit does to its own score beside the mean of all scores.
-        num_classes = logits.shape[-1]
-        own = np.eye(num_classes, dtype="float32") - 1 / num_classes
-        slope = xp.abs(xp.sum(w.kernel * own)) / (num_classes - 1)
-        far = xp.logical_and(below > RULED_OUT, below * slope > TIMES)
-        return xp.logical_or(far, logits <= LOWEST)
 
     def _transform(self, x, w, xp):
         return matmul(x, w.kernel) + w.bias

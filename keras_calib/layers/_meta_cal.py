@@ -124,7 +124,7 @@ class MetaCal(DecisionLayer):
         self.built = True
 
     def call(self, logits: Tensor) -> tuple:
-        z = classes(logits)
+        z = maximum(classes(logits), arrays.LOWEST)
         top = first_largest(z)
         accepted = _entropy(z, top, ops) <= self.threshold
         predicted = ops.one_hot(top, z.shape[-1], dtype=z.dtype)

@@ -123,10 +123,10 @@ class MultiLabelScaling(RecordedLayer):
         return as_array(ops.convert_to_numpy(self.temperature))
 
     def call(self, logits: Tensor) -> Tensor:
-        tempered = logits / self.temperature
         if self.method == "temperature":
-            return tempered
+            return logits / self.temperature
         logits = maximum(logits, LOWEST)
+        tempered = logits / self.temperature
         platt = self.slope * logits + self.intercept
         c = ops.convert_to_tensor(self.mixture)
         log_q, log_one_minus_q = (

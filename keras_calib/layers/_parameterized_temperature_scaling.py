@@ -11,7 +11,9 @@ from keras_calib._typing import Tensor
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_one_of
+from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.large import by_rows
+from keras_calib.inputs.tensors import maximum
 from keras_calib.layers._dense_stack import DenseStack
 from keras_calib.layers._dense_stack import check_training
 from keras_calib.layers._dense_stack import network_weights
@@ -113,7 +115,7 @@ class ParameterizedTemperatureScaling(DenseStack):
         super().__init__(shrinkage=shrinkage, **kwargs)
         require_one_of(("log_softmax", None), normalize_logits=normalize_logits)
         require_integer(1, num_scores=num_scores)
-        check_training(hidden, penalty, iterations)
+        check_training(hidden, penalty, iterations, seed)
         self.num_scores = num_scores
         self.hidden = tuple(hidden)
         self.penalty = penalty
@@ -258,6 +260,7 @@ class ParameterizedTemperatureScaling(DenseStack):
         else:
             temperature = self.temperatures(logits)
         # The gradient in the temperature of a class that is ruled out is 0.
-        out = xp.equal(logits, -np.inf)
+        logits = maximum(logits, LOWEST, xp)
+        out = logits <= LOWEST
         scaled = xp.where(out, 0.0, logits) / temperature
-        return keep_prediction(logits, xp.where(out, -np.inf, scaled), xp)
+        return keep_prediction(logits, xp.where(out, LOWEST, scaled), xp)

@@ -156,6 +156,39 @@ def test_files_are_served_without_keras(format, names, tmp_path):
     assert check_served(models(), format, tmp_path) >= len(names) // 2
 
 
+def ruling_out():
+    """Layers, with rows of which classes are ruled out."""
+    rng = np.random.default_rng(3)
+    z = 2 * rng.normal(size=(300, 4)).astype("float32")
+    y = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    new = z[:40].copy()
+    new[:20, 0] = new[:10, 2] = new[:5, 1] = -np.inf
+    labels = kc.layers.MultiLabelScaling(method="platt")
+    labels.adapt(z, rng.uniform(size=z.shape) < 1 / (1 + np.exp(-z / 2)))
+    for name, layer in {
+        "matrix": kc.layers.MatrixScaling().adapt(z, y),
+        "parameterized": kc.layers.ParameterizedTemperatureScaling(
+            num_scores=3, iterations=20
+        ).adapt(z, y),
+        "multi_label": labels,
+        "meta_cal": kc.layers.MetaCal(max_miscoverage=0.1).adapt(z, y),
+    }.items():
+        inputs = keras.Input((4,))
+        yield name, keras.Model(inputs, layer(inputs)), new, None
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_classes_that_are_ruled_out_stay_so_in_onnx(tmp_path):
+    # TensorFlow's converter writes `where` as a sum of products.
+    require_packages("onnx")
+    models = (
+        (name, model, x, x.shape if BACKEND == "jax" else shape)
+        for name, model, x, shape in ruling_out()
+    )
+    assert check_served(models, "onnx", tmp_path) == 4
+
+
 @pytest.mark.backends("torch", reason="a trace of torch")
 def test_a_traced_graph_keeps_no_product_of_its_sample():
     # `tensor * array` was traced as a constant: each sample had the `u` of the
