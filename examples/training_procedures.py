@@ -118,10 +118,10 @@ def soft_binned(x, y, validation):
 
 
 def interleaved(x, y, validation):
-    """The same penalty, each epoch after the rest, on held-out samples."""
+    """The same penalty, each epoch after the rest, on samples kept for it."""
     model = kc.models.InterleavedTraining(network(), penalty_split=0.2)
     logs = fit(model, kc.losses.SoftBinnedECE(**SB_ECE, **LOGITS), x, y)
-    return model.model, f"held-out penalty {logs['penalty'][-1]:.3f}"
+    return model.model, f"penalty on its part {logs['penalty'][-1]:.3f}"
 
 
 def observed_frequencies(x, y, validation):

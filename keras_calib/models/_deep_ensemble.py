@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from keras_calib._typing import Tensor
+from keras_calib._warning import warn
 from keras_calib.keras_graph.composite import CompositeModel
 from keras_calib.models._averages import MeanProbabilities
 from keras_calib.models._networks import ask_from_logits
@@ -25,7 +26,7 @@ class DeepEnsemble(CompositeModel):
     probabilities, even if its members return logits, with the shape and the
     mask of their outputs; so losses and metrics take `from_logits=False`. Train
     the members one by one from different initial weights. `fit` of the
-    ensemble would train the average, which is another method.
+    ensemble trains the average, which is another method, and warns.
 
     Args:
         members: list of `keras.Model` with one output of shape
@@ -106,6 +107,16 @@ class DeepEnsemble(CompositeModel):
         return self._mean(
             [member(inputs, training=training) for member in self.members]
         )
+
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        """As in Keras, with a warning: members are trained one by one."""
+        if self.num_members > 1:
+            warn(
+                "`fit` of a `DeepEnsemble` trains the average of its members, "
+                "which then learn from each other's errors and become alike. "
+                "Call `fit` of each member instead."
+            )
+        return super().fit(*args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         return to_config(super().get_config(), self.parts, self.members)

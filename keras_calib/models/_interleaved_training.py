@@ -18,7 +18,7 @@ from keras_calib.losses._base import PenalizedLoss
 from keras_calib.losses._reduction import mean_reduction
 from keras_calib.losses._reduction import reduce
 from keras_calib.models import _two_parts as two_parts
-from keras_calib.models._two_parts import HELD_OUT
+from keras_calib.models._two_parts import FOR_PENALTY
 from keras_calib.models._wrapped import WrappedModel
 from keras_calib.models._wrapped import arguments_of_fit
 from keras_calib.models._wrapped import with_argument
@@ -31,12 +31,12 @@ class InterleavedTraining(WrappedModel):
     """Train with the primary loss on most data, the penalty on the rest.
 
         loss of a batch = primary            for the majority
-        loss of a batch = weight * penalty   for the held-out part
+        loss of a batch = weight * penalty   for the penalty part
 
     A network that memorizes its training data is calibrated on them, so a
     calibration penalty on the same data has no effect. Here the training data
     is split once. Each epoch first takes the batches of the majority, then
-    those of the held-out part (of a `PyDataset` with several workers Keras goes
+    those of the penalty part (of a `PyDataset` with several workers Keras goes
     on where it stopped). Regularizers of the layers act in both parts.
 
     Compile with any `kc.losses` loss that has a primary and a penalty. `fit`
@@ -45,15 +45,15 @@ class InterleavedTraining(WrappedModel):
     validation loss has both terms. The trained network is `model.model`.
 
     The logs contain `primary_loss`, the mean over the majority, and `penalty`,
-    the mean over the held-out part before it is multiplied by its weight.
+    the mean over the penalty part before it is multiplied by its weight.
     `loss` is the mean over all batches, which count by their length. A callback
     that monitors a part needs `mode="min"`.
 
     Args:
         model: a `keras.Model`, a classifier.
-        penalty_split: float between 0 and 1, the fraction of arrays that is
-            held out. The paper does not report its fraction.
-        seed: int, for the choice of held-out samples, which must be the same in
+        penalty_split: float between 0 and 1, the fraction of arrays that
+            is the penalty part. The paper does not report its fraction.
+        seed: int, for the choice of these samples, which must be the same in
             a resumed run, and for the orders of both parts. Each epoch has an
             order of its own, also over several calls of `fit`; a run resumed
             with `initial_epoch` has the orders of one that was not
@@ -120,13 +120,13 @@ class InterleavedTraining(WrappedModel):
         if not isinstance(loss, PenalizedLoss) or loss.primary is None:
             raise ValueError(
                 "Interleaved training needs a loss with a primary, for the "
-                "majority, and a penalty, for the held-out part: one of the "
+                "majority, and a penalty, for the penalty part: one of the "
                 "penalties of `kc.losses`, with `primary=`. Received: "
                 f"loss={loss}."
             )
         if loss.across_replicas:
             raise ValueError(
-                "Interleaved training marks the rows of the held-out part in "
+                "Interleaved training marks the rows of the penalty part in "
                 "the batch of one replica. Received: a loss with "
                 "across_replicas=True. Leave it out."
             )
@@ -135,8 +135,8 @@ class InterleavedTraining(WrappedModel):
         self._loss_weight = weight
 
     def unpack(self, inputs: Any) -> tuple[Any, Tensor | None]:
-        if isinstance(inputs, dict) and set(inputs) == {INPUTS, HELD_OUT}:
-            return inputs[INPUTS], inputs[HELD_OUT]
+        if isinstance(inputs, dict) and set(inputs) == {INPUTS, FOR_PENALTY}:
+            return inputs[INPUTS], inputs[FOR_PENALTY]
         return inputs, None
 
     def compute_loss(
@@ -152,16 +152,16 @@ class InterleavedTraining(WrappedModel):
         if not training:
             self._parts_of(rows, rows)
             return super().compute_loss(x, y, y_pred, sample_weight, False)
-        _, held_out = self.unpack(x)
-        if held_out is None:
+        _, for_penalty = self.unpack(x)
+        if for_penalty is None:
             raise ValueError(
                 "Interleaved training takes its two parts in turn, which "
                 "`fit(x, y)` or `fit(dataset, penalty_data=dataset)` arranges. "
                 "Received: a training batch that belongs to neither part."
             )
-        held_out = _flags_per_row(held_out, rows)
+        for_penalty = _flags_per_row(for_penalty, rows)
         primary, penalty = self._parts_of(
-            _only(rows, 1.0 - held_out), _only(rows, held_out)
+            _only(rows, 1.0 - for_penalty), _only(rows, for_penalty)
         )
         loss = self._loss_weight * (primary + self.loss.weight * penalty)
         if self.loss.reduction != "sum":
@@ -169,13 +169,15 @@ class InterleavedTraining(WrappedModel):
             loss = loss / num_replicas()
         return ops.add(loss, self.additional_losses())
 
-    def _parts_of(self, majority, held_out):
+    def _parts_of(self, majority, for_penalty):
         """The primary loss over some rows and the penalty over others."""
         return (
             self._part(
                 "primary_loss", majority, self.loss.primary_terms(majority)
             ),
-            self._part("penalty", held_out, self.loss.penalty_terms(held_out)),
+            self._part(
+                "penalty", for_penalty, self.loss.penalty_terms(for_penalty)
+            ),
         )
 
     def _part(self, name, rows, terms):

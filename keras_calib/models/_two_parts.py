@@ -1,6 +1,6 @@
 """One data set of two parts: batches of the first, then of the second.
 
-Each batch says which part it belongs to: `{"inputs": x, "held_out": flags}`.
+Each batch says which part it belongs to: `{"inputs": x, "for_penalty": flags}`.
 """
 
 import keras
@@ -13,7 +13,7 @@ from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arrays import as_array
 
-HELD_OUT = "held_out"
+FOR_PENALTY = "for_penalty"
 
 
 def read_arrays(name, x, y, sample_weight=None):
@@ -57,28 +57,28 @@ def random_fraction(whole, fraction, seed):
     return batches.take(whole, chosen[0]), batches.take(whole, chosen[1])
 
 
-def of_arrays(majority, held_out, **kwargs):
+def of_arrays(majority, for_penalty, **kwargs):
     """A data set of two tuples of arrays.
 
     Args:
         majority: `(x, y)` or `(x, y, sample_weight)`.
-        held_out: a tuple of the same length.
+        for_penalty: a tuple of the same length.
         **kwargs: see `IndexedArrays`.
     """
-    _check_same_parts(len(majority), len(held_out))
+    _check_same_parts(len(majority), len(for_penalty))
     return _PyDatasets(
         *(
             IndexedArrays(*part, index=False, **kwargs)
-            for part in (majority, held_out)
+            for part in (majority, for_penalty)
         )
     )
 
 
-def _check_same_parts(majority, held_out):
-    if majority != held_out:
+def _check_same_parts(majority, for_penalty):
+    if majority != for_penalty:
         raise ValueError(
             "Both parts are `(x, y)`, or both `(x, y, sample_weight)`. "
-            f"Received: {majority} and {held_out} arrays."
+            f"Received: {majority} and {for_penalty} arrays."
         )
 
 
@@ -88,13 +88,13 @@ def _parts_of_batches(data):
     return len(spec)
 
 
-def of_datasets(majority, held_out):
+def of_datasets(majority, for_penalty):
     """A data set of two of the same kind.
 
     Raises:
         ValueError: for data sets of other kinds, or endless ones.
     """
-    both = majority, held_out
+    both = majority, for_penalty
     if all(map(batches.is_tf_data, both)):
         chain = _chain_tf_data
     elif all(isinstance(part, keras.utils.PyDataset) for part in both):
@@ -107,7 +107,7 @@ def of_datasets(majority, held_out):
             "or two data sets of one kind (`tf.data.Dataset`, `PyDataset` or "
             "torch `DataLoader`): `fit(majority, penalty_data=...)`. Received: "
             f"{type(majority).__name__} and penalty_data="
-            f"{type(held_out).__name__}."
+            f"{type(for_penalty).__name__}."
         )
     if batches.ENDLESS in map(batches.num_batches, both):
         raise ValueError(
@@ -116,25 +116,25 @@ def of_datasets(majority, held_out):
         )
     if chain is not _chain_loaders:
         _check_same_parts(*map(_parts_of_batches, both))
-    return chain(majority, held_out)
+    return chain(majority, for_penalty)
 
 
 def _flagged(batch, flags):
     # As uint8: Keras sums over replicas whatever is in a batch, and bool
     # cannot be summed.
-    return ({INPUTS: batch[0], HELD_OUT: flags}, *batch[1:])
+    return ({INPUTS: batch[0], FOR_PENALTY: flags}, *batch[1:])
 
 
 class _PyDatasets(keras.utils.PyDataset):
     """One `PyDataset` after the other."""
 
-    def __init__(self, majority, held_out):
+    def __init__(self, majority, for_penalty):
         super().__init__(
             workers=majority.workers,
             use_multiprocessing=majority.use_multiprocessing,
             max_queue_size=majority.max_queue_size,
         )
-        self.parts = (majority, held_out)
+        self.parts = (majority, for_penalty)
 
     @property
     def num_batches(self):
@@ -161,7 +161,7 @@ class _PyDatasets(keras.utils.PyDataset):
             part.on_epoch_end()
 
 
-def _chain_tf_data(majority, held_out):
+def _chain_tf_data(majority, for_penalty):
     import tensorflow as tf
 
     def flagged(flag):
@@ -173,18 +173,18 @@ def _chain_tf_data(majority, held_out):
 
         return add
 
-    return majority.map(flagged(0)).concatenate(held_out.map(flagged(1)))
+    return majority.map(flagged(0)).concatenate(for_penalty.map(flagged(1)))
 
 
-def _chain_loaders(majority, held_out):
+def _chain_loaders(majority, for_penalty):
     import torch
 
     class Chained(torch.utils.data.IterableDataset):
         def __len__(self):
-            return len(majority) + len(held_out)
+            return len(majority) + len(for_penalty)
 
         def __iter__(self):
-            for flag, part in enumerate((majority, held_out)):
+            for flag, part in enumerate((majority, for_penalty)):
                 for batch in part:
                     size = len(keras.tree.flatten(batch[0])[0])
                     flags = torch.full((size,), flag, dtype=torch.uint8)

@@ -247,3 +247,10 @@ class TestMonteCarloDropout:
             kc.models.MonteCarloDropout(network(rate=0.0))
         with pytest.raises(ValueError, match="num_masks=0"):
             kc.models.MonteCarloDropout(network(), num_masks=0)
+
+
+def test_fit_of_an_ensemble_warns_that_members_are_trained_alone(digits):
+    ensemble = kc.models.DeepEnsemble([network(0), network(1)])
+    ensemble.compile("sgd", "sparse_categorical_crossentropy")
+    with pytest.warns(UserWarning, match="Call `fit` of each member"):
+        ensemble.fit(*digits[0], verbose=0)

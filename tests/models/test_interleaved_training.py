@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
-from keras_calib.models._two_parts import HELD_OUT
+from keras_calib.models._two_parts import FOR_PENALTY
 from keras_calib.models._two_parts import INPUTS
 from tests.helpers import Pieces
 from tests.helpers import small_network
@@ -265,7 +265,7 @@ def test_several_inputs():
     x = {name: rng.normal(size=(40, 4)).astype("float32") for name in "ab"}
     logs = model.fit(x, np.arange(40) % 3, verbose=0).history
     assert np.isfinite(logs["loss"]).all()
-    batch = {INPUTS: x, HELD_OUT: np.ones(40, "uint8")}
+    batch = {INPUTS: x, FOR_PENALTY: np.ones(40, "uint8")}
     model.train_on_batch(batch, np.arange(40) % 3)
 
 
