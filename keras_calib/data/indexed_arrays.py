@@ -63,9 +63,10 @@ class IndexedArrays(keras.utils.PyDataset):
         require(self.num_samples > 0, problem, num_samples=self.num_samples)
         self.batch_size = batch_size
         self.shuffle = shuffle
-        self.seed = seed
         if seed is None:
-            self.seed = int(np.random.SeedSequence().generate_state(1)[0])
+            seed = int(np.random.SeedSequence().generate_state(1)[0])
+        generator(seed)  # refuses what is no seed
+        self.seed = seed
         self.index = index
         self.kept = np.ones(self.num_samples, bool)
         self.epoch = 0

@@ -120,7 +120,7 @@ def generator(seed: Any, *more: int) -> np.random.Generator:
         return np.random.default_rng([seed, *more] if more else seed)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"`seed` must be an integer, at least 0. Received: seed={seed!r}."
+            f"`seed` must be at least 0, an integer. Received: seed={seed!r}."
         ) from error
 
 

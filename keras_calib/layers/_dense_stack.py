@@ -43,9 +43,9 @@ class DenseStack(ShrunkCalibration):
         return x
 
 
-def check_training(hidden, penalty, iterations):
+def check_training(hidden, penalty, iterations, seed):
     """Raise `ValueError` for what a small network cannot be trained with."""
-    require_integer(0, iterations=iterations)
+    require_integer(0, iterations=iterations, seed=seed)
     require_at_least(0, penalty=penalty)
     require(
         penalty < float("inf"), "`penalty` must be finite.", penalty=penalty

@@ -124,7 +124,7 @@ class IntraOrderPreserving(DenseStack):
             "`num_segments` must be a power of 2, at least 2.",
             num_segments=num_segments,
         )
-        check_training(hidden, penalty, iterations)
+        check_training(hidden, penalty, iterations, seed)
         super().__init__(shrinkage=shrinkage, **kwargs)
         self.family = family
         self.num_segments = num_segments

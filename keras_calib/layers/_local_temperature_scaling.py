@@ -11,6 +11,7 @@ from keras import ops
 from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arguments import require
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arguments import require_positive
 from keras_calib.inputs.arrays import LOWEST
@@ -118,12 +119,11 @@ class LocalTemperatureScaling(CalibrationLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        require_positive(
-            epochs=epochs,
-            patience=patience,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
+        require_integer(
+            1, epochs=epochs, patience=patience, batch_size=batch_size
         )
+        require_integer(0, seed=seed)
+        require_positive(learning_rate=learning_rate)
         require_one_of((None, "mean"), normalize_logits=normalize_logits)
         self.epochs = epochs
         self.patience = patience

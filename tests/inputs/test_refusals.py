@@ -1,5 +1,7 @@
 """Arguments of another kind, each refused by its name; numbers of any kind."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -221,3 +223,45 @@ def test_fractions_as_several_labels_need_0_or_1():
     with pytest.raises(ValueError) as caught:
         kc.metrics.calibration_errors(np.full(12, 0.5), P)
     assert "several labels" not in str(caught.value)
+
+
+def _refuses(call, seed):
+    with pytest.raises(ValueError, match="`seed` must be at least 0, an int"):
+        call(seed=seed)
+
+
+@pytest.mark.parametrize("seed", ["a", -1, 1.5])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        kc.layers.ConformalSets,
+        kc.layers.IntraOrderPreserving,
+        kc.layers.LocalTemperatureScaling,
+        kc.layers.ParameterizedTemperatureScaling,
+        kc.layers.RiskThreshold,
+    ],
+)
+def test_a_seed_of_a_layer_is_checked_when_it_is_made(layer, seed):
+    _refuses(layer, seed)
+
+
+@pytest.mark.parametrize("seed", ["a", -1, 1.5])
+def test_a_seed_is_checked_also_where_none_is_needed(seed):
+    x, y = np.zeros((8, 4)), np.arange(8) % 3
+    _refuses(functools.partial(kc.callbacks.DataPruning, x, y), seed)
+    model = small_network(3, inputs=4)
+    _refuses(functools.partial(kc.calibrate, model, x, y, verbose=0), seed)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_probabilities_of_any_precision_are_no_logits(dtype):
+    p = keras.ops.cast(np.repeat(P, 4, axis=0), dtype)
+    labels = np.repeat(LABELS, 4)
+    for call in (
+        lambda: kc.metrics.calibration_errors(labels, p, from_logits=True),
+        lambda: kc.metrics.NegativeLogLikelihood(from_logits=True)(labels, p),
+        lambda: kc.losses.LabelSmoothing(from_logits=True)(labels, p),
+        lambda: kc.layers.TemperatureScaling().adapt(p, labels),
+    ):
+        with pytest.raises(ValueError, match="Logits are scores before soft"):
+            call()

@@ -392,9 +392,11 @@ def test_bad_input_changes_nothing():
             layer.adapt(*arguments, **kwargs)
         assert not layer.built
         assert layer.record is None
-    for name in ("epochs", "patience", "batch_size", "learning_rate"):
-        with pytest.raises(ValueError, match=f"`{name}` must be positive"):
+    for name in ("epochs", "patience", "batch_size"):
+        with pytest.raises(ValueError, match=f"`{name}` must be at least 1"):
             small(**{name: 0})
+    with pytest.raises(ValueError, match="`learning_rate` must be positive"):
+        small(learning_rate=0)
     with pytest.raises(ValueError, match="normalize_logits"):
         small(normalize_logits="log_softmax")
 
