@@ -32,7 +32,6 @@ from keras_calib.data.order import refuse_shuffled
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.layers._base import CalibrationLayer
 from keras_calib.layers._shrunk import ShrunkCalibration
-from keras_calib.version import __version__
 
 
 def calibrate(
@@ -127,8 +126,8 @@ def calibrate(
             `LocalTemperatureScaling`: images and logits above 256 MiB go to
             files, and temperature scaling is kept unless held-out images show
             a lower NLL, in place of the guard; or `"auto"`, which tries
-            several and leaving the model as it is, in the order of `"trials"`
-            in the record, and takes the one that wins most often on left-out
+            several, and the model as it is, in the order of `"trials"` in
+            the record, and takes the one that wins most often on left-out
             samples that are redrawn (Bayesian bootstrap); with at most 200
             samples, the one that is nearest to the mean of all, weighted by
             this. Some are not tried with more than 100 classes.
@@ -141,7 +140,9 @@ def calibrate(
             the file needs Keras only. `"class_temperature"`, `"vector"` and
             `"matrix"` are fitted to logits minus their mean then, `"platt"`
             without shrinkage, so that these are other maps than without
-            `fuse`: compare them on new data. Such a file carries no record; the
+            `fuse`: compare them on new data. In half precision the layer
+            rounds once more: probabilities differ by up to 0.01, and a class
+            may win that tied. Such a file carries no record; the
             model's name ends in the fingerprint of the calibration data. Where
             no loss of Keras fits (`ignore_class` with rows, one unit or
             several labels; rows for one unit), it is not compiled.
@@ -228,12 +229,11 @@ def calibrate(
     Warns:
         UserWarning: if there are fewer than ten calibration samples per
             parameter of a map that does not shrink by itself, or fewer than 50
-            (with `"auto"` none of both); if the accuracy
-            on the calibration data is closer to that on the training data than
-            to that on the validation data, so that the network seems to have
-            been trained on them; if no final softmax was found; if the layer
-            was rejected; if the ECE on the calibration data rose by more than
-            chance.
+            (not with `"auto"`); if the accuracy on the calibration data is
+            closer to that on the training data than to that on the validation
+            data, so that the network seems to have been trained on them; if no
+            final softmax was found; if the layer was rejected; if the ECE on
+            the calibration data rose by more than chance.
 
     Example:
         >>> import numpy as np, keras, keras_calib as kc
@@ -248,10 +248,9 @@ def calibrate(
     Reference:
         Guo et al., "On Calibration of Modern Neural Networks", ICML 2017.
     """
-    require_flags(fuse=fuse, multi_label=multi_label, stream=stream)
-    require_flags(guard=guard, mixture=mixture)
+    require_flags(fuse=fuse, guard=guard, mixture=mixture, stream=stream)
+    require_flags(multi_label=multi_label)
     require_flags(none=True, from_logits=from_logits)
-    require_flags(none=True, preserve_accuracy=preserve_accuracy)
     refuse_shuffled(x, groups)
     method = map_of_label(method) if multi_label else method
     model, preprocessor = taken_apart(model)
@@ -263,8 +262,14 @@ def calibrate(
         x, y, sample_weight, batch_size, steps, place, preprocessor
     )
     settings = _network.Settings(
-        *(fuse, output, from_logits, ignore_class, verbose),
-        *(place, multi_label, preprocessor),
+        fuse=fuse,
+        output=output,
+        from_logits=from_logits,
+        ignore_class=ignore_class,
+        verbose=verbose,
+        place=place,
+        multi_label=multi_label,
+        preprocessor=preprocessor,
     )
     options = Options(
         objective=objective,
@@ -351,7 +356,6 @@ def _whole_record(record, logits_source, samples):
         **record,
         logits_source=logits_source,
         fingerprint=samples.fingerprint,
-        keras_calib_version=__version__,
     ).to_dict()
 
 

@@ -15,6 +15,7 @@ from keras_calib.calibration._record import has_another_fit
 from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import is_one_of
 from keras_calib.inputs.arguments import require_at_least
+from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.keras_graph import class_axis
 from keras_calib.keras_graph import endings
@@ -24,12 +25,28 @@ from keras_calib.keras_private import called_symbolically
 from keras_calib.keras_private import flatten_layers
 from keras_calib.layers._base import CalibrationLayer
 
+# Keras' losses of regression, by their names in small letters.
+REGRESSION = {
+    "huber",
+    "logcosh",
+    "meanabsoluteerror",
+    "meanabsolutepercentageerror",
+    "meansquarederror",
+    "meansquaredlogarithmicerror",
+}
+
 
 def check_model(model):
     """Refuse anything but a model that takes inputs as they are passed in."""
     if not isinstance(model, keras.Model):
         kind = type(model)
         remedy = "Pass a `keras.Model` that gives class scores."
+        if isinstance(model, np.ndarray | list | tuple):
+            remedy = (
+                "Scores in arrays take a layer of `kc.layers`: "
+                "`TemperatureScaling().adapt(logits, labels)`, with `np.log(p)`"
+                " for logits; or the command `keras-calib calibrate`."
+            )
         if isinstance(model, keras.layers.Layer):
             remedy = "Put it into a model: `keras.Sequential([layer])`."
         elif any(base.__module__.startswith("torch.") for base in kind.mro()):
@@ -65,6 +82,8 @@ def check_ending(model, from_logits, multi_label=False):
     else:
         endings.refuse_several_sigmoids(model)
     if endings.output_kind(model) != "probabilities":
+        if from_logits is None:
+            _warn_of_regression(model)
         return
     if shape[-1] == 1 and find_head(model).activation == "softmax":
         raise ValueError(
@@ -78,6 +97,21 @@ def check_ending(model, from_logits, multi_label=False):
             "graph ends in a softmax or sigmoid. Received: model "
             f"{model.name!r}. Leave out `from_logits`."
         )
+
+
+def _warn_of_regression(model):
+    """Warn of outputs that are trained towards 0 and 1, and are no logits."""
+    given = keras.tree.flatten([getattr(model, "loss", None)])
+    for loss in map(keras.losses.get, given):
+        name = getattr(loss, "__name__", type(loss).__name__)
+        if name.replace("_", "").lower() in REGRESSION:
+            warn(
+                "The outputs are taken for logits, and the model was trained "
+                f"by a loss of regression, {name}, towards the labels "
+                "themselves. A classifier has one that is a likelihood: end "
+                "the model with a sigmoid or softmax, and train it by "
+                "cross-entropy; or say `from_logits=True`."
+            )
 
 
 def _check_multi_label(model, shape):
@@ -117,6 +151,7 @@ def check_arguments(model, method, objective, fuse, output):
 
 def check_choice(method, mixture, fuse, preserve_accuracy, max_seconds):
     """Refuse arguments that contradict what a method can do."""
+    require_flags(none=True, preserve_accuracy=preserve_accuracy)
     if mixture and not is_auto(method):
         raise ValueError(
             '`mixture=True` needs `method="auto"`, which chooses what is '
@@ -268,6 +303,28 @@ def warn_no_softmax(model):
         "fitted to the logarithm of its probabilities. For a temperature this "
         "is the same, unless probabilities are rounded to 0."
     )
+
+
+def warn_of_zeros(probabilities, labels):
+    """Warn of labels with a probability of 0, whose loss decides the fit.
+
+    Args:
+        probabilities: `(n, num_classes)`, or `(n, 1)` of one sigmoid.
+        labels: class ids, `(n,)`; nothing is said of soft labels.
+    """
+    if labels.ndim > 1:
+        return
+    if probabilities.shape[1] == 1:
+        zero = probabilities[:, 0] == 1 - labels
+    else:
+        zero = probabilities[np.arange(len(labels)), labels] == 0
+    if zero.any():
+        warn(
+            f"{zero.sum()} of {len(zero)} calibration samples have a "
+            "probability of 0 for their label, and so large a loss that they "
+            "decide the fit. If probabilities were rounded, pass more digits, "
+            "logits, or `np.maximum(p, e)` with e half of the last step."
+        )
 
 
 def source_by_values(scores):

@@ -58,6 +58,7 @@ from keras_calib.calibration._held_out import standard_error
 from keras_calib.calibration._held_out import subsample
 from keras_calib.calibration._methods import as_map
 from keras_calib.calibration._methods import is_affine
+from keras_calib.calibration._no_calibration import UNCHANGED
 from keras_calib.inputs.arguments import generator
 from keras_calib.keras_graph.head import free_name
 from keras_calib.layers import CalibrationMixture
@@ -80,19 +81,17 @@ FEW_SAMPLES = 200
 # Likelihoods of up to so many samples are taken to this power, and with more a
 # structured matrix, which does not shrink, did harm on some networks.
 NOISY_SAMPLES, POWER = 500, 0.4
-UNCHANGED = "no_calibration"
 AVERAGED = "bayesian_temperature"
 # In the order in which they are tried, as long as `max_seconds` lasts: what is
 # quick, then affine maps, which win most often. The matrix contains vector,
 # class-wise and bias-corrected temperatures.
 CANDIDATES = (
-    *(UNCHANGED, "temperature", AVERAGED, "spline", "matrix"),
-    *("structured_matrix", "order_preserving", "parameterized_temperature"),
-)
+    UNCHANGED, "temperature", AVERAGED, "spline", "matrix",
+    "structured_matrix", "order_preserving", "parameterized_temperature",
+)  # fmt: skip
 BINARY = (
-    *(UNCHANGED, "temperature", AVERAGED, "platt", "beta", "quadratic"),
-    "spline",
-)
+    UNCHANGED, "temperature", AVERAGED, "platt", "beta", "quadratic", "spline",
+)  # fmt: skip
 AFFINE = (UNCHANGED, "temperature", "platt", "matrix")
 
 
@@ -197,11 +196,13 @@ def choose(rows, options, *, mixture=False):
         shown[UNCHANGED] = losses_of_model(rows)
         evidence = evidence_of_temperature(rows)
         trials[UNCHANGED]["temperature_log_evidence"] = evidence
-        losses[UNCHANGED] = losses["temperature"] + evidence / rows.worth
+        losses[UNCHANGED] = (
+            losses["temperature"] + evidence / rows.effective_num_samples
+        )
     if np.isfinite(losses.get(AVERAGED, np.nan)).all():
         log_odds["temperature"] = -np.inf
-    power = POWER if rows.worth <= NOISY_SAMPLES else 1.0
-    power *= rows.worth / rows.num_samples
+    power = POWER if rows.effective_num_samples <= NOISY_SAMPLES else 1.0
+    power *= rows.effective_num_samples / rows.num_samples
     weights = bootstrap_weights(losses, rows, log_odds, options.seed, power)
     if log_odds.get("temperature") == -np.inf:
         credit_temperature(weights, trials, rows, options, fitted)
@@ -214,7 +215,7 @@ def choose(rows, options, *, mixture=False):
     order = sorted(weights, key=lambda name: -weights[name])
     weights = {name: weights[name] for name in order}
     expected = {}
-    if rows.worth <= FEW_SAMPLES and not mixture:
+    if rows.effective_num_samples <= FEW_SAMPLES and not mixture:
         q = probabilities_of_maps(weights, rows, options, fitted, trials)
         expected = expected_losses(weights, rows, q)
         for name, loss in expected.items():
@@ -319,7 +320,7 @@ def _reason_to_skip(name, rows, options):
     if options.of_pixels and name not in (UNCHANGED, "temperature", AVERAGED):
         return "pixels of images without `groups`"
     limits = {AVERAGED: FEW_SAMPLES, "structured_matrix": NOISY_SAMPLES}
-    if rows.worth > limits.get(name, np.inf):
+    if rows.effective_num_samples > limits.get(name, np.inf):
         return f"more than {limits[name]:,} samples"
     if name not in (UNCHANGED, "temperature") and options.seconds_left() <= 0:
         return "max_seconds"

@@ -9,6 +9,7 @@ import numpy as np
 from keras_calib.calibration._held_out import losses_and_probabilities
 from keras_calib.calibration._held_out import quiet_fit
 from keras_calib.calibration._methods import as_map
+from keras_calib.calibration._no_calibration import UNCHANGED
 from keras_calib.inputs.arrays import as_array
 
 # Weights below are left out of a mixture, and of what it is compared with.
@@ -54,7 +55,7 @@ def probabilities_of_maps(weights, rows, options, fitted, trials):
         if weight < LEAST_WEIGHT:
             continue
         scores = rows.logits
-        if name != "no_calibration":
+        if name != UNCHANGED:
             if name not in fitted and q and options.seconds_left() <= 0:
                 trials[name]["not_compared"] = "max_seconds"
                 continue

@@ -11,7 +11,6 @@ import numpy as np
 
 from keras_calib._progress import ProgressBar
 from keras_calib.calibration._guard import MAP
-from keras_calib.calibration._guard import MODEL
 from keras_calib.calibration._guard import TEMPERATURE
 from keras_calib.calibration._guard import TOO_FEW
 from keras_calib.calibration._guard import Verdict
@@ -19,16 +18,19 @@ from keras_calib.calibration._guard import judge
 from keras_calib.calibration._held_out import adapt
 from keras_calib.calibration._held_out import losses_and_probabilities
 from keras_calib.calibration._methods import as_map
+from keras_calib.calibration._no_calibration import UNCHANGED
 from keras_calib.calibration._no_calibration import NoCalibration
 from keras_calib.calibration._passed_layer import AsItWas
 from keras_calib.calibration._source_prior import source_prior
 from keras_calib.calibration._warnings import warn_if_ece_rose
 from keras_calib.calibration._warnings import warn_if_few
 from keras_calib.calibration._warnings import warn_if_predictions_changed
+from keras_calib.calibration._warnings import warn_of_class_bias
 from keras_calib.calibration._warnings import warn_of_few_groups
 from keras_calib.calibration._warnings import warn_of_rejection
 from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.evaluation.floor import normal_floor
+from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import at_least_two
 from keras_calib.inputs.predictions import top_label
@@ -82,6 +84,9 @@ class Options:
     deadline: float = np.inf
     seed: int = 0
 
+    def __post_init__(self):
+        require_integer(0, seed=self.seed)
+
     def started(self):
         """The same, with the deadline that is `max_seconds` from now."""
         if self.max_seconds is None:
@@ -120,7 +125,12 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
     layer = _layer_of(method, network, options)
     num_units = rows.logits.shape[-1]
     if options.unguarded != "auto":  # which has compared it with smaller ones
-        warn_if_few(layer, rows.num_samples, max(2, num_units), rows.worth)
+        warn_if_few(
+            layer,
+            rows.num_samples,
+            max(2, num_units),
+            rows.effective_num_samples,
+        )
     as_it_was = AsItWas(layer)
     objective = resolve_objective(options.objective, layer)
     scaling = options.class_loss_scaling
@@ -132,7 +142,7 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
     all_right = before.accuracy == 1.0
     worse = is_worse(layer, objective, scaling, found, all_right)
     if worse:
-        verdict = Verdict(returned=MODEL)
+        verdict = Verdict(returned=UNCHANGED)
     elif not _fits_likelihood(objective, scaling):
         verdict = Verdict(skipped="not fitted by likelihood")
     else:
@@ -144,15 +154,18 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
     if worse or verdict.returned != MAP:
         warn_of_rejection(layer, found, verdict)
         as_it_was.restore()
-        layer = NoCalibration(name=free_name(network, "no_calibration"))
+        layer = NoCalibration(name=free_name(network, UNCHANGED))
     if verdict.returned == TEMPERATURE:
         name = "temperature"
         layer = as_map(name, free_name(network, name))
         adapt(layer, rows)
         fitted = dict(layer.record)
         found = before_and_after(before, layer, rows)
-    if verdict.returned != MODEL and not options.of_label:
+    prior = source_prior(layer, rows)
+    if verdict.returned != UNCHANGED and not options.of_label:
         warn_of_changes(layer, found, rows, options)
+        if scaling is None and options.unguarded != "auto":
+            warn_of_class_bias(layer, prior, rows)
     record = {
         "method": name,
         "objective": objective.title,
@@ -160,12 +173,12 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
         "class_loss_scaling": getattr(scaling, "normalization", scaling),
         "num_samples": rows.num_samples,
         "num_classes": max(2, num_units),
-        "rejected": verdict.returned == MODEL,
+        "rejected": verdict.returned == UNCHANGED,
         "guard": None if worse else verdict.to_dict(),
         "fitted": fitted,
         "ece_num_bins": NUM_BINS,
         **{key: found[key] for key in ERRORS},
-        **source_prior(layer, rows),
+        **prior,
     }
     return layer, record, before.accuracy
 
@@ -333,7 +346,8 @@ def warn_of_changes(layer, found, rows, options):
     """
     # Several labels have no objective but the likelihood.
     objectives = () if options.of_label else layer.objectives
-    warn_if_ece_rose(layer, found, found["ece_noise"], objectives)
+    scaling = options.class_loss_scaling
+    warn_if_ece_rose(layer, found, found["ece_noise"], objectives, scaling)
     if options.preserve_accuracy is None:
         changed = found["num_changed"]
         warn_if_predictions_changed(layer, changed, rows.num_samples)

@@ -47,6 +47,7 @@ from keras_calib.calibration._held_out import losses_of_folds
 from keras_calib.calibration._held_out import losses_of_model
 from keras_calib.calibration._held_out import starts_tempered
 from keras_calib.calibration._held_out import subsample
+from keras_calib.calibration._no_calibration import UNCHANGED
 from keras_calib.inputs.arrays import at_least_two
 from keras_calib.layers import TemperatureScaling
 from keras_calib.layers._base import ROUNDING
@@ -64,7 +65,6 @@ PRIOR = 3.0
 PRIOR_OF_EVIDENCE = 2.0
 TOO_FEW = f"fewer than {NUM_FOLDS} samples or groups"
 MAP, TEMPERATURE = "map", "temperature_scaling"
-MODEL = "no_calibration"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _expected_nll(rows, layer, plain, ahead):
     if rows.group is not None:
         prior = PRIOR / (groups_from_zero(rows).max() + 1)
     else:
-        n = rows.worth
+        n = rows.effective_num_samples
         evidence = evidence_of_temperature(rows, _temperature_of(layer))
         own = temperature = model - evidence / n
         prior = PRIOR_OF_EVIDENCE / n
@@ -174,13 +174,13 @@ def _expected_nll(rows, layer, plain, ahead):
         gain = None if layer.averages else expected_gains(rows, layer)
         if gain is not None and gain[0] < 0:
             temperature, own, prior = model - gain[0], model - gain[1], 0.0
-    means = {MAP: own - ahead, TEMPERATURE: temperature, MODEL: model}
+    means = {MAP: own - ahead, TEMPERATURE: temperature, UNCHANGED: model}
     return {name: float(mean) for name, mean in means.items()}, prior
 
 
 def _best(means, prior):
     """The least of: map - ROUNDING, temperature scaling, model + prior."""
-    handicap = {MAP: -ROUNDING, TEMPERATURE: 0.0, MODEL: prior}
+    handicap = {MAP: -ROUNDING, TEMPERATURE: 0.0, UNCHANGED: prior}
     values = [means[name] + handicap[name] for name in means]
     # Of equals the first; NaN is never best.
     return list(means)[np.nan_to_num(values, nan=np.inf).argmin()]
@@ -225,7 +225,7 @@ def expected_gains(rows, layer):
         )
         temperature = fit.temperature
     weights = rows.full_weights
-    weights = weights * (rows.worth / weights.sum())
+    weights = weights * (rows.effective_num_samples / weights.sum())
     factors = 1.0, (layer.record or {}).get("scale_factor", 1.0)
     return expected_gain(logits, labels, weights, temperature, factors)
 

@@ -20,8 +20,8 @@ from keras_calib.layers._formula import tempered_log_q
 from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
 from keras_calib.layers._tempered import TemperedCalibration
 from keras_calib.solvers.blocks import row_blocks
-from keras_calib.solvers.folds import numbered
 from keras_calib.solvers.folds import random_folds
+from keras_calib.solvers.folds import unit_of_rows
 from keras_calib.solvers.temperature import fit_temperature
 
 
@@ -220,7 +220,7 @@ def standard_error(difference, rows):
 
 def groups_from_zero(rows):
     """The group of each row, from 0 on; without groups the row itself."""
-    return numbered(rows.group, len(rows.labels))
+    return unit_of_rows(rows.group, len(rows.labels))
 
 
 def subsample(rows, largest, seed=0):

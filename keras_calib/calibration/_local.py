@@ -29,7 +29,6 @@ from keras_calib.keras_graph import endings
 from keras_calib.keras_graph.head import free_name
 from keras_calib.layers._local_fit import Maps
 from keras_calib.layers._log_probabilities import LogProbabilities
-from keras_calib.version import __version__
 
 
 def calibrate_locally(model, source, method, options, settings, *, groups=None):
@@ -190,16 +189,11 @@ def _adapt(layer, method, maps, facts):
     fitted = layer.record
     record = CalibrationRecord(
         method=method if isinstance(method, str) else type(layer).__name__,
-        objective="nll",
-        objective_arguments={},
-        class_loss_scaling=None,
         num_samples=fitted["num_samples"],
         num_classes=max(2, facts.num_units),
-        rejected=False,
         guard={"skipped": "held-out images judge the map"},
         logits_source=facts.logits_source,
         fingerprint=facts.fingerprint,
-        keras_calib_version=__version__,
         fitted=fitted,
         **found,
     )

@@ -1,6 +1,7 @@
 """The names that `kc.calibrate(method=...)` takes, and the layers they mean."""
 
 from keras_calib import layers
+from keras_calib.calibration._no_calibration import UNCHANGED
 from keras_calib.calibration._no_calibration import NoCalibration
 from keras_calib.inputs.arguments import is_one_of
 from keras_calib.layers._base import CalibrationLayer
@@ -65,7 +66,7 @@ def as_map(method, name=None, *, affine=False):
     """
     if isinstance(method, CalibrationLayer):
         return method
-    known = (*METHODS, LOCAL, "no_calibration")
+    known = (*METHODS, LOCAL, UNCHANGED)
     if not is_one_of(method, known):
         names = ", ".join(f'"{name}"' for name in (*METHODS, LOCAL))
         remedy = ""
@@ -77,7 +78,7 @@ def as_map(method, name=None, *, affine=False):
             f'`method` must be "auto", a layer of `kc.layers`, or one of '
             f"{names}. Received: method={method!r}.{remedy}"
         )
-    if method == "no_calibration":
+    if method == UNCHANGED:
         return NoCalibration(name=name or method)
     if method == LOCAL:
         return layers.LocalTemperatureScaling(name=name or LOCAL)

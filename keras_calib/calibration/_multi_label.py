@@ -13,7 +13,7 @@ from keras_calib.calibration._fit import before_and_after
 from keras_calib.calibration._fit import fit
 from keras_calib.calibration._fit import measured
 from keras_calib.calibration._fit import warn_of_changes
-from keras_calib.calibration._guard import MODEL
+from keras_calib.calibration._no_calibration import UNCHANGED
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.calibration._record import CalibrationRecord
 from keras_calib.data.collect import collect_labels
@@ -23,7 +23,6 @@ from keras_calib.layers._multi_label_scaling import MultiLabelScaling
 from keras_calib.layers._platt_scaling import PlattScaling
 from keras_calib.layers._temperature_scaling import TemperatureScaling
 from keras_calib.solvers.blocks import row_blocks
-from keras_calib.version import __version__
 
 
 def map_of_label(method):
@@ -104,7 +103,7 @@ def _fit_to_labels(network, samples, method, options, settings):
         if record["rejected"]:
             for error in ("nll", "ece"):
                 record[f"{error}_after"] = record[f"{error}_before"]
-        verdicts[number] = record["guard"] or {"returned": MODEL}
+        verdicts[number] = record["guard"] or {"returned": UNCHANGED}
         bar.step()
         return single, record
 
@@ -121,17 +120,13 @@ def _fit_to_labels(network, samples, method, options, settings):
     record = CalibrationRecord(
         **{key: layer.record[key] for key in ERRORS},
         method=layer.method,
-        objective="nll",
-        objective_arguments={},
-        class_loss_scaling=None,
         num_samples=layer.record["num_samples"],
         num_classes=data.num_labels,
-        rejected=all(each.get("returned") == MODEL for each in verdicts),
+        rejected=all(each.get("returned") == UNCHANGED for each in verdicts),
         guard={"by_label": verdicts},
         logits_source=logits_source,
         ece_num_bins=NUM_BINS,
         fingerprint=samples.fingerprint,
-        keras_calib_version=__version__,
         fitted=layer.record,
     )
     facts = _network.Facts(data.num_labels, one_hot=False)

@@ -5,6 +5,9 @@ import numpy as np
 
 from keras_calib.layers._base import CalibrationLayer
 
+# The method of a model that stays as it is.
+UNCHANGED = "no_calibration"
+
 
 @keras.saving.register_keras_serializable(package="keras_calib")
 class NoCalibration(CalibrationLayer):

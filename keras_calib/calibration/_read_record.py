@@ -4,11 +4,11 @@ from typing import Any
 
 import keras
 
+from keras_calib._printed_dict import PrintedDict
 from keras_calib._warning import warn
 from keras_calib.calibration._one_output import one_output
 from keras_calib.calibration._one_output import output_keys
 from keras_calib.calibration._preprocessed import taken_apart
-from keras_calib.calibration._record import PrintedRecord
 from keras_calib.calibration._record import fused_records
 from keras_calib.calibration._record import has_another_fit
 from keras_calib.keras_graph import endings
@@ -87,7 +87,7 @@ def calibration_record(
             "Pass what `kc.calibrate` returned; a file saved after `fuse=True` "
             "is plain Keras and carries no record."
         )
-    return PrintedRecord(record)
+    return PrintedDict(record)
 
 
 def _only_record(model, fused):

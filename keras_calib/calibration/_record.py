@@ -1,15 +1,14 @@
 """What `kc.calibrate` did, as the dictionary that a model's file carries."""
 
 import dataclasses
-import pprint
 from typing import Any
+
+from keras_calib.version import __version__
 
 # The `logits_source` of a model that gives probabilities. It is "logits" for
 # one that gives these, and "before softmax" or "before sigmoid" where an
 # activation was taken off.
 LOG_OF_PROBABILITIES = "log of probabilities"
-# Longer lists are printed in short.
-LONGEST = 20
 # A temperature that is off by more than this part is another one than that of
 # the record, and not the same in half precision.
 ROUNDING = 0.01
@@ -103,12 +102,14 @@ class CalibrationRecord:
     """
 
     method: str
-    objective: str
-    objective_arguments: dict[str, Any]
-    class_loss_scaling: str | None
+    objective: str = "nll"
+    objective_arguments: dict[str, Any] = dataclasses.field(
+        default_factory=dict
+    )
+    class_loss_scaling: str | None = None
     num_samples: int
     num_classes: int
-    rejected: bool
+    rejected: bool = False
     guard: dict[str, Any] | None
     logits_source: str
     nll_before: float
@@ -117,7 +118,7 @@ class CalibrationRecord:
     ece_after: float
     ece_num_bins: int
     fingerprint: str
-    keras_calib_version: str
+    keras_calib_version: str = __version__
     source_prior: list[float] | None = None
     source_num_samples: float | None = None
     class_bias: float | None = None
@@ -152,17 +153,6 @@ def keep_fused_records(
         model._fused_records = records
 
 
-class PrintedRecord(dict):
-    """A record that prints one key per line."""
-
-    def __str__(self) -> str:
-        shown = _shortened(dict(self))
-        return pprint.pformat(shown, compact=True, sort_dicts=False)
-
-    # What a console shows without `print`.
-    __repr__ = __str__
-
-
 def has_another_fit(layer: Any) -> bool:
     """Whether a layer has another temperature than that of its record."""
     said = (getattr(layer, "record", None) or {}).get("temperature")
@@ -170,15 +160,6 @@ def has_another_fit(layer: Any) -> bool:
     if not (isinstance(said, float) and isinstance(is_now, float)):
         return False
     return abs(is_now - said) > ROUNDING * said
-
-
-def _shortened(value):
-    """Long lists, such as a number for each of many classes, by their ends."""
-    if isinstance(value, dict):
-        return {key: _shortened(each) for key, each in value.items()}
-    if isinstance(value, list) and len(value) > LONGEST:
-        return [*value[:3], "...", value[-1], f"{len(value)} in all"]
-    return value
 
 
 def name_of_map(record):

@@ -16,7 +16,6 @@ from keras_calib.data.collect import outputs_by_batch
 from keras_calib.data.predict import states_kept
 from keras_calib.keras_graph.head import free_name
 from keras_calib.layers._temperature_scaling import TemperatureScaling
-from keras_calib.version import __version__
 
 
 def calibrate_in_stream(model, source, method, options, settings):
@@ -73,22 +72,22 @@ def _adapt(layer, method, rows):
         accuracy: weighted accuracy of the model.
     """
     layer.adapt_to_checked_blocks(rows)
-    warn_if_few(layer, rows.num_samples, max(2, rows.num_units), rows.worth)
+    warn_if_few(
+        layer,
+        rows.num_samples,
+        max(2, rows.num_units),
+        rows.effective_num_samples,
+    )
     found = _found(layer, rows)
     noise, accuracy = found.pop("ece_noise"), found.pop("accuracy")
     warn_if_ece_rose(layer, found, noise, layer.objectives)
     record = CalibrationRecord(
         method=method if isinstance(method, str) else type(layer).__name__,
-        objective="nll",
-        objective_arguments={},
-        class_loss_scaling=None,
         num_samples=rows.num_samples,
         num_classes=max(2, rows.num_units),
-        rejected=False,
         guard={"skipped": "stream=True"},
         logits_source=rows.logits_source,
         fingerprint=rows.fingerprint,
-        keras_calib_version=__version__,
         fitted=layer.record,
         **found,
     )
@@ -102,7 +101,7 @@ class _Rows:
         num_units: size of the class axis of the outputs.
         one_hot: whether labels are one-hot rows.
         num_samples: number of samples that count.
-        worth: as many samples of equal weight tell as much.
+        effective_num_samples: how many samples of equal weight tell as much.
         fingerprint: see `Samples`.
         logits_source: see `CalibrationRecord`.
     """
@@ -145,7 +144,9 @@ class _Rows:
                 squares += rows.full_weights @ rows.full_weights
                 self.num_units = rows.logits.shape[1]
                 yield rows.logits, rows.labels, rows.weights
-        self.worth = float(total**2 / squares) if squares else 0.0
+        self.effective_num_samples = (
+            float(total**2 / squares) if squares else 0.0
+        )
         self._check_the_same(num_samples, fingerprint_of([checksum]))
 
     def _check_the_same(self, num_samples, fingerprint):

@@ -4,31 +4,37 @@ import numpy as np
 
 from keras_calib._warning import FewSamplesWarning
 from keras_calib._warning import warn
+from keras_calib.calibration._guard import TEMPERATURE
 from keras_calib.calibration._methods import samples_needed
+from keras_calib.calibration._no_calibration import UNCHANGED
+from keras_calib.inputs.arrays import TINY
 from keras_calib.layers import BayesianTemperatureScaling
 from keras_calib.layers import TemperatureScaling
 
 # Samples that a temperature needs; see `examples/results/few_samples.md`.
 FEWEST = 50
+# How many standard errors, and which factor, the mean probability of a class
+# may be from its frequency.
+LARGEST_BIAS, LARGEST_RATIO = 4, 1.5
 # A smaller rise of the ECE is not worth a warning.
 LEAST_RISE = 0.01
 
 
-def warn_if_few(layer, num_samples, num_classes, worth=None):
+def warn_if_few(layer, num_samples, num_classes, effective=None):
     """Warn of fewer than ten samples for each parameter, and of `FEWEST`.
 
     Args:
         layer: the map.
         num_samples: int.
         num_classes: int.
-        worth: as many samples of equal weight tell as much, if fewer.
+        effective: how many samples of equal weight tell as much, if fewer.
     """
     needed = samples_needed(layer, num_classes)
-    worth = num_samples if worth is None else worth
+    effective = num_samples if effective is None else effective
     shown = f"{num_samples} calibration samples"
-    if worth < 0.99 * num_samples:
-        shown += f" (by their weights, as much as {worth:.0f} tell)"
-    if worth < needed:
+    if effective < 0.99 * num_samples:
+        shown += f" (of unequal weight, which tell as much as {effective:.0f})"
+    if effective < needed:
         count, smaller = needed // 10, ""
         parameters = "1 parameter"
         if count > 1:
@@ -38,7 +44,9 @@ def warn_if_few(layer, num_samples, num_classes, worth=None):
             f"{type(layer).__name__} has {parameters}, and should have ten "
             f"samples for each: {needed}. Received: {shown}. Use more{smaller}."
         )
-    elif worth < FEWEST and not isinstance(layer, BayesianTemperatureScaling):
+    elif effective < FEWEST and not isinstance(
+        layer, BayesianTemperatureScaling
+    ):
         warn(
             f"{shown} leave open which temperature is right, and one that is "
             f"too low makes new predictions worse. Use {FEWEST} or more, or "
@@ -85,15 +93,13 @@ def warn_of_rejection(layer, found, verdict):
         return
     figures = f"{nll['map']:.5g} with {name}"
     if not isinstance(layer, TemperatureScaling):
-        figures += (
-            f", {nll['temperature_scaling']:.5g} with temperature scaling"
-        )
+        figures += f", {nll[TEMPERATURE]:.5g} with temperature scaling"
     instead = "the model stays as it is"
-    if verdict.returned == "temperature_scaling":
+    if verdict.returned == TEMPERATURE:
         instead = "temperature scaling is used instead"
     warn(
         f"{name} was rejected, and {instead}: the NLL to expect on new samples "
-        f"is {figures}, and {nll['no_calibration']:.5g} without calibration. "
+        f"is {figures}, and {nll[UNCHANGED]:.5g} without calibration. "
         "`guard=False` keeps it."
     )
 
@@ -109,7 +115,39 @@ def warn_if_predictions_changed(layer, num_changed, num_samples):
     )
 
 
-def warn_if_ece_rose(layer, found, noise, objectives):
+def warn_of_class_bias(layer, prior, rows):
+    """Warn of a class that a map leaves too likely or too unlikely.
+
+    The ECE of the predicted class hardly shows it.
+
+    Args:
+        layer: the fitted map.
+        prior: of `source_prior`.
+        rows: `CalibrationRows`.
+    """
+    mean = np.array(prior["source_prior"])
+    frequency = np.bincount(rows.labels, rows.weights, len(mean))
+    frequency = frequency / frequency.sum()
+    # Of as many independent samples, the binomial error.
+    error = np.sqrt(mean * (1 - mean) / prior["source_num_samples"])
+    away = np.abs(mean - frequency)
+    low, high = np.minimum(mean, frequency), np.maximum(mean, frequency)
+    off = (away > LARGEST_BIAS * error) & (high > LARGEST_RATIO * low)
+    if not off.any():
+        return
+    k = int(np.where(off, away / np.maximum(error, TINY), 0).argmax())
+    remedy = '"bias_corrected_temperature"` or `"vector"'
+    if len(mean) == 2:
+        remedy = '"platt"` or `"auto"'
+    warn(
+        f"With {type(layer).__name__} the mean probability of class {k} is "
+        f"{mean[k]:.3g}, and its frequency in the calibration data is "
+        f"{frequency[k]:.3g}: probabilities of this class are wrong by more "
+        f"than the ECE shows. Try `method={remedy}`."
+    )
+
+
+def warn_if_ece_rose(layer, found, noise, objectives, scaling=None):
     """Warn of an ECE that rose by more than chance while the NLL fell.
 
     Args:
@@ -117,6 +155,7 @@ def warn_if_ece_rose(layer, found, noise, objectives):
         found: `ece_before`, `ece_after`, `nll_before` and `nll_after`.
         noise: ECE of a perfectly calibrated model on as many samples.
         objectives: names of those that can be chosen.
+        scaling: `None`, or the class-wise loss scaling of the fit.
     """
     rise = found["ece_after"] - found["ece_before"]
     if rise <= max(LEAST_RISE, noise):
@@ -126,6 +165,12 @@ def warn_if_ece_rose(layer, found, noise, objectives):
         if objective in objectives:
             remedy = f'`objective="{objective}"` lowers the ECE itself.'
             break
+    if scaling is not None:
+        remedy = (
+            "The fit counts classes alike, and these figures do not: expect "
+            "them where classes are as frequent as here, and leave out "
+            "`class_loss_scaling` then."
+        )
     warn(
         f"With {type(layer).__name__} the ECE on the calibration data rose "
         f"from {found['ece_before']:.3f} to {found['ece_after']:.3f}; the NLL "

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib._printed_dict import PrintedDict
 from keras_calib.calibration import PreprocessedModel
-from keras_calib.calibration._record import PrintedRecord
 from keras_calib.calibration._target_prior import summary
 from keras_calib.solvers import label_shift
 from tests.calibration import networks
@@ -564,7 +564,7 @@ def test_bad_input_is_refused(arguments, message):
 
 
 def test_record_with_many_classes_prints_in_short():
-    record = PrintedRecord({"source_prior": [0.01] * 100, "slopes": [1, 2]})
+    record = PrintedDict({"source_prior": [0.01] * 100, "slopes": [1, 2]})
     assert "100 in all" in str(record) and len(str(record)) < 100
     assert record["source_prior"] == [0.01] * 100
 

@@ -128,17 +128,17 @@ def test_samples_of_unequal_weight_are_fewer():
     logits, labels, equal = few()
     weights = np.exp(1.2 * np.random.default_rng(0).normal(size=300))
     rows = read_rows(logits, labels, weights)
-    assert rows.worth == pytest.approx(
+    assert rows.effective_num_samples == pytest.approx(
         weights.sum() ** 2 / np.square(weights).sum()
     )
-    assert rows.worth < _choose.FEW_SAMPLES < 300
+    assert rows.effective_num_samples < _choose.FEW_SAMPLES < 300
     found = choose(rows, Options())
     assert "skipped" in equal.trials["bayesian_temperature"]
     assert "weight" in found.trials["bayesian_temperature"]
     assert found.expected and not equal.expected
     # Of equal weights the number of samples, also where the last digit is off.
     rows = read_rows(logits, labels, np.full(300, 0.1))
-    assert rows.worth == 300
+    assert rows.effective_num_samples == 300
 
 
 def test_likelihoods_count_what_unequal_weights_are_worth(monkeypatch):

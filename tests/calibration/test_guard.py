@@ -584,10 +584,10 @@ def test_few_samples_by_their_weights_are_told_of(most, words, recwarn):
     kc.calibrate(
         identity(3), logits, labels, weights, from_logits=True, verbose=0
     )
-    worth = (99 + most) ** 2 / (99 + most**2)
+    effective = (99 + most) ** 2 / (99 + most**2)
     shown = (
-        f"100 calibration samples (by their weights, as much as {worth:.0f} "
-        "tell)"
+        "100 calibration samples (of unequal weight, which tell as much as "
+        f"{effective:.0f})"
     )
     told = " ".join(str(each.message) for each in recwarn)
     assert words.format(shown) in told

@@ -224,3 +224,76 @@ def test_a_layer_is_as_it_was_when_a_warning_becomes_an_error(fitted):
     # Nothing of a failed call is in the way of the next one.
     kc.calibrate(model, X, Y, method=layer, guard=False, verbose=0)
     assert layer.record["num_samples"] == len(X)
+
+
+def sigmoid_unit(slope, intercept):
+    inputs = keras.Input((1,))
+    unit = layers.Dense(1, activation="sigmoid")
+    model = keras.Model(inputs, unit(inputs))
+    unit.set_weights([np.array([[slope]]), np.array([intercept])])
+    return model
+
+
+def rare_events(num_samples=1500):
+    """One input, and events of the risk `sigmoid(1.5 x - 3.2)`."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(num_samples, 1))
+    risk = 1 / (1 + np.exp(3.2 - 1.5 * x[:, 0]))
+    return x, (rng.uniform(size=num_samples) < risk).astype(int)
+
+
+BIAS = "the mean probability of class 1 is 0.1.*its frequency.*0.0"
+
+
+def test_a_class_that_a_temperature_leaves_too_likely_is_told_of():
+    x, y = rare_events()
+    # As class weights in training make it: too likely, whatever the scale.
+    model = sigmoid_unit(1.5, -2.0)
+    with pytest.warns(UserWarning, match=BIAS + ".*platt"):
+        kc.calibrate(model, x, y, verbose=0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", BIAS)
+        warnings.filterwarnings("ignore", "PlattScaling changes")
+        kc.calibrate(model, x, y, method="platt", verbose=0)
+        # Here nothing is wrong, and so few samples tell nothing.
+        kc.calibrate(sigmoid_unit(1.5, -3.2), x, y, verbose=0)
+        kc.calibrate(model, x[:60], y[:60], verbose=0)
+
+
+@pytest.mark.parametrize("units", [1, 3])
+def test_labels_of_probability_zero_are_told_of(units):
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.full(max(2, units), 0.5), 300)
+    y = (p.cumsum(axis=1) > rng.uniform(size=(300, 1))).argmax(axis=1)
+    p[:5] = np.eye(max(2, units))[(y[:5] + 1) % max(2, units)]
+    p = p if units > 1 else p[:, 1:]
+    inputs = keras.Input((units,))
+    model = keras.Model(inputs, layers.Identity()(inputs))
+    calibrate = {"from_logits": False, "verbose": 0}
+    with pytest.warns(UserWarning, match="5 of 300 .* probability of 0"):
+        kc.calibrate(model, p, y, **calibrate)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*probability of 0")
+        warnings.filterwarnings("ignore", "No final softmax")
+        kc.calibrate(model, p[5:], y[5:], **calibrate)
+
+
+@pytest.mark.parametrize("loss", ["mse", keras.losses.Huber()])
+def test_outputs_of_a_regression_are_no_logits(loss):
+    x, y = rare_events()
+    inputs = keras.Input((1,))
+    model = keras.Model(inputs, layers.Dense(1)(inputs))
+    model.compile("sgd", loss)
+    with pytest.warns(UserWarning, match="a loss of regression, "):
+        kc.calibrate(model, x, y, verbose=0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*loss of regression")
+        kc.calibrate(model, x, y, from_logits=True, verbose=0)
+        model.compile("sgd", keras.losses.BinaryCrossentropy(True))
+        kc.calibrate(model, x, y, verbose=0)
+
+
+def test_arrays_are_pointed_to_the_layers():
+    x, y = rare_events(20)
+    with pytest.raises(ValueError, match="Scores in arrays take a layer"):
+        kc.calibrate(x, y)

@@ -283,7 +283,8 @@ def test_one_warning_for_all_labels():
     with pytest.warns(UserWarning) as caught:
         calibrated_by(network(), right)
     (said,) = (each for each in caught if "every calib" in str(each.message))
-    assert str(said.message).startswith("Labels 0, 1, 2, 3, 4, here label 0: T")
+    start = "Labels 0, 1, 2, 3, 4 (figures of label 0): T"
+    assert str(said.message).startswith(start)
 
 
 def test_one_warning_where_temperatures_end_for_several_reasons():
@@ -294,7 +295,7 @@ def test_one_warning_where_temperatures_end_for_several_reasons():
         calibrated_by(network(), y, guard=False)
     texts = [str(each.message) for each in caught]
     (said,) = (text for text in texts if "temperature was set" in text)
-    assert said.startswith("Labels 0, 2, here label 0: The temperature was")
+    assert said.startswith("Labels 0, 2 (figures of label 0): The temp")
     assert " Label 1: The temperature was set to 100: " in said
 
 

@@ -319,7 +319,9 @@ def test_unequal_weights_are_fewer_samples():
     weight = np.ones(len(X))
     weight[:3] = 1e6
     for stream in (False, True):
-        with pytest.warns(UserWarning, match="by their weights, as much as 3"):
+        with pytest.warns(
+            UserWarning, match="of unequal weight, which tell as much as 3"
+        ):
             kc.calibrate(
                 *(model, X, Y, weight), stream=stream, guard=False, verbose=0
             )
