@@ -36,9 +36,12 @@ OF_CLASS_IDS = (
 
 # Those that compare a score with thresholds, by default 0.5.
 AT_THRESHOLDS = (
-    *(keras.metrics.Precision, keras.metrics.Recall),
-    *(keras.metrics.TruePositives, keras.metrics.FalsePositives),
-    *(keras.metrics.TrueNegatives, keras.metrics.FalseNegatives),
+    keras.metrics.Precision,
+    keras.metrics.Recall,
+    keras.metrics.TruePositives,
+    keras.metrics.FalsePositives,
+    keras.metrics.TrueNegatives,
+    keras.metrics.FalseNegatives,
 )
 
 

@@ -20,6 +20,7 @@ TESTS = pathlib.Path(__file__).parent
 FLOORS = [
     {
         "_documents",
+        "_printed_dict",
         "_progress",
         "_typing",
         "_warning",

@@ -35,7 +35,9 @@ def check_columns(classes: dict[str, str]) -> None:
     seen = dict(zip(names, classes, strict=True))
     for column, name in classes.items():
         if seen[name] != column:
-            raise ValueError(f"`{column}` and `{seen[name]}` are one")
+            raise ValueError(
+                f"`{column}` and `{seen[name]}` mean the same: keep one"
+            )
     if len(names) == 1 and _is_not_class_1(names[0]):
         [column] = classes
         raise ValueError(
@@ -119,7 +121,7 @@ def places_of(
     return found
 
 
-def is_number(text: str) -> bool:
+def reads_as_number(text: str) -> bool:
     """Whether a text is a number, NaN included; not `1_0`, as in Python."""
     try:
         float(text)
@@ -130,7 +132,7 @@ def is_number(text: str) -> bool:
 
 def _check_numbers(given, class_names):
     """Refuse words that are of no class, or beside numbers."""
-    words = [name for name in given if not is_number(name)]
+    words = [name for name in given if not reads_as_number(name)]
     if not words:
         return
     remedy = "Labels are names of columns, or numbers from 0"
@@ -161,7 +163,9 @@ def _of_columns(numbers, given, class_names):
         )
     words = [WORDS[name] for name in lower if name in WORDS]
     # `isdigit` knows superscripts, too.
-    digits = any(is_number(each) or each.isdigit() for each in class_names)
+    digits = any(
+        reads_as_number(each) or each.isdigit() for each in class_names
+    )
     if words != sorted(words) or digits:
         raise ValueError(
             "labels that are numbers count the columns from 0, and these "

@@ -12,7 +12,7 @@ from keras_calib.command_line._classes import MANY
 from keras_calib.command_line._classes import check_columns
 from keras_calib.command_line._classes import ids_of
 from keras_calib.command_line._classes import in_order
-from keras_calib.command_line._classes import is_number
+from keras_calib.command_line._classes import reads_as_number
 from keras_calib.command_line._errors import LONGEST
 from keras_calib.command_line._errors import one_line
 from keras_calib.command_line._tables import check_size
@@ -137,8 +137,8 @@ def _are_logits(kind, scores, from_logits):
             option = "--from-logits" if from_logits else "--no-from-logits"
             other = "logits" if from_logits else "probabilities"
             raise ValueError(
-                f"`{option}` is no word on `{kind}`, which are what they are "
-                f"called: if they are {other}, name them so"
+                f"`{option}` contradicts the name `{kind}`: leave it out, or "
+                f"rename `{kind}` if they are {other}"
             )
         return kind == "logits"
     if from_logits is not None:
@@ -199,7 +199,9 @@ def _names_in(archive):
 def _one_of(present):
     """Whether a part is there; under two names nobody knows which to take."""
     if len(present) > 1:
-        raise ValueError(f"`{present[0]}` and `{present[1]}` are one")
+        raise ValueError(
+            f"`{present[0]}` and `{present[1]}` mean the same: keep one"
+        )
     return bool(present)
 
 
@@ -290,7 +292,9 @@ def _numbers(name, columns):
             raise ValueError  # NumPy reads `1_0` as 10
         return values.astype("float64")
     except ValueError:
-        row = next(k for k, each in enumerate(values) if not is_number(each))
+        row = next(
+            k for k, each in enumerate(values) if not reads_as_number(each)
+        )
         raise ValueError(
             f"column `{name}`: {str(values[row])!r}, in row {row}, is no number"
         ) from None

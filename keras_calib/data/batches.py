@@ -58,8 +58,8 @@ class Batches:
         for leaf in keras.tree.flatten(inputs):
             if not _has_axis(leaf):
                 raise ValueError(
-                    "Inputs must be arrays with an axis of samples. Received: "
-                    f"{leaf!r}."
+                    "Inputs must be arrays with an axis of samples (a list is "
+                    f"several inputs). Received: {leaf!r}."
                 )
         return inputs
 
@@ -231,7 +231,10 @@ def check_same_length(arrays, where=""):
         if not _has_axis(leaf):
             remedy = ""
             if isinstance(leaf, str):
-                remedy = ' Pass options by name, such as `method="vector"`.'
+                remedy = (
+                    " Pass a list of texts as `np.array(texts)`, and options "
+                    'by name, such as `method="vector"`.'
+                )
             raise ValueError(
                 "Inputs, labels and weights must be arrays with an axis of "
                 f"samples. Received: {type(leaf).__name__}{where}.{remedy}"

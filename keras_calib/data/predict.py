@@ -84,7 +84,8 @@ def outputs_and_mask(network, x):
         raise ValueError(
             "This needs a model with one output, the class scores. "
             f"Received: a {type(outputs).__name__} of {len(outputs)} outputs. "
-            "Pass a model that returns a single one of them."
+            "Pass `keras.Model(model.inputs, model.outputs[i])`, or "
+            "`model.output[key]` of a dict."
         )
     # Each replica of a strategy receives the whole batch.
     length = len(outputs) // num_replicas(network)

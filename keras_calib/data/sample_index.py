@@ -246,10 +246,10 @@ def _index_loader(loader):
             " Let it give `{'inputs': x, 'sample_index': i}` itself."
         )
     kept = (
-        *("batch_sampler", "num_workers", "pin_memory", "timeout"),
-        *("worker_init_fn", "multiprocessing_context", "generator"),
-        *("prefetch_factor", "persistent_workers"),
-    )
+        "batch_sampler", "num_workers", "pin_memory", "timeout",
+        "worker_init_fn", "multiprocessing_context", "generator",
+        "prefetch_factor", "persistent_workers",
+    )  # fmt: skip
     dataset = loader.dataset
     return DataLoader(
         StackDataset(range(len(dataset)), dataset),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_calib._printed_dict import PrintedDict
 from keras_calib._typing import ArrayLike
 from keras_calib.evaluation.by_group import by_group
 from keras_calib.evaluation.clinical_statistics import clinical_statistics
@@ -157,7 +158,7 @@ def calibration_errors(
         confidence_level: float, nominal coverage of the intervals.
         interval: `"auto"` for the best one of each; or `"percentile"` or
             `"basic"` for all. Debiased errors are never reflected: with
-            `"basic"` their percentiles are moved, see below.
+            `"basic"` their percentiles are moved, see above.
         floor: whether to add the noise floor of each calibration error: what a
             perfectly calibrated model with these confidences would show.
         max_seconds: the floors of the ECE, the maximum and the adaptive error
@@ -266,7 +267,7 @@ def calibration_errors(
     if groups is not None:
         compared = [*wanted, *(RANGES if refinement else ())]
         errors |= by_group(data, compared, errors_of)
-    return errors
+    return PrintedDict(errors)
 
 
 def errors_of_predictions(

@@ -26,8 +26,8 @@ from keras_calib.evaluation.replicates import Resamples
 from keras_calib.inputs import arrays
 from keras_calib.inputs.calibration_rows import read_rows
 from keras_calib.inputs.large import by_rows
-from keras_calib.solvers.folds import numbered
 from keras_calib.solvers.folds import random_folds
+from keras_calib.solvers.folds import unit_of_rows
 from keras_calib.solvers.isotonic import isotonic_regression
 from keras_calib.solvers.temperature import fit_temperature
 
@@ -122,8 +122,12 @@ def _around_best(data):
     before = data.negative_log_likelihood(), data.brier()
     rest = after.negative_log_likelihood(), after.brier()
     found = [
-        *(before[0] - rest[0], rest[0] - after.entropy(), spread),
-        *(before[1] - rest[1], slope, square),
+        before[0] - rest[0],
+        rest[0] - after.entropy(),
+        spread,
+        before[1] - rest[1],
+        slope,
+        square,
     ]
     return np.stack(found), temperature
 
@@ -165,7 +169,7 @@ def folds_of(data, seed, num_folds=NUM_FOLDS):
 
     Only rows that count enter, so those of weight 0 change nothing.
     """
-    unit = numbered(data.unit, len(data.labels))
+    unit = unit_of_rows(data.unit, len(data.labels))
     return random_folds(unit, num_folds, seed)
 
 

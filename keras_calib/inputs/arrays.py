@@ -203,8 +203,8 @@ def numbered(ids):
     return rank[inverse.reshape(-1)], len(first)
 
 
-def worth_of(weights):
-    """As many equal weights tell as much, `(sum w)^2 / sum w^2`, a float.
+def effective_num_samples(weights):
+    """How many samples of equal weight tell as much, `(sum w)^2 / sum w^2`.
 
     Reference:
         Kish, "Survey Sampling", 1965.

@@ -10,8 +10,8 @@ from keras_calib.inputs import large
 from keras_calib.inputs import rules
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.arrays import effective_num_samples
 from keras_calib.inputs.arrays import numbered
-from keras_calib.inputs.arrays import worth_of
 from keras_calib.inputs.predictions import as_samples
 from keras_calib.inputs.predictions import relative_weights
 
@@ -62,10 +62,10 @@ class CalibrationRows:
         return self.weights
 
     @property
-    def worth(self):
-        """As many samples of equal weight tell as much; see `worth_of`."""
+    def effective_num_samples(self):
+        """How many samples of equal weight tell as much."""
         # Not more than there are, for rounding.
-        return min(worth_of(self.full_weights), self.num_samples)
+        return min(effective_num_samples(self.full_weights), self.num_samples)
 
     def part(self, keep):
         """Some of the rows, by a boolean array or sorted indices, `(n,)`.
@@ -75,7 +75,7 @@ class CalibrationRows:
         weights = None if self.weights is None else self.weights[keep]
         labels = self.labels[keep]
         return CalibrationRows(
-            np.asarray(large.rows_of(self.logits, keep)),
+            np.asarray(large.selected_rows(self.logits, keep)),
             labels,
             relative_weights(weights),
             len(labels),
@@ -220,5 +220,8 @@ def _refuse_impossible(logits, labels):
         raise ValueError(
             "The network rules out the class of a label: its logit is "
             f"minus infinity. Received: {impossible.sum()} such samples, "
-            f"first in {impossible.argmax()}. Leave these samples out."
+            f"first in {impossible.argmax()}. Without these samples the map "
+            "would be too sure. Give the classes a finite logit: of "
+            "probabilities p in steps of 1 / n (a forest of n trees), "
+            "`np.log(np.maximum(p, 0.5 / n))`."
         )

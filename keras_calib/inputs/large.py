@@ -77,7 +77,7 @@ def by_rows(function, *arrays):
     return found
 
 
-def rows_of(array, which):
+def selected_rows(array, which):
     """`array[which]`, for a boolean array, `(n,)`, or positions."""
     if array.nbytes <= LIMIT:
         return array[which]

@@ -73,7 +73,7 @@ class Predictions:
     def part(self, which):
         """Some rows: a boolean array, `(n,)`, or their positions."""
         found = {
-            name: None if value is None else large.rows_of(value, which)
+            name: None if value is None else large.selected_rows(value, which)
             for name, value in vars(self).items()
             if name in self.__dataclass_fields__ and name != "units"
         }
@@ -372,7 +372,7 @@ def _read(labels, predictions, sample_weight, axis, ignore_class, mask):
         keep &= weights != 0
     if not keep.all():
         scores, labels, targets, weights, unit = (
-            part if part is None else large.rows_of(part, keep)
+            part if part is None else large.selected_rows(part, keep)
             for part in (scores, labels, targets, weights, unit)
         )
         if unit is None:

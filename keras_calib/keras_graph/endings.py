@@ -12,19 +12,18 @@ from keras_calib.keras_private import producer
 
 # Layers whose `call` applies `activation` last.
 FINAL = (
-    *(layers.Dense, layers.EinsumDense),
-    *(layers.Conv1D, layers.Conv2D, layers.Conv3D),
-    *(layers.Conv1DTranspose, layers.Conv2DTranspose, layers.Conv3DTranspose),
-    *(layers.DepthwiseConv1D, layers.DepthwiseConv2D),
-    *(layers.SeparableConv1D, layers.SeparableConv2D),
-)
+    layers.Dense, layers.EinsumDense,
+    layers.Conv1D, layers.Conv2D, layers.Conv3D,
+    layers.Conv1DTranspose, layers.Conv2DTranspose, layers.Conv3DTranspose,
+    layers.DepthwiseConv1D, layers.DepthwiseConv2D,
+    layers.SeparableConv1D, layers.SeparableConv2D,
+)  # fmt: skip
 # Layers that return their input in inference.
 IDENTITY = (
-    *(layers.Identity, layers.ActivityRegularization, layers.Dropout),
-    *(layers.SpatialDropout1D, layers.SpatialDropout2D),
-    *(layers.SpatialDropout3D, layers.AlphaDropout),
-    *(layers.GaussianDropout, layers.GaussianNoise),
-)
+    layers.Identity, layers.ActivityRegularization, layers.Dropout,
+    layers.SpatialDropout1D, layers.SpatialDropout2D, layers.SpatialDropout3D,
+    layers.AlphaDropout, layers.GaussianDropout, layers.GaussianNoise,
+)  # fmt: skip
 # Operations that only rearrange rows if the last axis keeps its size.
 REARRANGING = ("Reshape", "Cast")
 FUNCTIONS = {

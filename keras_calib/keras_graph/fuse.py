@@ -8,15 +8,15 @@ from keras_calib.keras_graph.endings import applies_activation_last
 from keras_calib.keras_graph.endings import name_of
 
 FUSABLE = (layers.Dense, layers.Conv1D, layers.Conv2D, layers.Conv3D)
-# Arguments of these layers. The last three groups matter in training only, and
+# Arguments of these layers. The last three lines matter in training only, and
 # may be objects of the user's.
 ARGUMENTS = (
-    *("units", "filters", "kernel_size", "strides", "padding"),
-    *("data_format", "dilation_rate"),
-    *("kernel_initializer", "kernel_regularizer", "kernel_constraint"),
-    *("bias_initializer", "bias_regularizer", "bias_constraint"),
+    "units", "filters", "kernel_size", "strides", "padding",
+    "data_format", "dilation_rate",
+    "kernel_initializer", "kernel_regularizer", "kernel_constraint",
+    "bias_initializer", "bias_regularizer", "bias_constraint",
     "activity_regularizer",
-)
+)  # fmt: skip
 
 
 def fuse(layer, affine):

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_calib._typing import Tensor
 from keras_calib._warning import warn
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arguments import is_number
@@ -16,6 +15,7 @@ from keras_calib.inputs.large import by_rows
 from keras_calib.layers._formula import FormulaCalibration
 from keras_calib.layers._logit_ops import normalized
 from keras_calib.layers._objectives import NegativeLogLikelihoodObjective
+from keras_calib.layers._objectives import Objective
 from keras_calib.solvers import multinomial_regression as regression
 from keras_calib.solvers.blocks import normalized_weights
 from keras_calib.solvers.evidence import average_by_evidence
@@ -127,7 +127,11 @@ class AffineCalibration(FormulaCalibration):
         return matrix, bias
 
     def solve(
-        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+        self,
+        logits: np.ndarray,
+        labels: np.ndarray,
+        weights: np.ndarray,
+        objective: Objective,
     ) -> tuple[dict, dict]:
         n, num_classes = logits.shape
         if n < 2:
@@ -189,14 +193,19 @@ class AffineCalibration(FormulaCalibration):
             bounds = tuple(temperature * slope for slope in regression.SLOPES)
         factor = 1.0
         if objective.is_plain_nll and tempered.stop_reason is None:
-            worth, _ = effective_weights(
-                *(logits, labels, weights, temperature, self._groups)
+            effective, _ = effective_weights(
+                logits, labels, weights, temperature, group=self._groups
             )
-            factor = cautious_scale(logits, labels, worth, temperature)
+            factor = cautious_scale(logits, labels, effective, temperature)
         # Nothing here holds the inputs, so that the fit can let them go.
         average = self._average(
             inputs(),
-            *(labels, weights, self._paths, smoothing, bounds, factor),
+            labels,
+            weights,
+            self._paths,
+            smoothing=smoothing,
+            bounds=bounds,
+            factor=factor,
             group=self._groups,
         )
         parameters, value = average.parameters, average.value

@@ -97,8 +97,8 @@ class BayesianTemperatureScaling(TemperedCalibration):
         return 2
 
     def _solve(self, logits, labels, weights, objective, tempered):
-        worth, dispersion = effective_weights(
-            *(logits, labels, weights, tempered[0], self._groups)
+        effective, dispersion = effective_weights(
+            logits, labels, weights, tempered[0], group=self._groups
         )
         if tempered[1]["stop_reason"] == ALL_CORRECT:
             # The posterior would be of temperatures that only sharpen.
@@ -106,14 +106,14 @@ class BayesianTemperatureScaling(TemperedCalibration):
             shares, width = np.eye(NODES)[0], 0.0
         else:
             log_temperatures, shares, width = temperature_nodes(
-                *(logits, labels, worth)
+                logits, labels, effective
             )
         found = {"log_temperatures": log_temperatures, "uniform": 0.0}
         found["shares"] = shares
         rows = np.arange(len(labels))
         log_q = self._log_q_with(found, logits, labels, rows)
         num_classes = by_rows(lambda z: (z > IMPOSSIBLE).sum(axis=1), logits)
-        c = uniform_weight(log_q, num_classes, worth)
+        c = uniform_weight(log_q, num_classes, effective)
         found |= {"uniform": c, "shares": (1 - c) * shares}
         log_q = self._log_q_with(found, logits, labels, rows)
         return found, {

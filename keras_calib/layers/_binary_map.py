@@ -10,6 +10,9 @@ from keras_calib.solvers.logistic import binary_nll
 from keras_calib.solvers.logistic import fit_logistic
 from keras_calib.solvers.logistic import platt_targets
 
+# A loss of separable classes, in nats.
+SEPARABLE = 1e-8
+
 
 class BinaryMap(ShrunkCalibration):
     """Base of maps of one number, the log-odds of the second class.
@@ -85,21 +88,26 @@ class BinaryMap(ShrunkCalibration):
         }
 
     def _best(self, features, targets, weights):
-        """The parameters, and whether to Platt's targets."""
+        """The parameters, and whether Platt's targets were used.
+
+        Separable classes, whose loss goes to 0, have no best parameters
+        without them.
+        """
+        if not self.smooth_targets:
+            theta = self._fit_to(targets, features, weights)
+            if binary_nll(features @ theta, targets, weights) > SEPARABLE:
+                return theta, False
+        smooth = platt_targets(targets, weights)
+        return self._fit_to(smooth, features, weights), True
+
+    def _fit_to(self, targets, features, weights):
+        """The parameters of a logistic regression."""
         design = self.design()
-        # Parameters that are one have the same start and the same bound.
+        # Tied parameters have the same start and the same bound.
         first = design.argmax(axis=0)
         start = np.array([*self.identity.values()])[first]
         lower = np.array(self.lower)[first]
-        # The last one breaks.
-        for smooth in (self.smooth_targets, True):  # pragma: no branch
-            aims = platt_targets(targets, weights) if smooth else targets
-            theta, _ = fit_logistic(
-                features @ design, aims, start, weights, lower
-            )
-            theta = design @ theta
-            nll = binary_nll(features @ theta, targets, weights)
-            # Separable classes: without Platt's targets no optimum exists.
-            if smooth or nll > 1e-8:
-                break
-        return theta, smooth
+        theta, _ = fit_logistic(
+            features @ design, targets, start, weights, lower
+        )
+        return design @ theta

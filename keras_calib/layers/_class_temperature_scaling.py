@@ -6,9 +6,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_calib._typing import Tensor
 from keras_calib.layers._affine import AffineCalibration
 from keras_calib.layers._affine import check_regularization
+from keras_calib.layers._objectives import Objective
 from keras_calib.solvers.class_temperatures import search_class_temperatures
 
 
@@ -96,7 +96,11 @@ class ClassTemperatureScaling(AffineCalibration):
         return np.stack([present, np.zeros_like(present)])
 
     def solve(
-        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+        self,
+        logits: np.ndarray,
+        labels: np.ndarray,
+        weights: np.ndarray,
+        objective: Objective,
     ) -> tuple[dict, dict]:
         if not objective.of_confidence:
             return super().solve(logits, labels, weights, objective)

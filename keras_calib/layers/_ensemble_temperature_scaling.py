@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_calib.inputs import arrays
 from keras_calib.inputs.arrays import TINY
-from keras_calib.inputs.large import rows_of
+from keras_calib.inputs.large import selected_rows
 from keras_calib.inputs.tensors import maximum
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
@@ -112,7 +112,7 @@ class EnsembleTemperatureScaling(TemperedCalibration):
         self._check_finite(found)
         temperature = np.exp(found["log_temperature"])
         log_p, _ = _log_parts(
-            rows_of(logits, rows),
+            selected_rows(logits, rows),
             labels[rows],
             None,
             NegativeLogLikelihoodObjective(),

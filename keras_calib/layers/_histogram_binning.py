@@ -5,7 +5,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arrays import LOWEST
@@ -13,6 +12,7 @@ from keras_calib.inputs.large import by_rows
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import probabilities
 from keras_calib.layers._logit_ops import probabilities_seen
+from keras_calib.layers._objectives import Objective
 from keras_calib.layers._piecewise_linear import UNUSED
 from keras_calib.layers._piecewise_linear import count_below
 from keras_calib.layers._piecewise_linear import table_size
@@ -134,7 +134,11 @@ class HistogramBinning(TemperedCalibration):
         return self.num_bins * num_classes
 
     def solve(
-        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+        self,
+        logits: np.ndarray,
+        labels: np.ndarray,
+        weights: np.ndarray,
+        objective: Objective,
     ) -> tuple[dict, dict]:
         data, tempered = (logits, labels, weights, objective), None
         if self.shrinkage is not None:

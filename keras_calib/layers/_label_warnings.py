@@ -54,7 +54,7 @@ class LabelWarnings:
             for warned in kinds.values():
                 (k, first), *others = warned.items()
                 whose = _named([*warned])
-                whose += f", here label {k}" if others else ""
+                whose += f" (figures of label {k})" if others else ""
                 texts.append(f"{whose}: {first.message}")
                 if not issubclass(category, UserWarning):  # not ours
                     texts[-1] = str(first.message)

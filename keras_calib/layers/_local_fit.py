@@ -13,7 +13,7 @@ from keras_calib.inputs.arrays import log_softmax
 from keras_calib.layers._decision import classes
 from keras_calib.layers._temperature_scaling import solve_temperature_in_blocks
 from keras_calib.solvers.blocks import passed
-from keras_calib.solvers.folds import numbered
+from keras_calib.solvers.folds import unit_of_rows
 
 # Part of the images that decides the epoch, and whether the map is kept.
 HELD_OUT = 0.2
@@ -116,7 +116,7 @@ def _units(maps, seed):
     counts = [np.asarray(weights).any() for weights in maps.weights]
     used = np.flatnonzero(counts)
     group = None if maps.group is None else maps.group[used]
-    group = numbered(group, len(used))
+    group = unit_of_rows(group, len(used))
     order = generator(seed).permutation(np.unique(group))
     return [used[group == each] for each in order]
 
@@ -160,7 +160,7 @@ def _train(layer, maps, units, plain_nll):
         if nll < best:
             best, best_epoch, kept = nll, epoch, losses
             weights = _weights(layer)
-    unit = numbered(maps.group, len(maps))[held_out]
+    unit = unit_of_rows(maps.group, len(maps))[held_out]
     error = _standard_error(kept[0] - plain[0], plain[1], unit)
     found = {
         "num_held_out_images": len(held_out),
@@ -238,7 +238,7 @@ def _standard_error(difference, weights, unit):
         unit: the group of each image, int, `(n,)`; groups are drawn as a whole.
     """
     mean = difference.sum() / weights.sum()
-    unit = numbered(unit, len(unit))
+    unit = unit_of_rows(unit, len(unit))
     deviation = np.bincount(unit, difference - mean * weights)
     n = len(deviation)
     variance = n / (n - 1) * (deviation**2).sum()

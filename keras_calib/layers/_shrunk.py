@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_calib._typing import Tensor
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.inputs.arrays import LOWEST
-from keras_calib.inputs.arrays import worth_of
-from keras_calib.inputs.large import rows_of
+from keras_calib.inputs.arrays import effective_num_samples
+from keras_calib.inputs.large import selected_rows
 from keras_calib.layers._formula import FormulaCalibration
 from keras_calib.layers._formula import log_q_of_rows
 from keras_calib.layers._formula import tempered_log_q
 from keras_calib.layers._logit_ops import keep_prediction
 from keras_calib.layers._logit_ops import log_softmax
 from keras_calib.layers._logit_ops import logaddexp
+from keras_calib.layers._objectives import Objective
 from keras_calib.layers._temperature_scaling import solve_temperature
 from keras_calib.layers._tempered import TemperedCalibration
 from keras_calib.solvers.shrinkage import NUM_FOLDS
@@ -100,7 +100,11 @@ class ShrunkCalibration(TemperedCalibration):
         return log_q
 
     def solve(
-        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+        self,
+        logits: np.ndarray,
+        labels: np.ndarray,
+        weights: np.ndarray,
+        objective: Objective,
     ) -> tuple[dict, dict]:
         data = logits, labels, weights
         tempered: Any = None
@@ -204,9 +208,9 @@ class ShrunkCalibration(TemperedCalibration):
                 count = np.count_nonzero(np.bincount(sample[part]))
                 share = share * (count / share.sum())
                 data = labels[part], share, objective
-                inside = rows_of(logits, part), *data
+                inside = selected_rows(logits, part), *data
                 start = solve_temperature(*inside, tempered[0])
-                inside = rows_of(seen, part), *data
+                inside = selected_rows(seen, part), *data
                 found, _ = self._solve_seen(*inside, start)
                 rest = logits, labels, rows
                 rich[rows] = self._log_q_of_map(found, start[0], *rest)
@@ -235,8 +239,8 @@ class Folds:
 
     def _ratios(self, weights):
         # Rows of soft labels are worth no more than their samples.
-        worth = min(1.0, worth_of(weights) / weights.sum())
-        return ratio_by_fold(self.plain, self.rich, worth * weights, self.fold)
+        share = min(1.0, effective_num_samples(weights) / weights.sum())
+        return ratio_by_fold(self.plain, self.rich, share * weights, self.fold)
 
     def mixed(self, weights, caution):
         """Of the mixture, whose weight each time comes from other folds."""

@@ -17,6 +17,7 @@ from keras_calib.inputs.calibration_rows import checked_rows
 from keras_calib.inputs.predictions import as_samples
 from keras_calib.inputs.tensors import at_least_float32
 from keras_calib.layers._base import CalibrationLayer
+from keras_calib.layers._objectives import Objective
 from keras_calib.solvers.temperature import ALL_CORRECT
 from keras_calib.solvers.temperature import fit_temperature
 from keras_calib.solvers.temperature_search import ends_at
@@ -124,7 +125,11 @@ class TemperatureScaling(CalibrationLayer):
         return np.array(1 / self.temperature), np.zeros(num_classes)
 
     def solve(
-        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+        self,
+        logits: np.ndarray,
+        labels: np.ndarray,
+        weights: np.ndarray,
+        objective: Objective,
     ) -> tuple[dict, dict]:
         temperature, record = solve_temperature(
             logits, labels, weights, objective

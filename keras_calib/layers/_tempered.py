@@ -1,9 +1,9 @@
 """The base of maps whose fit starts from temperature scaling."""
 
-from typing import Any
+import numpy as np
 
-from keras_calib._typing import Tensor
 from keras_calib.layers._formula import FormulaCalibration
+from keras_calib.layers._objectives import Objective
 from keras_calib.layers._temperature_scaling import solve_temperature
 
 
@@ -18,7 +18,11 @@ class TemperedCalibration(FormulaCalibration):
     has_folds = False
 
     def solve(
-        self, logits: Tensor, labels: Tensor, weights: Tensor, objective: Any
+        self,
+        logits: np.ndarray,
+        labels: np.ndarray,
+        weights: np.ndarray,
+        objective: Objective,
     ) -> tuple[dict, dict]:
         data = logits, labels, weights, objective
         return self._solve(*data, solve_temperature(*data))

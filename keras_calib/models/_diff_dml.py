@@ -113,7 +113,9 @@ class DiffDML(MutualLearning):
 
     settings = (
         *MutualLearning.settings,
-        *("peers", "differentiated_training", "diversity_preserving"),
+        "peers",
+        "differentiated_training",
+        "diversity_preserving",
         "label_warmup",
     )
 

@@ -70,7 +70,7 @@ def squares_of(residuals, weights, group=None):
 
 
 def design_effect(squares):
-    """By how much less groups and unequal rows are worth, at least 1.
+    """By what groups and unequal rows divide the number of samples, >= 1.
 
     It is 1 where each row is a group of its own and has the weight 1.
 

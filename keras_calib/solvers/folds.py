@@ -6,7 +6,7 @@ from keras_calib.inputs import arrays
 from keras_calib.inputs.arguments import generator
 
 
-def numbered(group, count):
+def unit_of_rows(group, count):
     """The group of each row, from 0 on; without groups the row itself.
 
     Args:
@@ -25,7 +25,7 @@ def random_folds(unit, num_folds, seed=0):
     """The fold of each row: of equal numbers of units, at random.
 
     Args:
-        unit: from `numbered`; rows of one unit share a fold.
+        unit: from `unit_of_rows`; rows of one unit share a fold.
         num_folds: int; there are fewer folds where there are fewer units.
         seed: int, with the same result in every call.
 

@@ -49,7 +49,9 @@ def average_factors(events, expected, dispersion=1.0):
         `Factors`.
     """
     events, expected = events / dispersion, expected / dispersion
-    posterior = [log_evidence(events, expected, k) for k in STRENGTHS]
+    posterior = [
+        log_evidence_of_factors(events, expected, k) for k in STRENGTHS
+    ]
     posterior = np.array(posterior) + np.log((1 - PLAIN) / len(STRENGTHS))
     posterior = np.append(posterior, np.log(PLAIN))
     posterior = np.exp(posterior - posterior.max())
@@ -60,7 +62,7 @@ def average_factors(events, expected, dispersion=1.0):
     return Factors(factors, float(posterior[-1]))
 
 
-def log_evidence(events, expected, k):
+def log_evidence_of_factors(events, expected, k):
     """Log of the likelihood under the prior, relative to that of `r = 1`.
 
     sum log Gamma(N + k) - log Gamma(k) + k log k

@@ -10,8 +10,8 @@ is that of labels that the map was not fitted to.
 
 import numpy as np
 
-from keras_calib.solvers.folds import numbered
 from keras_calib.solvers.folds import random_folds
+from keras_calib.solvers.folds import unit_of_rows
 
 NUM_FOLDS = 5
 # Prior probability of temperature scaling, c = 0.
@@ -95,5 +95,5 @@ def fold_of_rows(logits, weights, group=None):
     if weights.sum() < len(weights) - 0.5:
         first = np.append(True, (logits[1:] != logits[:-1]).any(axis=1))
         sample = np.cumsum(first) - 1
-    unit = sample if group is None else numbered(group, len(group))
+    unit = sample if group is None else unit_of_rows(group, len(group))
     return random_folds(unit, NUM_FOLDS), sample

@@ -14,8 +14,8 @@ import numpy as np
 
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import RULED_OUT
+from keras_calib.inputs.arrays import effective_num_samples
 from keras_calib.inputs.arrays import largest_seen
-from keras_calib.inputs.arrays import worth_of
 from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import normalized_weights
 from keras_calib.solvers.blocks import row_blocks
@@ -131,7 +131,7 @@ def log_evidence(logits, labels, weights=None, *, start=1.0, width=0.5):
         Chapter 27.
     """
     likelihood = Likelihood(logits, labels, weights, 0.0)
-    count = worth_of(likelihood.weights)
+    count = effective_num_samples(likelihood.weights)
     likely = _WithPrior(likelihood, count, width)
     nll, *_ = likelihood.derivatives(0.0)
     u, _ = _newton(likely, -np.log(start), None, LOW, HIGH, tolerance=1e-3)

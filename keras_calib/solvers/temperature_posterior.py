@@ -91,7 +91,7 @@ def _nodes_of(likelihood, labels, weights, ends):
 
 
 def effective_weights(logits, labels, weights, temperature, group=None):
-    """Weights with the sum that the samples are worth.
+    """Weights with the effective number of samples as their sum.
 
     At the likeliest temperature, the residuals `E_q z - z_y` of a group are
     added up before they are squared: where its samples are wrong together, it

@@ -630,7 +630,7 @@ BAD = {
     ),
     "two names of labels": (
         lambda: archive("n.npz", logits=P, labels=[0] * 4, y=[0] * 4),
-        "`labels` and `y` are one",
+        "`labels` and `y` mean the same: keep one",
     ),
     "a header of more": (header_of_more, "announces 160 bytes, and there are"),
     "neither scores nor a model": (
@@ -704,8 +704,8 @@ BAD = {
         lambda: (
             [*archive("n.npz", logits=P, labels=[0] * 4), "--no-from-logits"]
         ),
-        "`--no-from-logits` is no word on `logits`, which are what they are "
-        "called: if they are probabilities, name them so",
+        "`--no-from-logits` contradicts the name `logits`: leave it out, or "
+        "rename `logits` if they are probabilities",
     ),
     "a class is missing": (
         lambda: text("n.csv", "label,logit_0,logit_2\n0,1,2\n"),
@@ -717,11 +717,11 @@ BAD = {
     ),
     "two columns of labels": (
         lambda: text("n.csv", "y,label,logit_0,logit_1\n0,1,2,3\n"),
-        "`label` and `y` are one",
+        "`label` and `y` mean the same: keep one",
     ),
     "a class twice": (
         lambda: text("n.csv", "y,logit_a,logits_a,logits_b\n0,1,2,3\n"),
-        "`logits_a` and `logit_a` are one",
+        "`logits_a` and `logit_a` mean the same: keep one",
     ),
     "a column of no class": (
         lambda: text("n.csv", "y,logits_a,logits_b,logit\n0,1,2,3\n"),

@@ -19,8 +19,8 @@ def test_large_arrays_hold_what_small_ones_do(monkeypatch):
         return (
             large.by_rows(np.exp, array),
             large.by_rows(lambda a, b: (a * b).sum(axis=1), array, array),
-            large.rows_of(array, keep),
-            large.rows_of(array, places),
+            large.selected_rows(array, keep),
+            large.selected_rows(array, places),
             large.transposed(array),
         )
 
@@ -64,7 +64,7 @@ def test_at_the_limit_an_array_is_in_memory(monkeypatch):
     for function in (lambda a: large.by_rows(np.copy, a), np.copy):
         assert function(given).base is None
     keep = np.ones(8, bool)
-    assert large.rows_of(given, keep).base is None
+    assert large.selected_rows(given, keep).base is None
     assert large.transposed(given.reshape(2, 4)).shape == (4, 2)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from keras_calib.solvers.gamma_bins import STRENGTHS
 from keras_calib.solvers.gamma_bins import average_factors
-from keras_calib.solvers.gamma_bins import log_evidence
+from keras_calib.solvers.gamma_bins import log_evidence_of_factors
 
 EVENTS = np.array([[3.0, 0.0], [12.5, 7.0]])
 EXPECTED = np.array([[4.2, 1.1], [9.0, 7.5]])
@@ -25,14 +25,14 @@ def test_evidence_is_the_integral(k):
         expected += math.log(ratio.sum() * step)
     # The midpoints miss a little of the pole at 0.
     tolerance = 0.03 if k < 1 else 1e-4
-    found = log_evidence(EVENTS, EXPECTED, k)
+    found = log_evidence_of_factors(EVENTS, EXPECTED, k)
     assert found == pytest.approx(expected, abs=tolerance)
 
 
 def test_factors_are_averaged_by_the_evidence():
     found = average_factors(EVENTS, EXPECTED)
     mass = [
-        0.5 / 12 * math.exp(log_evidence(EVENTS, EXPECTED, k))
+        0.5 / 12 * math.exp(log_evidence_of_factors(EVENTS, EXPECTED, k))
         for k in STRENGTHS
     ]
     total = sum(mass) + 0.5
