@@ -1,5 +1,6 @@
 """`kc.calibration_record`: a calibrated model -> what was fitted."""
 
+import os
 from typing import Any
 
 import keras
@@ -34,12 +35,15 @@ MERGES = (
 
 
 def calibration_record(
-    model: keras.Model, *, output_name: str | None = None
+    model: keras.Model | str | os.PathLike,
+    *,
+    output_name: str | None = None,
 ) -> dict[str, Any]:
     """What `kc.calibrate` fitted, read from a calibrated model or its file.
 
     Args:
-        model: a model that `kc.calibrate` returned, also after loading. With
+        model: a model that `kc.calibrate` returned, also after loading, or the
+            path of its file, for `keras.saving.load_model`. With
             `fuse=True` only before saving, because the file is plain Keras. A
             clone (`keras.models.clone_model`) has the record, but new weights
             until it is given those of the model (`set_weights`; a clone has
@@ -72,6 +76,8 @@ def calibration_record(
         >>> kc.calibration_record(calibrated)["num_samples"]
         100
     """
+    if isinstance(model, str | os.PathLike):
+        model = keras.saving.load_model(model, compile=False)
     model, _ = taken_apart(model)
     place = one_output(model, output_name)
     fused = fused_records(model)

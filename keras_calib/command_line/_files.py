@@ -98,7 +98,8 @@ def read(path: pathlib.Path, from_logits: bool | None = None) -> Data:
             raise ValueError(
                 "a file needs `labels` (or `ground_truth`), and `logits`, "
                 "`probabilities` or `predictions`, or inputs `x` for a model. "
-                f"It has {has}"
+                f"It has {has}. In a table each class has a column, such as "
+                "`probabilities_0` or `probabilities_cat`"
             )
         if len(kinds) > 1:
             raise ValueError(f"one kind of scores is wanted, not {kinds}")
@@ -124,6 +125,10 @@ def _one_line_errors(path):
         yield
     except FileNotFoundError:
         raise ValueError(f"{path}: there is no such file.") from None
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"{path}: its text is not in UTF-8. Save it as UTF-8."
+        ) from None
     # Of a broken file, readers raise whatever they like.
     except Exception as error:
         text = one_line(error)[:LONGEST].rstrip(".") or "it cannot be read"

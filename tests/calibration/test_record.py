@@ -89,6 +89,15 @@ def test_settings_of_the_map_are_kept(tmp_path):
     assert kc.calibration_record(loaded) == record
 
 
+def test_the_record_of_a_file(tmp_path):
+    model = built(functional(dense("softmax")))
+    calibrated = kc.calibrate(model, X, Y, verbose=0)
+    calibrated.save(tmp_path / "a.keras")
+    expected = kc.calibration_record(calibrated)
+    for path in (tmp_path / "a.keras", str(tmp_path / "a.keras")):
+        assert kc.calibration_record(path) == expected
+
+
 def test_nll_is_that_of_the_outputs():
     model = built(functional(dense("softmax")))
     calibrated = kc.calibrate(model, X, Y, verbose=0)
