@@ -128,11 +128,15 @@ def warn_of_class_bias(layer, prior, rows):
     mean = np.array(prior["source_prior"])
     frequency = np.bincount(rows.labels, rows.weights, len(mean))
     frequency = frequency / frequency.sum()
-    # Of as many independent samples, the binomial error.
-    error = np.sqrt(mean * (1 - mean) / prior["source_num_samples"])
+    # Of as many independent samples, the binomial error; that of the root is
+    # the larger one where a few samples of a class would be many.
+    n = prior["source_num_samples"]
+    error = np.sqrt(mean * (1 - mean) / n)
     away = np.abs(mean - frequency)
+    of_roots = 2 * np.sqrt(n) * np.abs(np.sqrt(mean) - np.sqrt(frequency))
     low, high = np.minimum(mean, frequency), np.maximum(mean, frequency)
-    off = (away > LARGEST_BIAS * error) & (high > LARGEST_RATIO * low)
+    off = (away > LARGEST_BIAS * error) & (of_roots > LARGEST_BIAS)
+    off &= high > LARGEST_RATIO * low
     if not off.any():
         return
     k = int(np.where(off, away / np.maximum(error, TINY), 0).argmax())

@@ -260,6 +260,18 @@ def test_a_class_that_a_temperature_leaves_too_likely_is_told_of():
         kc.calibrate(model, x[:60], y[:60], verbose=0)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_many_classes_with_few_samples_are_not_told_of(seed):
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(1500, 300))
+    y = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    inputs = keras.Input((300,))
+    model = keras.Model(inputs, layers.Softmax()(inputs))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*mean probability of class")
+        kc.calibrate(model, z, y, verbose=0)
+
+
 @pytest.mark.parametrize("units", [1, 3])
 def test_labels_of_probability_zero_are_told_of(units):
     rng = np.random.default_rng(0)
