@@ -14,6 +14,7 @@ import os
 import pathlib
 import platform
 import subprocess
+import tempfile
 
 
 def run_and_show(doc, run, show):
@@ -52,6 +53,21 @@ def read(path):
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from error
     return rows
+
+
+def require_writable(path):
+    """Ask before the work whether rows can be appended to a file.
+
+    The file is not made here, the folder is.
+
+    Raises:
+        OSError: if they cannot be appended.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        open(path, "ab").close()
+    else:
+        tempfile.TemporaryFile(dir=path.parent).close()
 
 
 def append(path, row):
@@ -175,14 +191,20 @@ def _versions():
 
 
 def _commit():
-    """The commit of the code, with a plus where files differ from it."""
+    """The commit of the code, with a plus where files differ from it.
+
+    `None` where it is not known, as without git.
+    """
     # A copy of the tree without its history is told its commit.
     if "SOURCE_COMMIT" in os.environ:
         return os.environ["SOURCE_COMMIT"]
     here = pathlib.Path(__file__).parent
     command = ["git", "-C", str(here), "describe", "--always", "--dirty=+"]
     command += ["--exclude=*"]
-    found = subprocess.run(command, capture_output=True, text=True)
+    try:
+        found = subprocess.run(command, capture_output=True, text=True)
+    except OSError:
+        return None
     return found.stdout.strip() or None
 
 

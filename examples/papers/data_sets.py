@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 
+import logs
 import numpy as np
 
 import keras_calib as kc
@@ -55,6 +56,26 @@ def load(protocol, cache):
         `"held_back"`.
     """
     return PARTS[protocol.kind](protocol, cache)
+
+
+def absent(protocol, cache):
+    """Why the data of a protocol cannot be read, or `None`.
+
+    See `load` for the arguments.
+    """
+    try:
+        if protocol.kind == "fine_tuning":
+            weights = data_folder() / protocol.weights
+            if not weights.exists():
+                return f"there is no {weights}"
+        parts = load(protocol, cache)
+        if protocol.streamed:
+            for source, _ in parts.values():
+                source()
+    # Keras raises no narrower one where a download fails.
+    except Exception as error:
+        return logs.for_command_line(str(error))
+    return None
 
 
 def cached(cache, name, make):

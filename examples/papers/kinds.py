@@ -116,7 +116,9 @@ class LongTailed(Protocol):
     """Training, validation and calibration with a tail; a balanced test.
 
     Attributes:
-        head: images of the largest class, in the three parts together.
+        head: images of the largest class at most, in the three parts
+            together; of CIFAR-10 they are 4,932, because one class has no more
+            exact images.
         ratio: of the largest to the smallest class.
         shares: of train, validation and calibration in each class.
     """
@@ -227,8 +229,8 @@ class EachClass(FullSize):
 class FullSizeTail(FullSize):
     """`LongTailed` with a paper's network and schedule.
 
-    Ratio 10 gives the number of images that the paper prints; half of them
-    train there, half calibrate.
+    Ratio 10 gives the number of images that the paper prints, where all images
+    are exact; half of them train there, half calibrate.
     """
 
     kind: str = "long_tailed"

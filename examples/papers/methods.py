@@ -39,7 +39,8 @@ def of(name, **arguments):
     return {"class": name, **arguments}
 
 
-# Margins and weights are the papers' for CIFAR-10 where they give them.
+# Margins and weights are the papers' for CIFAR-10 where they give them. The
+# temperature of SB-ECE is not the library's default, which is 0.001.
 METHODS = {
     "CE": single(CE),
     "LS": single(of("LabelSmoothing", smoothing=0.05)),

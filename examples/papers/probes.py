@@ -1,13 +1,15 @@
 """What is stored with a row to see later whether its code has changed.
 
-A probe is a few numbers: of the method's loss on fixed predictions, of the
-table's networks on made inputs, of a short training on made samples.
+A probe is a few numbers: of the method's loss on fixed predictions and of its
+gradient there, of the table's networks on made inputs, of a short training on
+made samples.
 """
 
 import contextlib
 import dataclasses
 import functools
 import io
+import json
 import pathlib
 import tempfile
 
@@ -23,6 +25,9 @@ import work
 from keras import ops
 
 import keras_calib as kc
+from keras_calib.losses._batch_history import BatchHistory
+from keras_calib.losses._batch_history import batch_history
+from keras_calib.ops.gradients import value_and_gradient
 
 ACLS_SETTINGS = ("margin", "positive_weight", "negative_weight", "reference")
 # How a method trains that is no more than a loss, or several networks with one.
@@ -43,6 +48,37 @@ def loss_probe(method):
         else:
             value = loss(labels, logits)
         values.append(float(value))
+    return values
+
+
+def gradient_probe(method):
+    """Sums of a loss's gradient: a change that leaves its values shows.
+
+        32 sum_nk s_nk dL/dz_nk
+
+    with logits z of 32 samples and random signs s, two sums for each of three
+    scales. Of a loss that reads a history, the history is made.
+    """
+    return list(_sums_of_gradient(json.dumps(method["loss"])))
+
+
+@functools.cache
+def _sums_of_gradient(loss):
+    loss = work.build_loss(json.loads(loss))
+    generator = np.random.default_rng(0)
+    values = []
+    for scale in (0.5, 2.0, 8.0):
+        logits = scale * generator.normal(size=(32, 10)).astype("float32")
+        labels = generator.integers(0, 10, 32).astype("int32")
+        signs = generator.choice((-1.0, 1.0), size=(2, 32, 10))
+        correct = generator.integers(0, 5, 32).astype("float32")
+        counts = correct, np.full(32, 5, "float32"), np.float32(0)
+        history = BatchHistory(*map(ops.convert_to_tensor, counts))
+        with batch_history(history):
+            _, gradient = value_and_gradient(
+                functools.partial(loss, labels), logits
+            )
+        values += (32 * (signs * gradient).sum(axis=(1, 2))).tolist()
     return values
 
 

@@ -17,8 +17,8 @@ logits of validation, calibration and test images go to `--work`, outside git.
 Stopped and started again, it goes on where it was, epoch by epoch; killed, from
 its checkpoint of the last minute (`CHECKPOINT_SECONDS=0`: of the last epoch).
 CRL and AdaFocal leave their shuffling to Keras: theirs is another order then. A
-row whose loss gives other values than when the row was made is run again. For
-the data see `kc.datasets.load`.
+row whose loss gives other values, or another gradient, than when the row was
+made is run again. For the data see `kc.datasets.load`.
 """
 
 import argparse
@@ -33,6 +33,8 @@ import subprocess
 import sys
 import time
 
+import checks
+import logs
 import methods
 import protocols
 import published
@@ -41,14 +43,19 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import stored_rows
 from argument_types import one_of_many
 from argument_types import positive_int
+from checks import same_machine
+from row_files import has_epochs
+from row_files import newest
+from row_files import read_rows
 from stored_rows import append
 
 HISTORY = "measure validation samples every N epochs, too: a pass over them"
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE.parent / "results"
 NO_WEIGHTS = "Weights are kept only where a network is fine-tuned."
-# Exit status of a row that another process trains.
-BUSY = 75
+# Exit statuses of the process of a row: another one trains it, its time was
+# over before its training, its training ended without finite logits.
+BUSY, STOPPED, DIVERGED = 75, 76, 77
 # By how much the accuracy of stored logits, float16, differs from their row's.
 SAME_LOGITS = 2e-4
 
@@ -80,33 +87,93 @@ def run_table(arguments):
     inside = dict.fromkeys(map(base, protocols.TABLES[arguments.table]))
     if refused(arguments, inside, f"{arguments.table} has"):
         return 2
+    if arguments.history and nothing_between_epochs(arguments):
+        return 2
     rows = missing(arguments)
     print(f"{arguments.table}: {len(rows)} rows to run", flush=True)
+    unnoticed = without_probes(arguments)
+    if unnoticed:
+        print(unnoticed, flush=True)
+    if rows and not ready(arguments):
+        return 2
     return run_all(arguments, rows)
 
 
 def refused(arguments, known, who):
-    """Whether none of the methods that were asked for is known; it says so."""
-    unknown = not known or set(arguments.only or known).isdisjoint(known)
-    if unknown:
-        print(f"{who} {', '.join(known) or 'no methods'}.", file=sys.stderr)
-    return unknown
+    """Whether none of the methods that were asked for is known.
+
+    It names the unknown ones.
+    """
+    wanted = arguments.only or known
+    unknown = [name for name in wanted if name not in known]
+    if unknown or not known:
+        text = f"{who} {', '.join(known) or 'no methods'}."
+        if unknown:
+            text += f" Not among them: {', '.join(unknown)}."
+        print(text, file=sys.stderr)
+    return len(unknown) == len(wanted)
+
+
+def ready(arguments):
+    """Whether rows can be trained and stored; it says what is in the way."""
+    path = arguments.results / f"{arguments.table}.jsonl"
+    try:
+        stored_rows.require_writable(path)
+        folder_of(arguments)
+    except OSError as error:
+        print(f"Nothing can be stored: {error}", file=sys.stderr)
+        return False
+    reason = absent(arguments)
+    if reason:
+        print(f"{arguments.table}: {reason}", file=sys.stderr)
+    return not reason
+
+
+def absent(arguments):
+    """Why the data of a table cannot be read, or `None`.
+
+    They are read, so that they lie in the working folder afterwards.
+    """
+    import data_sets
+
+    protocol = protocols.PROTOCOLS[arguments.table]
+    return data_sets.absent(protocol, arguments.work)
 
 
 def run_paper(arguments):
-    """Run what the page of a paper shows of all tables of a size; print it."""
+    """Run what the page of a paper shows of all tables of a size; print it.
+
+    Tables whose data are not there are left out.
+    """
     begin, status = time.time(), 0
+    plans = []
     for name, wanted in tables_of(arguments.paper, arguments.size).items():
         again = argparse.Namespace(**vars(arguments))
         again.table, again.only = name, wanted
+        if announced(again):
+            plans.append(again)
+        else:
+            status = 1
+    for again in plans:
         if arguments.seconds is not None:
             again.seconds = arguments.seconds - (time.time() - begin)
         status |= run_table(again)
-    if not status:
-        import paper_pages
+    import paper_pages
 
-        print(paper_pages.page(arguments.paper, arguments.results))
+    print(paper_pages.page(arguments.paper, arguments.results))
     return status
+
+
+def announced(arguments):
+    """Print what of a table is to be run; whether its data are there."""
+    rows, name = missing(arguments), arguments.table
+    reason = absent(arguments) if rows else None
+    if reason:
+        print(f"{name}: skipped, {reason}", flush=True)
+        return False
+    epochs = len(rows) * protocols.PROTOCOLS[name].epochs
+    print(f"{name}: {len(rows)} rows to run, {epochs} epochs", flush=True)
+    return True
 
 
 def methods_of(paper, table):
@@ -208,38 +275,13 @@ def keeps_weights(table):
     return protocols.PROTOCOLS[table].kind == "fine_tuning"
 
 
-def read_rows(path):
-    """Stored rows, the newest of each `(method, seed)`, as a dict.
-
-    One that was measured between epochs keeps its history when the same run is
-    repeated without that.
-    """
-    return newest(stored_rows.read(path) if path.exists() else ())
-
-
-def newest(rows):
-    """See `read_rows`, of rows in the order of a file."""
-    found = {}
-    for row in rows:
-        key = row["method"], row["seed"]
-        before = found.get(key, {})
-        if has_epochs(before) and same_results(before, row):
-            row = {**row, "history": before["history"]}
-        found[key] = row
-    return found
-
-
-def same_results(before, row):
-    """Whether two rows are of the same run, but for what was measured."""
-    keys = "accuracy", "nll", "ece"
-    return before["settings"] == row["settings"] and all(
-        before["test"][key] == row["test"][key] for key in keys
-    )
-
-
 def missing(arguments):
     """Rows to run: method and seed, every method's first seed first."""
-    stored = read_rows(arguments.results / f"{arguments.table}.jsonl")
+    return not_done(arguments, wanted_rows(arguments), tell=True)
+
+
+def wanted_rows(arguments):
+    """Rows of a table that were asked for, in the order of `missing`."""
     table = protocols.TABLES[arguments.table]
     wanted = []
     for name, seeds in table.items():
@@ -249,13 +291,47 @@ def missing(arguments):
         wanted += [(seed, name) for seed in range(seeds)]
     ranks = {name: rank for rank, name in enumerate(table)}
     wanted.sort(key=lambda row: (row[0], ranks[row[1]]))
-    wanted = [row[::-1] for row in wanted]
-    if arguments.history:
+    return [row[::-1] for row in wanted]
+
+
+def not_done(arguments, wanted, tell=False):
+    """Those of the wanted rows that are to be run, as the files are now.
+
+    Args:
+        arguments: of `parse`.
+        wanted: pairs of method and seed.
+        tell: whether to print how many diverged.
+    """
+    table, every = arguments.table, arguments.history
+    stored = read_rows(arguments.results / f"{table}.jsonl")
+    if every:
         # Their newer rows will stand in their place.
-        stored = {row: of for row, of in stored.items() if has_epochs(of)}
-    lost = still_diverged(arguments.table, arguments.results)
-    wanted = [row for row in wanted if row not in lost]
-    return to_run(arguments.table, wanted, stored)
+        stored = {
+            row: of
+            for row, of in stored.items()
+            if has_epochs(of, every) or not has_logs(table, row[0])
+        }
+    lost = still_diverged(table, arguments.results).intersection(wanted)
+    if lost and tell:
+        print(f"{len(lost)} rows diverged earlier and are not run again")
+    return to_run(table, [row for row in wanted if row not in lost], stored)
+
+
+def without_probes(arguments):
+    """A sentence about rows whose change of code is not noticed, or `""`."""
+    stored = read_rows(arguments.results / f"{arguments.table}.jsonl")
+    rows = [stored[row] for row in wanted_rows(arguments) if row in stored]
+    counts = [
+        f"{count} have no probe of their {what}"
+        for key, what in (("network", "network"), ("procedure", "training"))
+        if (count := sum(not row.get(key) for row in rows))
+    ]
+    if not counts:
+        return ""
+    return (
+        f"Of {len(rows)} stored rows, {' and '.join(counts)}: a change there "
+        "is not noticed."
+    )
 
 
 def diverged(table, results):
@@ -284,9 +360,28 @@ def base(name):
     return name.partition(": ")[0]
 
 
-def has_epochs(row):
-    """Whether a row has the errors on validation samples between epochs."""
-    return "val_ece" in row.get("history", {})
+def has_logs(table, method):
+    """Whether a row can be measured between its epochs.
+
+    Of several networks none is the one that is measured in the end; a stream
+    has no arrays of validation samples.
+    """
+    train = methods.method(method)["train"]
+    streamed = protocols.PROTOCOLS[table].streamed
+    return not streamed and train not in ("ensemble", "as_it_is")
+
+
+def nothing_between_epochs(arguments):
+    """Whether no row can be measured between its epochs; it names those."""
+    wanted = dict.fromkeys(name for name, _ in wanted_rows(arguments))
+    names = [name for name in wanted if not has_logs(arguments.table, name)]
+    if names:
+        print(
+            "--history: nothing is measured between the epochs of "
+            f"{', '.join(names)}.",
+            file=sys.stderr,
+        )
+    return len(names) == len(wanted)
 
 
 def to_run(table, wanted, stored):
@@ -348,6 +443,8 @@ def tune(arguments):
         if not rows:
             return 0
         print(f"{again.table}: {len(rows)} rows to run now", flush=True)
+        if not ready(again):
+            return 2
         if arguments.seconds is not None:
             again.seconds = arguments.seconds - (time.time() - begin)
         status = run_all(again, rows)
@@ -371,7 +468,7 @@ def changed(table, method, row):
 def run_all(arguments, rows):
     """Start a process per row, `jobs` at a time, until all are done."""
     begin = time.time()
-    running, total, done, failed, busy = [], len(rows), 0, 0, 0
+    running, total, ended = [], len(rows), []
     rows = list(rows)
     while rows or running:
         while (
@@ -379,30 +476,49 @@ def run_all(arguments, rows):
             and len(running) < arguments.jobs
             and not late(arguments, begin)
         ):
-            running.append(start(arguments, *rows.pop(0), begin))
+            row = rows.pop(0)
+            running.append((row, *start(arguments, *row, begin)))
         time.sleep(0.5)
-        for process, name in list(running):
+        for each in list(running):
+            row, process, name = each
             if process.poll() is None:
                 continue
-            running.remove((process, name))
-            done += 1
-            failed += process.returncode not in (0, BUSY)
-            busy += process.returncode == BUSY
-            each = (time.time() - begin) / done
-            left = datetime.timedelta(seconds=int(each * (total - done)))
-            state = f"done, {left} left"
-            if process.returncode:
-                state = f"FAILED, its log is in {folder_of(arguments)}"
-            if process.returncode == BUSY:
-                state = "not trained here, another process does"
-            print(f"[{done}/{total}] {name}: {state}", flush=True)
-            if failed == done and done >= 3:
+            running.remove(each)
+            ended.append(process.returncode)
+            pace = (time.time() - begin) / len(ended)
+            left = datetime.timedelta(seconds=int(pace * (total - len(ended))))
+            state = state_of(arguments, row, process.returncode)
+            state = state or f"done, {left} left"
+            print(f"[{len(ended)}/{total}] {name}: {state}", flush=True)
+            if len(ended) >= 3 and all(map(failed, ended)):
                 rows.clear()
-                print(f"the first {done} rows failed")
+                print(f"the first {len(ended)} rows failed")
         if late(arguments, begin) and not running:
-            print(f"time is over, {len(rows)} rows left", flush=True)
             break
-    return 1 if failed or busy else 0
+    left = len(rows) + ended.count(STOPPED)
+    if left:
+        print(f"time is over, {left} rows left", flush=True)
+    return 1 if BUSY in ended or any(map(failed, ended)) else 0
+
+
+def failed(status):
+    return status not in (0, BUSY, STOPPED, DIVERGED)
+
+
+def state_of(arguments, row, status):
+    """What to say of a row that is not stored by its process, or `None`."""
+    if status == BUSY:
+        return "not trained here, another process does"
+    if status == STOPPED:
+        return "stopped, goes on at the next call"
+    if status == DIVERGED:
+        return f"diverged, see {arguments.table}-diverged.jsonl"
+    return why_failed(log_of(arguments, *row), status) if status else None
+
+
+def why_failed(log, status):
+    end = f": {logs.last_line(log)}" if log.exists() else ""
+    return f"FAILED with status {status}; the end of {log}{end}"
 
 
 def late(arguments, begin):
@@ -431,7 +547,7 @@ def start(arguments, method, seed, begin):
         ):
             environment[key] = str(arguments.threads)
     name = f"{method}, seed {seed}"
-    log = open(folder_of(arguments) / f"{slug(method, seed)}.log", "ab")
+    log = open(log_of(arguments, method, seed), "ab")
     process = subprocess.Popen(
         list(map(str, command)), env=environment, stdout=log, stderr=log
     )
@@ -444,6 +560,10 @@ def folder_of(arguments):
     folder = arguments.work / arguments.table
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def log_of(arguments, method, seed):
+    return folder_of(arguments) / f"{slug(method, seed)}.log"
 
 
 @contextlib.contextmanager
@@ -468,47 +588,51 @@ def slug(method, seed):
 
 
 def run_row(arguments, method, seed):
-    """Train, measure and store one row, in this process."""
+    """Train, measure and store one row, in this process; its exit status."""
+    begin, seed = time.time(), int(seed)
+    path = folder_of(arguments) / slug(method, seed)
+    with alone(f"{path}.lock"):
+        # Another driver may have stored it since this one was started.
+        if not not_done(arguments, [(method, seed)]):
+            print("already stored", flush=True)
+            return 0
+        return train_row(arguments, method, seed, path, begin)
+
+
+def train_row(arguments, method, seed, path, begin):
+    """See `run_row`; nobody else trains or stores this row meanwhile."""
     import unfinished
     import work
 
     deadline = None
     if arguments.seconds is not None:
-        deadline = time.time() + arguments.seconds
-    seed = int(seed)
-    path = folder_of(arguments) / slug(method, seed)
+        deadline = begin + arguments.seconds
     name = arguments.table
+    # What fails here would fail after the training.
+    stored_rows.require_writable(arguments.results / f"{name}.jsonl")
+    made_on = stored_rows.provenance(
+        arguments.threads or os.environ.get(threads_variable())
+    )
+    made = unfinished.begin(path, name, method)
+    given = path, arguments.work, deadline, arguments.history
+    status = 0
     try:
-        with alone(f"{path}.lock"):
-            made = unfinished.begin(path, arguments.table, method)
-            row = work.run(
-                arguments.table,
-                method,
-                seed,
-                path,
-                arguments.work,
-                deadline,
-                arguments.history,
-            )
+        row = work.run(name, method, seed, *given)
     except FloatingPointError as error:
-        name, row = f"{name}-diverged", {"diverged": str(error)}
+        status, row = DIVERGED, {"diverged": str(error)}
     if row is None:
         print("stopped in time; start again to go on", flush=True)
-        return 0
-    row = {
-        "table": arguments.table,
-        "method": method,
-        "seed": seed,
-        **row,
-        **made,
-        **stored_rows.provenance(
-            arguments.threads or os.environ.get(threads_variable())
-        ),
-    }
-    append(arguments.results / f"{name}.jsonl", row)
+        return STOPPED
+    kind = {"table": name, "method": method, "seed": seed}
+    if status == DIVERGED:
+        name += "-diverged"
+    append(
+        arguments.results / f"{name}.jsonl",
+        {**kind, **row, **made, **made_on},
+    )
     unfinished.remove(path)
     print(json.dumps(row.get("test") or row["diverged"]), flush=True)
-    return 0
+    return status
 
 
 def threads_variable():
@@ -529,6 +653,9 @@ def measure_again(arguments):
 
     path = arguments.results / f"{arguments.table}.jsonl"
     rows, measured = read_rows(path), []
+    inside = dict.fromkeys(base(method) for method, _ in rows)
+    if rows and refused(arguments, inside, f"{path.name} has"):
+        return 2
     for (method, seed), row in rows.items():
         if arguments.only and base(method) not in arguments.only:
             continue
@@ -600,38 +727,24 @@ def check(arguments):
     again.table, again.results, again.work = table, aside, aside
     again.threads = arguments.threads or stored["threads"]
     path = aside / f"{table}.jsonl"
-    path.unlink(missing_ok=True)  # what an earlier check found
+    for name in (table, f"{table}-diverged"):  # what an earlier check found
+        (aside / f"{name}.jsonl").unlink(missing_ok=True)
     process, _ = start(again, method, int(seed), time.time())
-    if process.wait():
-        print(f"the run failed; see {aside}")
+    state = state_of(again, (method, int(seed)), process.wait())
+    if state:
+        print(state)
         return 1
-    found = read_rows(path).get((method, int(seed)))
-    if found is None:
-        print("stopped in time, or diverged; run again to go on")
-        return 1
-    others = [row["test"] for (name, _), row in rows.items() if name == method]
+    found = read_rows(path)[method, int(seed)]
     status = 0
     for key in ("accuracy", "ece"):
         before, after = stored["test"][key], found["test"][key]
-        limit = 0.003
-        if not same_machine(stored, found) and len(others) > 2:
-            values = [row[key] for row in others]
-            mean = sum(values) / len(values)
-            variance = sum((v - mean) ** 2 for v in values) / (len(values) - 1)
-            limit = max(limit, 2 * variance**0.5)
-        verdict = "agrees" if abs(before - after) <= limit else "DIFFERS"
-        status |= verdict == "DIFFERS"
-        print(f"{key}: stored {before:.4f}, now {after:.4f}: {verdict}")
+        limit = checks.SAME_RUN
+        if not same_machine(stored, found):
+            limit = checks.limit_elsewhere(rows, method, key)
+        word = checks.verdict(abs(before - after), limit)
+        status |= word != "agrees"
+        print(f"{key}: stored {before:.4f}, now {after:.4f}: {word}")
     return status
-
-
-def same_machine(stored, found):
-    """Whether a run can be repeated in every digit, or nearly.
-
-    Rows of before name no processor.
-    """
-    keys = "machine", "threads"
-    return all(str(stored[key]) == str(found[key]) for key in keys)
 
 
 if __name__ == "__main__":

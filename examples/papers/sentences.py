@@ -23,6 +23,7 @@ import spread
 import stored_pages
 import table
 import tuning
+from methods import SB_ECE
 from words import amounts
 from words import beside
 from words import changes
@@ -305,8 +306,11 @@ def hardly_changed(rows):
         for name in ("MDCA", "SB-ECE")
     }
     scatter = table.spread_of("S", rows, "ece")
+    temperature = SB_ECE["temperature"]
+    notes = {"SB-ECE": f" (with temperature {temperature:g})"}
     shown = [
-        f"of {name} {over_seeds(each, 'that of cross-entropy', scatter)}"
+        f"of {name}{notes.get(name, '')} "
+        f"{over_seeds(each, 'that of cross-entropy', scatter)}"
         for name, each in found.items()
         if len(each)
     ]
@@ -370,7 +374,7 @@ def interleaved(rows):
     if not texts:
         return ""
     return (
-        "With a penalty that learns from held-out images between epochs "
+        "With a penalty that learns from images kept for it, after each epoch "
         "(interleaved), instead of from the training images, the ECE as "
         f"trained is {', '.join(texts)}."
     )

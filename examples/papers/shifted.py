@@ -35,6 +35,11 @@ def measure_missing(arguments):
             `<table>_shift.jsonl`; a method that is there is not run again.
     """
     begin = time.time()
+    stored = run.read_rows(arguments.results / f"{arguments.table}.jsonl")
+    names = [*(method for method, _ in stored), *protocols.OTHER_PUBLISHED]
+    known, who = dict.fromkeys(names), f"{arguments.table} has rows of"
+    if run.refused(arguments, known, who):
+        return 2
     path = arguments.results / f"{arguments.table}_shift.jsonl"
     subjects = list(wanted(arguments, run.read_rows(path)))
     print(f"{path.name}: {len(subjects)} rows to run", flush=True)

@@ -9,7 +9,9 @@ differential expression in microarray experiments", 2004, sections 3 to 6):
 
 with d = n - 1 and d0 + d degrees of freedom, where s0 and d0 are those under
 which the variances of all methods scatter as they do; more degrees than the
-table has in all are not counted.
+table has in all are not counted. The test takes the differences of methods for
+independent; they share the seeds of cross-entropy (`verdicts.ABOUT` says what
+that does).
 """
 
 import math

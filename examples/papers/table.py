@@ -381,9 +381,14 @@ def with_key(pairs, key, part="test"):
 
 def after_maps(table, rows):
     """NLL on test images after every map, fitted to calibration images."""
-    names = next(iter(rows.values()))["maps"]
+    names = keys_of(rows.values(), "maps")
     names = [name for name in names if name not in measures.CALIBRATED]
     return of_maps("NLL after", names, of_method(table, rows))
+
+
+def keys_of(rows, part):
+    """Keys that a part of any row has, such as the maps, in their order."""
+    return [*dict.fromkeys(key for row in rows for key in row.get(part, {}))]
 
 
 def after_calibrate(table, rows):
@@ -393,7 +398,7 @@ def after_calibrate(table, rows):
     """
     names = [*measures.TRIED, *measures.CALIBRATED]
     found = {
-        name: [row for row in own if {*names} <= {*row["maps"]}]
+        name: [row for row in own if {*names} <= {*row.get("maps", {})}]
         for name, own in of_method(table, rows)
     }
     found = {name: own for name, own in found.items() if own}
@@ -409,7 +414,8 @@ def of_maps(title, names, methods, seeds=False):
         plain = [row["test_scaled"]["nll"] for row in found]
         lines.append([name, *[str(len(found))] * seeds, cell(plain, digits=3)])
         for each in names:
-            values = [row["maps"][each].get("nll") for row in found]
+            maps = [row.get("maps", {}).get(each, {}) for row in found]
+            values = [result.get("nll") for result in maps]
             known = None not in values
             lines[-1].append(cell(values, digits=3) if known else "-")
     header = [title, *["seeds"] * seeds, "TemperatureScaling", *names]
@@ -418,14 +424,15 @@ def of_maps(title, names, methods, seeds=False):
 
 def balanced(table, rows):
     """ECE after each map, fitted in each way to rows with a tail."""
-    if "class_balance" not in next(iter(rows.values())):
+    if not keys_of(rows.values(), "class_balance"):
         return ""
     lines = []
     for name, found in of_method(table, rows):
-        for each in found[0]["class_balance"]:
+        for each in keys_of(found, "class_balance"):
             line = [name, each]
+            ways = [row.get("class_balance", {}).get(each, {}) for row in found]
             for way in measures.BALANCES:
-                of_way = [row["class_balance"][each][way] for row in found]
+                of_way = [result.get(way, {}) for result in ways]
                 known = all("ece" in result for result in of_way)
                 values = [result.get("ece") for result in of_way]
                 line.append(cell(values, 100) if known else "-")

@@ -14,6 +14,8 @@ MEAN = (125.3, 123.0, 113.9)
 DEVIATION = (63.0, 62.1, 66.7)
 # Seconds of training that a run loses at most if it is killed, and an epoch.
 CHECKPOINT_SECONDS = float(os.environ.get("CHECKPOINT_SECONDS", 60))
+# Ending of the file with the seconds of a run.
+SECONDS = "seconds.json"
 
 
 class Batches(keras.utils.PyDataset):
@@ -241,7 +243,8 @@ class Resumable(keras.callbacks.Callback):
     """Checkpoints between epochs, and stops before the time is over.
 
     It also keeps the logs of all epochs, in `history` and in a file beside the
-    checkpoint. It must be the last callback, so that it sees all logs.
+    checkpoint, and in another one the seconds of a run that was stopped. It
+    must be the last callback, so that it sees all logs.
 
     Args:
         path: file of the checkpoint; it is replaced, never half written.
@@ -259,6 +262,10 @@ class Resumable(keras.callbacks.Callback):
         self.interval = interval
         self.seconds, self.saved, self.stopped = [], time.time(), False
         self.history, self.log = [], sibling(path, "history.json")
+        self.born, self.clock = self.saved, sibling(path, SECONDS)
+        self.earlier = {"all": 0.0, "of_epochs": []}
+        if self.clock.exists():
+            self.earlier = json.loads(self.clock.read_text())
         # States of the generators of dropout and the like, which Keras does
         # not save with the weights, after the last two epochs.
         self.states, self.state_file = {}, sibling(path, "generators.json")
@@ -279,10 +286,19 @@ class Resumable(keras.callbacks.Callback):
         self.seconds.append(now - self.begin)
         # Before the checkpoint, which may be the last thing that is done.
         self.remember(epoch, logs)
+        spent = {
+            "all": self.earlier["all"] + now - self.born,
+            "of_epochs": self.of_epochs(),
+        }
+        replace_text(self.clock, json.dumps(spent))
         if self.batches is not None:
             self.save_or_stop(epoch, now)
         shown = {key: round(float(value), 4) for key, value in logs.items()}
         print(f"epoch {epoch + 1} {self.seconds[-1]:.1f} s {shown}", flush=True)
+
+    def of_epochs(self):
+        """Seconds of epochs, without the first one of each run: it compiles."""
+        return self.earlier["of_epochs"] + self.seconds[1:]
 
     def remember(self, epoch, logs):
         """Add the logs of an epoch, in place of those of an earlier attempt."""
@@ -331,6 +347,18 @@ class Resumable(keras.callbacks.Callback):
                     variable.assign(np.array(state, "uint32"))
                 self.of_torch = kept[len(own) :]
         return epochs
+
+
+def earlier_seconds(path):
+    """Seconds that earlier runs of a row have trained.
+
+    Args:
+        path: of the files of the row, without their endings.
+    """
+    path = pathlib.Path(path)
+    names = f"{path.name}.{SECONDS}", f"{path.name}-member*.{SECONDS}"
+    found = [file for name in names for file in path.parent.glob(name)]
+    return sum(json.loads(file.read_text())["all"] for file in found)
 
 
 def sibling(path, ending):

@@ -14,7 +14,13 @@ import training
 import work
 
 # Checkpoints with what belongs to them, and logits of members of an ensemble.
-ENDINGS = ("weights.h5", "history.json", "generators.json", "logits.npz")
+ENDINGS = (
+    "weights.h5",
+    "history.json",
+    "generators.json",
+    "logits.npz",
+    training.SECONDS,
+)
 
 
 def begin(path, table, method):
@@ -31,6 +37,7 @@ def begin(path, table, method):
     made = {
         "settings": work.settings(table, method),
         "probe": probes.loss_probe(methods.method(method)),
+        "gradient": probes.gradient_probe(methods.method(method)),
         "network": probes.network_probe(table),
         "procedure": probes.procedure_probe(table, method),
     }
@@ -61,6 +68,11 @@ def changed_code(table, method, row):
         return "its settings changed"
     if differ(probes.loss_probe(methods.method(method)), row["probe"]):
         return "its loss gives other values now"
+    gradient = row.get("gradient")
+    if gradient and differ(
+        probes.gradient_probe(methods.method(method)), gradient
+    ):
+        return "its loss has another gradient now"
     network = row.get("network") and probes.network_probe(table)
     if network and differ(network, row["network"]):
         return "its network gives other values now"

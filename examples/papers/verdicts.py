@@ -68,7 +68,10 @@ variance of a method is drawn towards that of all methods of the table, because
 few seeds hardly tell it (a moderated t-test, `spread.py`); with one seed the
 variance is theirs alone. So p can be small beside a large standard error of two
 seeds, and large beside a small one. With several seeds, a difference with p
-above 0.05 is not told apart from 0."""
+above 0.05 is not told apart from 0. All differences of a table share the seeds
+of cross-entropy, so that p is a little too small where seeds are few: in a
+simulation of 8,000 tables without any difference, p was below 0.05 in 6.6 % of
+the lines with 2 seeds of 30 methods, and in 6.2 % with 3 seeds of 46."""
 # Where the claims are looked up.
 CLAIMED = ("S", "G100", "G30", "F")
 ABOUT_CLAIMS = """\

@@ -81,7 +81,7 @@ def run(table, method, seed, path, cache, deadline=None, every=None):
     spec = methods.method(method)
     keras.config.set_dtype_policy(protocol.dtype)
     data = data_sets.load(protocol, cache)
-    begin = time.time()
+    begin = time.time() - training.earlier_seconds(path)
     if spec["train"] == "ensemble":
         members = []
         for member in range(spec["members"]):
@@ -321,7 +321,7 @@ def train_task(task, path, deadline=None, every=None):
     else:
         logits = predict_arrays(task)
     extra = {
-        "epoch_seconds": float(np.median(watch.seconds[1:] or [0])),
+        "epoch_seconds": float(np.median(watch.of_epochs() or [0])),
         "history": in_columns(watch.history),
     }
     if spec["train"] == "mutual" and not protocol.streamed:

@@ -36,9 +36,9 @@ def driver(work, monkeypatch):
     monkeypatch.setattr("measures.SHOWN", few(work))
 
     def start(arguments, method, seed, begin):
-        run.run_row(arguments, method, seed)
-        done = argparse.Namespace(returncode=0)
-        done.poll = done.wait = lambda: 0
+        status = run.run_row(arguments, method, seed)
+        done = argparse.Namespace(returncode=status)
+        done.poll = done.wait = lambda: status
         return done, f"{method}, seed {seed}"
 
     monkeypatch.setattr(run, "start", start)
@@ -282,7 +282,7 @@ def test_a_row_that_diverged_is_stored_apart_and_not_run_again(
     command = ["miniature", "--only", "CE", "--seeds", "1", *folders]
     arguments = driver.parse(command)
     assert driver.missing(arguments) == [("CE", 0)]
-    assert driver.main([*command, "--row", "CE", "0"]) == 0
+    assert driver.main([*command, "--row", "CE", "0"]) == driver.DIVERGED
     (row,) = driver.diverged("miniature", tmp_path).values()
     assert row["diverged"] == "Logits are not finite." and "test" not in row
     assert driver.missing(arguments) == []

@@ -87,3 +87,36 @@ def test_rows_without_the_choice_are_no_part_of_its_table(measures):
 
 
 LAST = "ParameterizedTemperatureScaling |"
+
+
+def test_a_map_that_only_some_rows_have_is_a_dash_in_others(papers):
+    import table
+
+    def row(method, maps, balance):
+        return {
+            "method": method,
+            "seed": 0,
+            "test_scaled": {"nll": 1.0},
+            "maps": {name: {"nll": nll} for name, nll in maps.items()},
+            "class_balance": {
+                name: {"none": {"ece": ece}} for name, ece in balance.items()
+            },
+        }
+
+    found = [
+        row("CE", {"New": 0.5, "Old": 0.6}, {}),
+        row("LS", {"Old": 0.7, "Other": 0.8}, {"Old": 0.1}),
+        {**row("FL", {}, {}), "maps": {}},
+    ]
+    rows = {(each["method"], 0): each for each in found}
+    header, _, *lines = table.after_maps("S", rows).splitlines()
+    assert header.endswith("| TemperatureScaling | New | Old | Other |")
+    assert lines == [
+        "| CE | 1.000 | 0.500 | 0.600 | - |",
+        "| LS | 1.000 | - | 0.700 | 0.800 |",
+        "| FL | 1.000 | - | - | - |",
+    ]
+    del found[0]["class_balance"]
+    _, _, first, *published = table.balanced("S", rows).splitlines()
+    assert first.startswith("| LS | Old | ")
+    assert all(line.startswith("| published, ") for line in published)

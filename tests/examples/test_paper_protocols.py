@@ -218,6 +218,33 @@ def test_long_tail_is_that_of_equation_16(work, tmp_path):
         np.testing.assert_array_equal(parts[part][1], labels[rows[part]])
 
 
+def test_long_tail_is_as_long_as_the_smallest_class_of_exact_images(
+    work, tmp_path
+):
+    import data_sets
+
+    labels = np.arange(50000) % 10
+    inexact = np.flatnonzero(labels == 8)[:68]
+    np.savez(
+        tmp_path / "cifar10.npz",
+        x=np.arange(50000),
+        y=labels,
+        x_test=labels[:3],
+        y_test=labels[:3],
+        inexact=inexact,
+    )
+    parts = data_sets.load(work.protocols.PROTOCOLS["LT"], tmp_path)
+    together = np.concatenate(
+        [parts[name][1] for name in ("train", "validation", "calibration")]
+    )
+    sizes = [f"{size:,}" for size in np.bincount(together)]
+    results = pathlib.Path(work.__file__).parents[1] / "results"
+    page = " ".join((results / "README.md").read_text().split())
+    assert f"{', '.join(sizes[:4])} and so on to {sizes[-1]}" in page
+    largest = sizes[0].replace(",", "")
+    assert f"`{largest} * 50^(-i / 9)` images" in page
+
+
 def test_weights_balance_what_a_long_tail_learned(work, monkeypatch):
     import measures
 

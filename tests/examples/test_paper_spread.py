@@ -1,5 +1,7 @@
 """Few seeds borrow their spread from all methods of a table."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -95,3 +97,26 @@ def test_equal_rows_differ_in_nothing(spread):
     found = spread.Spread([np.zeros(3)])
     assert found.p_value(np.zeros(2)) == 1.0
     assert found.p_value(np.ones(2)) == 0.0
+
+
+@pytest.mark.parametrize(("seeds", "methods"), [(2, 30), (3, 46)])
+def test_p_values_are_too_small_by_what_the_page_says(
+    papers, spread, rng, seeds, methods
+):
+    import verdicts
+
+    words = " ".join(verdicts.ABOUT.split())
+    said = re.search(
+        rf"([\d.]+) % [a-z ]*with {seeds} seeds of {methods}", words
+    )
+    tables = 1000
+    found = 0
+    for _ in range(tables):
+        values = rng.normal(size=(methods + 1, seeds))
+        differences = values[1:] - values[0]
+        scatter = spread.Spread(differences)
+        found += sum(map(scatter.told_apart, differences))
+    rate = found / (tables * methods)
+    # Lines of a table share its seeds, so that rates scatter.
+    assert rate == pytest.approx(float(said[1]) / 100, abs=0.01)
+    assert rate > spread.LEVEL

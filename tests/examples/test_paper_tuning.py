@@ -97,6 +97,7 @@ def trained(driver, monkeypatch):
             return 0
 
         monkeypatch.setattr(run, "run_all", train)
+        monkeypatch.setattr(run, "absent", lambda arguments: None)
         return calls
 
     return stand_in

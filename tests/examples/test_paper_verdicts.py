@@ -307,3 +307,22 @@ def test_where_rows_and_papers_differ_a_reason_stands_beside(verdicts):
     assert len(failing) > 10
     for *_, why in failing:
         assert why.strip(), failing
+
+
+def test_the_temperature_of_sb_ece_is_told(verdicts, tmp_path):
+    import methods
+
+    said = f"with temperature {methods.SB_ECE['temperature']:g}, "
+    rows = {
+        table: [row(name, 0, 0.1, 1.0) for name in methods_of]
+        for table, methods_of in verdicts.protocols.TABLES.items()
+        if table in verdicts.TABLES
+    }
+    _, found = page(verdicts, tmp_path, rows)
+    notes = {
+        (each["rows of"], each["method"]): each["note"]
+        for each in found
+        if "SB-ECE" in each["method"]
+    }
+    assert len(notes) == 11
+    assert all(note.startswith(said) for note in notes.values())
