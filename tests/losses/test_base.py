@@ -528,7 +528,7 @@ def test_across_replicas_of_one_process_changes_nothing():
             lambda: kc.models.InterleavedTraining(
                 keras.Sequential([keras.layers.Dense(3)])
             ).compile("sgd", kc.losses.MDCA(across_replicas=True)),
-            "held-out part",
+            "penalty part",
         ),
     ],
 )
