@@ -12,12 +12,16 @@ percentile intervals and with the default, `interval="auto"`.
 With `--only` a few statistics are counted, in less time. With `--calibrated`
 instead, in which part of sets of a calibrated model the interval of a part of
 `refinement=True` is above 0: meant are at most 5 % of what a temperature takes
-off, and 2.5 % of bounds.
+off, and 2.5 % of bounds. With `--sparse` instead, the same part of the default
+intervals where bins or errors are few: of classwise errors of 10 and 30 classes
+of an overconfident model, and of means of a calibrated model of 2 classes that
+is nearly always right.
 """
 
 import argparse
 import collections
 import datetime
+import functools
 import platform
 
 import cost_rows
@@ -71,11 +75,21 @@ EVENTS = (
 KINDS = ("percentile", "auto")
 # What is 0 of a calibrated model, and the sizes of the sets.
 ABOVE_ZERO, SIZES, CALIBRATED_SETS = PARTS[1:], (200, 1000, 5000), 1000
+# Of many classes: how many, the size of the sets, and the temperature and the
+# standard deviation of the logits.
+SPARSE = (10, 300, 2.5, 6.0), (30, 500, 2.0, 5.0)
+SPARSE_SETS, FEW_SETS = 100, 1000
+OF_CLASSES = (
+    "classwise_calibration_error",
+    "classwise_adaptive_calibration_error",
+)
+FEW_ERRORS = 100, 300, 1000
+OF_ROWS = "accuracy", "confidence_gap", "brier_score", "negative_log_likelihood"
 
 
-def independent(rng, n, num_classes, temperature=1.5):
+def independent(rng, n, num_classes, temperature=1.5, spread=2):
     """Labels, probabilities and the other arguments of `n` predictions."""
-    logits = 2 * rng.normal(size=(n, num_classes))
+    logits = spread * rng.normal(size=(n, num_classes))
     labels = (logits / temperature + rng.gumbel(size=logits.shape)).argmax(
         axis=1
     )
@@ -93,6 +107,14 @@ def clustered(rng, n, num_classes):
     labels, p, _ = independent(rng, n, num_classes)
     ids = np.repeat(np.arange(n), rng.integers(1, 5, n))[:n]
     return labels[ids], p[ids], {"clusters": ids}
+
+
+def nearly_right(rng, n):
+    """Predictions of two classes of which 1 % are wrong, as they say."""
+    logit = np.maximum(5 + rng.normal(size=n), 0.1)
+    wrong = 1 / (1 + np.exp(logit))
+    labels = (rng.random(n) < wrong).astype(int)
+    return labels, np.stack([1 - wrong, wrong], axis=1), {}
 
 
 FORMS = {
@@ -138,11 +160,15 @@ def main(arguments=None):
         metavar="STATISTIC",
     )
     parser.add_argument("--calibrated", action="store_true")
+    parser.add_argument("--sparse", action="store_true")
     cost_rows.add_option(parser)
     arguments = parser.parse_args(arguments)
     print(f"{platform.machine()}, {datetime.date.today()}\n")
     if arguments.calibrated:
         show_calibrated(arguments.store)
+        return
+    if arguments.sparse:
+        show_sparse(arguments.store)
         return
     print(
         f"{SETS} sets of {ROWS} predictions, {RESAMPLES} resamples\n\n"
@@ -184,6 +210,37 @@ def show_calibrated(store):
             print(f"| `{name}` | {size} | {share:.1%} |")
             values = {"statistic": name, "size": size, "sets": CALIBRATED_SETS}
             cost_rows.store(store, "above zero", above=share, **values)
+
+
+def show_sparse(store):
+    """Count default intervals of few rows in a bin, or with few errors."""
+    print("| statistic | sets | classes | rows | held |\n|---|---|---|---|---|")
+    for num_classes, size, temperature, spread in SPARSE:
+        kind = functools.partial(
+            independent,
+            num_classes=num_classes,
+            temperature=temperature,
+            spread=spread,
+        )
+        show_held(kind, OF_CLASSES, num_classes, size, SPARSE_SETS, store)
+    for size in FEW_ERRORS:
+        show_held(nearly_right, OF_ROWS, 2, size, FEW_SETS, store)
+
+
+def show_held(predictions, names, num_classes, size, sets, store):
+    """Count the sets whose interval holds the true value, and print it."""
+    true = errors(predictions(np.random.default_rng(1), MANY), names)
+    rng = np.random.default_rng(size)
+    held = collections.Counter()
+    for _ in range(sets):
+        found = errors(predictions(rng, size), names, num_resamples=RESAMPLES)
+        held.update(n for n, v in found.items() if v.low <= true[n] <= v.high)
+    for name in names:
+        share = held[name] / sets
+        print(f"| `{name}` | {sets} | {num_classes} | {size} | {share:.1%} |")
+        values = {"statistic": name, "size": size, "sets": sets}
+        values |= {"classes": num_classes, "held": share}
+        cost_rows.store(store, "sparse intervals", **values)
 
 
 if __name__ == "__main__":

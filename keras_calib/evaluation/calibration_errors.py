@@ -26,6 +26,7 @@ from keras_calib.evaluation.named_errors import METRICS
 from keras_calib.evaluation.named_errors import NAMES
 from keras_calib.evaluation.named_errors import defined_for
 from keras_calib.evaluation.named_errors import statistic_range
+from keras_calib.evaluation.rare_errors import with_rare_errors
 from keras_calib.evaluation.refinement import RANGES
 from keras_calib.evaluation.refinement import refinement_statistics
 from keras_calib.evaluation.replicates import Resamples
@@ -98,29 +99,25 @@ def calibration_errors(
     has the definitions.
 
     The bootstrap draws whole samples: with predictions of rank above 2, all
-    pixels of an image or tokens of a text are drawn together, and
-    `clusters` draws all samples of a patient or document together.
-    Calibration errors have an upward bias, and resampling adds a bias
-    again, so that their percentile intervals are too high. Those of binned
-    errors, of the smooth error and of ICI, E50, E90 and Emax come from a
-    grid bootstrap: the gaps are multiplied by a scale, the noise of the
-    resamples is added, and the interval has the scales for which the value
-    is no surprise. The sweep, label-binned and weighted overconfidence
-    errors have the basic interval, which reflects the percentiles about the
-    estimate. Debiased errors of norm 2 have that of what they debias. The
-    one of norm 1 has less bias (near 0 some of it stays), but its resamples
-    have more: the percentiles are moved by what the mean of the resamples
-    is above the estimate. The calibration slope has half the width between
-    percentiles on both sides. The calibration parts of `refinement`, about
-    squares, have the interval of their root near 0. Means, KS and kernel
-    errors, the rest of the clinical panel and the other parts have the
-    percentile interval. No resamples are right at an error of 0, where
-    calibration errors have a corner: if the value is within the noise floor
-    of a calibrated model (`floor_high`), the interval begins at 0. Where
-    rows depend on each other that floor is not known; there the interval of
-    a binned or smooth error begins at 0 by its own resamples alone, and of
-    other errors a lower end above 0 is no evidence. Ends are clipped to the
-    range of the statistic.
+    pixels of an image or tokens of a text are drawn together, and with
+    `clusters` all samples of a patient or document. Calibration errors have an
+    upward bias, which resampling adds again, so that percentiles are too high.
+    Those of binned errors, of the smooth error and of ICI, E50, E90 and Emax
+    come from a grid bootstrap: the gaps are multiplied by a scale, the noise of
+    the resamples is added, and the interval has the scales for which the value
+    is no surprise; that of classwise errors is longer, as bins may have few
+    rows. The sweep, label-binned and weighted overconfidence errors have the
+    basic interval, which reflects the percentiles about the estimate. Debiased
+    errors of norm 2 have that of what they debias. For norm 1, percentiles are
+    moved by what the mean of the resamples is above the estimate. The
+    calibration slope has half the width between percentiles on both sides. The
+    calibration parts of `refinement` have the interval of their root near 0.
+    Means, KS and kernel errors, the rest of the clinical panel and the other
+    parts have the percentile interval, that of means with fewer than ten wrong
+    (or right) rows widened by Wilson's of the accuracy. Within the noise floor
+    of a calibrated model an interval begins at 0. Of rows that depend on each
+    other it is not known: a lower end above 0 is then evidence of binned and
+    smooth errors alone. Ends are clipped to the range of the statistic.
 
     Args:
         labels: class ids, `(...)`, or one-hot rows, `(..., num_classes)`. A
@@ -285,7 +282,7 @@ def errors_of_predictions(
     seed=0,
     verbose=0,
 ):
-    """The wanted errors of `Predictions` with a row; see `calibration_errors`.
+    """`calibration_errors` of `Predictions` with a row.
 
     With `floors`, a dict with their noise floors, basic intervals draw none.
     """
@@ -316,9 +313,8 @@ def errors_of_predictions(
         errors[name] = float(found[name].flat[0])
         if resamples.number == 0:
             continue
-        errors[name] = _estimate(name, found[name], level, name in basic, ends)
-        if data.units == 1:  # every resample is the sample
-            errors[name] = Estimate(errors[name], np.nan, np.nan)
+        options = {"basic": name in basic, "limits": ends, "data": data}
+        errors[name] = _estimate(name, found[name], interval, **options)
     draw = functools.partial(
         _floors, data, bins=bins, seed=seed, max_seconds=max_seconds
     )
@@ -392,9 +388,13 @@ def _check_intervals(num_resamples, level, interval, max_seconds):
         require_positive(max_seconds=max_seconds)
 
 
-def _estimate(name, values, level, basic, limits):
-    value = float(values.flat[0])
+def _estimate(name, values, interval, *, basic, limits, data):
+    value, (level, kind) = float(values.flat[0]), interval
+    if data.units == 1:  # every resample is the sample
+        return Estimate(value, np.nan, np.nan)
     ends = interval_ends(name, values, level, basic=basic)
     if basic and np.isfinite(value):
         ends = map(float, np.clip(ends, *limits))
+    if kind == "auto":
+        ends = with_rare_errors(name, value, ends, data, level)
     return Estimate(value, *ends)

@@ -1,7 +1,7 @@
 """Ends of bootstrap intervals, by what resampling adds to a statistic.
 
 - Means and their like: nothing. Their interval goes from percentile to
-  percentile of the resamples.
+  percentile of the resamples; see `rare_errors` for means of few errors.
 - Errors of bins: their upward bias once more. Their interval is that of a grid
   bootstrap, or the basic one, which is reflected about the value and so removes
   both where they are alike.
@@ -22,8 +22,7 @@
 
 import numpy as np
 
-from keras_calib.evaluation.grid_bootstrap import ITSELF
-from keras_calib.evaluation.grid_bootstrap import grid_ends
+from keras_calib.evaluation.grid_bootstrap import ends_of_scaled
 from keras_calib.evaluation.named_errors import MEANS
 from keras_calib.evaluation.named_errors import NO_FLOOR
 from keras_calib.evaluation.named_errors import SELECTIVE
@@ -51,7 +50,7 @@ def interval_ends(name, values, level, *, basic):
     Args:
         name: of the statistic.
         values: of the sample and then of resamples, `(1 + num_resamples,)`;
-            those of `ScaledErrors` are `(1 + num_resamples, 1 + scales)`, and
+            those of `ScaledErrors` have more columns, see `ends_of_scaled`, and
             those of `TAKEN_OFF` have the log of the factor of the logits
             beside them, `(1 + num_resamples, 2)`.
         level: nominal coverage.
@@ -65,9 +64,7 @@ def interval_ends(name, values, level, *, basic):
     if name in TAKEN_OFF:
         return _ends_of_square(values, level, of_root=basic)
     if values.ndim == 2:
-        # Of the sample there is no noise: its error, also of a debiased one.
-        found = values[0, 1 + ITSELF]
-        return grid_ends(found, values[1:, 1:], level)
+        return ends_of_scaled(values, level)
     value, drawn = values[0], values[1:]
     low, high = _percentiles(drawn, level)
     if not basic or not np.isfinite(value):
