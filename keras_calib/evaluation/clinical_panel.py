@@ -72,8 +72,8 @@ def clinical_panel(
         probabilities: `(..., num_classes)`; `(..., 1)` or `(n,)` for one
             sigmoid unit. NumPy arrays or tensors.
         sample_weight: `None`, or weights that broadcast from the left. They are
-            brought to a sum of the number of rows; standard errors take them
-            for repetitions.
+            brought to a sum of the number of rows. Unequal ones increase the
+            standard errors; they are not taken for repetitions of rows.
         positive_class: int, the class that is the event.
         thresholds: of the net benefit, each in (0, 1).
         smoother: `"loess"`, of degree 2 with a span of .75; or `"isotonic"`,
@@ -94,8 +94,8 @@ def clinical_panel(
         has its standard error, `<name>_se`; `slope_p` is the two-sided p-value
         of a slope of 1. `likelihood_ratio` tests slope and intercept together
         against (1, 0), `slope_likelihood_ratio` the slope alone, each with
-        `_p`. `calibration_in_the_large`, and `observed_expected_ratio`,
-        mean y / mean p.
+        `_p`; unequal weights make both smaller. `calibration_in_the_large`, and
+        `observed_expected_ratio`, mean y / mean p.
         `integrated_calibration_index` (ICI), the mean, `e50`, the median,
         `e90`, the .9 quantile, and `emax`, the maximum, of `|f(p) - p|`;
         `integrated_calibration_index_floor` is the mean of the ICI of a

@@ -25,6 +25,7 @@ import numpy as np
 
 from keras_calib.evaluation.floor import NORMAL_FROM
 from keras_calib.evaluation.floor import law_of_gap
+from keras_calib.evaluation.mean_interval import unseen_variance
 from keras_calib.inputs.arrays import sigmoid
 from keras_calib.solvers.blocks import TINY64
 
@@ -47,8 +48,8 @@ def gap_p_value(confidence, correct, weights=None, unit=None):
         weights: sample weights, `(n,)`; `None` for equal ones.
         unit: ids of what is independent, `(n,)`: rows of one image or text are
             not. Then it is a t-test of the sums of units (1 for fewer than
-            10), and not less than the probability for independent rows. `None`
-            if rows are independent.
+            10) with `unseen_variance`, and not less than the probability for
+            independent rows. `None` if rows are independent.
 
     Returns:
         float.
@@ -62,9 +63,8 @@ def gap_p_value(confidence, correct, weights=None, unit=None):
     w = np.ones(len(c)) if weights is None else np.asarray(weights, "float64")
     away = w * (correct - c)
     if unit is not None:
-        # Where all of them are right the sums are nearly equal, and say little.
-        sums = np.bincount(unit, away)[np.unique(unit)]
-        return max(_of_units(sums), gap_p_value(c, correct, weights))
+        of_units = _of_units(away, w**2 * c * (1 - c), unit)
+        return max(of_units, gap_p_value(c, correct, weights))
     size = abs(float(away.sum()))
     variance = float(w**2 @ (c * (1 - c)))
     # Rounding of the sum is no gap.
@@ -124,14 +124,20 @@ def _between(low, high, w):
     return (low + high) / 2 if np.isfinite(high) else 2 * low + 1 / w.max()
 
 
-def _of_units(sums):
-    """The t-test of the sums of independent units, by Wallace's normal."""
+def _of_units(away, variance, unit):
+    """The t-test of the sums of independent units, by Wallace's normal.
+
+    Where nearly all rows are right the sums are nearly equal, and a unit that
+    is wrong as a whole may only not have come: see `unseen_variance`.
+    """
+    sums = np.bincount(unit, away)[np.unique(unit)]
     if len(sums) < LEAST_UNITS or not (sums != 0).any():
         return 1.0
     degrees = len(sums) - 1
+    square = len(sums) * sums.var(ddof=1)
+    square += unseen_variance(away, variance, unit)
     # Sums that are all equal are told from 0 for certain.
-    error = sums.std(ddof=1) / np.sqrt(len(sums))
-    t = abs(sums.mean()) / max(error, TINY64)
+    t = abs(sums.sum()) / max(np.sqrt(square), TINY64)
     normal = np.sqrt(degrees * np.log1p(t**2 / degrees))
     normal *= (8 * degrees + 1) / (8 * degrees + 3)
     return 2 * NORMAL.cdf(-normal)

@@ -1,6 +1,7 @@
 """Calibration slope and intercepts: logistic regression of the outcomes."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,8 +28,17 @@ def logistic_recalibration(
 
         2 (l(b0, b1) - l(0, 1)) ~ chi2_2,  2 (l(b0, b1) - l(a0, 1)) ~ chi2_1
 
-    Standard errors are those of the inverse information. What has no optimum
-    is NaN, and not the last iterate of a fit that diverges.
+    Standard errors are those of the inverse information `H^-1`. Weights that
+    are not all equal make them larger: with the fitted `q` and the rows `x` of
+    the fit, their squares are the diagonal of
+
+        H^-1 (sum_i w_i^2 v_i x_i x_i^T) H^-1
+
+    for `v_i = q_i (1 - q_i)`, or `v_i = (y_i - q_i)^2` where that is larger.
+    The first knows no weights that depend on the outcome, and the second is too
+    small if few rows have most of the weight. The likelihood ratios are then
+    divided by what weights increase their means by. What has no optimum is NaN,
+    and not the last iterate of a fit that diverges.
 
     Args:
         log_odds: float64, finite, `(n,)`.
@@ -53,7 +63,11 @@ def logistic_recalibration(
     Reference:
         Cox, "Two further applications of a model for binary regression",
         Biometrika, 1958; Van Calster et al., "A calibration hierarchy for risk
-        models", Journal of Clinical Epidemiology, 2016, Section 3.
+        models", Journal of Clinical Epidemiology, 2016, Section 3. For weights:
+        White, "Maximum likelihood estimation of misspecified models",
+        Econometrica, 1982; Rotnitzky and Jewell, "Hypothesis testing of
+        regression parameters in semiparametric generalized linear models for
+        cluster correlated data", Biometrika, 1990.
     """
     outcome = np.asarray(outcome, "float64")
     found = dict.fromkeys(
@@ -80,27 +94,28 @@ def logistic_recalibration(
         ]
     weights = np.ones(len(outcome)) if weights is None else weights
     ones = np.ones((len(outcome), 1))
-    theta, error, offset_loss = _fit(ones, outcome, weights, [0.0], log_odds)
-    found["calibration_intercept"] = theta[0]
-    found["calibration_intercept_se"] = error[0]
+    offset = _fit(ones, outcome, weights, [0.0], log_odds)
+    found["calibration_intercept"] = offset.theta[0]
+    found["calibration_intercept_se"] = offset.error[0]
     reason = _no_slope(log_odds, outcome)
     if reason:
         return found, [reason]
     features = np.column_stack([ones, log_odds])
-    theta, error, loss = _fit(features, outcome, weights, [theta[0], 1.0])
-    if np.isnan(error).any():
+    joint = _fit(features, outcome, weights, [offset.theta[0], 1.0])
+    if np.isnan(joint.error).any():
         return found, [
             "the log-odds hardly differ, or nearly separate events from "
             "non-events, so that the slope cannot be computed"
         ]
-    found["joint_intercept"], found["calibration_slope"] = theta
-    found["joint_intercept_se"], found["calibration_slope_se"] = error
-    found["slope_p"] = two_sided((theta[1] - 1) / error[1])
+    found["joint_intercept"], found["calibration_slope"] = joint.theta
+    found["joint_intercept_se"], found["calibration_slope_se"] = joint.error
+    found["slope_p"] = two_sided((joint.theta[1] - 1) / joint.error[1])
     null = binary_nll(log_odds, outcome, weights)
-    n = len(outcome)
     # Rounding must not make them negative.
-    ratio = max(2 * n * (null - loss), 0.0)
-    slope_ratio = max(2 * n * (offset_loss - loss), 0.0)
+    twice = 2 * len(outcome)
+    ratio = max(twice * (null - joint.loss), 0.0) / joint.growth
+    slope_ratio = max(twice * (offset.loss - joint.loss), 0.0)
+    slope_ratio /= joint.last_growth
     found["likelihood_ratio"] = ratio
     found["likelihood_ratio_p"] = chi_square_tail(ratio, 2)
     found["slope_likelihood_ratio"] = slope_ratio
@@ -113,19 +128,51 @@ def two_sided(z: float) -> float:
     return math.erfc(abs(z) / math.sqrt(2))
 
 
+class _Fit(NamedTuple):
+    """A logistic fit, and what weights do to its tests.
+
+    Attributes:
+        theta: coefficients, `(size,)`.
+        error: their standard errors; NaN if the information is singular.
+        loss: mean loss.
+        growth: by how much weights increase the mean of a likelihood ratio
+            against all coefficients, and against the last one; 1 if all
+            weights are equal.
+    """
+
+    theta: np.ndarray
+    error: np.ndarray
+    loss: float
+    growth: float = 1.0
+    last_growth: float = 1.0
+
+
 def _fit(features, outcome, weights, start, offset=0.0):
-    """Coefficients, their standard errors (NaN if singular), mean loss."""
+    """The `_Fit` of outcomes to features."""
     theta, loss = fit_logistic(features, outcome, start, weights, offset=offset)
     q = sigmoid(features @ theta + offset)
-    information = (features * (weights * q * (1 - q))[:, None]).T @ features
+    variance = q * (1 - q)
+    information = (features * (weights * variance)[:, None]).T @ features
     # Entries may differ by orders of magnitude: scale each to 1.
     unit = np.sqrt(np.diag(information))
-    error = np.full(len(theta), math.nan)
-    if unit.min() > 0:
-        scaled = information / unit / unit[:, None]
-        if np.linalg.cond(scaled) < MOST_CONDITION:
-            error = np.sqrt(np.diag(np.linalg.inv(scaled))) / unit
-    return theta, error, loss
+    nothing = np.full(len(theta), math.nan)
+    if not unit.min() > 0:
+        return _Fit(theta, nothing, loss)
+    scaled = information / unit / unit[:, None]
+    if not np.linalg.cond(scaled) < MOST_CONDITION:
+        return _Fit(theta, nothing, loss)
+    inverse = np.linalg.inv(scaled)
+    square = np.diag(inverse)
+    if np.ptp(weights) == 0:
+        return _Fit(theta, np.sqrt(square) / unit, loss)
+    found = []
+    for each in (variance, (outcome - q) ** 2):
+        spread = (features * (weights**2 * each)[:, None]).T @ features
+        growth = inverse @ (spread / unit / unit[:, None])
+        found.append([*np.diag(growth @ inverse), growth.trace() / len(theta)])
+    *robust, growth = np.max(found, axis=0)
+    error = np.sqrt(robust) / unit
+    return _Fit(theta, error, loss, growth, robust[-1] / square[-1])
 
 
 def _no_slope(log_odds, outcome):

@@ -20,6 +20,7 @@ from keras_calib.evaluation.named_errors import MEANS
 from keras_calib.evaluation.named_errors import TOP_LABEL
 from keras_calib.evaluation.named_errors import defined_for
 from keras_calib.evaluation.named_errors import statistic_range
+from keras_calib.evaluation.null_variance import loss_variance
 from keras_calib.evaluation.refinement import at_temperature
 from keras_calib.evaluation.refinement import best_temperature
 from keras_calib.inputs.arguments import generator
@@ -40,6 +41,7 @@ LEVEL = 0.05
 FEWEST = 20
 QUANTILE = 1.96
 UNITS = "whole images or texts"
+GAP = "confidence_gap"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +116,8 @@ def measure(
         verbose=verbose,
     )
     ends, words = _intervals(data, found, wanted, num_resamples, seed)
+    if data.unit is not None and GAP in ends:
+        ends[GAP] = _wide_enough(ends[GAP], data)
     metrics = {}
     for key in wanted:
         low, high = ends.get(key, (None, None))
@@ -164,6 +168,18 @@ def _intervals(data, found, wanted, num_resamples, seed):
     ends = {name: (e.low, e.high) for name, e in drawn.items()}
     unit = "samples" if data.unit is None else UNITS
     return ends, f"bootstrap of {unit}, {num_resamples:,} resamples"
+
+
+def _wide_enough(ends, data):
+    """The interval of the gap, as wide as its test by units has it.
+
+    Resamples of nearly equal units are nearly equal.
+    """
+    confidence, correct = data.top_label
+    confidence = confidence.astype("float64")
+    variance = confidence * (1 - confidence)
+    gap = mean_interval(confidence - correct, data, 1 - LEVEL, variance)
+    return min(ends[0], gap.low), max(ends[1], gap.high)
 
 
 def _large_intervals(data, found, means, errors, num_resamples, seed):
@@ -227,7 +243,9 @@ def _temperature(data, found):
     at_best = errors_of_predictions(after, [key], floor=True)
     # The mean entropy minus the NLL is the slope of the NLL in log T at 1.
     losses = np.minimum(data.negative_log_likelihood(), -np.log(TINY))
-    slope = mean_interval(data.entropy() - losses, data, 1 - LEVEL)
+    slope = mean_interval(
+        data.entropy() - losses, data, 1 - LEVEL, loss_variance(data)
+    )
     return {
         "value": float(fit.temperature),
         "error_after": at_best[key],

@@ -6,6 +6,7 @@ import numpy as np
 
 from keras_calib.evaluation.interval_ends import ROUNDING
 from keras_calib.evaluation.mean_interval import mean_interval
+from keras_calib.evaluation.null_variance import difference_variance
 from keras_calib.reporting._measure import LEVEL
 
 ECE = "expected_calibration_error"
@@ -18,6 +19,8 @@ SAME = 1e-5
 MOST_TIMES = 100
 # A bin with less of the error is not worth a sentence.
 LEAST_SHARE = 0.25
+# Less off the NLL, in nats, is no reason to do anything.
+LEAST_GAIN = 0.002
 
 
 def verdict(measured):
@@ -73,7 +76,12 @@ def comparison(measured, predictions):
                 "probability, but for rounding."
             )
             continue
-        found = mean_interval(difference, predictions[best], 1 - LEVEL / pairs)
+        found = mean_interval(
+            difference,
+            predictions[best],
+            1 - LEVEL / pairs,
+            difference_variance(predictions[best], predictions[i]),
+        )
         level = "95 %" if pairs == 1 else "95 % for all pairs"
         n = len(difference)
         sentences.append(_of_pair(name, other.name, found, n, level))
@@ -163,7 +171,7 @@ def _over_or_under(measured):
             f"on {measured.num_rows:,} samples ({_floor(error)})"
         )
         # What one class is overconfident by, another may be underconfident by.
-        if _by_no_chance(measured.classes) is None:
+        if _class_by_no_chance(measured) is None:
             return f"No miscalibration can be shown: {found}."
         return (
             f"Miscalibrated in its classes, though not in all together: {found}"
@@ -279,6 +287,8 @@ def _temperature(measured):
         f"A temperature of {found['value']:.2f} takes {gain:.4f} off the NLL "
         f"of {nll:.4f} (on left-out samples)"
     )
+    if gain < LEAST_GAIN:
+        return f"{sentence}, which is hardly anything."
     after, floor_after = found["error_after"], found["floor_after"]
     if error > floor and after < error:
         removed = 1 - max(after - floor_after, 0.0) / (error - floor)
@@ -291,7 +301,7 @@ def _temperature(measured):
 
 def _class(measured):
     """The predicted class that is farthest off, of those by no chance."""
-    row = _by_no_chance(measured.classes)
+    row = _class_by_no_chance(measured)
     if row is None:
         return []
     return [
@@ -308,7 +318,7 @@ def _group(measured):
             "Which groups are worse than others by more than chance is not "
             "told: their rows depend on each other."
         ]
-    row = _by_no_chance(measured.groups)
+    row = _by_no_chance(measured.groups, LEVEL)
     if row is None:
         return ["In no group can miscalibration be shown by its ECE."]
     return [
@@ -329,12 +339,22 @@ def _of_soft_labels(measured):
     ]
 
 
-def _by_no_chance(rows):
-    """The first row that chance explains in at most 5 % of reports.
+def _class_by_no_chance(measured):
+    """The first class that chance does not explain.
+
+    The ECE of a calibrated model is above its range in 2.5 % of reports. Where
+    it is not, the first sentence rests on classes, which have the other 2.5 %.
+    """
+    rests = not measured.dependent and not _shown(measured)
+    return _by_no_chance(measured.classes, LEVEL / 2 if rests else LEVEL)
+
+
+def _by_no_chance(rows, level):
+    """The first row that chance explains in at most this share of reports.
 
     Of so many rows any may be off by chance (Bonferroni's bound).
     """
-    level = LEVEL / max(len(rows), 1)
+    level /= max(len(rows), 1)
     return next((row for row in rows if row["p_value"] <= level), None)
 
 

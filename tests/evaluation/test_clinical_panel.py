@@ -251,23 +251,36 @@ def test_statsmodels_agrees_on_the_fits():
     weights = rng.integers(1, 4, 300).astype(float)
     weights *= 300 / weights.sum()
     z = log_odds(p)
-    found, _ = logistic_recalibration(z, y, weights)
     family = models.families.Binomial()
     features = models.add_constant(z)
-    joint = models.GLM(y, features, family, freq_weights=weights).fit(tol=1e-14)
-    offset = models.GLM(
-        y, features[:, :1], family, offset=z, freq_weights=weights
-    ).fit(tol=1e-14)
-    for name, theirs, place in (
-        ("joint_intercept", joint, 0),
-        ("calibration_slope", joint, 1),
-        ("calibration_intercept", offset, 0),
-    ):
-        assert found[name] == pytest.approx(theirs.params[place], rel=1e-8)
-        error = theirs.bse[place]
-        assert found[f"{name}_se"] == pytest.approx(error, rel=1e-7)
-    ratio = 2 * (joint.llf - offset.llf)
-    assert found["slope_likelihood_ratio"] == pytest.approx(ratio, rel=1e-8)
+    for weighted in (False, True):
+        w = weights if weighted else np.ones(300)
+        found, _ = logistic_recalibration(z, y, w)
+        joint = models.GLM(y, features, family, var_weights=w)
+        offset = models.GLM(y, features[:, :1], family, offset=z, var_weights=w)
+        fits = [each.fit(tol=1e-14) for each in (joint, offset)]
+        robust = [
+            each.fit(tol=1e-14, cov_type="HC0") for each in (joint, offset)
+        ]
+        for name, which, place in (
+            ("joint_intercept", 0, 0),
+            ("calibration_slope", 0, 1),
+            ("calibration_intercept", 1, 0),
+        ):
+            theirs = fits[which]
+            assert found[name] == pytest.approx(theirs.params[place], rel=1e-8)
+            error = theirs.bse[place]
+            if weighted:  # the larger of two sandwiches
+                q, x = theirs.fittedvalues, theirs.model.exog
+                spread = (x * (w**2 * q * (1 - q))[:, None]).T @ x
+                bread = theirs.normalized_cov_params
+                error = np.sqrt((bread @ spread @ bread)[place, place])
+                error = max(error, robust[which].bse[place])
+            assert found[f"{name}_se"] == pytest.approx(error, rel=1e-7)
+        ratio = 2 * (fits[0].llf - fits[1].llf)
+        if weighted:
+            ratio *= (fits[0].bse[1] / found["calibration_slope_se"]) ** 2
+        assert found["slope_likelihood_ratio"] == pytest.approx(ratio, rel=1e-8)
 
 
 def test_statsmodels_agrees_on_loess_of_degree_1():
@@ -631,6 +644,49 @@ def test_standard_errors_and_tests_of_the_fits(record_property):
     assert np.abs(sizes - 0.05).max() < 4 * math.sqrt(0.05 * 0.95 / 1000)
     # A standard deviation of 1,000 values is known to 2.2 %.
     assert np.mean(errors) == pytest.approx(np.std(slopes), rel=0.09)
+
+
+@pytest.mark.slow
+@pytest.mark.one_backend
+@pytest.mark.parametrize("kind", ["any", "of events"])
+def test_weights_leave_the_tests_of_the_fits_their_level(kind):
+    """As repetitions they would reject 15 to 49 % of calibrated models."""
+    rng = np.random.default_rng(11)
+    names = ("slope_p", "likelihood_ratio_p", "slope_likelihood_ratio_p")
+    rejected, missed, draws = [], 0, 500
+    for _ in range(draws):
+        z = rng.normal(size=1500) * 1.5 - 2
+        y = (rng.random(1500) < 1 / (1 + np.exp(-z))).astype(int)
+        if kind == "any":
+            weights = rng.exponential(size=1500)
+        else:  # one of five events was kept
+            kept = (y == 0) | (rng.random(1500) < 0.2)
+            z, y = z[kept], y[kept]
+            weights = np.where(y == 1, 5.0, 1.0)
+        found, _ = logistic_recalibration(z, y, weights / weights.mean())
+        rejected.append([found[name] < 0.05 for name in names])
+        intercept = found["calibration_intercept"]
+        missed += abs(intercept) > 1.96 * found["calibration_intercept_se"]
+    most = 0.05 + 4 * math.sqrt(0.05 * 0.95 / draws)
+    assert np.mean(rejected, axis=0).max() < most
+    assert missed / draws < most
+
+
+def test_equal_weights_change_nothing_in_the_fits():
+    rng = np.random.default_rng(12)
+    z = rng.normal(size=100)
+    y = (rng.random(100) < 1 / (1 + np.exp(-z))).astype(int)
+    plain, _ = logistic_recalibration(z, y)
+    assert logistic_recalibration(z, y, np.ones(100))[0] == plain
+    # Nearly equal weights hardly do; unequal ones say less.
+    near = 1 + 1e-6 * rng.normal(size=100)
+    found, _ = logistic_recalibration(z, y, near / near.mean())
+    for name in ("calibration_slope", "calibration_slope_se"):
+        assert found[name] == pytest.approx(plain[name], rel=0.3)
+    weights = rng.exponential(size=100)
+    found, _ = logistic_recalibration(z, y, weights / weights.mean())
+    for name in ("calibration_slope_se", "calibration_intercept_se"):
+        assert found[name] > 1.1 * plain[name]
 
 
 @pytest.mark.slow

@@ -112,6 +112,51 @@ def test_units_have_a_t_test():
     assert gap_p_value(*rows) == 1.0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("texts", "tokens", "low", "copied"),
+    [(50, 20, 0.95, 1.0), (50, 20, 0.95, 0.5), (500, 20, 0.98, 1.0)],
+)
+def test_tokens_of_a_text_may_be_wrong_together(texts, tokens, low, copied):
+    """Without the variance of texts that did not come: 12 to 35 %."""
+    rng = np.random.default_rng([texts, tokens])
+    unit, wrong, draws = np.repeat(np.arange(texts), tokens), 0, 400
+    for _ in range(draws):
+        confidence = rng.uniform(low, 1, texts)[unit]
+        # A text has one draw for all of its tokens, or each has its own.
+        chance = rng.random(len(unit))
+        own = rng.random(texts)[unit] < copied
+        chance[own] = rng.random(texts)[unit][own]
+        found = gap_p_value(confidence, chance < confidence, None, unit)
+        wrong += found <= 0.05
+    assert wrong / draws <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / draws)
+
+
+def test_overconfidence_of_images_needs_few_of_them():
+    rng = np.random.default_rng(4)
+    unit = np.repeat(np.arange(20), 300)
+    right = rng.uniform(0.85, 0.95, 20)[unit]
+    correct = (rng.random(len(unit)) < right).astype(float)
+    sums = np.bincount(unit, correct - 0.95)
+    found = gap_p_value(np.full(len(unit), 0.95), correct, None, unit)
+    # There are more errors than expected, so that none is missing.
+    assert found == pytest.approx(stats.ttest_1samp(sums, 0).pvalue, rel=0.05)
+    assert found < 1e-4
+
+
+def test_missing_errors_may_be_those_of_whole_images():
+    for images, shown in ((20, False), (50, False), (100, True)):
+        unit = np.repeat(np.arange(images), 100)
+        correct = np.tile(np.arange(100) >= 5, images).astype(float)
+        found = gap_p_value(np.full(len(unit), 0.9), correct, None, unit)
+        # The sums of all images are equal, and .05 of each image is missing.
+        seen = 0.95 * 0.1**2 + 0.05 * 0.9**2
+        t = 0.05 * images / np.sqrt((1 - seen / 0.09) * images * 0.09)
+        expected = 2 * stats.t.sf(t, images - 1)
+        assert found == pytest.approx(expected, rel=0.05)
+        assert (found <= 0.05) == shown
+
+
 def exact_law(confidence):
     """The law of the number of hits of any number of rows, by FFT."""
     turn = np.exp(-2j * np.pi * np.arange(512) / 512)

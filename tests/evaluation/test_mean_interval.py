@@ -31,6 +31,30 @@ def test_the_interval_of_equal_rows_is_that_of_student():
     assert found.num_units == pytest.approx(12)
 
 
+def test_the_error_is_the_larger_of_the_sample_and_the_hypothesis():
+    rng = np.random.default_rng(1)
+    n, values = 30, rng.normal(size=30)
+    data = read_predictions(np.zeros(n, int), np.full((n, 2), 0.5))
+    alone = mean_interval(values, data, 0.95)
+    less = mean_interval(values, data, 0.95, np.full(n, 0.1))
+    assert less == alone
+    more = mean_interval(np.zeros(n), data, 0.95, np.arange(n) / n)
+    expected = np.sqrt(np.arange(n).sum() / n) / n
+    assert more.error == pytest.approx(expected)
+
+
+def test_rows_that_come_several_times_say_nothing_new():
+    rng = np.random.default_rng(2)
+    values, variance = rng.normal(size=25), rng.uniform(1, 3, 25)
+    p = np.full((25, 2), 0.5)
+    alone = mean_interval(
+        values, read_predictions(np.zeros(25, int), p), 0.95, variance
+    )
+    data = read_predictions(np.zeros((25, 8), int), np.full((25, 8, 2), 0.5))
+    copied = mean_interval(values.repeat(8), data, 0.95, variance.repeat(8))
+    assert copied == pytest.approx(alone)
+
+
 def test_weights_are_worth_fewer_rows():
     weights = np.array([3.0, 1.0, 1.0, 1.0])
     data = read_predictions(np.zeros(4, int), np.full((4, 2), 0.5), weights)

@@ -255,7 +255,11 @@ def of_losses(losses, unit=None):
     ]
     predictions = [
         types.SimpleNamespace(
-            weights=None, unit=unit, negative_log_likelihood=lambda row=row: row
+            weights=None,
+            unit=unit,
+            # As of soft labels: no law of them is known.
+            targets=row,
+            negative_log_likelihood=lambda row=row: row,
         )
         for row in losses
     ]
@@ -276,6 +280,101 @@ def test_of_equal_models_one_is_seldom_called_better(models, units, rows):
         assert len(said) == models - 1
         wrong += any("predicts better" in each for each in said)
     assert wrong / draws <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / draws)
+
+
+def compared(labels, *models):
+    """What is said of models by their probabilities of the second class."""
+    predictions = [read_predictions(labels, p) for p in models]
+    measured = [
+        types.SimpleNamespace(
+            name=f"m{i}",
+            metrics={
+                "negative_log_likelihood": {
+                    "value": each.negative_log_likelihood().mean()
+                }
+            },
+        )
+        for i, each in enumerate(predictions)
+    ]
+    (said,) = comparison(measured, predictions)
+    return said
+
+
+@pytest.mark.slow
+@pytest.mark.one_backend
+@pytest.mark.parametrize("kind", ["constant", "network"])
+def test_errors_that_did_not_come_make_no_model_better(kind):
+    """Without the variance that they promise: 48 and 18 %."""
+    rng = np.random.default_rng(0)
+    draws, better = 400, 0
+    ratio = np.log(0.999 / 0.99) / np.log(0.01 / 0.001)
+    for _ in range(draws):
+        if kind == "constant":  # equally good
+            risk = np.full(200, ratio / (1 + ratio))
+            models = np.full(200, 0.01), np.full(200, 0.001)
+        else:
+            z = -rng.normal(4.5, 1.5, 100)
+            risk, *models = (1 / (1 + np.exp(-z / t)) for t in (1, 0.6, 1.6016))
+        labels = (rng.random(len(risk)) < risk).astype(int)
+        better += "predicts better" in compared(labels, *models)
+    assert better / draws <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / draws)
+
+
+def test_a_model_that_is_better_is_told():
+    rng = np.random.default_rng(0)
+    told = 0
+    for _ in range(20):
+        z = 3 * rng.normal(size=1000)
+        labels = (rng.random(1000) < 1 / (1 + np.exp(-z))).astype(int)
+        models = (1 / (1 + np.exp(-factor * z)) for factor in (1, 1.6))
+        told += "m0 predicts better" in compared(labels, *models)
+    assert told >= 16
+
+
+@pytest.mark.slow
+@pytest.mark.one_backend
+def test_texts_that_are_right_as_a_whole_show_no_underconfidence():
+    """Of percentiles and of the slope 0 would be outside in 15 of 40."""
+    rng = np.random.default_rng(3)
+    outside, shown, draws = 0, 0, 40
+    gain = {"calibration_loss": 0.01, "refinement_loss": 0.1}
+    for _ in range(draws):
+        p = rng.uniform(0.95, 1, 50)[:, None].repeat(20, axis=1)
+        y = (rng.random((50, 1)) > p).astype(int)
+        p = np.stack([p, 1 - p], axis=-1)
+        data = read_predictions(y, p)
+        gap = errors_of_predictions(
+            data,
+            ["confidence_gap"],
+            num_resamples=40,
+            interval=(0.95, "percentile"),
+        )["confidence_gap"]
+        ends = _measure._wide_enough((gap.low, gap.high), data)
+        assert ends[0] <= gap.low and gap.high <= ends[1]
+        outside += not ends[0] <= 0 <= ends[1]
+        shown += _measure._temperature(data, gain)["shown"]
+    # A binomial of 40 with 0.05 is above 6 once in three hundred.
+    assert outside <= 6 and shown <= 6
+    (found,) = kc.report(p, y=y, num_resamples=40, verbose=0).models
+    row = found.metrics["confidence_gap"]
+    assert row["low"] <= ends[0] and ends[1] <= row["high"]
+
+
+def test_classes_share_the_level_of_the_first_sentence_with_the_ece():
+    row = {"name": "a", "num_predicted": 100, "confidence": 0.9}
+    row = {**row, "accuracy": 0.8, "p_value": 0.03}
+    error = {"value": 0.02, "floor_low": 0.01, "floor_high": 0.03}
+    measured = types.SimpleNamespace(
+        metrics={ECE: error, "confidence_gap": None},
+        classes=[row],
+        dependent=False,
+        num_rows=100,
+    )
+    for chance, told in ((0.03, False), (0.02, True)):
+        row["p_value"] = chance
+        assert len(_verdict._class(measured)) == told
+        first = _verdict._over_or_under(measured)
+        assert first.startswith("Miscalibrated in its classes") == told
 
 
 @pytest.mark.parametrize("rows", [1, 3, 6, 7, 11, 49, 60])
