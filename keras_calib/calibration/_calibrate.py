@@ -232,8 +232,11 @@ def calibrate(
             (not with `"auto"`); if the accuracy on the calibration data is
             closer to that on the training data than to that on the validation
             data, so that the network seems to have been trained on them; if no
-            final softmax was found; if the layer was rejected; if the ECE on
-            the calibration data rose by more than chance.
+            final softmax was found, or the model was trained by a loss of
+            regression; if labels have a probability of 0; if the layer was
+            rejected; if the ECE on the calibration data rose by more than
+            chance; if the mean probability of a class is far from its frequency
+            there.
 
     Example:
         >>> import numpy as np, keras, keras_calib as kc

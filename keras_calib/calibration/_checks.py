@@ -305,14 +305,17 @@ def warn_no_softmax(model):
     )
 
 
-def warn_of_zeros(probabilities, labels):
+def warn_of_zeros(model, probabilities, labels):
     """Warn of labels with a probability of 0, whose loss decides the fit.
 
+    Those of an average of networks are as exact as they can be.
+
     Args:
+        model: what gave the probabilities.
         probabilities: `(n, num_classes)`, or `(n, 1)` of one sigmoid.
         labels: class ids, `(n,)`; nothing is said of soft labels.
     """
-    if labels.ndim > 1:
+    if labels.ndim > 1 or endings.averages_probabilities(model):
         return
     if probabilities.shape[1] == 1:
         zero = probabilities[:, 0] == 1 - labels

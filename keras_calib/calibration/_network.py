@@ -178,7 +178,7 @@ def calibration_rows(network, samples, from_logits, fuse, *, warn=True):
         checks.check_probabilities(scores, fuse)
         if warn:
             checks.warn_no_softmax(network.model)
-            checks.warn_of_zeros(scores, samples.labels)
+            checks.warn_of_zeros(network.model, scores, samples.labels)
         take_logarithm(scores)
     else:
         rules.check_finite(scores)

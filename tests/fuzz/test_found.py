@@ -169,7 +169,7 @@ FOUND = {
     ),
     "a seed in words": (
         lambda: kc.metrics.consistency_test(Y, PROBABILITIES, seed="a"),
-        "`seed` must be an integer",
+        "`seed` must be at least 0, an integer",
     ),
     "a gamma of another kind": (
         lambda: kc.losses.focal_loss(Y, Z, gamma={}),
@@ -201,7 +201,7 @@ FOUND = {
         lambda: kc.shift.corrupt(
             np.zeros((3, 16, 16, 3), "uint8"), "fog", 1, seed=[3, 2, 1]
         ),
-        "`seed` must be an integer",
+        "`seed` must be at least 0, an integer",
     ),
     "an infinite penalty": (
         lambda: kc.layers.IntraOrderPreserving(penalty=float("inf")),

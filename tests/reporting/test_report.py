@@ -1112,3 +1112,15 @@ def test_labels_that_logits_rule_out_do_not_stop_a_report():
     text = " ".join(report.verdicts["model"])
     assert f"The NLL is infinite: {impossible} of {len(labels)} rows" in text
     assert np.isfinite(report.models[0].temperature["value"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale, words", [(1.06, "hardly any"), (1.3, "see")])
+def test_a_temperature_that_takes_hardly_anything_is_no_advice(scale, words):
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=(20000, 3))
+    y = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    report = kc.report(scale * z, y=y, from_logits=True, verbose=0)
+    (sentences,) = report.verdicts.values()
+    (found,) = (each for each in sentences if each.startswith("A temperature"))
+    assert words in found.rpartition("samples)")[2]
