@@ -232,8 +232,8 @@ def check_same_length(arrays, where=""):
             remedy = ""
             if isinstance(leaf, str):
                 remedy = (
-                    " Pass a list of texts as `np.array(texts)`, and options "
-                    'by name, such as `method="vector"`.'
+                    ' Pass options by name, such as `method="vector"`, and a '
+                    "list of texts as `np.array(texts)`."
                 )
             raise ValueError(
                 "Inputs, labels and weights must be arrays with an axis of "

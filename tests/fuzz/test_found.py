@@ -201,7 +201,7 @@ FOUND = {
         lambda: kc.shift.corrupt(
             np.zeros((3, 16, 16, 3), "uint8"), "fog", 1, seed=[3, 2, 1]
         ),
-        "`seed` must be at least 0, an integer",
+        "`seed` must be an integer",
     ),
     "an infinite penalty": (
         lambda: kc.layers.IntraOrderPreserving(penalty=float("inf")),
