@@ -82,6 +82,7 @@ def read(path: pathlib.Path, from_logits: bool | None = None) -> Data:
     def is_wanted(column):
         wanted = _is_wanted(column)
         if not wanted:
+            _check_case(column)
             others.append(column)
         return wanted
 
@@ -249,6 +250,15 @@ def _is_wanted(column):
         for kind in ("labels", "sample_weight", "groups", *SCORES)
         for name in NAMES[kind]
     )
+
+
+def _check_case(column):
+    """Refuse scores of a class that would be left out for a capital letter."""
+    kind, _, name = column.partition("_")
+    if name and kind != kind.lower() and _is_wanted(f"{kind.lower()}_{name}"):
+        raise ValueError(
+            f"column `{column}` begins with `{kind.lower()}_`, in small letters"
+        )
 
 
 def _of_table(columns):

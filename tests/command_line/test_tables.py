@@ -269,3 +269,15 @@ def test_text_of_another_encoding_is_told_to_be_that(tmp_path):
     path.write_bytes("label,probabilities_V\u00f6gel\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r"not in UTF-8\. Save it"):
         read(path)
+
+
+def test_a_capital_letter_does_not_leave_a_class_out(tmp_path):
+    path = tmp_path / "capital.csv"
+    path.write_text(
+        "label,Probabilities_0,probabilities_1,Probabilities_2\n1,0.2,0.5,0.3\n"
+    )
+    with pytest.raises(ValueError, match="`Probabilities_0` begins with `prob"):
+        read(path)
+    # Other columns may have any name.
+    path.write_text("label,Sample_1,probabilities_0,probabilities_1\n1,7,0,1\n")
+    assert read(path).scores.shape == (1, 2)
