@@ -15,9 +15,9 @@ from keras_calib._check_compiled import accuracies_of
 from keras_calib._check_compiled import class_axis_of
 from keras_calib._check_compiled import is_any
 from keras_calib._check_compiled import is_ours
-from keras_calib._check_compiled import losses_of
 from keras_calib._check_compiled import metrics_of
 from keras_calib._check_compiled import tells_logits
+from keras_calib._check_compiled import titled_losses
 from keras_calib._check_labels import about_accuracies
 from keras_calib._check_labels import about_labels
 from keras_calib._check_labels import about_multi_label
@@ -91,7 +91,7 @@ pass `from_logits=False`.
     """
     plain, preprocessor = taken_apart(model)
     check_model(plain)
-    compiled = [*losses_of(model)], [*metrics_of(model)]
+    compiled = titled_losses(model), [*metrics_of(model)]
     batch = _first_batch(preprocessor, x, y, sample_weight)
     findings = list(dict.fromkeys(_findings(plain, *compiled, *batch)))
     for finding in findings:

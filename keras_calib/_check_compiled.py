@@ -6,6 +6,7 @@ import keras
 
 from keras_calib.keras_private import given_to_compile
 from keras_calib.keras_private import metrics_of_compile
+from keras_calib.losses._arguments import losses_of
 from keras_calib.losses._arguments import setting_of
 from keras_calib.losses._base import LossPart
 
@@ -45,15 +46,9 @@ AT_THRESHOLDS = (
 )
 
 
-def losses_of(model):
+def titled_losses(model):
     """The losses of `compile`, as `(title, loss)`."""
-    if not model.compiled:
-        return
-    for loss in keras.tree.flatten([model.loss]):
-        if loss is None:
-            continue
-        loss = keras.losses.get(loss)
-        yield _title(loss), loss
+    return [(_title(loss), loss) for loss in losses_of(model)]
 
 
 def metrics_of(model):

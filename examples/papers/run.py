@@ -25,6 +25,7 @@ import argparse
 import contextlib
 import datetime
 import fcntl
+import functools
 import json
 import os
 import pathlib
@@ -132,12 +133,16 @@ def ready(arguments):
 def absent(arguments):
     """Why the data of a table cannot be read, or `None`.
 
-    They are read, so that they lie in the working folder afterwards.
+    They are read, once, so that they lie in the working folder afterwards.
     """
+    return _absent(arguments.table, arguments.work)
+
+
+@functools.cache
+def _absent(table, folder):
     import data_sets
 
-    protocol = protocols.PROTOCOLS[arguments.table]
-    return data_sets.absent(protocol, arguments.work)
+    return data_sets.absent(protocols.PROTOCOLS[table], folder)
 
 
 def run_paper(arguments):

@@ -20,6 +20,7 @@ from keras_calib.calibration._read_record import calibration_record
 from keras_calib.calibration._record import LOG_OF_PROBABILITIES
 from keras_calib.calibration._record import fused_records
 from keras_calib.calibration._record import keep_fused_records
+from keras_calib.calibration._warnings import LARGEST_BIAS
 from keras_calib.data.predict import states_kept
 from keras_calib.inputs.arguments import in_class_order
 from keras_calib.inputs.arguments import require_flags
@@ -33,9 +34,6 @@ from keras_calib.layers._log_probabilities import LogProbabilities
 from keras_calib.layers._prior_correction import PriorCorrection
 from keras_calib.layers._prior_correction import as_prior
 from keras_calib.models._networks import symbolic
-
-# A larger bias of a class is not chance, in standard errors.
-LARGEST_BIAS = 4
 
 
 def adjust_prior(

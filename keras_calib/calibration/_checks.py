@@ -24,16 +24,17 @@ from keras_calib.keras_graph.head import free_name
 from keras_calib.keras_private import called_symbolically
 from keras_calib.keras_private import flatten_layers
 from keras_calib.layers._base import CalibrationLayer
+from keras_calib.losses._arguments import class_of
+from keras_calib.losses._arguments import losses_of
 
-# Keras' losses of regression, by their names in small letters.
-REGRESSION = {
-    "huber",
-    "logcosh",
-    "meanabsoluteerror",
-    "meanabsolutepercentageerror",
-    "meansquarederror",
-    "meansquaredlogarithmicerror",
-}
+REGRESSION = (
+    keras.losses.Huber,
+    keras.losses.LogCosh,
+    keras.losses.MeanAbsoluteError,
+    keras.losses.MeanAbsolutePercentageError,
+    keras.losses.MeanSquaredError,
+    keras.losses.MeanSquaredLogarithmicError,
+)
 
 
 def check_model(model):
@@ -101,13 +102,11 @@ def check_ending(model, from_logits, multi_label=False):
 
 def _warn_of_regression(model):
     """Warn of outputs that are trained towards 0 and 1, and are no logits."""
-    given = keras.tree.flatten([getattr(model, "loss", None)])
-    for loss in map(keras.losses.get, given):
-        name = getattr(loss, "__name__", type(loss).__name__)
-        if name.replace("_", "").lower() in REGRESSION:
+    for kind in map(class_of, losses_of(model)):
+        if kind in REGRESSION:
             warn(
                 "The outputs are taken for logits, and the model was trained "
-                f"by a loss of regression, {name}, towards the labels "
+                f"by a loss of regression, {kind.__name__}, towards the labels "
                 "themselves. A classifier has one that is a likelihood: end "
                 "the model with a sigmoid or softmax, and train it by "
                 "cross-entropy; or say `from_logits=True`."

@@ -13,8 +13,8 @@ from keras_calib.layers import TemperatureScaling
 
 # Samples that a temperature needs; see `examples/results/few_samples.md`.
 FEWEST = 50
-# How many standard errors, and which factor, the mean probability of a class
-# may be from its frequency.
+# By how many standard errors, and by which factor, the mean probability of a
+# class may be off its frequency by chance.
 LARGEST_BIAS, LARGEST_RATIO = 4, 1.5
 # A smaller rise of the ECE is not worth a warning.
 LEAST_RISE = 0.01

@@ -54,7 +54,7 @@ class SparseBins:
         """`S_b / W` with the noise taken off, `(num_bins,)`."""
         own = self._bins.residual
         part = 1 - divide(self._noise(), own**2)
-        return divide(own * np.sqrt(np.maximum(part, 0.0)), self._total)
+        return divide(own * np.sqrt(np.maximum(part, 0.0)), self._bins.total)
 
     def label_noise(self, noise):
         """Residuals of drawn labels, without gaps, `(..., num_bins)`.
@@ -66,7 +66,7 @@ class SparseBins:
             noise: that of resamples, `G*_b - G_b`, `(..., num_bins)`.
         """
         bins = self._bins
-        self._sum += float(np.sum(noise**2)) * self._total**2
+        self._sum += float(np.sum(noise**2)) * bins.total**2
         self._number += noise.size // max(len(self._square), 1)
         ratio = divide(self._sum, self._number * self._squares.sum())
         ratio = np.maximum(ratio, 1.0)
@@ -75,11 +75,7 @@ class SparseBins:
         accuracy = np.clip(bins.confidence - bins.gap * known, 0.0, 1.0)
         number = np.maximum(np.rint(bins.samples / ratio).astype(int), 1)
         hits = self._rng.binomial(number, accuracy, noise.shape)
-        return bins.weight * (accuracy - hits / number) / self._total
-
-    @property
-    def _total(self):
-        return max(float(np.sum(self._bins.weight)), 1e-300)
+        return divide(bins.weight * (accuracy - hits / number), bins.total)
 
     @functools.cached_property
     def _squares(self):

@@ -91,8 +91,7 @@ def primary_loss(primary: Any, from_logits: bool) -> keras.losses.Loss:
         loss = keras.losses.get(primary)
         if isinstance(primary, str):
             # Keras gives the function for a name in small letters.
-            name = getattr(loss, "__name__", type(loss).__name__)
-            kind = BY_NAME.get(name.replace("_", "").lower())
+            kind = class_of(loss)
             loss = _with_setting(kind, from_logits) if kind else loss
     except (TypeError, ValueError):  # which name no argument
         loss = None
@@ -101,6 +100,18 @@ def primary_loss(primary: Any, from_logits: bool) -> keras.losses.Loss:
     wanted = '"cross_entropy", a `keras.losses.Loss` or None'
     require_kind(keras.losses.Loss, wanted, primary=primary)
     return primary
+
+
+def class_of(loss: Any) -> type[keras.losses.Loss] | None:
+    """The class of Keras of a loss or of its function, or `None`."""
+    name = getattr(loss, "__name__", type(loss).__name__)
+    return BY_NAME.get(name.replace("_", "").lower())
+
+
+def losses_of(model: keras.Model) -> list[Any]:
+    """The losses of `compile`, objects or functions."""
+    given = keras.tree.flatten([model.loss]) if model.compiled else []
+    return [keras.losses.get(loss) for loss in given if loss is not None]
 
 
 def _with_setting(kind, from_logits):
