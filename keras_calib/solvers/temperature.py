@@ -297,7 +297,7 @@ class Likelihood:
         betas = np.exp(us)
 
         def sums(rows):
-            d, w = self._gaps(rows), self.weights[rows]
+            d, w = self.gaps(rows), self.weights[rows]
             found = -betas * (w @ self.label_gap[rows])
             for part in row_blocks(len(us), d.size, IN_CACHE):
                 e = d * betas[part, None, None].astype(d.dtype)
@@ -307,7 +307,7 @@ class Likelihood:
 
         return sum_blocks(sums, self.blocks)
 
-    def _gaps(self, rows):
+    def gaps(self, rows):
         """`z_k - max z` of some rows."""
         d = self.logits[rows] - self.largest[rows, None]
         if self.ruled_out:
@@ -317,7 +317,7 @@ class Likelihood:
 
     def moments(self, u, rows):
         """`log sum_k exp(beta d_k)`, `E_p d` and `Var_p d` of some rows."""
-        d = self._gaps(rows)
+        d = self.gaps(rows)
         e = np.multiply(d, d.dtype.type(np.exp(u)))
         np.exp(e, out=e)
         s0 = e.sum(axis=1).astype(float)

@@ -201,30 +201,35 @@ def expected_score(likelihood, labels, weights, temperature):
     ends = likeliest - reach, likeliest + reach
     nodes, shares, _ = _nodes_of(likelihood, labels, weights, ends)
     nodes, shares = nodes[shares > 0], shares[shares > 0]
-    mean = shares @ [_mean_score(likelihood, -node) for node in nodes]
+    scores, log_q = _of_temperatures(likelihood, labels, nodes, shares)
+    mean = shares @ scores
     if not likelihood.ruled_out:
-        log_q = _log_mean(likelihood, labels, nodes, shares)
         c = uniform_weight(log_q, likelihood.logits.shape[1], weights)
         c = min(c, unseen(likelihood.count))
         mean += c * (likelihood.excess - mean)
     return mean
 
 
-def _mean_score(likelihood, u):
-    """`mean_i E_q z_i` at `u = -log T`, minus that of the labels."""
-    return likelihood.derivatives(u)[1] * np.exp(-u)
+def _of_temperatures(likelihood, labels, log_temperatures, shares):
+    """What several temperatures predict, in one pass.
 
-
-def _log_mean(likelihood, labels, log_temperatures, shares):
-    """Log-probabilities of the labels, of the mean over temperatures."""
-    means = np.zeros(len(labels))
+    Returns:
+        scores: `mean_i E_q z_i` of each temperature, minus that of the labels.
+        log_q: log-probabilities of the labels, of the mean over temperatures.
+    """
+    betas = np.exp(-log_temperatures)[:, None, None]
+    scores, likely = np.zeros(len(betas)), np.empty(len(labels))
     for rows in likelihood.blocks:
-        z = likelihood.logits[rows] - likelihood.largest[rows, None]
-        chosen = np.arange(len(z)), labels[rows]
-        for node, share in zip(log_temperatures, shares, strict=True):
-            e = np.exp(z * np.exp(-node))
-            means[rows] += share * e[chosen] / e.sum(axis=1)
-    return np.log(np.maximum(means, TINY64))
+        d = likelihood.gaps(rows)
+        e = d * betas.astype(d.dtype)
+        np.exp(e, out=e)
+        total = e.sum(axis=2)
+        chosen = e[:, np.arange(len(d)), labels[rows]]
+        likely[rows] = shares @ (chosen / total)
+        e *= d
+        means = e.sum(axis=2) / total - likelihood.label_gap[rows]
+        scores += means @ likelihood.weights[rows]
+    return scores, np.log(np.maximum(likely, TINY64))
 
 
 def uniform_weight(log_q, num_classes, weights):
