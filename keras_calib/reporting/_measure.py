@@ -21,6 +21,7 @@ from keras_calib.evaluation.named_errors import TOP_LABEL
 from keras_calib.evaluation.named_errors import defined_for
 from keras_calib.evaluation.named_errors import statistic_range
 from keras_calib.evaluation.null_variance import loss_variance
+from keras_calib.evaluation.rare_errors import with_rare_errors
 from keras_calib.evaluation.refinement import at_temperature
 from keras_calib.evaluation.refinement import best_temperature
 from keras_calib.inputs.arguments import generator
@@ -217,6 +218,8 @@ def _large_intervals(data, found, means, errors, num_resamples, seed):
     }
     for name in ends.keys() - UNBIASED if data.unit is None else ():
         ends[name] = from_zero(ends[name], found[name], found, name)
+    for name, pair in ends.items():
+        ends[name] = with_rare_errors(name, found[name], pair, data, 1 - LEVEL)
     return ends, words
 
 

@@ -706,6 +706,23 @@ def test_many_weighted_rows_have_intervals_of_means_alone(monkeypatch):
     assert row["high"] - row["value"] == pytest.approx(1.96 * error, rel=1e-3)
 
 
+@pytest.mark.parametrize("images", [False, True])
+def test_many_rows_without_an_error_have_no_certain_accuracy(
+    images, monkeypatch
+):
+    monkeypatch.setattr(_measure, "LARGE", 399)
+    # Wilson's interval of none among 400 rows, and among 20 images.
+    shape, most = ((20, 20), 0.1611) if images else (400, 0.00951)
+    labels = np.zeros(shape, int)
+    p = np.broadcast_to([0.99, 0.01], (*labels.shape, 2))
+    (found,) = kc.report(p, y=labels, num_resamples=20, verbose=0).models
+    accuracy, gap = found.metrics["accuracy"], found.metrics["confidence_gap"]
+    assert accuracy["value"] == accuracy["high"] == 1.0
+    assert accuracy["low"] == pytest.approx(1 - most, abs=1e-4)
+    assert gap["value"] == pytest.approx(-0.01)
+    assert gap["high"] == pytest.approx(most - 0.01, abs=1e-4)
+
+
 def test_an_infinite_mean_of_many_rows_has_no_interval(monkeypatch):
     monkeypatch.setattr(_measure, "LARGE", 4_999)
     labels, p = sample(5_000)
