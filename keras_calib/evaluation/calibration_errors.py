@@ -113,11 +113,12 @@ def calibration_errors(
     calibration slope has half the width between percentiles on both sides. The
     calibration parts of `refinement` have the interval of their root near 0.
     Means, KS and kernel errors, the rest of the clinical panel and the other
-    parts have the percentile interval, that of means with fewer than ten wrong
-    (or right) rows widened by Wilson's of the accuracy. Within the noise floor
-    of a calibrated model an interval begins at 0. Of rows that depend on each
-    other it is not known: a lower end above 0 is then evidence of binned and
-    smooth errors alone. Ends are clipped to the range of the statistic.
+    parts have the percentile interval; with fewer than ten wrong (or right)
+    rows, that of means and of areas under risks is widened by Wilson's of the
+    accuracy. Within the noise floor of a calibrated model an interval begins at
+    0. Of rows that depend on each other it is not known: a lower end above 0 is
+    then evidence of binned and smooth errors alone. Ends are clipped to the
+    range of the statistic.
 
     Args:
         labels: class ids, `(...)`, or one-hot rows, `(..., num_classes)`. A

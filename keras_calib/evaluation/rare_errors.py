@@ -1,16 +1,18 @@
-"""Intervals of means where few predictions are wrong, or few are right.
+"""Intervals of statistics where few predictions are wrong, or few are right.
 
 Resamples of rows that are all right are all right: the accuracy of each is 1,
 and no loss of a wrong prediction is in their means. With fewer than `FEW` wrong
-rows the interval of the error rate is therefore also Wilson's, and means of
-which the label is a part follow it:
+rows the interval of the error rate is therefore also Wilson's, and statistics
+that grow with it follow it:
 
-    low, high = mean + d (rate_low - rate), mean + d (rate_high - rate)
+    low, high = value + d (rate_low - rate), value + d (rate_high - rate)
 
 where `d` is what a wrong prediction adds: -1 to the accuracy, 1 to the
 confidence gap, and to a loss what it adds by the predictions themselves, each
 row by its probability of being wrong, or what the wrong rows did add, if that
-is more. The interval goes to the farther of these ends and of the percentiles.
+is more. To an area under a curve of risks it is the mean of what the wrong rows
+did add and of one more in a random place, which adds 1 (1/2 to the generalized
+area). The interval goes to the farther of these ends and of the percentiles.
 """
 
 import math
@@ -29,15 +31,24 @@ FEW = 10
 
 
 class Rate(NamedTuple):
-    """The part of rows that are wrong, and the ends of its interval."""
+    """The part of rows that are wrong, and the ends of its interval.
+
+    Attributes:
+        value: float.
+        low: float.
+        high: float.
+        wrong: how many rows are wrong; of dependent ones, how many units have
+            such a row.
+    """
 
     value: float
     low: float
     high: float
+    wrong: float
 
 
 def with_rare_errors(name, value, ends, data, level):
-    """Ends of the interval of a mean, wider if few rows are wrong or right.
+    """Ends of an interval, wider if few rows are wrong or right.
 
     Args:
         name: of any statistic; those without a part of labels keep their ends.
@@ -60,7 +71,11 @@ def with_rare_errors(name, value, ends, data, level):
     each = ADDED[name]
     if name in LOSSES:
         each = _added_loss(name, value, rate.value, data)
-    away = sorted(each * (end - rate.value) for end in rate[1:])
+    elif name in RISKS:
+        each = (divide(value, rate.value) * rate.wrong + each) / (
+            rate.wrong + 1
+        )
+    away = sorted(each * (end - rate.value) for end in (rate.low, rate.high))
     limits = statistic_range(name, data.num_classes)
     farther = np.clip(value + np.array(away), *limits)
     return min(low, float(farther[0])), max(high, float(farther[1]))
@@ -106,8 +121,8 @@ def error_rate(data, level):
     share = each.sum() / total
     low, high = (within * end for end in wilson(share / within, units, level))
     if rare == wrong:
-        return Rate(share, low, high)
-    return Rate(1 - share, 1 - high, 1 - low)
+        return Rate(share, low, high, wrong)
+    return Rate(1 - share, 1 - high, 1 - low, wrong)
 
 
 def wilson(rate, number, level):
@@ -137,8 +152,15 @@ def _likelihood(data, confidence):
 # The loss of each row if it is right; and what it adds in expectation that the
 # row may be wrong: its mean by the prediction, minus the former.
 LOSSES = {"brier_score": _brier, "negative_log_likelihood": _likelihood}
-# What a wrong prediction adds to a mean, at most to a loss.
+# What a wrong prediction in a random place adds to an area under risks.
+RISKS = {
+    "area_under_risk_coverage": 1.0,
+    "excess_area_under_risk_coverage": 1.0,
+    "area_under_generalized_risk_coverage": 0.5,
+}
+# What a wrong prediction adds to a statistic, at most to a loss.
 ADDED = {
+    **RISKS,
     "accuracy": -1.0,
     "confidence_gap": 1.0,
     "brier_score": 2.0,
