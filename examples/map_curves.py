@@ -8,8 +8,9 @@ predicted class. A point above its line is overconfident. Layers of two classes
 have the probability of the second class on both axes.
 
 Each panel has the map of the paper: layers are fitted with `shrinkage=None`
-and `regularization=None` (Dirichlet with `"odir"`). At their defaults, few
-samples leave them nearer to temperature scaling.
+and `regularization=None` (Dirichlet with `"odir"`); PTS and order-preserving
+maps keep this library's `penalty`. At their defaults, few samples leave them
+nearer to temperature scaling.
 
     python examples/map_curves.py
 

@@ -4,8 +4,9 @@
 two classes, 5,000 x 100 sigmoid units for those of several labels, 25 images of
 64 x 64 pixels and 11 classes for the local temperature, where one half of each
 needs another temperature; one thread; the median of three fits after a first
-one. "paper's" is without shrinkage and without a penalty, for Dirichlet with
-ODIR; "default" is what a layer does if nothing is said. "Guarded" is the fit
+one. "paper's" is without shrinkage and without regularization, for Dirichlet
+with ODIR (maps with a `penalty` keep it); "default" is what a layer does if
+nothing is said. "Guarded" is the fit
 and the guard of `kc.calibrate` as a multiple of the fit, both ways: its guard
 takes what a call takes more than one with `guard=False`, measured in turns. The
 last rows are `kc.calibrate` with `method="auto"`, once.

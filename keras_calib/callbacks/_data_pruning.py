@@ -55,9 +55,9 @@ class DataPruning(keras.callbacks.Callback):
     the same samples. Void samples and samples of weight 0 have no confidence
     and are never dropped.
 
-    The paper has `smoothing=0.3` and `fraction=0.1`. It does not say how many
-    epochs lie between two prunings, nor whether the confidence is that of the
-    predicted class, as here, or of the label.
+    What is here follows a secondary account of the paper, which has
+    `smoothing=0.3` and `fraction=0.1`. How many epochs lie between two prunings,
+    and that the confidence is that of the predicted class, is our choice.
 
     Args:
         x: training arrays, or a list or dict of them.

@@ -61,7 +61,8 @@ class IntraOrderPreserving(DenseStack):
         iterations: int, the maximum number of steps.
         seed: int, for the start of the network.
         shrinkage: `"auto"` for a mixture with temperature scaling, which few
-            samples leave near temperature scaling; `None` for the paper's map.
+            samples leave near temperature scaling; `None` for the map alone,
+            the paper's with `penalty=0`.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Call arguments:
@@ -86,7 +87,7 @@ class IntraOrderPreserving(DenseStack):
         Rahimi et al., "Intra Order-Preserving Functions for Calibration of
         Multi-Class Neural Networks", NeurIPS 2020, Sections 3 and 4. There,
         the diagonal function is the integral of a positive network; straight
-        lines make the problem convex.
+        lines make the problem convex. The penalty is ours.
     """
 
     preserves_accuracy = True

@@ -56,7 +56,8 @@ class ParameterizedTemperatureScaling(DenseStack):
         iterations: int, the maximum number of L-BFGS steps.
         seed: int, for the start of the hidden layers.
         shrinkage: `"auto"` for a mixture with temperature scaling, which few
-            samples leave near temperature scaling; `None` for the paper's map.
+            samples leave near temperature scaling; `None` for the map alone,
+            the paper's with `penalty=0`.
         **kwargs: `name`, `dtype`, `trainable`, as in Keras.
 
     Call arguments:
@@ -82,7 +83,7 @@ class ParameterizedTemperatureScaling(DenseStack):
         Tomani, Cremers and Buettner, "Parameterized Temperature Scaling for
         Boosting the Expressive Power in Post-Hoc Uncertainty Calibration",
         ECCV 2022. There: absolute value instead of softplus, squared error,
-        stochastic gradients.
+        stochastic gradients, no penalty.
     """
 
     preserves_accuracy = True

@@ -53,9 +53,9 @@ def _dca(rows):
 class DCA(PenalizedLoss):
     """Primary loss plus `weight` times the `dca` of the batch.
 
-    The paper's weight is 10, which cost small networks 8 to 14 points of
-    accuracy; the default costs at most one there (`S-tuning.md` and
-    `F-tuning.md` in `examples/results`).
+    The default weight of the authors' code is 10, which cost small networks 8
+    to 14 points of accuracy; the default here costs at most one there
+    (`S-tuning.md` and `F-tuning.md` in `examples/results`).
 
     Args:
         weight: float, `beta` of the paper.

@@ -39,13 +39,14 @@ class DiffDML(MutualLearning):
     primary. By Proposition 1, learning from `g` is learning from the ensemble
     `(1 - b) f + b g` with `weight = b`.
 
-    **What is known, and what is assumed.** The supplement of the paper has
-    Proposition 1, the tables and the names of the two methods, but no training
-    objective. That the primary minimizes `KL(g || f)`, that auxiliaries are
+    **What is known, and what is assumed.** The supplement of the paper, our
+    only source, has Proposition 1 and the tables, but no training objective and
+    no schedule. That the primary minimizes `KL(g || f)`, that auxiliaries are
     never trained on labels, and that `weight` is 1 is our reading of
-    Proposition 1 and of one re-implementation. The learning rate of the
-    auxiliaries is not published; a tenth of the first rate of the primary is
-    our choice.
+    Proposition 1 and of one re-implementation. That the rate of the auxiliaries
+    is fixed and lower is from secondary accounts of the paper, which name the
+    two parts above. Its value is not known; a tenth of the first rate of the
+    primary is our choice.
 
     **The learning rate of the auxiliaries** times the number of steps decides
     how accurate they become. Without labels they are less accurate than the

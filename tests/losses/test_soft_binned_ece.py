@@ -121,6 +121,20 @@ def test_a_perfect_batch_has_no_slope():
         np.testing.assert_array_equal(gradient, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("norm", "error"), [(4, 5e-4), (6, 0.005), (8, 0.05), (10, 0.02)]
+)
+def test_high_powers_of_a_small_error_have_a_slope(norm, error):
+    p = np.array([[1 - error, error]])
+    value, gradient = value_and_gradient(
+        lambda z: kc.losses.soft_binned_ece([0], z, norm=norm), np.log(p)
+    )
+    assert float(value) == pytest.approx(error, rel=3e-3)
+    # d (1 - c) / d z = -c (1 - c)
+    slope = (1 - error) * error
+    np.testing.assert_allclose(gradient, [[-slope, slope]], rtol=1e-2)
+
+
 def test_composite_objective():
     # FL(3) + 0.5 SB-ECE + 1e-4 sum w^2, w = (0.5, -1, 2)
     loss = kc.losses.SoftBinnedECE(
