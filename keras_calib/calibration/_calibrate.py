@@ -89,10 +89,12 @@ def calibrate(
     estimate: from some 50 samples on it makes harm on new data rare and small,
     and cannot exclude it.
 
-    If the fitted layer increases the error on the calibration data, it is
-    rejected with a warning, and the new model predicts what `model` predicts.
-    The error is the NLL after a fit by likelihood, the ECE after one by it;
-    after others, and where few samples make a layer hedge, both must rise.
+    A layer that increases the error on the calibration data is rejected with a
+    warning, and so is one that cannot be fitted without the samples that are
+    left out. The best of the other two is returned; where nothing is compared,
+    it is `model`. The error is the NLL after a fit by likelihood, the ECE after
+    one by it; after others, and where few samples make a layer hedge, both must
+    rise.
 
     Logits above 256 MiB go to a temporary file while they are needed. Where a
     file does not hold them, either, `stream=True` keeps none: see below.
@@ -130,7 +132,8 @@ def calibrate(
             the record, and takes the one that wins most often on left-out
             samples that are redrawn (Bayesian bootstrap); with at most 200
             samples, the one that is nearest to the mean of all, weighted by
-            this. Some are not tried with more than 100 classes.
+            this. Some are not tried with more than 100 classes. Where a class
+            is ruled out, `"dirichlet"` takes the place of `"matrix"`.
         objective: what the layer minimizes; see `CalibrationLayer.adapt`.
         class_loss_scaling: `None`, `"normal"`, `"min_max"` or `"centered"`;
             see `CalibrationLayer.adapt`.
@@ -201,8 +204,9 @@ def calibrate(
             class-wise loss scaling, and with soft labels there is no guard.
         max_seconds: `None`, or seconds after the network's pass over the data.
             When they are over, `"auto"` ends the folds of the layer that it
-            tries, which no longer counts, and tries no more; and the guard does
-            not begin. The record says what was left out.
+            tries, which no longer counts, and tries no more; the guard does not
+            begin; and local temperature scaling ends with its best epoch so
+            far. The record says what was left out.
         preserve_accuracy: `True` refuses layers that can change a predicted
             class; `False` allows them; `None` (default) allows them with a
             warning that says how many predictions changed.

@@ -170,7 +170,8 @@ def check_choice(method, mixture, fuse, preserve_accuracy, max_seconds):
                 f"{type(layer).__name__} can change predicted classes, and "
                 "`preserve_accuracy=True` refuses that. Received: method="
                 f'{method!r}. Use "temperature", "spline" or '
-                '"order_preserving", or leave out `preserve_accuracy`.'
+                '"order_preserving" (with several labels "temperature"), or '
+                "leave out `preserve_accuracy`."
             )
 
 

@@ -226,7 +226,7 @@ def choose(rows, options, *, mixture=False):
 def _tried(rows, fold, options):
     """`trials` and `fitted` of `Choice`, and losses by `_losses`."""
     trials, losses, fitted = {}, {}, {}
-    for name in _candidates(rows.logits.shape[-1], options):
+    for name in _candidates(rows.logits, options):
         begin = time.perf_counter()
         reason = _reason_to_skip(name, rows, options)
         if reason is None:
@@ -294,13 +294,20 @@ def bootstrap_weights(losses, rows, log_odds, seed=0, power=1.0):
     return {name: found.get(name, 0.0) for name in losses}
 
 
-def _candidates(num_units, options):
+def _candidates(logits, options):
+    num_units = logits.shape[-1]
     names = BINARY if num_units <= 2 else CANDIDATES
     if options.affine:
         names = [name for name in AFFINE if num_units <= 2 or name != "platt"]
+    instead = None
     if not matrix_evidence.fits_matrix(num_units):
         # The default matrix is one of slopes and biases there.
-        names = ["vector" if name == "matrix" else name for name in names]
+        instead = "vector"
+    elif not options.affine and np.isneginf(logits.min()):
+        # A matrix cannot mix the logits of classes that are ruled out.
+        instead = "dirichlet"
+    if instead is not None:
+        names = [instead if name == "matrix" else name for name in names]
     if not options.affine:
         return names
     return [

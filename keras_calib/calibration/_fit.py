@@ -27,6 +27,7 @@ from keras_calib.calibration._warnings import warn_if_few
 from keras_calib.calibration._warnings import warn_if_predictions_changed
 from keras_calib.calibration._warnings import warn_of_class_bias
 from keras_calib.calibration._warnings import warn_of_few_groups
+from keras_calib.calibration._warnings import warn_of_no_comparison
 from keras_calib.calibration._warnings import warn_of_rejection
 from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.evaluation.floor import normal_floor
@@ -141,18 +142,18 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
     found = before_and_after(before, layer, rows)
     all_right = before.accuracy == 1.0
     worse = is_worse(layer, objective, scaling, found, all_right)
-    if worse:
+    verdict = Verdict(skipped="not fitted by likelihood")
+    if _fits_likelihood(objective, scaling):
+        verdict = _judge(layer, rows, options, taken, worse)
+    not_compared = worse and (verdict.skipped or verdict.returned == MAP)
+    if not_compared:
         verdict = Verdict(returned=UNCHANGED)
-    elif not _fits_likelihood(objective, scaling):
-        verdict = Verdict(skipped="not fitted by likelihood")
-    else:
-        verdict = _judge(layer, rows, options, taken)
-        if verdict.skipped == TOO_FEW and rows.group is not None:
-            warn_of_few_groups(layer, rows.group)
+    elif verdict.skipped:
+        _warn_of_skipped(layer, rows, verdict)
     name = method if isinstance(method, str) else type(layer).__name__
     fitted = dict(layer.record or {})
     if worse or verdict.returned != MAP:
-        warn_of_rejection(layer, found, verdict)
+        warn_of_rejection(layer, found, verdict, worse)
         as_it_was.restore()
         layer = NoCalibration(name=free_name(network, UNCHANGED))
     if verdict.returned == TEMPERATURE:
@@ -174,7 +175,7 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
         "num_samples": rows.num_samples,
         "num_classes": max(2, num_units),
         "rejected": verdict.returned == UNCHANGED,
-        "guard": None if worse else verdict.to_dict(),
+        "guard": None if not_compared else verdict.to_dict(),
         "fitted": fitted,
         "ece_num_bins": NUM_BINS,
         **{key: found[key] for key in ERRORS},
@@ -190,11 +191,18 @@ def _layer_of(method, network, options):
     return as_map(method, name, affine=options.affine)
 
 
-def _judge(layer, rows, options, taken):
+def _judge(layer, rows, options, taken, worse):
     if options.unguarded:
         return Verdict(skipped=options.unguarded)
     left = options.seconds_left()
-    return judge(layer, rows, seconds=left, taken=taken)
+    return judge(layer, rows, seconds=left, taken=taken, out=worse)
+
+
+def _warn_of_skipped(layer, rows, verdict):
+    if verdict.failure is not None:
+        warn_of_no_comparison(layer, verdict)
+    elif verdict.skipped == TOO_FEW and rows.group is not None:
+        warn_of_few_groups(layer, rows.group)
 
 
 def is_worse(layer, objective, class_loss_scaling, found, all_right=False):

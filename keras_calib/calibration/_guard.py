@@ -65,6 +65,8 @@ PRIOR = 3.0
 PRIOR_OF_EVIDENCE = 2.0
 TOO_FEW = f"fewer than {NUM_FOLDS} samples or groups"
 MAP, TEMPERATURE = "map", "temperature_scaling"
+# What a fit raises that cannot be done.
+FAILURES = ArithmeticError, TypeError, ValueError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,27 +77,34 @@ class Verdict:
         returned: which of the three is best: "map", "temperature_scaling" or
             "no_calibration".
         held_out_nll: mean NLL of each of the three, in nats: the model's on
-            the calibration data, the others' as expected on new samples; empty
-            if they were not compared.
+            the calibration data, the others' as expected on new samples, with
+            infinity for a map that is out; empty if they were not compared.
         by: `"folds"` or `"evidence"`, how the map was judged.
         skipped: why they were not compared, or `None`.
+        failure: the error of the fit to a part of the samples, or `None`.
     """
 
     returned: str = MAP
     held_out_nll: dict[str, float] = dataclasses.field(default_factory=dict)
     by: str | None = None
     skipped: str | None = None
+    failure: str | None = None
 
     def to_dict(self):
         """The keys that say something, as JSON values."""
         if self.skipped is not None:
             return {"skipped": self.skipped}
-        known = dataclasses.asdict(self)
-        del known["skipped"]
+        nll = {
+            name: value if np.isfinite(value) else None
+            for name, value in self.held_out_nll.items()
+        }
+        known = {"returned": self.returned, "held_out_nll": nll, "by": self.by}
+        if self.failure is not None:
+            known["failure"] = self.failure
         return known
 
 
-def judge(layer, rows, *, seconds=np.inf, taken=0.0):
+def judge(layer, rows, *, seconds=np.inf, taken=0.0, out=False):
     """Compare a map, temperature scaling and the model by `_expected_nll`.
 
     Args:
@@ -103,6 +112,7 @@ def judge(layer, rows, *, seconds=np.inf, taken=0.0):
         rows: `CalibrationRows`.
         seconds: what is left of the time.
         taken: seconds that the fit took.
+        out: whether the map is out, so that only the others are compared.
 
     Returns:
         `Verdict`.
@@ -112,7 +122,7 @@ def judge(layer, rows, *, seconds=np.inf, taken=0.0):
     mixed = losses_of_folds(layer, rows)
     by_evidence = rows.group is None and "log_evidence" in (layer.record or {})
     is_temperature = _is_temperature(layer)
-    known = mixed is not None or by_evidence or is_temperature
+    known = out or mixed is not None or by_evidence or is_temperature
     # Each of the three fits has two thirds of the samples.
     if not known and taken * (NUM_FOLDS - 1) > seconds:
         return Verdict(skipped="max_seconds")
@@ -120,26 +130,33 @@ def judge(layer, rows, *, seconds=np.inf, taken=0.0):
     fold = folds(part, NUM_FOLDS)
     if fold is None:
         return Verdict(skipped=TOO_FEW)
-    plain = rich = None
+    plain = rich = failure = None
     try:
-        if mixed is not None:
+        if mixed is not None and not out:
             part = rows
             rich, plain = (_mean(losses, rows) for losses in mixed)
-        elif rows.group is not None or not (by_evidence or is_temperature):
-            plain, rich = _held_out(layer, part, fold)
+        elif rows.group is not None or not known:
+            plain, rich, failure = _held_out(
+                layer, part, fold, alone=out or is_temperature
+            )
         ahead = 0.0 if rich is None else plain - rich
-        if by_evidence:
+        if out:
+            ahead = -np.inf
+        elif by_evidence:
             # The average contains temperature scaling.
             phi = layer.record.get("dispersion", 1.0)
             nats = phi * layer.record["log_evidence"]
             ahead = max(0.0, nats / rows.num_samples)
         means, prior = _expected_nll(part, layer, plain, ahead)
-    except (ArithmeticError, TypeError, ValueError) as error:
-        return Verdict(skipped=f"{type(error).__name__}: {error}")
-    judged = by_evidence or (is_temperature and rows.group is None)
-    return Verdict(
-        _best(means, prior), means, "evidence" if judged else "folds"
-    )
+    except FAILURES as error:
+        failure = _words_of(error)
+        return Verdict(skipped=failure, failure=failure)
+    best = _best(means, prior)
+    if best == MAP and failure is not None:
+        return Verdict(skipped=failure, failure=failure)
+    judged = by_evidence or ((out or is_temperature) and rows.group is None)
+    by = "evidence" if judged else "folds"
+    return Verdict(best, means, by, failure=failure)
 
 
 def _expected_nll(rows, layer, plain, ahead):
@@ -190,25 +207,50 @@ def _is_temperature(layer):
     """Whether there is nothing to compare with temperature scaling.
 
     An average over temperatures is temperature scaling with a hedge, for
-    samples that are too few to tell the two apart.
+    samples that are too few to tell the two apart. A mixture without a weight
+    is temperature scaling, too.
     """
-    return type(layer) is TemperatureScaling or layer.averages
+    weight = (layer.record or {}).get("mixture_weight")
+    return type(layer) is TemperatureScaling or layer.averages or weight == 0
 
 
 def _mean(losses, rows):
     return float(np.average(losses, weights=rows.weights))
 
 
-def _held_out(layer, rows, fold):
-    """Held-out NLL of temperature scaling, and of the map where it differs."""
-    known, start = _is_temperature(layer), _temperature_of(layer)
-    plain, rich = held_out_tempered(rows, fold, start, None if known else layer)
-    if rich is None and not known:
-        # Classes that fewer rows separate would take parameters ever further,
-        # for a loss on other rows that is poor long before.
-        steps = (layer.record or {}).get("iterations")
-        rich = held_out_losses(layer, rows, fold, most_steps=steps)
-    return _mean(plain, rows), None if rich is None else _mean(rich, rows)
+def _held_out(layer, rows, fold, alone):
+    """Held-out NLL of temperature scaling and of a map.
+
+    Args:
+        layer: the map.
+        rows: `CalibrationRows`.
+        fold: from `folds`.
+        alone: whether temperature scaling alone is asked for.
+
+    Returns:
+        plain: of temperature scaling.
+        rich: of the map; infinite if it cannot be fitted to the samples outside
+            of a fold, and `None` if nobody asks for it.
+        failure: why it cannot, or `None`.
+    """
+    start = _temperature_of(layer)
+    if alone:
+        return _mean(held_out_tempered(rows, fold, start)[0], rows), None, None
+    try:
+        plain, rich = held_out_tempered(rows, fold, start, layer)
+        if rich is None:
+            # Classes that fewer rows separate would take parameters ever
+            # further, for a loss on other rows that is poor long before.
+            steps = (layer.record or {}).get("iterations")
+            rich = held_out_losses(layer, rows, fold, most_steps=steps)
+    except FAILURES as error:
+        plain, _ = held_out_tempered(rows, fold, start)
+        return _mean(plain, rows), np.inf, _words_of(error)
+    return _mean(plain, rows), _mean(rich, rows), None
+
+
+def _words_of(error):
+    return f"{type(error).__name__}: {error}"
 
 
 def expected_gains(rows, layer):

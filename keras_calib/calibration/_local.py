@@ -58,7 +58,10 @@ def calibrate_locally(model, source, method, options, settings, *, groups=None):
         with _collect(network, data, settings, groups) as (maps, samples):
             checks.refuse_the_same_data(model, samples.fingerprint, settings)
             with passes_shown(settings.verbose, "batch of images"):
-                record, accuracy = _adapt(layer, method, maps, samples)
+                deadline = options.started().deadline
+                record, accuracy = _adapt(
+                    layer, method, maps, samples, deadline
+                )
         warn_if_trained_on(model, accuracy, record["num_samples"])
         return layer, record, samples
 
@@ -180,9 +183,9 @@ def _as_logits(network, source, maps, from_logits):
     return maps, found
 
 
-def _adapt(layer, method, maps, facts):
+def _adapt(layer, method, maps, facts, deadline):
     """Fit the layer; see `_stream._adapt`."""
-    layer.adapt_to_maps(maps)
+    layer.adapt_to_maps(maps, deadline)
     found = before_and_after_in_blocks(_with_beta(layer, maps))
     noise, accuracy = found.pop("ece_noise"), found.pop("accuracy")
     warn_if_ece_rose(layer, found, noise, layer.objectives)

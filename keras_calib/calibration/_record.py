@@ -37,9 +37,11 @@ class CalibrationRecord:
             `returned` (`"map"`, `"temperature_scaling"` or
             `"no_calibration"`), `held_out_nll`, the NLL expected of each, and
             whether folds or evidence judged the layer (`by`); or why nothing
-            was compared (`skipped`); `None` if the calibration data alone
-            rejected the layer. With `multi_label=True` a list of these,
-            `by_label`.
+            was compared (`skipped`). The NLL of a layer is `None` if the
+            calibration data rejected it, or if it cannot be fitted to a part of
+            them (`failure` has the error). `None` if the calibration data
+            rejected the layer and nothing was compared. With `multi_label=True`
+            a list of these, `by_label`.
         logits_source: `"logits"`, `"before softmax"`, `"before sigmoid"` or
             `"log of probabilities"`.
         nll_before: NLL of the model.

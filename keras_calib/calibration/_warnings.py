@@ -4,6 +4,7 @@ import numpy as np
 
 from keras_calib._warning import FewSamplesWarning
 from keras_calib._warning import warn
+from keras_calib.calibration._guard import MAP
 from keras_calib.calibration._guard import TEMPERATURE
 from keras_calib.calibration._methods import samples_needed
 from keras_calib.calibration._no_calibration import UNCHANGED
@@ -73,34 +74,56 @@ def warn_of_few_groups(layer, group):
     )
 
 
-def warn_of_rejection(layer, found, verdict):
+def warn_of_rejection(layer, found, verdict, worse):
     """Warn that a map was rejected, with the figures that decided it.
 
     Args:
         layer: the fitted map.
         found: `ece_before`, `ece_after`, `nll_before` and `nll_after`.
-        verdict: `Verdict` of the guard, without figures if the calibration
-            data decided.
+        verdict: `Verdict`, without figures if nothing was compared.
+        worse: whether the calibration data rejected the map.
     """
     name, nll = type(layer).__name__, verdict.held_out_nll
-    if not nll:
-        warn(
+    figures = f"{nll[TEMPERATURE]:.5g} with temperature scaling" if nll else ""
+    instead = "the model stays as it is"
+    if verdict.returned == TEMPERATURE:
+        instead = "temperature scaling is used instead"
+    if worse:
+        message = (
             f"{name} was rejected, because it made the model worse on the "
             f"calibration data: NLL {found['nll_before']:.4g} before, "
             f"{found['nll_after']:.4g} after; ECE {found['ece_before']:.4g} "
             f"before, {found['ece_after']:.4g} after."
         )
+        if nll:
+            message += (
+                f" And {instead}: the NLL to expect on new samples is "
+                f"{figures}, and {nll[UNCHANGED]:.5g} without calibration."
+            )
+        warn(message)
         return
-    figures = f"{nll['map']:.5g} with {name}"
-    if not isinstance(layer, TemperatureScaling):
-        figures += f", {nll[TEMPERATURE]:.5g} with temperature scaling"
-    instead = "the model stays as it is"
-    if verdict.returned == TEMPERATURE:
-        instead = "temperature scaling is used instead"
+    why = ""
+    if verdict.failure is not None:
+        why = (
+            f", because it cannot be fitted to a part of the calibration "
+            f"samples ({verdict.failure})"
+        )
+    elif isinstance(layer, TemperatureScaling):
+        figures = f"{nll[MAP]:.5g} with {name}"
+    else:
+        figures = f"{nll[MAP]:.5g} with {name}, {figures}"
     warn(
-        f"{name} was rejected, and {instead}: the NLL to expect on new samples "
-        f"is {figures}, and {nll[UNCHANGED]:.5g} without calibration. "
+        f"{name} was rejected{why}, and {instead}: the NLL to expect on new "
+        f"samples is {figures}, and {nll[UNCHANGED]:.5g} without calibration. "
         "`guard=False` keeps it."
+    )
+
+
+def warn_of_no_comparison(layer, verdict):
+    """Warn that a map comes back that was not compared, because of an error."""
+    warn(
+        f"{type(layer).__name__} was not compared with temperature scaling and "
+        f"with the model as it came. Received: {verdict.failure}."
     )
 
 

@@ -56,8 +56,9 @@ class DataPruning(keras.callbacks.Callback):
     and are never dropped.
 
     What is here follows a secondary account of the paper, which has
-    `smoothing=0.3` and `fraction=0.1`. How many epochs lie between two prunings,
-    and that the confidence is that of the predicted class, is our choice.
+    `smoothing=0.3` and `fraction=0.1`. How many epochs lie between two
+    prunings, and that the confidence is that of the predicted class, is our
+    choice.
 
     Args:
         x: training arrays, or a list or dict of them.

@@ -117,8 +117,7 @@ def calibration_errors(
     rows, that of means and of areas under risks is widened by Wilson's of the
     accuracy. Within the noise floor of a calibrated model an interval begins at
     0. Of rows that depend on each other it is not known: a lower end above 0 is
-    then evidence of binned and smooth errors alone. Ends are clipped to the
-    range of the statistic.
+    then evidence of binned and smooth errors alone. Ends are within the range.
 
     Args:
         labels: class ids, `(...)`, or one-hot rows, `(..., num_classes)`. A

@@ -16,8 +16,6 @@ def counts_of(rows):
 
 def untouched(rows):
     """NLL of a label that is not fitted."""
-    if rows is None:
-        return {}
     nll = binary_nll(
         rows.logits[:, 0].astype("float64"), rows.labels, rows.weights
     )

@@ -1,6 +1,7 @@
 """The fit of local temperature scaling: Adam on batches of images."""
 
 import dataclasses
+import time
 
 import keras
 import numpy as np
@@ -64,12 +65,13 @@ class Maps:
                 yield self.logits[i][keep], self.labels[i][keep], weights
 
 
-def fit_local(layer, maps):
+def fit_local(layer, maps, deadline=np.inf):
     """Fit a layer that nobody uses otherwise, and is not built.
 
     Args:
         layer: `LocalTemperatureScaling`.
         maps: `Maps`.
+        deadline: `time.perf_counter()` at which the training ends.
 
     Returns:
         weights: dict from weight name to NumPy array.
@@ -101,7 +103,9 @@ def fit_local(layer, maps):
     if len(units) < LEAST_IMAGES:
         reason = f"fewer than {LEAST_IMAGES} {kind}"
         return start, {**record, "kept": "temperature", "reason": reason}
-    weights, found, reason = _train(layer, maps, units, record["nll_after"])
+    weights, found, reason = _train(
+        layer, maps, units, record["nll_after"], deadline
+    )
     record.update(found)
     if reason is not None:
         return start, {**record, "kept": "temperature", "reason": reason}
@@ -121,7 +125,7 @@ def _units(maps, seed):
     return [used[group == each] for each in order]
 
 
-def _train(layer, maps, units, plain_nll):
+def _train(layer, maps, units, plain_nll, deadline):
     """Train on some images, and compare with temperature scaling on others.
 
     Args:
@@ -129,6 +133,7 @@ def _train(layer, maps, units, plain_nll):
         maps: `Maps`.
         units: see `_units`.
         plain_nll: NLL of temperature scaling on all of them.
+        deadline: see `fit_local`; an epoch that it cuts off does not count.
 
     Returns:
         weights: of the epoch with the lowest held-out NLL.
@@ -146,13 +151,18 @@ def _train(layer, maps, units, plain_nll):
     plain = _losses(layer, model, maps, held_out)
     best = start = _nll(plain)
     weights, best_epoch, kept = _weights(layer), 0, plain
-    epoch = 0
+    epoch, over = 0, False
     while epoch < layer.epochs and epoch - best_epoch < layer.patience:
-        epoch += 1
         for index in _batches(rng.permutation(fitted), layer.batch_size):
+            over = time.perf_counter() > deadline
+            if over:
+                break
             inputs, labels, of_pixels = maps.batch(index)
             model.train_on_batch(inputs, labels, relative * of_pixels)
             passed()
+        if over:
+            break
+        epoch += 1
         losses = _losses(layer, model, maps, held_out)
         nll = _nll(losses)
         if not np.isfinite(nll):
@@ -170,6 +180,10 @@ def _train(layer, maps, units, plain_nll):
         "held_out_nll": best,
         "standard_error": error,
     }
+    if over:
+        found["stop_reason"] = "max_seconds"
+    if over and best_epoch == 0:
+        return weights, found, "max_seconds"
     if not start - best > NUM_ERRORS * error:
         reason = "held-out images do not show a lower NLL beyond their noise"
         return weights, found, reason

@@ -260,11 +260,13 @@ class LocalTemperatureScaling(CalibrationLayer):
             checked_rows(rows, ids, weights)
         return self.adapt_to_maps(maps)
 
-    def adapt_to_maps(self, maps: Maps) -> Self:
+    def adapt_to_maps(self, maps: Maps, deadline: float = np.inf) -> Self:
         """`adapt` to data that was read and checked.
 
         Args:
             maps: `Maps`.
+            deadline: `time.perf_counter()` at which the training ends, with
+                the best epoch so far.
 
         Returns:
             The layer itself.
@@ -275,7 +277,7 @@ class LocalTemperatureScaling(CalibrationLayer):
         # Adam trains it, also where the layer of a calibrated model stays.
         changes = {"name": "twin", "trainable": True}
         twin = type(self).from_config({**self.get_config(), **changes})
-        weights, record = fit_local(twin, maps)
+        weights, record = fit_local(twin, maps, deadline)
         self._check_finite(weights)
         if not self.built:
             self.build([maps.images.shape, maps.logits.shape])

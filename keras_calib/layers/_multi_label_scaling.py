@@ -200,6 +200,8 @@ class MultiLabelScaling(RecordedLayer):
             return single, single.record
 
         def measure(single, rows):
+            if single is None:
+                return untouched(rows)
             z = np.maximum(rows.logits, LOWEST)
             if self.method == "temperature":
                 log_odds = z / single.temperature
@@ -230,7 +232,8 @@ class MultiLabelScaling(RecordedLayer):
                 leave the label as it is; and a dict with `nll_before`,
                 `nll_after` and, for the record, perhaps the same of `ece`.
             measure: function of a map and `CalibrationRows` that returns what
-                is different in this dict when all labels are fitted.
+                is different in this dict when all labels are fitted; of `None`
+                for a label that stays as it is.
             related: whether temperatures are to be near each other.
 
         Returns:
@@ -248,7 +251,7 @@ class MultiLabelScaling(RecordedLayer):
             counts.append(counts_of(rows))
             if not all(counts[k]):
                 left.append(k)
-                records.append(untouched(rows))
+                records.append({} if rows is None else measure(None, rows))
                 continue
             with said.of_label(k):
                 singles[k], record = fit(k, rows)

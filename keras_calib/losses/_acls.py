@@ -50,11 +50,11 @@ def acls(
     keeps all logits from falling together, and training diverges, as
     `examples/acls_stability.py` shows. The released code measures from zero,
     which anchors the logits; the published results presumably come from it, so
-    it is the default. With the paper's `r`, the default is the gradient of eq. 13 itself,
-    `stop_gradient=False`, which trains. What is measured from zero is the
-    positive term alone: without it (`positive_weight=0`) the negative term
-    lifts all logits together until training diverges (Table A of the paper has
-    such a case, too). With `stop_gradient=False` nothing lifts them.
+    it is the default. With the paper's `r`, the default is the gradient of eq.
+    13 itself, `stop_gradient=False`, which trains. What is measured from zero
+    is the positive term alone: without it (`positive_weight=0`) the negative
+    term lifts all logits together until training diverges (Table A of the paper
+    has such a case, too). With `stop_gradient=False` nothing lifts them.
 
     Args:
         labels: class ids, shape `(...)`, or one-hot, `(..., num_classes)`.

@@ -188,6 +188,7 @@ def _guard(record):
     figures = ", ".join(
         f"{value:.4f} for {NAMES_OF_THREE[key]}"
         for key, value in guard["held_out_nll"].items()
+        if value is not None  # a layer that is out
     )
     yield (
         f"NLL expected on new samples, judged by {guard['by']}: {figures}. The "

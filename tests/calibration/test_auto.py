@@ -764,3 +764,16 @@ def test_a_mixture_says_once_what_its_maps_all_say():
     caught = [each for each in caught if each.category is UserWarning]
     texts = [str(each.message) for each in caught]
     assert texts and len(texts) == len(set(texts))
+
+
+def test_classes_that_are_ruled_out_have_a_map_with_biases():
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=(600, 4)).astype("float32")
+    logits[:, 3] = -np.inf
+    biased = logits / 2 + np.array([1.5, 0.0, -1.0, 0.0])
+    labels = (biased + rng.gumbel(size=biased.shape)).argmax(-1)
+    rows = read_rows(logits, labels)
+    found = choose(rows, Options())
+    assert "matrix" not in found.trials
+    assert found.best == "dirichlet"
+    assert found.trials["dirichlet"]["nll"] < found.trials["temperature"]["nll"]

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib.calibration import _guard
 from keras_calib.calibration._guard import PRIOR_OF_EVIDENCE
 from keras_calib.calibration._guard import judge
 from keras_calib.calibration._methods import METHODS
@@ -679,3 +680,115 @@ def test_too_few_groups_to_hold_one_out_are_told_of():
         )
     guard = kc.calibration_record(calibrated)["guard"]
     assert guard == {"skipped": "fewer than 3 samples or groups"}
+
+
+class Sharper(LAYERS.VectorScaling):
+    """A map that makes each model worse."""
+
+    def solve(self, logits, labels, weights, objective):
+        found, record = super().solve(logits, labels, weights, objective)
+        found["scale"] = np.full(logits.shape[1], 2.0)
+        return found, {**record, "nll_after": 9.0}
+
+
+class NeedsMany(LAYERS.VectorScaling):
+    """A map that cannot be fitted to two thirds of 300 samples."""
+
+    def adapt(self, logits, labels, *arguments, **kwargs):
+        if len(labels) < 300:
+            raise ValueError("too few of them")
+        return super().adapt(logits, labels, *arguments, **kwargs)
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(300) // 2])
+def test_a_map_that_parts_of_the_samples_do_not_allow_is_out(groups):
+    logits, labels = sampled(300, scale=3.0, num_classes=3)
+    with pytest.warns(UserWarning, match="fitted to a part.*too few of them"):
+        found = kc.calibrate(
+            identity(3),
+            logits,
+            labels,
+            method=NeedsMany(regularization=None),
+            groups=groups,
+            verbose=0,
+        )
+    record = kc.calibration_record(found)
+    plain = LAYERS.TemperatureScaling().adapt(logits, labels)
+    assert record["method"] == "temperature"
+    assert record["temperature"] == plain.record["temperature"]
+    guard = record["guard"]
+    assert guard["returned"] == "temperature_scaling"
+    assert guard["failure"] == "ValueError: too few of them"
+    assert guard["held_out_nll"]["map"] is None
+    assert guard["by"] == "folds"
+
+
+def test_a_mixture_without_a_weight_is_judged_as_a_temperature():
+    # One event: no fold without it has a Platt map.
+    z = np.linspace(-7.0, -1.0, 60)[:, None].astype("float32")
+    labels = (np.arange(60) == 58).astype(int)
+    layers = LAYERS.PlattScaling(), LAYERS.TemperatureScaling()
+    rich, plain = (
+        judge(each.adapt(z, labels), read_rows(z, labels)) for each in layers
+    )
+    assert layers[0].record["mixture_weight"] == 0
+    assert rich.skipped is None and rich.by == "evidence"
+    assert rich.held_out_nll == pytest.approx(plain.held_out_nll)
+    assert rich.returned == plain.returned
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(400) // 2])
+def test_a_map_that_the_calibration_data_reject_leaves_the_others(groups):
+    logits, labels = sampled(400, scale=3.0)
+    with pytest.warns(UserWarning, match="made the model worse") as caught:
+        found = kc.calibrate(
+            identity(10),
+            logits,
+            labels,
+            method=Sharper(),
+            groups=groups,
+            verbose=0,
+        )
+    [message] = [
+        str(each.message)
+        for each in caught
+        if issubclass(each.category, UserWarning)
+    ]
+    assert "temperature scaling is used instead" in message
+    record = kc.calibration_record(found)
+    plain = LAYERS.TemperatureScaling().adapt(logits, labels)
+    assert record["temperature"] == plain.record["temperature"]
+    assert not record["rejected"]
+    nll = record["guard"]["held_out_nll"]
+    assert nll["map"] is None
+    assert f"{nll['temperature_scaling']:.5g} with temperature" in message
+    assert record["guard"]["by"] == ("evidence" if groups is None else "folds")
+    # A model that is calibrated stays as it is.
+    logits, labels = sampled(400, scale=1.0)
+    with pytest.warns(UserWarning, match="the model stays as it is"):
+        same = kc.calibrate(
+            identity(10), logits, labels, method=Sharper(), verbose=0
+        )
+    record = kc.calibration_record(same)
+    assert record["rejected"]
+    assert record["guard"]["returned"] == "no_calibration"
+    # Where nothing is compared, only the calibration data know.
+    with pytest.warns(UserWarning, match="made the model worse"):
+        same = kc.calibrate(
+            identity(10), logits, labels, method=Sharper(), guard=False,
+            verbose=0,
+        )  # fmt: skip
+    record = kc.calibration_record(same)
+    assert record["rejected"] and record["guard"] is None
+
+
+def test_what_is_not_compared_by_an_error_is_told_of(monkeypatch):
+    def fail(*arguments):
+        raise ValueError("no evidence")
+
+    monkeypatch.setattr(_guard, "_expected_nll", fail)
+    logits, labels = sampled(60, scale=3.0, num_classes=3)
+    with pytest.warns(UserWarning, match="not compared.*no evidence"):
+        found = kc.calibrate(identity(3), logits, labels, verbose=0)
+    guard = kc.calibration_record(found)["guard"]
+    assert guard == {"skipped": "ValueError: no evidence"}

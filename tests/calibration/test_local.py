@@ -1,7 +1,9 @@
 """`kc.calibrate(method="local_temperature")` on segmentation models."""
 
+import itertools
 import subprocess
 import sys
+import types
 
 import keras
 import numpy as np
@@ -10,6 +12,7 @@ from keras import layers
 
 import keras_calib as kc
 from keras_calib.calibration import _local
+from keras_calib.layers import _local_fit
 from keras_calib.solvers.temperature import fit_temperature
 from tests.helpers import to_numpy
 
@@ -256,3 +259,26 @@ def test_inputs_may_be_a_dict_or_a_list_of_one():
         found.append(calibrated.predict(wrap(x), verbose=0))
     for other in found[1:]:
         np.testing.assert_allclose(other, found[0], rtol=1e-5)
+
+
+def test_the_time_is_over(monkeypatch):
+    """The best epoch that was whole counts; without one, the temperature."""
+    clock = itertools.count(1)
+    ticking = types.SimpleNamespace(perf_counter=lambda: next(clock))
+    monkeypatch.setattr(_local_fit, "time", ticking)
+    # Of 30 images 24 are fitted to, in batches of 8: three ticks an epoch.
+    maps = _local_fit.Maps(X, Z, Y, np.ones(Y.shape, "float32"))
+    layer = local(batch_size=8).adapt_to_maps(maps, deadline=7)
+    short = local(batch_size=8, epochs=2).adapt([X, Z], Y)
+    assert layer.record["epochs"] == 2
+    assert layer.record["stop_reason"] == "max_seconds"
+    assert layer.record["nll_after"] == short.record["nll_after"]
+    for name in ("kept", "best_epoch", "held_out_nll"):
+        assert layer.record[name] == short.record[name]
+    monkeypatch.undo()
+    found = kc.calibrate(
+        network(), X, Y, method=local(), max_seconds=0, verbose=0
+    )
+    record = kc.calibration_record(found)
+    assert (record["kept"], record["reason"]) == ("temperature", "max_seconds")
+    assert record["epochs"] == 0

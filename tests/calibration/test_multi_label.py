@@ -580,3 +580,24 @@ def test_starts_as_the_identity(method):
     np.testing.assert_array_equal(to_numpy(layer(z)), z)
     with pytest.raises(ValueError, match="method='beta'"):
         kc.layers.MultiLabelScaling(method="beta")
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_labels_of_one_class_alone_stay_as_they_are(label):
+    model = keras.Sequential(
+        [keras.Input((2,)), keras.layers.Activation("sigmoid")]
+    )
+    x = np.full((12, 2), -3.0, "float32")
+    labels = np.full((12, 2), label)
+    labels[:, 1] = -1  # of the second nothing is known
+    with pytest.warns(UserWarning, match="not fitted"):
+        found = kc.calibrate(
+            model, x, labels, multi_label=True, ignore_class=-1, verbose=0
+        )
+    record = kc.calibration_record(found)
+    p = 1 / (1 + np.exp(3.0))
+    error = abs(label - p)
+    assert record["ece_before"] == pytest.approx(error, rel=1e-5)
+    assert record["ece_after"] == pytest.approx(error, rel=1e-5)
+    assert record["nll_after"] == pytest.approx(-np.log1p(-error), rel=1e-5)
+    np.testing.assert_allclose(found.predict(x, verbose=0), p, rtol=1e-5)

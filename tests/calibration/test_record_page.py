@@ -17,6 +17,7 @@ from keras_calib.layers._affine import AffineCalibration
 from keras_calib.layers._shrunk import ShrunkCalibration
 from tests.calibration import test_local
 from tests.calibration import test_multi_label
+from tests.calibration.test_guard import NeedsMany
 from tests.helpers import fitted_layers
 
 # Keys are from fits in NumPy.
@@ -100,6 +101,7 @@ def calibrated_models():
     yield of(Z, Y)
     yield of(Z, Y, fuse=True)
     yield of(Z, Y, guard=False)
+    yield of(Z, Y, method=NeedsMany(regularization=None))
     yield of(Z, Y, stream=True)
     yield of(Z, Y, method="auto")
     yield of(Z, Y, method="auto", mixture=True)
