@@ -26,6 +26,7 @@ from keras_calib.calibration._preprocessed import taken_apart
 from keras_calib.calibration._record import CalibrationRecord
 from keras_calib.calibration._stream import calibrate_in_stream
 from keras_calib.calibration._warnings import warn_if_trained_on
+from keras_calib.calibration._warnings import warn_of_pixels
 from keras_calib.data.batches import Source
 from keras_calib.data.collect import collect
 from keras_calib.data.order import refuse_shuffled
@@ -197,8 +198,8 @@ def calibrate(
             wrong together, and `"local_temperature"` holds out whole groups of
             images. By default the elements of one sample, such as the pixels of
             an image, are a group. Over pixels `"auto"` then tries temperature
-            scaling alone, because images of one film or patient say too much of
-            each other; `np.arange(len(x))` says they do not.
+            scaling alone, with a warning, because images of one film or patient
+            say too much of each other; `np.arange(len(x))` says they do not.
         guard: whether to compare the layer with temperature scaling and with
             `model`, see above. With other objectives than `"nll"`, with
             class-wise loss scaling, and with soft labels there is no guard.
@@ -371,6 +372,8 @@ def _fit(method, mixture, network, rows, options):
     if not is_auto(method):
         return fit(method, network, rows, options)
     options = dataclasses.replace(options, unguarded="auto")
+    if options.of_pixels:
+        warn_of_pixels()
     choice = choose(rows, options, mixture=mixture)
     method = choice.best
     if mixture:

@@ -74,6 +74,15 @@ def warn_of_few_groups(layer, group):
     )
 
 
+def warn_of_pixels():
+    """Warn that `"auto"` has nothing but a temperature to choose from."""
+    warn(
+        '`method="auto"` tries temperature scaling alone where it is not known '
+        "which images are alike. Pass `groups`, an id of the patient, film or "
+        "place of each image, or `np.arange(len(x))` if no images are."
+    )
+
+
 def warn_of_rejection(layer, found, verdict, worse):
     """Warn that a map was rejected, with the figures that decided it.
 

@@ -458,7 +458,8 @@ def trials_of_pixels(**options):
 
 @pytest.mark.filterwarnings("ignore:MatrixScaling changes")
 def test_pixels_have_a_temperature_unless_images_are_grouped():
-    found = trials_of_pixels()
+    with pytest.warns(UserWarning, match=r"`np.arange\(len\(x\)\)`"):
+        found = trials_of_pixels()
     assert found["method"] == "temperature"
     skipped = {n for n, trial in found["trials"].items() if "skipped" in trial}
     assert {"matrix", "spline", "order_preserving"} <= skipped
