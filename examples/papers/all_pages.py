@@ -57,10 +57,9 @@ def pages(arguments, drawn):
         if "tuning" not in name and any("people" in r for r in rows.values()):
             yield f"{name}_people", people_page.page(name, rows)
         source = figures.Source(name, rows, results, arguments.work)
-        if name in DRAWN and all_logits(source):
-            yield f"{name}_figures", figures.page(source, drawn)
-        elif name in DRAWN:
-            figures.redraw(source, drawn)
+        if name in DRAWN:
+            kept = not all_logits(source)
+            yield f"{name}_figures", figures.page(source, drawn, kept)
         shifted = run.read_rows(results / f"{name}_shift.jsonl")
         if shifted:
             yield f"{name}_shift", shift_page.page(name, shifted, drawn)

@@ -177,8 +177,8 @@ SAYS = {
     "CRL": "confidence ranked by correctness, lower ECE (Moon 2020)",
     "CRL, fraction": "the same, normalized otherwise",
     "Diff-DML, CNN": "higher ECE than with ResNet-18 as auxiliary (table S4)",
-    "Diff-DML, ResNet-34": "ECE as with ResNet-18 as auxiliary (table S4)",
-    "Diff-DML, ResNet-50": "ECE as with ResNet-18 as auxiliary (table S4)",
+    "Diff-DML, ResNet-34": "ECE near that with ResNet-18 (table S4, CIFAR-10)",
+    "Diff-DML, ResNet-50": "ECE near that with ResNet-18 (table S4, CIFAR-10)",
     "CRL, margin": "lower ECE than CRL (Park 2023, table 6)",
     "ACLS, ranking": "higher ECE than ACLS (Park 2023, table 6)",
     "AdaFocal": "lower ECE than FLSD-53, accuracy kept (Ghosh 2022)",
@@ -189,6 +189,10 @@ SAYS = {
     "AugMix": "lower ECE, above all under shift (Hendrycks 2020)",
     "SAM": "higher accuracy (Foret 2021)",
 }
+
+
+# What was fitted to the calibration images before a part was measured.
+AFTER = {"test_scaled": "TS", "test_scaled_to_sb_ece": "TS-SB-ECE"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,6 +206,7 @@ class Claim:
         sign: of the difference that is claimed, -1 for lower, 1 for higher.
         margin: what may be lost: 0.01 for "at most a point of accuracy less".
         part: of a row.
+        other_part: that of the other method, if it is another one.
     """
 
     method: str
@@ -210,19 +215,23 @@ class Claim:
     sign: int = -1
     margin: float = 0.0
     part: str = "test"
+    other_part: str = ""
 
     def __str__(self):
         words = {"ece": "ECE", "classwise_ece": "classwise ECE", "nll": "NLL"}
         name = words.get(self.key, self.key)
-        if self.part == "test_scaled":
-            name += " after TS"
+        if self.part in AFTER:
+            name += f" after {AFTER[self.part]}"
+        other = self.other
+        if self.other_part:
+            other += f" after {AFTER[self.other_part]}"
         if self.margin:
             lost = f"{100 * self.margin:.0f} point"
-            return f"{name} at most {lost} below {self.other}"
-        return f"{name} {'below' if self.sign < 0 else 'above'} {self.other}"
+            return f"{name} at most {lost} below {other}"
+        return f"{name} {'below' if self.sign < 0 else 'above'} {other}"
 
 
-def _kept(method, margin=0.01):
+def kept(method, margin=0.01):
     """The accuracy of cross-entropy, but for a point."""
     return Claim(method, "CE", "accuracy", 1, margin)
 
@@ -234,39 +243,46 @@ CLAIMS = (
     Claim("FL", "CE", part="test_scaled"),
     Claim("MbLS", "LS"),
     Claim("MbLS", "FL"),
-    _kept("MbLS"),
+    kept("MbLS"),
     Claim("ACLS", "MbLS"),
-    _kept("ACLS"),
+    kept("ACLS"),
     Claim("ACLS, AR only", "ACLS", sign=1),
     Claim("ACLS, CR only", "ACLS", sign=1),
+    Claim("MbLS, margin 10", "LS"),
+    Claim("MbLS, margin 10", "FL"),
+    kept("MbLS, margin 10"),
+    Claim("ACLS, margin 10", "MbLS, margin 10"),
+    kept("ACLS, margin 10"),
     Claim("MDCA", "CE"),
     Claim("MDCA", "CE", "classwise_ece"),
     Claim("FL+MDCA", "MDCA"),
+    Claim("FL+MDCA", "FL"),
     Claim("SB-ECE", "CE"),
-    _kept("SB-ECE"),
+    kept("SB-ECE"),
     Claim("FL+SB-ECE", "FL"),
     Claim("Brier+SB-ECE", "Brier"),
     Claim("MMCE", "CE"),
-    _kept("MMCE"),
+    kept("MMCE"),
     Claim("MMCE-w", "CE"),
-    _kept("MMCE-w"),
+    kept("MMCE-w"),
     Claim("DML", "CE", "accuracy", 1),
     Claim("DML", "CE"),
     Claim("DML-2", "DML"),
     Claim("Diff-DML", "DML", "accuracy", 1),
     Claim("Diff-DML", "DML"),
     Claim("Diff-DML-2", "Diff-DML"),
+    Claim("Diff-DML, CNN", "Diff-DML", sign=1),
     Claim("ER", "CE", "accuracy", 1),
     Claim("FLSD-53", "FL"),
     Claim("dual focal", "FL"),
     Claim("inverse focal", "CE", sign=1),
     Claim("inverse focal", "CE", "nll", part="test_scaled"),
     Claim("Brier", "CE"),
-    _kept("squared logit"),
+    kept("squared logit"),
     Claim("DCA", "CE"),
-    _kept("DCA"),
+    kept("DCA"),
     Claim("CPC", "CE"),
-    _kept("CPC"),
+    kept("CPC"),
     Claim("AvUC", "CE"),
     Claim("S-AvUC", "AvUC"),
     Claim("ensemble of 3", "CE", "accuracy", 1),
@@ -278,7 +294,7 @@ CLAIMS = (
     Claim("CRL, margin", "CRL"),
     Claim("ACLS, ranking", "ACLS", sign=1),
     Claim("AdaFocal", "FLSD-53"),
-    _kept("AdaFocal"),
+    kept("AdaFocal"),
     Claim("FL, pruned (DTDP)", "FL"),
     Claim("CaPE", "CE", "nll"),
     Claim("MC dropout", "CE", "nll"),
@@ -286,145 +302,29 @@ CLAIMS = (
     Claim("CutMix", "CE"),
     Claim("AugMix", "CE"),
     Claim("SAM", "CE", "accuracy", 1),
+    # The order of table 2 of the soft calibration objectives.
+    Claim("FL+MMCE", "FL", sign=1),
+    *(Claim(f"FL+{name}", "FL") for name in ("AvUC", "AvUC-GS", "S-AvUC")),
+    *(
+        Claim(f"Brier+{name}", "Brier")
+        for name in ("MMCE", "AvUC", "AvUC-GS", "S-AvUC")
+    ),
 )
-
-# Why a row may differ from its paper, by table and method.
-_UNTUNED = "default weight, not tuned on this protocol"
-_WARM = "with temperature 0.01, the library's default is 0.001"
-_WARM_UNTUNED = f"{_WARM}; {_UNTUNED}"
-# What stands there without another reason where settings were chosen.
-NOT_CHOSEN = "not the chosen settings, which have a row of their own"
-_WARM_NOT_CHOSEN = f"{_WARM}; {NOT_CHOSEN}"
-_OF_THE_PAPER = "the paper's weight; on validation images 3 was chosen"
-_AUTHORS_WEIGHT = "the authors' weight; on validation images 1 was chosen"
-_AS_INTERLEAVED = (
-    "three epochs at a small rate; a penalty on images that the network had "
-    "never seen (interleaved) changes as little"
+# The same of corrupted images: soft calibration objectives, figures 2 and 7 to
+# 9, and AvUC. Networks as they were trained for calibration, beside
+# cross-entropy with a temperature; and one temperature beside the other.
+_FOR_CALIBRATION = (
+    *("MMCE", "FL", "FL+SB-ECE", "SB-ECE", "S-AvUC", "AvUC", "Brier"),
+    "Brier+SB-ECE",
 )
-_KNOWN_IMAGES = (
-    "three epochs at a small rate, on images that the network knows by heart"
+SHIFT_CLAIMS = (
+    *(Claim(n, "CE", other_part="test_scaled") for n in _FOR_CALIBRATION),
+    *(
+        Claim(n, n, part="test_scaled_to_sb_ece", other_part="test_scaled")
+        for n in ("CE", "as published")
+    ),
+    Claim("AvUC", "CE"),
 )
-_NO_SOFTMAX = (
-    "as trained: a softmax of outputs near 0 and 1; it underfits at this rate"
-)
-_SAME_AS_CRL = (
-    "the same run as CRL wherever some sample is never right, because both "
-    "then divide the counts by the number of epochs: two of three seeds"
-)
-_OUR_READING = "the paper has no formula of it; this is our reading"
-_PRUNED = (
-    "pruned and never seen again: 10 % of what is left, every 5 epochs, of "
-    "5,000 images; its focal loss has gamma 1"
-)
-_MORE_TO_TAKE = (
-    "cross-entropy is 19 points too sure here and 2 to 6 there: what takes "
-    "some of it away helps here, and can be too much or nothing there"
-)
-_OPERATIONS_ONCE = (
-    "Keras draws which operations it chains once, when the step is compiled"
-)
-REASONS = {
-    ("S", "squared logit"): _NO_SOFTMAX,
-    ("S", "MMCE-w"): _UNTUNED,
-    ("S", "DCA"): _OF_THE_PAPER,
-    ("S", "Brier"): _MORE_TO_TAKE,
-    ("S", "FL, pruned (DTDP)"): _PRUNED,
-    ("S", "AvUC"): _AUTHORS_WEIGHT,
-    ("S", "AvUC-GS"): "the authors' weight, not tuned on this protocol",
-    ("S", "SB-ECE"): _WARM_NOT_CHOSEN,
-    ("S", "FL+SB-ECE"): _WARM_NOT_CHOSEN,
-    ("S", "Brier+SB-ECE"): _WARM_NOT_CHOSEN,
-    ("S", "SB-ECE, interleaved"): _WARM_UNTUNED,
-    ("S", "FL+SB-ECE, interleaved"): _WARM_UNTUNED,
-    ("S", "Brier+SB-ECE, interleaved"): _WARM_UNTUNED,
-    ("S", "CRL, fraction"): _SAME_AS_CRL,
-    ("S", "CRL, margin"): _OUR_READING,
-    ("S", "ACLS, ranking"): _OUR_READING,
-    ("S", "AugMix"): _OPERATIONS_ONCE,
-    ("F", "MDCA"): _AS_INTERLEAVED,
-    ("F", "SB-ECE"): f"{_WARM}; {_AS_INTERLEAVED}",
-    ("F", "MMCE"): _AS_INTERLEAVED,
-    ("F", "DCA"): _OF_THE_PAPER,
-    ("F", "FL+SB-ECE"): f"{_WARM}; {_KNOWN_IMAGES}",
-    ("F", "Brier+SB-ECE"): f"{_WARM}; {_KNOWN_IMAGES}",
-    ("F", "SB-ECE, interleaved"): _WARM,
-    ("F", "FL+SB-ECE, interleaved"): _WARM,
-    ("F", "AvUC"): _KNOWN_IMAGES,
-    ("F", "AvUC-GS"): _KNOWN_IMAGES,
-    ("F", "S-AvUC"): _KNOWN_IMAGES,
-    ("S-tuning", "MDCA"): _MORE_TO_TAKE,
-    ("S-tuning", "SB-ECE"): _MORE_TO_TAKE,
-    ("S-tuning", "MMCE"): _MORE_TO_TAKE,
-    ("S-tuning", "DCA"): _MORE_TO_TAKE,
-    ("S-tuning", "S-AvUC"): _MORE_TO_TAKE,
-}
-# Why a claim does not hold in the rows of a table.
-_MORE_CONFIDENCE_LEFT = (
-    "a margin of 6 leaves more confidence than {} does; smaller margins were "
-    "chosen on validation images"
-)
-_GAMMAS = "its focal loss has gamma 1, the other one 3"
-_LESS_FOR_ACCURACY = (
-    "the weight with a lower ECE on validation images lost more accuracy "
-    "there than the one point that may be lost"
-)
-WHY = {
-    ("S", Claim("FL", "CE", part="test_scaled")): (
-        "one temperature makes up for what all images have in common, and "
-        "leaves it 1.6 points too unsure"
-    ),
-    ("S", Claim("MbLS", "FL")): _MORE_CONFIDENCE_LEFT.format("a gamma of 3"),
-    ("S", Claim("ACLS", "MbLS")): (
-        _MORE_CONFIDENCE_LEFT.format("the penalty of MbLS")
-    ),
-    ("S", Claim("ACLS, AR only", "ACLS", sign=1)): (
-        "of the 19 points this half takes 10 away by itself, the other one 3, "
-        "and both together 8"
-    ),
-    ("F", Claim("MMCE", "CE")): (
-        "not known: it is as high with a penalty on images that the network "
-        "had never seen (interleaved)"
-    ),
-    ("F", Claim("S-AvUC", "AvUC")): (
-        "in the paper's own table 2 it is higher, too (5.87 beside 5.27)"
-    ),
-    ("F", Claim("FL+SB-ECE, interleaved", "FL+SB-ECE")): (
-        "not known: three epochs at a small rate change the ECE by less than "
-        "half a point"
-    ),
-    ("F", Claim("MMCE-w", "CE")): (
-        f"it leaves the network too unsure: {_UNTUNED}"
-    ),
-    ("F", _kept("MMCE-w")): (
-        f"a tenth of the training images is wrong in the end: {_UNTUNED}"
-    ),
-    ("F", _kept("DCA")): f"too much of the loss, with {_OF_THE_PAPER}",
-    ("F", Claim("CutMix", "CE", "accuracy", 1)): (
-        "three epochs of mixed images change a network that knows the images "
-        "as they are by heart; the paper trains with them from scratch"
-    ),
-    ("F", Claim("MbLS", "LS")): (
-        "both are too unsure after three epochs, MbLS by more"
-    ),
-    ("S", Claim("FL+SB-ECE", "FL")): _GAMMAS,
-    ("S-tuning", Claim("FL+SB-ECE", "FL")): _GAMMAS,
-    ("S-tuning", Claim("MbLS", "LS")): _LESS_FOR_ACCURACY,
-    ("S-tuning", Claim("MbLS", "FL")): _LESS_FOR_ACCURACY,
-    ("S", Claim("Brier+SB-ECE", "Brier")): NOT_CHOSEN,
-    ("S", Claim("Diff-DML", "DML", "accuracy", 1)): (
-        "an auxiliary network without labels is a late and weak teacher in "
-        "so few steps; a warm-up with labels gives most of it back"
-    ),
-    ("S", _kept("squared logit")): "it underfits at this rate",
-    ("S", _kept("DCA")): f"it underfits with {_OF_THE_PAPER}",
-    ("S", Claim("AvUC", "CE")): _AUTHORS_WEIGHT,
-    ("S", Claim("CRL, margin", "CRL")): f"it hardly trains; {_OUR_READING}",
-    ("S", _kept("AdaFocal")): (
-        "its gammas follow the validation images, and 96 % of the training "
-        "images are right in the end instead of all"
-    ),
-    ("S", Claim("FL, pruned (DTDP)", "FL")): _PRUNED,
-}
 
 
 def of_method(name, table):

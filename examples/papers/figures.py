@@ -6,9 +6,9 @@ Logits are looked for in `--work`, then beside the rows. A figure whose rows or
 logits are missing is left out, and the page says which command makes them.
 """
 
-import contextlib
 import dataclasses
 import functools
+import json
 
 import class_losses
 import drawing
@@ -20,6 +20,7 @@ import numpy as np
 import protocols
 import run
 import table
+import words
 
 import keras_calib as kc
 
@@ -29,6 +30,8 @@ FIRST = ("CE", "LS", "FL", "MbLS", "ACLS", "FL+SB-ECE", "MDCA", "Diff-DML")
 MOST = len(drawing.COLORS)
 # Figures of rows alone.
 OF_ROWS = ("by_epoch", "uncertainty", "sweeps")
+# Beside the figures: which rows each of them shows.
+RECORDS = "drawn.json"
 
 
 class MissingRowsError(Exception):
@@ -44,12 +47,14 @@ class Source:
         rows: stored rows, a dict from `(method, seed)`.
         results: folder of the rows.
         work: folder in which the driver left logits.
+        used: rows that the last figure shows.
     """
 
     table: str
     rows: dict
     results: object
     work: object
+    used: list = dataclasses.field(default_factory=list)
 
     def first_seeds(self):
         """The row with the first seed of each method, in the table's order."""
@@ -68,65 +73,100 @@ class Source:
 
     def logits(self, method):
         """Logits and labels of the first seed that has them, or `None`."""
-        path = self.path(method)
-        return None if path is None else measures.read(path)
+        seed, path = self.place(method)
+        if path is None:
+            return None
+        self.used.append(self.rows[method, seed])
+        return measures.read(path)
 
     def path(self, method):
         """The file of the logits of the first seed that has them."""
-        seeds = [seed for name, seed in self.rows if name == method]
-        paths = [
-            run.stored_logits(self, method, seed) for seed in sorted(seeds)
-        ]
-        return next((path for path in paths if path is not None), None)
+        return self.place(method)[1]
+
+    def place(self, method):
+        """That seed, and the file; `None` twice without one."""
+        for seed in sorted(s for name, s in self.rows if name == method):
+            path = run.stored_logits(self, method, seed)
+            if path is not None:
+                return seed, path
+        return None, None
 
     def of_few(self):
         """Logits of a few methods that have them, by name."""
-        found = {name: self.logits(name) for name in self.first_seeds()}
-        found = {name: each for name, each in found.items() if each}
+        found = [n for n in self.first_seeds() if self.path(n) is not None]
         if not found:
             raise MissingRowsError(
                 f"no logits; they are in `--work` after `{RUN} {self.table}`"
             )
-        return {name: found[name] for name in self.few(found)}
+        return {name: self.logits(name) for name in self.few(found)}
 
 
-def page(source, folder):
-    """The whole page as Markdown; draws into `folder`."""
+def page(source, folder, kept=False):
+    """The whole page as Markdown; draws into `folder`.
+
+    Args:
+        source: `Source`.
+        folder: of the figures.
+        kept: whether figures of logits stay as they were drawn, because the
+            logits are not here. `drawn.json` has the rows that they show.
+    """
     texts = [
         f"# Protocol {source.table}: figures",
         f"Drawn by `python examples/papers/table.py {source.table} --figures "
         f"examples/figures` from `{source.table}.jsonl` and the logits of its "
         "rows, where there are some. Rows are those of each method's first "
         "seed, or where logits are needed of the first seed that has them. "
-        "`table.py all` draws those that need none again.",
-        table.made_by(source.rows.values()),
+        "`table.py all` draws those that need none again, and leaves the "
+        "others as they are where logits are missing. Below each figure: which "
+        "rows it shows, and of which days they are.",
     ]
-    left_out = []
+    left_out, known = [], records(folder)
     for name, title, text, draw in FIGURES:
-        try:
-            file = save(source, folder, name, draw)
-        except MissingRowsError as reason:
-            left_out.append(f"- {title}: {reason}.")
-            continue
+        file = f"{source.table}_{name}.png"
+        if not (kept and name not in OF_ROWS and file in known):
+            try:
+                known[file] = save(source, folder, name, draw)
+            except MissingRowsError as reason:
+                left_out.append(f"- {title}: {reason}.")
+                continue
         texts += [f"## {title}", text, f"![{title}](../figures/{file})"]
+        texts.append(f"Shown: {known[file]}.")
+    write_records(folder, known)
     if left_out:
         texts += ["## Left out", "\n".join(left_out)]
     return "\n\n".join(texts)
 
 
-def redraw(source, folder):
-    """Draw the figures that need no logits."""
-    for name, _, _, draw in FIGURES:
-        if name in OF_ROWS:
-            with contextlib.suppress(MissingRowsError):
-                save(source, folder, name, draw)
-
-
 def save(source, folder, name, draw):
-    """Draw one figure into a folder; returns the name of its file."""
-    file = f"{source.table}_{name}.png"
-    drawing.save(draw(source), folder / file)
-    return file
+    """Draw one figure into a folder; returns in words which rows it shows."""
+    source.used.clear()
+    drawing.save(draw(source), folder / f"{source.table}_{name}.png")
+    return shown(source.used)
+
+
+def shown(rows):
+    """Which rows a figure shows, their machines and dates."""
+    names = list(dict.fromkeys(row["method"] for row in rows))
+    seeds = sorted({row["seed"] for row in rows})
+    methods = words.listed(names)
+    if len(names) > MOST:
+        methods = f"{len(names)} rows"
+    of_seed = (
+        f"seed{'s' * (len(seeds) > 1)} {words.listed(list(map(str, seeds)))}"
+    )
+    return f"{methods}, {of_seed}; {table.made_by(rows)}"
+
+
+def records(folder):
+    """What each figure of a folder shows, by its file's name."""
+    path = folder / RECORDS
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def write_records(folder, known):
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(dict(sorted(known.items())), indent=1)
+    (folder / RECORDS).write_text(text + "\n")
 
 
 def by_epoch(source):
@@ -148,6 +188,7 @@ def by_epoch(source):
     # A period in common: the callback also measures the last epoch.
     every = {name: first_measured(found[name]["val_ece"]) for name in names}
     names = [name for name in names if every[name] == every[names[0]]]
+    source.used += [source.first_seeds()[name] for name in names]
     logs = {"loss": found[names[0]]["loss"]}
     for name in names:
         known = [v for v in found[name]["val_ece"] if v is not None]
@@ -200,6 +241,7 @@ def uncertainty(source):
     rows, left_out = accurate(source.first_seeds())
     if len(rows) < 2:
         raise MissingRowsError("rows of one method only")
+    source.used += rows.values()
     x = [100 * (1 - row["test"]["confidence"]) for row in rows.values()]
     y = [100 * row["test"]["ece"] for row in rows.values()]
     error = 100 * (1 - np.mean([r["test"]["accuracy"] for r in rows.values()]))
@@ -299,6 +341,8 @@ def sweeps(source):
             f"no rows; `{RUN} {source.table}-sweep --only LS MbLS ACLS` runs "
             "them"
         )
+    points_of = [c for each in curves.values() for c in each.values()]
+    source.used += [row for curve in points_of for row in curve.values()]
     figure, axes = drawing.panels(2, 2, (8.4, 6.0), sharex="col")
     for column, (label, found) in enumerate(curves.items()):
         for line, key in enumerate(("ece", "accuracy")):
@@ -368,9 +412,9 @@ FIGURES = (
     (
         "reliability",
         "Reliability curves",
-        "As figure 6 of the soft calibration objectives: several methods on "
-        "one axis, 15 bins of equal width, test images. A point above the "
-        "diagonal is underconfident.",
+        "As figure 6 of the soft calibration objectives, which has several "
+        "methods on one axis: 15 bins of equal width, test images, one seed. A "
+        "point above the diagonal is underconfident.",
         reliability,
     ),
     (
@@ -386,10 +430,10 @@ FIGURES = (
         "regularizer",
         "Histograms of the ACLS regularizer",
         "As figure 3 of ACLS, right: the regularizer of each sample, cut to "
-        "0 to 0.1, 20 bins, under networks that were trained with several "
-        "losses, on training images where their logits are stored, else on "
-        "validation images. The left of that figure has a ranking condition in "
-        'place of the margin; trained with it is the row "ACLS, ranking".',
+        "0 to 0.1, 20 bins, a panel for each network, on training images where "
+        "their logits are stored, else on validation images, one seed. The "
+        "left of that figure has a ranking condition in place of the margin; "
+        'trained with it is the row "ACLS, ranking".',
         regularizer,
     ),
     (
@@ -405,7 +449,7 @@ FIGURES = (
         "As figure 4 of the class-wise scaling paper: class-based temperature "
         "scaling of cross-entropy's logits by gradient descent, with four "
         "objectives. Losses are cross-entropy on the calibration images, "
-        "whatever the objective; the ECE is that of the test images.",
+        "whatever the objective; the ECE is that of the test images. One seed.",
         functools.partial(losses_by_iteration, draw=class_losses.objectives),
     ),
     (
@@ -413,7 +457,7 @@ FIGURES = (
         "Fitting to the three worst classes",
         "As figure 3 of the class-wise scaling paper: the same map, fitted to "
         "the three classes with the largest losses alone. A and B have the "
-        "same total loss.",
+        "same total loss. One seed.",
         functools.partial(losses_by_iteration, draw=class_losses.top_classes),
     ),
     (

@@ -71,6 +71,8 @@ def main(arguments=None):
         return check(arguments)
     if arguments.row:
         return run_row(arguments, *arguments.row)
+    if files_differ():
+        print(DIFFERENT_FILES, file=sys.stderr)
     if arguments.measure:
         return measure_again(arguments)
     if arguments.tune:
@@ -82,6 +84,17 @@ def main(arguments=None):
     if arguments.table is None:
         return run_paper(arguments)
     return run_table(arguments)
+
+
+DIFFERENT_FILES = """\
+Files differ from their commit: each new row names it with a "+", and nobody can
+go back to the code that made it. Commit before rows are to be kept."""
+
+
+def files_differ():
+    """Whether rows would name a commit that is not their code."""
+    commit = stored_rows._commit()
+    return commit is not None and commit.endswith("+")
 
 
 def run_table(arguments):

@@ -15,11 +15,11 @@ import sys
 
 import claims
 import numpy as np
+import provenance_page
 import readme
 import run
 import shift_page
 import shifted
-import spread
 import stored_pages
 import table
 import tuning
@@ -50,7 +50,7 @@ HELD_DOWN = (
 )
 INTERLEAVED = {
     "S": ("SB-ECE", "FL+SB-ECE", "Brier+SB-ECE"),
-    "F": ("MDCA", "SB-ECE", "MMCE"),
+    "F": ("MDCA", "SB-ECE", "MMCE", "FL+SB-ECE"),
 }
 # One training of a large network, in three lengths.
 LENGTHS = ("G30", "G100", "G200")
@@ -59,7 +59,7 @@ BETTER, COSTLY = 0.04, 0.03
 # Standard errors beyond which an error is clearly another.
 CLEAR = 2
 SCALED = "test_scaled"
-NOTHING = "No rows yet."
+NOTHING = provenance_page.NOTHING
 
 
 def main(arguments=None):
@@ -90,19 +90,39 @@ def parts(results):
     }
     path = results / "S-tuning.json"
     chosen = json.loads(path.read_text()) if path.exists() else {}
-    return {
-        "S": of_scratch(rows),
-        "S10k": of_two_sizes(rows["S"], rows["S10k"]),
-        "F under corruption": of_corruption(rows["F_shift"]),
-        "wrong labels": of_wrong_labels(rows),
-        "tuning": of_tuning(rows, chosen),
-        "GPU": of_lengths(rows),
+    found = {
+        "S": (of_scratch(rows), ("S", "F")),
+        "S10k": (of_two_sizes(rows["S"], rows["S10k"]), ("S", "S10k")),
+        "F under corruption": (of_corruption(rows["F_shift"]), ("F_shift",)),
+        "wrong labels": (of_wrong_labels(rows), ("N9", "N40")),
+        "tuning": (of_tuning(rows, chosen), ("S", "S-tuning", "F-tuning")),
+        "GPU": (of_lengths(rows), LENGTHS),
     }
+    texts = {
+        "hardware": provenance_page.table_of(results),
+        "commits": of_commits(results),
+    }
+    for name, (text, sources) in found.items():
+        used = [row for each in sources for row in rows[each].values()]
+        made = f"Rows: {table.made_by(used)}." if used else ""
+        known = text != NOTHING and made
+        texts[name] = f"{text}\n\n{paragraph(made)}" if known else text
+    return texts
+
+
+def of_commits(results):
+    text = provenance_page.of_commits(results)
+    return text and paragraph(text)
 
 
 def with_sentences(page, texts):
-    """The page with each text between its two marks."""
+    """The page with each text between its two marks.
+
+    One that is `None`, because nothing tells it here, stays as it is.
+    """
     for name, text in texts.items():
+        if text is None:
+            continue
         otherwise = f"The page has no place for the part {name!r}."
         page = stored_pages.between(page, BEGIN.format(name), text, otherwise)
     return page
@@ -279,10 +299,15 @@ def of_reference(found):
     least, default = found["ACLS, min"], found["ACLS"]
     return (
         "ACLS that measures from the smallest logit, as in the paper, has an "
-        f"ECE of {percent(least['ece'])} as trained, with a floor of "
-        f"{percent(least['ece_floor'])}; with the released code's reference, "
-        f"the default, it has {percent(default['ece'])}."
+        f"ECE of {above(least)} as trained; with the released code's "
+        f"reference, the default, it has {above(default)}."
     )
+
+
+def above(errors):
+    """An ECE and its floor."""
+    floor = percent(errors["ece_floor"])
+    return f"{percent(errors['ece'])} (floor {floor})"
 
 
 def costly(rows, found):
@@ -295,7 +320,7 @@ def costly(rows, found):
     shown = [f"{name} ({-100 * accuracy[name]:.1f})" for name in lost]
     return (
         f"At least {100 * COSTLY:.0f} points of accuracy are lost by "
-        f"{'; '.join(shown)}. DCA has the paper's weight here; for its tuned "
+        f"{'; '.join(shown)}. DCA has its authors' weight here; for its tuned "
         "weight see [tuning](#tuning)."
     )
 
@@ -320,64 +345,137 @@ def hardly_changed(rows):
 def of_two_sizes(rows, larger):
     """The differences from cross-entropy with 5,000 and 10,000 images."""
     names = [name for name, _ in table.of_method("S10k", larger)]
-    errors = ("accuracy", "test"), ("ece", "test"), ("nll", SCALED)
-    columns = [
-        from_baseline(each, names, *error)
-        for error in errors
-        for each in (rows, larger)
+    found = {}
+    for what, key, part in SIZED:
+        for size, each in (("S", rows), ("S10k", larger)):
+            spread_of = table.spread_of(size, each, key, part)
+            for name in names:
+                values = differences(each, name, table.BASELINE, key, part)
+                found[what, size, name] = values, spread_of
+    names = [
+        name
+        for name in names[1:]
+        if all(len(found[what, size, name][0]) for what, size, _ in found)
     ]
-    names = [name for name in names[1:] if all(name in c for c in columns)]
     if not names:
         return NOTHING
     header = ["method - CE"]
-    header += ["accuracy, points", "with 10,000", "ECE, points", "with 10,000"]
-    header += ["NLL after TS", "with 10,000"]
-    lines = []
-    for name in names:
-        values = [column[name] for column in columns]
-        points = [f"{100 * value:+.2f}" for value in values[:4]]
-        lines.append([name, *points, *(f"{v:+.3f}" for v in values[4:])])
-    otherwise = [
-        f"the {what} of {name}"
-        for what, a, b in zip(
-            ("accuracy", "ECE", "NLL after temperature scaling"),
-            columns[::2],
-            columns[1::2],
-            strict=True,
-        )
+    for what in ("accuracy, points", "ECE, points", "NLL after TS"):
+        header += [what, "with 10,000"]
+    lines = [
+        [
+            name,
+            *(sized(found[what, size, name][0], what) for what, size in BOTH),
+        ]
         for name in names
-        if (a[name] > 0) != (b[name] > 0)
     ]
-    but = f", but for {listed(otherwise)}" if otherwise else ""
     most = max(len(each) for _, each in table.of_method("S10k", larger))
     text = (
-        f"Beside cross-entropy, all errors of these {len(names)} methods go "
-        f"the same way at both sizes{but}. With 10,000 images there "
+        f"{agreement(found, names)} With 10,000 images there "
         f"{'are' if most > 1 else 'is'} {seeds(most)} of a method"
-        f"{' at most' * (most > 1)}. [The table](S10k.md)."
+        f"{' at most' * (most > 1)}, so that less is told apart. "
+        "[The table](S10k.md)."
     )
     return f"{table.markdown(header, lines)}\n\n{paragraph(text)}"
 
 
+# What is compared at both sizes: its name, its key and its part of a row.
+SIZED = (
+    ("accuracy", "accuracy", "test"),
+    ("ECE", "ece", "test"),
+    ("NLL after temperature scaling", "nll", SCALED),
+)
+BOTH = [(what, size) for what, *_ in SIZED for size in ("S", "S10k")]
+
+
+def sized(values, what):
+    """A cell, with a sign and its standard error."""
+    scale, digits = (1, 3) if what.startswith("NLL") else (100, 2)
+    text = table.cell(values, scale, digits)
+    return text if text.startswith("-") else f"+{text}"
+
+
+def agreement(found, names):
+    """Which differences are told apart from 0 at both sizes, and their way."""
+    same, other, only = [], [], {"S": [], "S10k": []}
+    for what, *_ in SIZED:
+        for name in names:
+            told = {}
+            for size in ("S", "S10k"):
+                values, scatter = found[what, size, name]
+                if scatter.told_apart(values):
+                    told[size] = values.mean() > 0
+            error = f"the {what} of {in_a_list(name)}"
+            if len(told) == 2:
+                (same if told["S"] == told["S10k"] else other).append(error)
+            elif told:
+                lost = "S10k" if "S" in told else "S"
+                values, scatter = found[what, lost, name]
+                error += f" (p {scatter.cell(values)} there)"
+                only[next(iter(told))].append(error)
+    number = len(SIZED) * len(names)
+    text = (
+        f"Of {number} differences from cross-entropy {len(same) + len(other)} "
+        "are told apart from 0 at both sizes; "
+    )
+    text += (
+        "all of these go the same way"
+        if not other
+        else (f"{len(same)} of these go the same way, but not {listed(other)}")
+    )
+    sizes = {"S": "5,000", "S10k": "10,000"}
+    for size, other_size in (("S", "S10k"), ("S10k", "S")):
+        if only[size]:
+            text += (
+                f". Told apart with {sizes[size]} images but not with "
+                f"{sizes[other_size]}: {listed(only[size])}"
+            )
+    return f"{text}. The others are told apart at neither size."
+
+
 def interleaved(rows):
+    """Penalties on images that are kept for them, beside the plain ones."""
     texts = []
     for name, methods in INTERLEAVED.items():
-        found = {
-            m: differences(rows[name], f"{m}, interleaved", m, "ece")
-            for m in methods
-        }
-        if any(map(len, found.values())):
-            most = seeds(max(map(len, found.values())))
-            scatter = spread.Spread(found.values())
-            change = told_of(found, scatter, 100, "points", 1)
-            texts.append(f"in {name} ({most}) {change}")
+        pairs = [(f"{method}, interleaved", method) for method in methods]
+        number = {len(differences(rows[name], *p, "ece")) for p in pairs} - {0}
+        if not number:
+            continue
+        ece, accuracy, after = (
+            beside_plain(name, rows[name], methods, *error)
+            for error in (
+                ("ece", "test", 100, "points", 1),
+                ("accuracy", "test", 100, "points", 1),
+                ("nll", SCALED, 1, "nats", 3),
+            )
+        )
+        most = seeds(max(number))
+        if len(number) > 1:
+            most = f"{min(number)} to {most}"
+        texts.append(
+            f"in {name} ({most}) the ECE as trained is {ece}; the accuracy "
+            f"{accuracy}; the NLL after temperature scaling {after}"
+        )
     if not texts:
         return ""
     return (
         "With a penalty that learns from images kept for it, after each epoch "
-        "(interleaved), instead of from the training images, the ECE as "
-        f"trained is {', '.join(texts)}."
+        "(interleaved), instead of from the training images, beside the plain "
+        f"penalty: {'. '.join(texts).replace('. in', '. In')}."
     )
+
+
+def beside_plain(name, rows, methods, key, part, *words_of):
+    """What interleaving changes, in words.
+
+    Whether differences are told apart says the spread of those from
+    cross-entropy, as in the verdicts.
+    """
+    found = {
+        method: differences(rows, f"{method}, interleaved", method, key, part)
+        for method in methods
+    }
+    return told_of(found, table.spread_of(name, rows, key, part), *words_of)
 
 
 def inverse_focal(rows):
@@ -484,7 +582,11 @@ def of_noisy(name, rows):
     numbers = {len(each) for _, each in table.of_method(name, rows)}
     each = "each" if len(numbers) == 1 else "at most"
     order = sorted(found, key=lambda method: found[method]["ece"])
-    first, second = (f"{m} ({percent(found[m]['ece'])})" for m in order[:2])
+    first, second = (
+        f"{m} ({percent(found[m]['ece'])}, floor "
+        f"{percent(found[m]['ece_floor'])})"
+        for m in order[:2]
+    )
     return (
         f"[{name}]({name}.md), {seeds(max(numbers))} {each}, {listed(others)} "
         "beside cross-entropy: the accuracy is "
@@ -533,10 +635,10 @@ def pair_of_length(name, rows, found):
     }
     if not len(values["accuracy"]):
         return ""
-    own = percent(found["Diff-DML"]["ece"])
+    own = above(found["Diff-DML"])
     text = (
         f" Diff-DML has an ECE of {own} as trained, DML "
-        f"{percent(found['DML']['ece'])}; its accuracy is "
+        f"{above(found['DML'])}; its accuracy is "
         f"{over_seeds(values['accuracy'], 'that of DML', scatter)}, its NLL as "
         "trained "
         f"{beside(values['nll'].mean(), 3, 'nats', 'that of DML')}."
@@ -592,8 +694,11 @@ def what_was_chosen(rows, chosen):
         )
         text = f"{method} with {table.settings_of(choice)}"
         if len(accuracy):
+            errors = {
+                key: mean(found[pair[0]], key) for key in ("ece", "ece_floor")
+            }
             text += (
-                f", whose test ECE is {percent(mean(found[pair[0]], 'ece'))}, "
+                f", whose test ECE is {above(errors)}, "
                 f"whose accuracy is {over_seeds(accuracy, other, scatter)}, "
                 "and whose NLL after temperature scaling is "
                 f"{beside(nll.mean(), 3, 'nats', other)}"
@@ -617,7 +722,7 @@ def of_papers_weight(chosen):
     cost = found[10.0] - found[chosen_weight]
     other = f"with weight {chosen_weight:g}"
     return (
-        "With the paper's weight of 10 the accuracy of DCA on the validation "
+        "With the authors' weight of 10 the accuracy of DCA on the validation "
         f"images is {beside(100 * cost, 1, 'points', other)}."
     )
 

@@ -2,7 +2,9 @@
 
 The corruptions are those of CIFAR-10-C, by `kc.shift`, on the test images of
 the protocol; nothing is trained or chosen on them. A network is measured as it
-was trained and with the temperature of its calibration images.
+was trained and with two temperatures of its calibration images: that of the NLL
+(TS), and that of the soft-binned ECE (TS-SB-ECE), which lines of before do not
+have.
 """
 
 import dataclasses
@@ -12,6 +14,7 @@ import time
 import data_sets
 import keras
 import measures
+import methods
 import numpy as np
 import protocols
 import run
@@ -20,11 +23,13 @@ import work
 
 import keras_calib as kc
 
-TRAINED, SCALED = "as trained", "after TS"
+TRAINED, SCALED, TO_SB_ECE = "as trained", "after TS", "after TS-SB-ECE"
 VALUES = ("accuracy", "ece", "ece_floor", "nll")
 ERRORS = ("accuracy_se", "ece_se", "nll_se")
 # Logits are stored with 11 bits, and another machine sums in another order.
 SAME = {"rtol": 0.01, "atol": 0.05}
+# How far a temperature may be from that of the stored row, relative to it.
+SAME_TEMPERATURE = 0.02
 
 
 def measure_missing(arguments):
@@ -68,17 +73,27 @@ def wanted(arguments, done):
         if arguments.only and method not in arguments.only:
             continue
         weights = weights_of(arguments, method, seed)
-        if row and not weights.exists():
+        if row and not (as_published(method) or weights.exists()):
             print(f"{method}, seed {seed}: no weights in {weights}")
         elif not holds(arguments, done.get((method, seed)), row):
             yield method, seed, row
 
 
 def holds(arguments, found, row):
-    """Whether a stored line is of these weights and of enough images."""
+    """Whether a stored line is of these weights and of enough images.
+
+    One without a temperature of the soft-binned ECE lacks a part.
+    """
     if found is None or found["num_images"] < (arguments.images or 0):
         return False
+    if TO_SB_ECE not in found:
+        return False
     return row is None or found["date_of_training"] == row["date"]
+
+
+def as_published(method):
+    """Whether a row is of a published network that nobody trained further."""
+    return methods.METHODS[method]["train"] == "as_it_is"
 
 
 def weights_of(arguments, method, seed):
@@ -96,26 +111,48 @@ def measure_one(arguments, method, seed, row):
     logits = network.predict(
         parts["calibration"][0], protocol.predict_batch, verbose=0
     )
-    if row is None:
-        temperature = measures.fit_temperature(logits, parts["calibration"][1])
-    else:
+    if row is not None and not as_published(method):
         check_weights(arguments, method, seed, logits)
-        temperature = row["test_scaled"]["temperature"]
+    temperatures = temperatures_of(row, logits, parts["calibration"][1])
     x, y = (part[: arguments.images] for part in parts["test"])
-    result = evaluate(network, temperature, x, y)
+    result = evaluate(network, temperatures, x, y)
+    found = {name: of_model(result, name) for name in temperatures}
+    found[TO_SB_ECE]["temperature"] = temperatures[TO_SB_ECE]
     return {
         "table": arguments.table,
         "method": method,
         "seed": seed,
-        "temperature": temperature,
+        "temperature": temperatures[SCALED],
         "num_images": result.num_images,
         "num_bins": result.num_bins,
         "corruption_seed": result.seed,
-        **{name: of_model(result, name) for name in (TRAINED, SCALED)},
+        **found,
         "seconds": round(time.time() - begin, 1),
         "date_of_training": row and row["date"],
         **stored_rows.provenance(arguments.threads),
     }
+
+
+def temperatures_of(row, logits, labels):
+    """What the logits are divided by, by the name of a part.
+
+    The temperatures of a row where it has them, else fitted to these logits.
+
+    Raises:
+        ValueError: if the row has another temperature than the logits.
+    """
+    fitted = measures.fit_temperature(logits, labels)
+    stored = row and row["test_scaled"]["temperature"]
+    if row and as_published(row["method"]):
+        if abs(stored / fitted - 1) > SAME_TEMPERATURE:
+            raise ValueError(
+                f"The published weights have the temperature {fitted:.3g}, and "
+                f"the stored row {stored:.3g}. Run the row again."
+            )
+    soft = (row or {}).get("test_scaled_to_sb_ece", {}).get("temperature")
+    if soft is None:
+        soft = measures.fit_temperature(logits, labels, "soft_binned_ece")
+    return {TRAINED: 1.0, SCALED: stored or fitted, TO_SB_ECE: soft}
 
 
 def network_of(arguments, protocol, method, seed, row):
@@ -124,7 +161,7 @@ def network_of(arguments, protocol, method, seed, row):
         weights = protocols.OTHER_PUBLISHED[method]
         protocol = dataclasses.replace(protocol, weights=weights)
     network = work.Task({}, protocol, {}, seed).network(protocol.network)
-    if row is not None:
+    if row is not None and not as_published(method):
         network.load_weights(weights_of(arguments, method, seed))
     return network
 
@@ -148,14 +185,20 @@ def check_weights(arguments, method, seed, logits):
         )
 
 
-def evaluate(network, temperature, x, y):
-    """`kc.shift.evaluate` of a network and of its logits over a temperature.
+def evaluate(network, temperatures, x, y):
+    """`kc.shift.evaluate` of the logits of a network over temperatures.
 
     The network stands in the place of the preprocessing, so that it runs once
-    for both; what is evaluated divides its logits.
+    for all; what is evaluated divides its logits.
+
+    Args:
+        network: a model whose outputs are logits.
+        temperatures: a dict, by the name of what is evaluated.
+        x: clean images.
+        y: their labels.
     """
     models = {}
-    for name, factor in ((TRAINED, 1.0), (SCALED, temperature)):
+    for name, factor in temperatures.items():
         logits = keras.Input(network.output_shape[1:])
         scaled = keras.layers.Rescaling(1 / factor)(logits)
         models[name] = keras.Model(logits, scaled)

@@ -1,59 +1,148 @@
 """The page of verdicts: what each method does beside what its paper says."""
 
+import claimed
 import claims
 import protocols
-import questions
+import reasons
 import run
+import sources
 import table
+import words
 
-TABLES = ("S", "F")
+# In this order; those of one section stand in one table.
+SECTIONS = {
+    "S": ("S", "S-cross", "S-square"),
+    **{name: (name,) for name in ("S10k", "F", "C", "T", "D", "N9", "N40")},
+    **{name: (name,) for name in ("G30", "G100")},
+}
+TABLES = tuple(name for names in SECTIONS.values() for name in names)
+# What a protocol is, in a few words.
+IN_SHORT = {
+    "S": "ResNet-8 from scratch on 5,000 images of CIFAR-10. S-cross crosses "
+    "primaries and penalties, S-square has three times the square loss, "
+    "S-tuning the settings that were chosen on validation images; all are "
+    "compared with cross-entropy of S.",
+    "S10k": "The same with 10,000 images.",
+    "F": "A published ResNet-20, fine-tuned for three epochs.",
+    "C": "ResNet-8 from scratch on CIFAR-100's 20 super-classes, 12,500 images "
+    "and 16 epochs: cross-entropy ends with an ECE at its floor, so that "
+    "nothing is to be gained as trained.",
+    "T": "Text, 20 Newsgroups.",
+    "D": "Segmentation, CamVid; accuracy and ECE of all pixels.",
+    "N9": "S with 9 % of wrong labels.",
+    "N40": "S with 40 % of wrong labels.",
+    "G30": "ResNet-34 on all of CIFAR-10, 30 epochs on a GPU, single runs.",
+    "G100": "The same in 100 epochs.",
+}
 HEADER = (
     "method | its paper says | ECE there | rows of | pairs | accuracy | ECE "
     "| NLL | p (ECE) | as trained | ECE after TS | NLL after TS "
     "| p (NLL after TS) | after TS | note"
 ).split(" | ")
+AT_ONCE = """\
+Of how many methods the ECE as trained, and the NLL after TS, is told apart from
+that of cross-entropy; in brackets the direction of methods of one seed. Rows of
+chosen settings are not counted."""
 
 
 def page(results):
     """The whole page as Markdown, from the stored rows of `TABLES`."""
-    rows = {name: run.read_rows(results / f"{name}.jsonl") for name in TABLES}
-    together = [row for found in rows.values() for row in found.values()]
+    found = {name: run.read_rows(results / f"{name}.jsonl") for name in TABLES}
+    together = [row for rows in found.values() for row in rows.values()]
     if not together:
         raise SystemExit("No rows yet: python examples/papers/run.py S")
-    names = {name: None for each in TABLES for name in protocols.TABLES[each]}
-    names.pop(table.BASELINE)
-    pairs = {each: dict(table.paired(each, rows[each])) for each in TABLES}
-    spreads = {each: spreads_of(each, rows[each]) for each in TABLES}
-    lines, missing = [], []
-    chosen = {each: table.of_tuned(results, each) for each in TABLES}
-    for name in names:
-        found = [each for each in TABLES if name in pairs[each]]
-        for each in found:
-            *cells, note = line(name, each, pairs[each][name], spreads[each])
-            if name in chosen[each]:
-                note = note or claims.NOT_CHOSEN
-            lines.append([*cells, note])
-        if not found:
-            missing.append(name)
-        for each in TABLES:
-            if name in chosen[each]:
-                shown, tuned = chosen[each][name]
-                beside = table.beside_baseline(tuned, rows[each])
-                lines += tuned_line(name, shown, each, beside, spreads[each])
+    sections, counted, known = [], [], {table.BASELINE}
+    for section, names in SECTIONS.items():
+        lines = [line for name in names for line in lines_of(results, name)]
+        if not lines:
+            continue
+        sections += [f"## {section}", IN_SHORT[section]]
+        sections.append(table.markdown(HEADER, lines))
+        counted += [count(name, results) for name in names if found[name]]
+        known |= {line[0] for line in lines}
+    names = dict.fromkeys(n for each in TABLES for n in protocols.TABLES[each])
+    missing = [name for name in names if name not in known]
     texts = [
         "# Verdicts",
         "Printed by `python examples/papers/table.py verdicts` from the rows "
-        f"of {' and '.join(f'`{name}.jsonl`' for name in TABLES)}.",
-        table.made_by(together),
+        f"of {words.listed([f'`{n}.jsonl`' for n in TABLES if found[n]])}, of "
+        "the settings that were chosen on validation images (`S-tuning.jsonl`) "
+        "and, for claims, of corrupted images (`F_shift.jsonl`).",
+        table.made_by(used(results, together)),
         ABOUT,
-        table.markdown(HEADER, lines),
+        AT_ONCE,
+        table.markdown(COUNTED, counted),
+        *sections,
     ]
     if missing:
         texts.append(f"Without a row: {'; '.join(missing)}.")
-    texts += claimed(results)
+    texts += claimed.page(results)
     return "\n\n".join(texts)
 
 
+def used(results, rows):
+    """All rows of which numbers stand on the page, for their dates."""
+    others = [f"{name}-tuning" for name in protocols.TUNED]
+    others.append(f"{claimed.SHIFTED}_shift")
+    for name in others:
+        rows = [*rows, *run.read_rows(results / f"{name}.jsonl").values()]
+    return rows
+
+
+def lines_of(results, name):
+    """The verdicts of one table, with those of what was tuned on it."""
+    rows = sources.rows_of(results, name)
+    pairs = dict(table.paired(name, rows))
+    spreads = spreads_of(sources.base(name), rows)
+    chosen = table.of_tuned(results, name)
+    lines = []
+    for method in protocols.TABLES[name]:
+        if method in pairs:
+            *cells, note = line(method, name, pairs[method], spreads)
+            if method in chosen:
+                note = note or reasons.NOT_CHOSEN
+            lines.append([*cells, note])
+        if method in chosen:
+            shown, tuned = chosen[method]
+            beside = table.beside_baseline(tuned, rows)
+            lines += tuned_line(method, shown, name, beside, spreads)
+    return lines
+
+
+COUNTED = (
+    "rows of | methods | seeds | ECE lower | ECE higher | ECE not told apart "
+    "| NLL after TS better | NLL worse | NLL not told apart"
+).split(" | ")
+
+
+def count(name, results):
+    """A line: how many methods of a table are told apart, as they are trained.
+
+    What was tuned is left out.
+    """
+    rows = sources.rows_of(results, name)
+    of_ece, of_nll = spreads_of(sources.base(name), rows)
+    pairs = [each for _, each in table.paired(name, rows)]
+    numbers = sorted({len(each) for each in pairs})
+    cells = [name, str(len(pairs)), " to ".join(map(str, ends(numbers)))]
+    for scatter, what in ((of_ece, ("ece",)), (of_nll, ("nll", SCALED))):
+        said = [
+            scatter.words(table.difference(each, *what), "below", "above")
+            for each in pairs
+        ]
+        for word in ("below", "above"):
+            alone = said.count(f"{word}, one seed")
+            cells.append(f"{said.count(word)}" + f" ({alone})" * bool(alone))
+        cells.append(str(said.count("not told apart")))
+    return cells
+
+
+def ends(values):
+    """The first and the last one, or the only one."""
+    return (values[0], values[-1])[: 1 + (len(values) > 1)]
+
+
+SCALED = "test_scaled"
 CHOSEN = "chosen on validation images"
 ABOUT = """\
 All numbers are differences from cross-entropy (CE) with the same seed, mean ±
@@ -72,35 +161,6 @@ above 0.05 is not told apart from 0. All differences of a table share the seeds
 of cross-entropy, so that p is a little too small where seeds are few: in a
 simulation of 8,000 tables without any difference, p was below 0.05 in 6.6 % of
 the lines with 2 seeds of 30 methods, and in 6.2 % with 3 seeds of 46."""
-# Where the claims are looked up.
-CLAIMED = ("S", "G100", "G30", "F")
-ABOUT_CLAIMS = """\
-The papers' claims, each beside the rows of both methods: "holds" if the
-difference goes the claimed way and is told apart from 0 (p below 0.05), "does
-not hold" if it is told apart and goes the other way, else "open". One seed
-alone is "open", with its direction. Differences of accuracy and ECE in points.
-The variance of other differences stands in for that of these. "S-tuning" are
-the rows of S, with those of the chosen settings where a method, or what it is
-compared with, was tuned.
-
-"Behind" is what lies behind: for a claim about the ECE the confidence
-minus the accuracy, of the method and of the other, in points; for one about
-the accuracy that on training images, in percent. On S the ECE as trained is
-the confidence minus the accuracy, as long as it is well above its floor: a
-small network that knows its training images by heart is too sure of others by
-19 points. Which of two methods is ahead is there which one takes more
-confidence away. The networks of the papers, right on 93 to 96 % of the test
-images, have an ECE of 2 to 6 % with cross-entropy, and what takes most away
-may take too much. A training accuracy that is far below says that a loss is too
-strong for the network to learn from: DCA at the paper's weight, squared
-logits. "Why" says what is known of a claim that does not hold."""
-FAILS = "does not hold"
-# What stands beside a claim about a key: its name among the results, the key
-# that is subtracted, and the part, if it is not that of the claim.
-BEHIND = {
-    "ece": ("confidence", "accuracy", None),
-    "accuracy": ("accuracy", None, "train"),
-}
 
 
 def spreads_of(name, rows):
@@ -109,110 +169,6 @@ def spreads_of(name, rows):
         table.spread_of(name, rows, "ece"),
         table.spread_of(name, rows, "nll", "test_scaled"),
     )
-
-
-def claimed(results):
-    """The table of claims, under its heading; nothing without rows."""
-    lines = []
-    for name in CLAIMED:
-        rows = run.read_rows(results / f"{name}.jsonl")
-        tuned = table.of_tuned(results, name)
-        with_tuned = as_tuned(rows, tuned)
-        spreads = {}
-        for claim in claims.CLAIMS:
-            what = claim.key, claim.part
-            if what not in spreads:
-                spreads[what] = table.spread_of(name, rows, *what)
-            lines += claim_line(claim, name, rows, spreads[what])
-            if claim.method in tuned:
-                place = f"{name}-tuning"
-                lines += claim_line(claim, place, with_tuned, spreads[what])
-    if not lines:
-        return []
-    header = (
-        "method | claim | rows of | pairs | difference | p | verdict | behind "
-        "| why"
-    )
-    order = [each.method for each in claims.CLAIMS]
-    lines.sort(key=lambda line: order.index(line[0]))
-    return [
-        "## Claims",
-        ABOUT_CLAIMS,
-        table.markdown(header.split(" | "), lines),
-    ]
-
-
-def as_tuned(rows, tuned):
-    """Rows in which tuned methods have the settings that were chosen.
-
-    Args:
-        rows: of a table, a dict from `(method, seed)`.
-        tuned: what `table.of_tuned` found for it.
-    """
-    found = {key: row for key, row in rows.items() if key[0] not in tuned}
-    for method, (_, variants) in tuned.items():
-        found |= {(method, row["seed"]): row for row in variants}
-    return found
-
-
-def claim_line(claim, name, rows, scatter):
-    """A claim with the rows of a table: a list of one line, or of none."""
-    found = questions.of_seeds(rows, claim.method, claim.other)
-    found = table.with_key(found, claim.key, claim.part)
-    if not found:
-        return []
-    here = table.difference(found, claim.key, claim.part)
-    points = claim.key != "nll"
-    shown = table.cell(here, *((100,) if points else (1.0, 3)))
-    toward = claim.sign * here + claim.margin
-    verdict = holds(toward, scatter)
-    why = claims.WHY.get((name, claim), "") if verdict == FAILS else ""
-    return [
-        [
-            claim.method,
-            str(claim),
-            name,
-            str(len(found)),
-            shown,
-            scatter.cell(toward),
-            verdict,
-            behind(claim, found),
-            why,
-        ]
-    ]
-
-
-def behind(claim, pairs):
-    """What may explain a difference: the mean of either method.
-
-    Args:
-        claim: `claims.Claim`.
-        pairs: rows of the method and of the other with the same seed.
-
-    Returns:
-        Two numbers, or nothing where no row has them.
-    """
-    if claim.key not in BEHIND:
-        return ""
-    key, less, part = BEHIND[claim.key]
-    pairs = table.with_key(pairs, key, part or claim.part)
-    if not pairs:
-        return ""
-    means = []
-    for rows in zip(*pairs, strict=True):
-        found = [row[part or claim.part] for row in rows]
-        numbers = [each[key] - (each[less] if less else 0) for each in found]
-        means.append(100 * sum(numbers) / len(numbers))
-    return ", ".join(f"{mean:.1f}" for mean in means)
-
-
-def holds(toward, scatter):
-    """What the rows say; differences above 0 are what is claimed."""
-    if len(toward) == 1:
-        return f"open: {'as' if toward[0] > 0 else 'not as'} claimed, one seed"
-    if not scatter.told_apart(toward):
-        return "open"
-    return "holds" if toward.mean() > 0 else FAILS
 
 
 def line(name, each, pairs, spreads):
@@ -240,8 +196,16 @@ def line(name, each, pairs, spreads):
         table.cell(after, digits=3),
         of_nll.cell(after),
         of_nll.words(after, "better", "worse"),
-        claims.REASONS.get((each, name), ""),
+        reason_of(each, name, of_ece.words(ece, "lower", "higher")),
     ]
+
+
+def reason_of(each, name, said):
+    """What is known of a row; of a table, where its ECE is not lower."""
+    found = reasons.REASONS.get((each, name), "")
+    if not found and "SB-ECE" in name:
+        found = reasons.WARM
+    return found or reasons.OF_TABLE.get(each, "") * (said[:5] != "lower")
 
 
 def tuned_line(name, shown, each, pairs, spreads):
@@ -253,7 +217,7 @@ def tuned_line(name, shown, each, pairs, spreads):
         return []
     _, says, there, _, *cells, _ = line(name, each, pairs, spreads)
     place = f"{each}-tuning"
-    note = "; ".join(filter(None, (CHOSEN, claims.REASONS.get((place, name)))))
+    note = "; ".join(filter(None, (CHOSEN, reasons.REASONS.get((place, name)))))
     return [[shown, says, there, place, *cells, note]]
 
 
@@ -267,12 +231,12 @@ def as_trained(here, published, of_ece):
         published: the same of published tables, by their short names.
         of_ece: their `spread.Spread`.
     """
-    words = of_ece.words(here, "lower", "higher")
-    if not published or words.startswith("not"):
-        return words
+    found = of_ece.words(here, "lower", "higher")
+    if not published or found.startswith("not"):
+        return found
     same = [s for s, there in published.items() if there * here.mean() > 0]
     others = [s for s in published if s not in same]
-    for known, sources in (("as", same), ("not as", others)):
-        if sources:
-            words += f"; {known} in {' and '.join(sources)}"
-    return words
+    for known, tables in (("as", same), ("not as", others)):
+        if tables:
+            found += f"; {known} in {' and '.join(tables)}"
+    return found

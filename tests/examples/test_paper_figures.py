@@ -268,3 +268,45 @@ def test_formulas_need_no_rows(figures, tmp_path, capsys):
     table.main(["formulas", "--figures", str(tmp_path)])
     assert len(list(tmp_path.glob("formulas_*.png"))) == 2
     assert capsys.readouterr().out.count("../figures/formulas_") == 2
+
+
+def test_page_says_which_rows_each_figure_shows(figures, tmp_path, capsys):
+    rows = [row("CE", 0, date="monday"), row("CE", 1, date="tuesday")]
+    rows.append(row("LS", 0, date="friday"))
+    store(tmp_path, "S", rows)
+    (tmp_path / "S").mkdir()
+    np.savez(tmp_path / "S" / "CE-1.npz", **logits_of(0))
+    draw(tmp_path)
+    printed = capsys.readouterr().out
+    _, _, rest = printed.partition("(../figures/S_reliability.png)")
+    assert rest.strip().startswith("Shown: CE, seed 1; ")
+    assert rest.partition("\n\n## ")[0].strip().endswith("tuesday to tuesday.")
+
+
+def test_figures_of_logits_that_are_gone_are_kept(figures, tmp_path):
+    import run
+
+    store(tmp_path, "S", [row("CE", 0), row("LS", 0)])
+    found = run.read_rows(tmp_path / "S.jsonl")
+    source = figures.Source("S", found, tmp_path, tmp_path)
+    folder = tmp_path / "figures"
+    known = {"S_reliability.png": "CE, seed 7; then"}
+    figures.write_records(folder, known)
+    text = figures.page(source, folder, kept=True)
+    assert "(../figures/S_reliability.png)\n\nShown: CE, seed 7; then." in text
+    assert "Histograms of the ACLS regularizer: no logits" in text
+    assert figures.records(folder)["S_reliability.png"] == "CE, seed 7; then"
+    assert "CE and LS, seed 0" in figures.records(folder)["S_uncertainty.png"]
+    # Drawn again it is left out, because nothing is there to draw from.
+    assert "S_reliability.png" not in figures.page(source, folder)
+
+
+@pytest.mark.one_backend
+def test_stored_figures_have_the_rows_that_they_show(figures):
+    known = figures.records(figures.table.FIGURES)
+    for table in ("S", "LT"):
+        page = figures.run.RESULTS / f"{table}_figures.md"
+        for line in page.read_text().splitlines():
+            if line.startswith("![") and f"/{table}_" in line:
+                file = line.rpartition("/")[2].rstrip(")")
+                assert f"Shown: {known[file]}." in page.read_text()

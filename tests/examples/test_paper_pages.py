@@ -167,6 +167,8 @@ def test_stored_pages_are_what_the_stored_rows_print(pages, tmp_path, capsys):
 
     results = table.run.RESULTS
     shutil.copy(results / "README.md", tmp_path)
+    # Figures of logits that are not here stay as they are.
+    shutil.copy(table.FIGURES / "drawn.json", tmp_path)
     places = {"into": tmp_path, "figures": tmp_path, "work": tmp_path / "none"}
     options = [f"--{name}={place}" for name, place in places.items()]
     table.main(["all", *options])
@@ -263,7 +265,7 @@ def test_every_page_that_has_rows_is_written(pages, tmp_path, capsys):
     options += ["--figures", tmp_path / "figures"]
     table.main(["all", *map(str, options)])
     written = {path.stem for path in tmp_path.glob("*.md")}
-    expected = {"S", "F", "T", "F_people", "F_shift", "verdicts"}
+    expected = {"S", "S_figures", "F", "T", "F_people", "F_shift", "verdicts"}
     expected |= {"questions", "ranks", "formulas"}
     expected |= {f"paper_{name}" for name in pages.published.PAPERS}
     assert written == expected
@@ -282,12 +284,13 @@ def test_pages_of_rows_that_are_not_there_are_left_out(pages, tmp_path):
     import table
 
     rows = (run.RESULTS / "T.jsonl").read_text()
-    (tmp_path / "N9.jsonl").write_text(rows)  # of no page but its own
+    (tmp_path / "S-development.jsonl").write_text(rows)  # of no other page
     options = ["--results", tmp_path, "--work", tmp_path, "--into", tmp_path]
     options += ["--figures", tmp_path / "figures"]
     table.main(["all", *map(str, options)])
     written = {path.stem for path in tmp_path.glob("*.md")}
-    assert {"N9", "questions", "formulas", "paper_acls"} <= written
+    own = "S-development"
+    assert {own, "questions", "formulas", "paper_acls"} <= written
     assert not {"verdicts", "ranks"} & written
 
 

@@ -20,6 +20,8 @@ def row(method, seed, accuracy, ece):
         "seed": seed,
         "test": errors,
         "test_scaled": {"nll": 1.0 + ece},
+        "machine": {"device": "a", "backend": "b", "keras": "c"},
+        "date": f"day {seed}",
     }
 
 
@@ -57,13 +59,15 @@ def test_gaps_are_of_the_scaled_test_images(questions, tmp_path):
             "confidence": confidence,
             "accuracy": 0.6,
             "ece": 0.023,
+            "ece_floor": 0.011,
         }
         rows.append(of_seed)
     text = "".join(json.dumps(each) + "\n" for each in rows)
     (tmp_path / "S.jsonl").write_text(text)
     printed = questions.page(tmp_path)
-    line = "| FL | 2 | 1.20 ± 0.00 | -2.00 ± 1.00 | 2.30 ± 0.00 | 1.40 ± 0.00 |"
+    line = "| FL | 2 | 1.20 ± 0.00 | -2.00 ± 1.00 | 2.30 ± 0.00 | 1.10 | 1.40 ±"
     assert line in printed
+    assert "\n\na, b, Keras c; day 0 to day 1\n\n" in printed
     assert "| CE | 0 |" not in printed
 
 
@@ -97,3 +101,53 @@ def test_auxiliaries_stand_beside_their_primary(questions, tmp_path):
         "| S | DML-2 | 2 | 55.00 ± 5.00 | 55.00 ± 5.00 | 90.00 |"
     ]
     assert questions.peers(tmp_path, ("G30",)) == []
+
+
+@pytest.mark.one_backend
+def test_diff_dml_beside_dml_goes_the_way_that_is_told(questions):
+    import run
+    import table
+
+    way = {"S": -1, "S10k": -1, "C": 1}
+    for name, sign in way.items():
+        rows = run.read_rows(run.RESULTS / f"{name}.jsonl")
+        pairs = questions.of_seeds(rows, "Diff-DML", "DML")
+        found = table.difference(pairs, "ece")
+        assert table.spread_of(name, rows, "ece").told_apart(found)
+        assert sign * found.mean() > 0
+        gap = [
+            other["test"]["confidence"] - other["test"]["accuracy"]
+            for _, other in pairs
+        ]
+        assert sign * sum(gap) < 0  # DML is too sure, or too unsure
+    # Table S4, CIFAR-100: the ECE by auxiliary.
+    import published
+
+    (block,) = [
+        each
+        for each in published.DIFF_DML.blocks
+        if each.title == "Table S4, Diff-DML by auxiliary, CIFAR-100"
+    ]
+    ece = {line[1]: line[3][1] for line in block.lines()}
+    assert ece["Diff-DML, ResNet-34"] == "1.17" and ece["Diff-DML"] == "0.65"
+
+
+def test_share_of_balancing_is_that_of_the_rows(questions, tmp_path):
+    rows = []
+    for seed in range(2):
+        ece = (0.16 + 0.02 * seed, 0.05, 0.18, 0.08)
+        ways = dict(
+            zip(questions.balancing.measures.BALANCES, ece, strict=True)
+        )
+        ways = {way: {"ece": value} for way, value in ways.items()}
+        balance = {"TemperatureScaling": ways}
+        rows.append({**row("CE", seed, 0.5, 0.3), "class_balance": balance})
+    text = "".join(json.dumps(each) + "\n" for each in rows)
+    (tmp_path / "LT.jsonl").write_text(text)
+    # (0.17 - 0.08) / (0.17 - 0.05) = 3 / 4.
+    found = questions.balancing.of_balancing(tmp_path)
+    assert "temperature scaling is 17.00 ± 1.00 %, with scaling 5.00 ±" in found
+    assert "balancing has 75 % of the gain" in found
+    assert "18.00 ± 0.00 %, 1.0 points higher than without them." in found
+    assert found in questions.page(tmp_path)
+    assert questions.balancing.of_balancing(tmp_path / "none") == ""

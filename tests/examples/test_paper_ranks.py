@@ -56,16 +56,43 @@ def test_corrupted_images_have_a_table(papers, tmp_path):
         mean = {"ece": ece, "ece_floor": 0.02}
         scaled = {"ece": after, "ece_floor": 0.01}
         parts = {"as trained": {"mean": mean}, "after TS": {"mean": scaled}}
-        return {"method": method, "seed": 0, **parts}
+        if method == "CE":
+            soft = {"ece": 0.03, "ece_floor": 0.01}
+            parts["after TS-SB-ECE"] = {"mean": soft, "temperature": 3.0}
+        machine = {"device": "z", "backend": "b", "keras": "c"}
+        return {
+            **{"method": method, "seed": 0, **parts},
+            **{"machine": machine, "date": "tomorrow"},
+        }
 
     write(tmp_path / "S.jsonl", [row("CE", 0, 1.0, 0.5, 0.2)])
     rows = [under("CE", 0.3, 0.05), under("LS", 0.1, 0.11)]
     write(tmp_path / "F_shift.jsonl", rows)
-    _, text = ranks.page(tmp_path).split("## Under corruption")
+    text = ranks.page(tmp_path)
+    assert "a, b, Keras c; z, b, Keras c; today to tomorrow" in text
+    _, text = text.split("## Under corruption")
     found = cells(text)
-    assert found["LS"] == ["1", "8.0 (1)", "10.0 (2)"]
-    assert found["CE"] == ["1", "28.0 (2)", "4.0 (1)"]
+    assert found["LS"] == ["1", "8.0 (1)", "10.0 (2)", "-"]
+    assert found["CE"] == ["1", "28.0 (2)", "4.0 (1)", "2.0 (1)"]
     assert list(found).index("LS") < list(found).index("CE")
+
+
+def test_chosen_settings_have_a_place_of_their_own(papers, tmp_path):
+    import ranks
+
+    rows = [row("CE", 0, 1.0, 0.5, 0.2), row("MDCA", 0, 0.9, 0.4, 0.1)]
+    write(tmp_path / "S.jsonl", rows)
+    variant = "MDCA: weight=3.0"
+    steps = [{"setting": "weight", "chosen": 3.0, "tried": []}]
+    choices = {"MDCA": {"variant": variant, "steps": steps}}
+    (tmp_path / "S-tuning.json").write_text(json.dumps(choices))
+    tuned = {**row(variant, 0, 0.8, 0.3, 0.05), "date": "tomorrow"}
+    write(tmp_path / "S-tuning.jsonl", [tuned])
+    text = ranks.page(tmp_path)
+    found = cells(text)
+    assert found["MDCA (weight 3)"][-1] == "1.0"
+    assert found["MDCA"][-1] == "2.0" and found["CE"][-1] == "3.0"
+    assert "today to tomorrow" in text
 
 
 def test_without_rows_the_command_is_told(papers, tmp_path):
@@ -73,3 +100,13 @@ def test_without_rows_the_command_is_told(papers, tmp_path):
 
     with pytest.raises(SystemExit, match=r"run\.py S"):
         table.main(["ranks", "--results", str(tmp_path)])
+
+
+def test_methods_whose_choice_they_have_anyway_are_named(papers):
+    import ranks
+
+    path = ranks.run.RESULTS / "S-tuning.json"
+    chosen = json.loads(path.read_text())
+    same = {*chosen} - {*ranks.table.of_tuned(ranks.run.RESULTS, "S")}
+    assert same == {"FL", "ER"}
+    assert "which of FL and ER are those that were chosen" in ranks.ABOUT

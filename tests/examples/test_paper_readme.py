@@ -29,3 +29,22 @@ def test_sentence_of_seeds_counts_rows(readme):
     assert readme.seeds_of(methods) == (
         "Of 4 rows, 1 is of 3 seeds, 2 are of 2 seeds, 1 is of 1 seed."
     )
+
+
+def test_method_of_the_command_has_the_default_weight(readme):
+    import inspect
+    import re
+
+    import methods
+
+    import keras_calib as kc
+
+    text = " ".join(readme.README.read_text().split())
+    (name,) = re.findall(r"run\.py S --only (\S+) --seeds 1", text)
+    assert f"That is {name} with its default weight" in text
+    loss = methods.METHODS[name]["loss"]
+    known = inspect.signature(getattr(kc.losses, loss["class"])).parameters
+    for key, value in loss.items():
+        if key != "class":
+            assert known[key].default == value
+    assert "weight" in known

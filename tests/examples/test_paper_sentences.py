@@ -62,7 +62,10 @@ def test_every_file_is_read(sentences, texts, name, tmp_path):
     for each in ROWS:
         if each != name:
             (tmp_path / each).write_bytes((run.RESULTS / each).read_bytes())
-    assert sentences.parts(tmp_path) != texts
+    # Which rows there are is told by these alone.
+    others = {"hardware", "commits"}
+    found = sentences.parts(tmp_path)
+    assert any(found[key] != texts[key] for key in {*texts} - others)
 
 
 def made(sentences, **changes):
@@ -117,24 +120,52 @@ def test_words_follow_the_numbers(sentences):
 
 
 def test_interleaved_penalties_are_told_apart_or_not(sentences):
-    changes = {"MDCA": -0.05, "SB-ECE": 0.0, "MMCE": 0.0}
+    changes = {"MDCA": -0.05, "SB-ECE": 0.0, "MMCE": 0.0, "FL+SB-ECE": 0.0}
     rows = {}
     for place, (name, change) in enumerate(changes.items()):
         for seed in range(3):
             noise = 0.002 * ((seed + place) % 3 - 1)
-            for method, ece in (
-                (name, 0.2),
-                (f"{name}, interleaved", 0.2 + change + noise),
+            for method, more in (
+                (name, 0.0),
+                (f"{name}, interleaved", change + noise),
             ):
-                rows[method, seed] = {"test": {"ece": ece}}
+                rows[method, seed] = {
+                    **{"method": method, "seed": seed},
+                    "test": {"ece": 0.2 + more, "accuracy": 0.6 + more / 5},
+                    "test_scaled": {"nll": 1.0 - more},
+                }
+    del rows["FL+SB-ECE", 2]
     text = sentences.interleaved({"S": {}, "F": rows})
+    others = "not told apart with SB-ECE, MMCE and FL+SB-ECE"
     assert text.endswith(
-        "the ECE as trained is in F (3 seeds) lower in 1 of 3 (by 5.0 "
-        "points), not told apart with SB-ECE and MMCE."
+        "beside the plain penalty: in F (2 to 3 seeds) the ECE as trained is "
+        f"lower in 1 of 4 (by 5.0 points), {others}; the accuracy lower in 1 "
+        f"of 4 (by 1.0 points), {others}; the NLL after temperature scaling "
+        f"higher in 1 of 4 (by 0.050 nats), {others}."
     )
 
 
-def test_two_sizes_are_compared_by_sign(sentences):
+def test_interleaved_penalties_scatter_like_all_methods(sentences):
+    rows = {}
+    for seed in range(2):
+        for place, name in enumerate(("CE", "MDCA", "LS", "FL", "ER")):
+            far = 0.1 * (2 * seed - 1) * place
+            values = {"ece": 0.2 + far, "accuracy": 0.6}
+            row = {"test": values, "test_scaled": {"nll": 1.0}}
+            rows[name, seed] = {"method": name, "seed": seed, **row}
+        near = {"ece": rows["MDCA", seed]["test"]["ece"] - 0.05 - 1e-4 * seed}
+        near["accuracy"] = 0.6
+        rows["MDCA, interleaved", seed] = {
+            **{"method": "MDCA, interleaved", "seed": seed},
+            "test": near,
+            "test_scaled": {"nll": 1.0},
+        }
+    text = sentences.interleaved({"S": {}, "F": rows})
+    # Two equal differences among others that scatter widely.
+    assert "the ECE as trained is not told apart with MDCA;" in text
+
+
+def test_two_sizes_are_compared_where_both_are_told_apart(sentences):
     small = made(
         sentences, accuracy={"LS": 0.01, "DML": 0.02}, nll={"DML": 0.1}
     )["S"]
@@ -144,14 +175,19 @@ def test_two_sizes_are_compared_by_sign(sentences):
     kept = ("CE", "LS", "DML")
     large = {key: row for key, row in large.items() if key[0] in kept}
     text = sentences.of_two_sizes(small, large)
-    assert "| LS | +1.00 | -3.00 |" in text
-    assert "| DML | +2.00 | +1.00 |" in text
-    assert "| +0.100 | -0.200 |" in text
+    assert "| LS | +1.00 ± 0.02 | -3.00 ± 0.02 |" in text
+    assert "| DML | +2.00 ± 0.01 | +1.00 ± 0.01 |" in text
+    assert "| +0.100 ± 0.000 | -0.200 ± 0.000 |" in text
     assert "FL" not in text
     assert (
-        "all errors of these 2 methods go the same way at both sizes, but for "
-        "the accuracy of LS and the NLL after temperature scaling of DML."
+        "Of 6 differences from cross-entropy 3 are told apart from 0 at both "
+        "sizes; 1 of these go the same way, but not the accuracy of LS and the "
+        "NLL after temperature scaling of DML. The others are told apart at "
+        "neither size."
     ) in flat(text)
+    large["LS", 0]["test"]["accuracy"] += 0.2
+    text = flat(sentences.of_two_sizes(small, large))
+    assert "but not with 10,000: the accuracy of LS (p 0." in text
 
 
 def flat(text):

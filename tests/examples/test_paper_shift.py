@@ -67,9 +67,15 @@ def test_line_has_the_errors_of_the_whole_network(shifted, tmp_path):
         {}, shifted.protocols.PROTOCOLS["F"], {}, 0
     ).network("published")
     output = network.output / TEMPERATURES["CE"]
+    x, y = images(40, 1)
+    logits = network.predict(x, verbose=0)
+    soft = shifted.measures.fit_temperature(logits, y, "soft_binned_ece")
+    assert found[shifted.TO_SB_ECE]["temperature"] == pytest.approx(soft)
+    assert abs(soft - TEMPERATURES["CE"]) > 0.1
     models = {
         shifted.TRAINED: network,
         shifted.SCALED: keras.Model(network.input, output),
+        shifted.TO_SB_ECE: keras.Model(network.input, network.output / soft),
     }
     x, y = images(30, 2)
     expected = kc.shift.evaluate(
@@ -99,7 +105,7 @@ def test_line_has_the_errors_of_the_whole_network(shifted, tmp_path):
 
 
 @pytest.mark.usefixtures("eager_functions")
-def test_network_runs_once_for_both_temperatures(shifted, monkeypatch):
+def test_network_runs_once_for_all_temperatures(shifted, monkeypatch):
     network = shifted.work.Task(
         {}, shifted.protocols.PROTOCOLS["F"], {}, 0
     ).network("published")
@@ -110,10 +116,11 @@ def test_network_runs_once_for_both_temperatures(shifted, monkeypatch):
         return predict(batch)
 
     monkeypatch.setattr(network, "predict_on_batch", predict)
-    result = shifted.evaluate(network, 2.0, *images(30, 2))
+    temperatures = {"as trained": 1.0, "after TS": 2.0, "other": 3.0}
+    result = shifted.evaluate(network, temperatures, *images(30, 2))
     # Two batches of clean images and of each of the four cells.
     assert calls == [20] * 10
-    assert len(result.rows) == 2 * 5
+    assert len(result.rows) == 3 * 5
 
 
 def test_stopped_run_goes_on_with_the_next_method(
@@ -131,6 +138,7 @@ def test_stopped_run_goes_on_with_the_next_method(
             "seed": seed,
             "num_images": arguments.images or 30,
             "date_of_training": row and row["date"],
+            shifted.TO_SB_ECE: {},
         }
 
     monkeypatch.setattr(shifted, "measure_one", measure)
@@ -146,6 +154,11 @@ def test_stopped_run_goes_on_with_the_next_method(
     shifted.run.append(tmp_path / "F.jsonl", {**row, "date": "tomorrow"})
     call(shifted, tmp_path)
     assert measured[5:] == ["CE"]  # it was trained again
+    line = shifted.run.read_rows(tmp_path / "F_shift.jsonl")["LS", 0]
+    del line[shifted.TO_SB_ECE]
+    shifted.run.append(tmp_path / "F_shift.jsonl", line)
+    call(shifted, tmp_path)
+    assert measured[6:] == ["LS"]  # a part was missing
 
 
 def test_row_without_weights_is_named(shifted, tmp_path, capsys):
@@ -242,6 +255,68 @@ def test_page_shows_what_the_lines_say(papers, tmp_path, capsys):
     drawn = [path.name for path in (tmp_path / "figures").iterdir()]
     assert drawn == ["F_shift_as_trained.png"]
     assert printed.count("../figures/") == 1
+
+
+def test_page_has_the_second_temperature_of_lines_that_have_it(
+    papers, tmp_path, capsys
+):
+    import table
+
+    rows = [line("CE", seed, 0.3) for seed in (0, 1)] + [line("FL", 0, 0.2)]
+    soft = line("CE", 0, 0.04)["as trained"]
+    rows[0]["after TS-SB-ECE"] = {**soft, "temperature": 3.0}
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "F_shift.jsonl").write_text(text)
+    folder = tmp_path / "figures"
+    command = ["F", "--shift", "--results", str(tmp_path)]
+    table.main([*command, "--figures", str(folder)])
+    printed = capsys.readouterr().out
+    first = "| CE | 2 | 30.00 (1.00) | 7.50 (1.00) | 4.00 (1.00) |"
+    assert first in printed
+    assert "| FL | 1 | 20.00 (1.00) | 5.00 (1.00) | - |" in printed
+    expected = "| 2.00 | 4.00 | 8.00 | 4.00 ± 0.20 | 1.00 |"
+    assert f"| CE + TS-SB-ECE | 1 | 3.00 {expected}" in printed
+    assert "FL + TS-SB-ECE" not in printed
+    assert "## ECE by corruption, after TS-SB-ECE, %" in printed
+    assert [path.name for path in folder.iterdir()] == [
+        "F_shift_temperatures.png"
+    ]
+    assert (
+        "Here it is not so: as trained they have, in percent, FL 20.00; "
+        in (printed)
+    )
+
+
+def test_figures_show_the_mean_over_seeds(papers):
+    import shift_page
+
+    parts = [line("CE", 0, ece)["as trained"] for ece in (0.2, 0.4)]
+    clean, first, second = shift_page.cells("CE", parts)
+    assert clean["ece"] == pytest.approx(0.15)
+    assert first["ece"] == pytest.approx(0.3) and first["severity"] == 1
+    assert second["ece"] == pytest.approx(0.6)
+
+
+@pytest.mark.usefixtures("eager_functions")
+def test_as_published_needs_no_weights_of_a_training(shifted, tmp_path):
+    x, y = images(40, 1)
+    protocol = shifted.protocols.PROTOCOLS["F"]
+    network = shifted.work.Task({}, protocol, {}, 0).network("published")
+    fitted = shifted.measures.fit_temperature(network.predict(x, verbose=0), y)
+    row = {"method": "as published", "seed": 0, "date": "today"}
+    row["test_scaled"] = {"temperature": fitted}
+    shifted.run.append(tmp_path / "F.jsonl", row)
+    options = ("--only", "as published", "--images", 20)
+    found = call(shifted, tmp_path, *options)["as published", 0]
+    assert found["temperature"] == fitted
+    assert {*shifted.evaluate(network, {"a": 1.0}, x, y).rows[0]} >= {"ece"}
+    assert found[shifted.TO_SB_ECE]["temperature"] > 0
+    # A row of other weights is refused.
+    row["test_scaled"] = {"temperature": 1.1 * fitted}
+    row["date"] = "tomorrow"
+    shifted.run.append(tmp_path / "F.jsonl", row)
+    with pytest.raises(ValueError, match="The published weights have the"):
+        call(shifted, tmp_path, *options)
 
 
 def test_page_without_lines_tells_the_command(papers, tmp_path):

@@ -37,9 +37,20 @@ def page(verdicts, folder, rows):
     store(folder, rows)
     text, _, _ = verdicts.page(folder).partition("## Claims")
     lines = text.strip().splitlines()
-    cells = [line[2:-2].split(" | ") for line in lines if " | " in line]
-    header, *rest = cells
-    return lines, [dict(zip(header, each, strict=True)) for each in rest[1:]]
+    return lines, tables_of(text, verdicts.HEADER)
+
+
+def tables_of(text, header):
+    """Lines of all tables with this header, as dicts."""
+    cells = [line[2:-2].split(" | ") for line in text.splitlines()]
+    places = [n for n, each in enumerate(cells) if each == header]
+    found = []
+    for place in places:
+        for each in cells[place + 2 :]:
+            if len(each) < 2:
+                break
+            found.append(dict(zip(header, each, strict=True)))
+    return found
 
 
 def test_a_method_of_ones_own_needs_no_claim(verdicts, tmp_path, monkeypatch):
@@ -61,8 +72,8 @@ def test_verdicts_are_those_of_paired_rows(verdicts, tmp_path):
     rows["S"].append(row("LS", 9, 0.9, 0.9))  # without a partner
     lines, found = page(verdicts, tmp_path, rows)
     places = [(each["method"], each["rows of"]) for each in found]
-    assert places == [("LS", "S"), ("LS", "F"), ("FL", "S")]
-    first, one_seed, focal = found
+    assert places == [("LS", "S"), ("FL", "S"), ("LS", "F")]
+    first, focal, one_seed = found
     differences = np.array([-10.0, -9.9, -9.8])
     error = differences.std(ddof=1) / np.sqrt(3)
     assert first["pairs"] == "3"
@@ -103,9 +114,9 @@ def test_what_was_tuned_has_a_verdict_of_its_own(verdicts, tmp_path):
     assert tuned["its paper says"] == plain["its paper says"]
     assert tuned["ECE"] == "-15.00"
     assert tuned["after TS"] == "better, one seed"
-    import claims
+    import reasons
 
-    reason = claims.REASONS["S-tuning", "MDCA"]
+    reason = reasons.REASONS["S-tuning", "MDCA"]
     assert tuned["note"] == f"{verdicts.CHOSEN}; {reason}"
     # Without cross-entropy of the same seed there is nothing to compare with.
     store_choice(tmp_path, [row("MDCA", 1, 0.05, 0.9)])
@@ -163,124 +174,17 @@ def test_verdict_names_the_tables_that_agree(verdicts):
     assert say(unclear, {"A": 1.0}) == "not told apart"
 
 
-def test_claims_are_tested_between_two_methods(verdicts, tmp_path):
-    rows = []
-    for seed in range(3):
-        noise = 0.001 * seed
-        rows += [
-            row("CE", seed, 0.20, 1.0),
-            row("LS", seed, 0.15 + noise, 1.0),
-            row("FL", seed, 0.05 - noise, 1.0),
-            row("MbLS", seed, 0.10 + noise, 1.0),
-        ]
-    rows.append(row("ACLS", 0, 0.12, 1.0))
-    lines = claims_of(verdicts, tmp_path, {"S": rows})
-    found = {(each["method"], each["claim"]): each for each in lines}
-    below_ls = found["MbLS", "ECE below LS"]
-    assert below_ls["difference"] == "-5.00 ± 0.00"
-    assert below_ls["pairs"] == "3"
-    assert below_ls["verdict"] == "holds"
-    assert float(below_ls["p"].lstrip("< ")) < 0.001
-    assert found["MbLS", "ECE below FL"]["verdict"] == "does not hold"
-    assert "margin" in found["MbLS", "ECE below FL"]["why"]
-    assert below_ls["why"] == ""
-    # The accuracy of these rows is 10 points lower, too.
-    kept = found["MbLS", "accuracy at most 1 point below CE"]
-    assert kept["difference"] == "-9.90 ± 0.06"
-    assert kept["verdict"] == "does not hold"
-    one = found["ACLS", "ECE below MbLS"]
-    assert one["verdict"] == "open: not as claimed, one seed"
-    assert one["pairs"] == "1"
-
-
-def test_claims_are_tested_with_tuned_settings_too(verdicts, tmp_path):
-    rows = [
-        *(row("CE", 0, 0.20, 1.0), row("MDCA", 0, 0.19, 1.0)),
-        *(row("FL", 0, 0.10, 1.0), row("FL+MDCA", 0, 0.09, 1.0)),
-    ]
-    store_choice(tmp_path, [row("MDCA: weight=3.0", 0, 0.05, 1.0)])
-    lines = claims_of(verdicts, tmp_path, {"S": rows})
-    found = {
-        (each["method"], each["rows of"], each["claim"]): each["difference"]
-        for each in lines
-    }
-    assert found["MDCA", "S", "ECE below CE"] == "-1.00"
-    assert found["MDCA", "S-tuning", "ECE below CE"] == "-15.00"
-    # Beside what was tuned, a method that was not says nothing.
-    assert found["FL+MDCA", "S", "ECE below MDCA"] == "-10.00"
-    assert ("FL+MDCA", "S-tuning", "ECE below MDCA") not in found
-
-
-def claims_of(verdicts, folder, rows):
-    """Lines of the table of claims."""
-    store(folder, rows)
-    *_, text = verdicts.claimed(folder)
-    header, _, *lines = [each[2:-2].split(" | ") for each in text.splitlines()]
-    return [dict(zip(header, each, strict=True)) for each in lines]
-
-
-def test_a_point_may_be_lost(verdicts):
-    import claims
-    import spread
-
-    scatter = spread.Spread([np.array([0.001, -0.001, 0.0])])
-    kept = claims.Claim("MbLS", "CE", "accuracy", 1, 0.01)
-    for difference, says in ((-0.005, "holds"), (-0.02, "does not hold")):
-        rows = {}
-        for seed in range(3):
-            for name, value in (("CE", 0.6), ("MbLS", 0.6 + difference)):
-                found = {"accuracy": value + 1e-4 * seed * (name == "CE")}
-                rows[name, seed] = {
-                    "method": name,
-                    "seed": seed,
-                    "test": found,
-                }
-        (line,) = verdicts.claim_line(kept, "S", rows, scatter)
-        assert line[-3] == says
-    assert verdicts.claim_line(kept, "S", {}, scatter) == []
-
-
-def test_behind_a_claim_is_overconfidence_or_training_accuracy(verdicts):
-    import claims
-
-    rows = {}
-    for name, confidence, trained in (("LS", 0.7, 0.98), ("CE", 0.8, 1.0)):
-        rows[name] = {
-            "test": {"ece": 0.1, "accuracy": 0.61, "confidence": confidence},
-            "train": {"accuracy": trained},
-        }
-    both = rows["LS"], rows["CE"]
-    say = verdicts.behind
-    assert say(claims.Claim("LS", "CE"), [both]) == "9.0, 19.0"
-    more = {**rows["LS"], "test": {"confidence": 0.5, "accuracy": 0.61}}
-    pairs = [both, (more, rows["CE"])]
-    assert say(claims.Claim("LS", "CE"), pairs) == "-1.0, 19.0"
-    assert say(claims.Claim("LS", "CE", "accuracy"), [both]) == "98.0, 100.0"
-    assert say(claims.Claim("LS", "CE", "nll"), [both]) == ""
-    # Of older rows nothing is known, and pairs without it do not count.
-    older = ({"test": {"ece": 0.1}}, {"test": {"ece": 0.1}})
-    assert say(claims.Claim("LS", "CE"), [older]) == ""
-    assert say(claims.Claim("LS", "CE"), [older, both]) == "9.0, 19.0"
-
-
-def test_every_claim_is_of_methods_that_are_run(verdicts):
-    import claims
-    import protocols
-
-    for claim in claims.CLAIMS:
-        assert {claim.method, claim.other} <= set(protocols.TABLES["S"])
-        assert claim.sign in (-1, 1)
-
-
 def test_every_method_says_what_its_paper_claims(papers):
     import claims
     import methods
     import protocols
+    import reasons
 
     assert set(claims.SAYS) == set(methods.METHODS)
-    for table, method in claims.REASONS:
+    for table, method in reasons.REASONS:
         assert method in protocols.TABLES[table.removesuffix("-tuning")]
-    assert {claim for _, claim in claims.WHY} <= set(claims.CLAIMS)
+    known = {*claims.CLAIMS, *claims.SHIFT_CLAIMS}
+    assert {claim for _, claim in reasons.WHY} <= known
 
 
 def test_page_without_rows_tells_the_command(papers, tmp_path):
@@ -292,21 +196,30 @@ def test_page_without_rows_tells_the_command(papers, tmp_path):
 
 @pytest.mark.one_backend
 def test_where_rows_and_papers_differ_a_reason_stands_beside(verdicts):
-    import claims
-
+    reasons = verdicts.reasons
     results = verdicts.run.RESULTS
     for name in verdicts.table.of_tuned(results, "S"):
-        assert "not tuned" not in claims.REASONS.get(("S", name), "")
+        assert "not tuned" not in reasons.REASONS.get(("S", name), "")
     lines = verdicts.page(results).splitlines()
     cells = [line[2:-2].split(" | ") for line in lines if line[:1] == "|"]
     differ = [each for each in cells if "; not as in" in " ".join(each)]
     assert len(differ) > 10
     for *_, note in differ:
         assert note.strip(), differ
-    failing = [each for each in cells if verdicts.FAILS in each]
+    failing = [each for each in cells if verdicts.claimed.FAILS in each]
     assert len(failing) > 10
     for *_, why in failing:
         assert why.strip(), failing
+    # Where its paper says lower, and it is not lower, the row says why.
+    found = tables_of("\n".join(lines), verdicts.HEADER)
+    unseen = [
+        each
+        for each in found
+        if each["its paper says"].startswith("lower ECE")
+        and each["as trained"].partition(";")[0] in ("higher", "not told apart")
+    ]
+    assert len(unseen) > 30
+    assert [each for each in unseen if not each["note"].strip()] == []
 
 
 def test_the_temperature_of_sb_ece_is_told(verdicts, tmp_path):
@@ -324,5 +237,78 @@ def test_the_temperature_of_sb_ece_is_told(verdicts, tmp_path):
         for each in found
         if "SB-ECE" in each["method"]
     }
-    assert len(notes) == 11
+    assert len(notes) == 23
     assert all(note.startswith(said) for note in notes.values())
+
+
+def test_verdicts_are_counted_by_table(verdicts, tmp_path):
+    rows = {"S": [], "C": [row("CE", 0, 0.05, 0.3), row("LS", 0, 0.09, 0.2)]}
+    for seed in range(3):
+        noise = 0.001 * seed
+        rows["S"] += [
+            row("CE", seed, 0.2 + noise, 1.0 + noise),
+            row("LS", seed, 0.1 + 2 * noise, 1.1),
+            row("FL", seed, 0.2 + 10 * (seed - 1) * noise, 1.0 + noise),
+            row("MbLS", seed, 0.3, 0.9),
+        ]
+    _, _ = page(verdicts, tmp_path, rows)
+    text = verdicts.page(tmp_path)
+    assert "\n| S | 3 | 3 | 1 | 1 | 1 | 1 | 1 | 1 |\n" in text
+    assert "\n| C | 1 | 1 | 0 | 0 (1) | 0 | 0 (1) | 0 | 0 |\n" in text
+
+
+def test_crossed_losses_are_compared_with_the_rows_of_s(verdicts, tmp_path):
+    rows = {
+        "S": [row("CE", 0, 0.2, 1.0), row("Brier", 0, 0.12, 1.0)],
+        "S-cross": [row("Brier+MMCE", 0, 0.1, 0.9)],
+        "S-square": [row("squared logit", 0, 0.3, 1.2)],
+    }
+    _, found = page(verdicts, tmp_path, rows)
+    shown = {each["method"]: (each["rows of"], each["ECE"]) for each in found}
+    assert shown["Brier+MMCE"] == ("S-cross", "-10.00")
+    assert shown["squared logit"] == ("S-square", "10.00")
+
+
+def counts(verdicts, name):
+    cells = verdicts.count(name, verdicts.run.RESULTS)
+    return dict(zip(verdicts.COUNTED, cells, strict=True))
+
+
+def lower(found):
+    return int(found["ECE lower"].split()[0])
+
+
+@pytest.mark.one_backend
+def test_pages_of_losses_and_metrics_say_what_is_counted(verdicts):
+    import pathlib
+
+    folder = pathlib.Path(verdicts.__file__).parents[2] / "keras_calib"
+    text = " ".join((folder / "losses" / "README.md").read_text().split())
+    assert "most methods have a lower ECE as trained in protocol S" in text
+    s, f, c, t = (counts(verdicts, name) for name in "SFCT")
+    for most in (s, t):
+        assert lower(most) > int(most["methods"]) / 2
+    assert "In F, three epochs from a published network, about half are" in text
+    assert 0.4 < int(f["ECE not told apart"]) / int(f["methods"]) < 0.6
+    assert int(f["ECE higher"]) > 2 and lower(f) > 2
+    assert "at its floor, none is lower and more than half are higher" in text
+    assert lower(c) == 0 and int(c["ECE higher"]) > int(c["methods"]) / 2
+    # Where that is: cross-entropy at its floor.
+    rows = verdicts.run.read_rows(verdicts.run.RESULTS / "C.jsonl")
+    found = [row["test"] for (name, _), row in rows.items() if name == "CE"]
+    ece, floor = (
+        np.mean([each[key] for each in found]) for key in ("ece", "ece_floor")
+    )
+    assert abs(ece - floor) < 0.001
+    text = " ".join((folder / "metrics" / "README.md").read_text().split())
+    import sentences
+
+    rows = verdicts.run.read_rows(verdicts.run.RESULTS / "S.jsonl")
+    as_trained = sentences.told(rows, "ece", "test", 100, "points", 1)
+    after = sentences.told(rows, "nll", "test_scaled", 1, "nats", 3)
+    number = len(sentences.HELD_DOWN)
+    assert as_trained.startswith(f"lower in all {number} ")
+    assert f"in {number} of {number}" in text
+    lost = after.partition(" (")[0].removeprefix("higher in ")
+    assert "In protocol S losses that" in text
+    assert f"a higher NLL in {lost}" in text
