@@ -434,7 +434,7 @@ def at_defaults(paths, store, sizes=(200, 1000, 5000), repeats=3):
         print_ratios(name, "median", "", np.median(found, axis=0))
 
 
-def over_cells(kind, store, repeats=3):
+def over_cells(kind, store, repeats=9):
     """The same for every cell of `no_harm.py`; of each pair a row is stored."""
     import no_harm
 

@@ -23,6 +23,7 @@ from keras_calib.inputs.arrays import numbered
 from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.blocks import row_blocks
+from keras_calib.solvers.blocks import sum_blocks
 from keras_calib.solvers.blocks import sum_groups
 from keras_calib.solvers.dense_evidence import fit_paths
 from keras_calib.solvers.dispersion import dispersion_of
@@ -31,6 +32,7 @@ from keras_calib.solvers.laplace import with_evidence
 from keras_calib.solvers.multinomial_regression import fit_regression
 from keras_calib.solvers.multinomial_regression import unit_of
 from keras_calib.solvers.regression_problems import DiagonalProblem
+from keras_calib.solvers.regression_problems import softmax_in_place
 from keras_calib.solvers.ridge_paths import LEAST_CURVATURE
 
 # Prior widths. No single one is right for all networks and numbers of samples,
@@ -93,6 +95,18 @@ class Deviations(DiagonalProblem):
         self.common_ridge = 0.0 if curvature > least else least
         self.plain_curvature = curvature + self.common_ridge
         self.tolerance = TOLERANCE * unit_of(x)
+
+    def loss(self, parameters):
+        """The value without a penalty, in less time than `evaluate`."""
+        w, b = parameters.astype(self.x.dtype)
+
+        def part(rows):
+            scores = self.x[rows] * w
+            scores += b
+            return self.weights[rows] @ softmax_in_place(scores)
+
+        value = sum_blocks(part, self.slices)
+        return float(value - (self.moments * parameters).sum())
 
     def dispersion(self, scale):
         """Squared residuals over their variance, at the last point, >= 1.

@@ -98,7 +98,6 @@ def average_by_evidence(
     parameters[0] = np.clip(parameters[0], *bounds)
     parameters[1] -= parameters[1].mean()  # which changes no probability
     widths = of_widths[:-1] @ widths[around_zero]
-    problem.ridge = np.zeros_like(problem.ridge)  # for the value below
     return Average(
         parameters,
         plain=float(posterior[-1]),
@@ -106,7 +105,7 @@ def average_by_evidence(
         bias_width=float(widths[1]),
         dispersion=phi,
         log_evidence=log_evidence,
-        value=problem.evaluate(parameters)[0],
+        value=problem.loss(parameters),
         iterations=sum(fit.iterations for fit in fits),
     )
 

@@ -163,7 +163,7 @@ class DiagonalProblem(_Problem):
             np.multiply(x, w, out=q)
             if biased:
                 q += b
-            log_sum = _softmax(q)
+            log_sum = softmax_in_place(q)
             qx = q * x
             sums = [weights @ qx, weights @ q]
             # The Hessian of each class by itself: ww, wb, bb.
@@ -334,7 +334,7 @@ class FullProblem(_Problem):
         def part(rows):
             x, weights = self._rows(rows), self.weights[rows]
             q = self._forward(x, parameters)
-            value = float(weights[:, 0] @ _softmax(q))
+            value = float(weights[:, 0] @ softmax_in_place(q))
             self.q[rows] = q
             q *= weights
             return np.array([value, self._backward(x, q)], object)
@@ -384,7 +384,7 @@ class FullProblem(_Problem):
         return np.concatenate([x, np.ones_like(x[:, :1])], axis=1)
 
 
-def _softmax(scores):
+def softmax_in_place(scores):
     """Replace scores by their softmax; returns the float64 logsumexp."""
     largest = scores.max(axis=1, keepdims=True)
     scores -= largest
