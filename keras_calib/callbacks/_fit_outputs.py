@@ -146,9 +146,7 @@ class _StandIn:
     def __call__(self, *arguments):
         self.model.test_function = self.own
         returned = self.function(*arguments)
-        # JAX returns its state with the logs.
-        logs = returned[0] if isinstance(returned, tuple) else returned
-        outputs = logs.pop(KEY, None)
+        outputs = logs_of(returned).pop(KEY, None)
         if outputs is not None:
             batch = tuple(
                 as_array(outputs[name]) if name in outputs else None
@@ -159,11 +157,16 @@ class _StandIn:
         return returned
 
 
+def logs_of(returned):
+    """The logs that a test step returns; on JAX its state is with them."""
+    return returned[0] if isinstance(returned, tuple) else returned
+
+
 def _collecting_function(model):
     """A test function that also returns the outputs of its batch."""
     step, own = model.test_step, model.test_function
     compute_loss, compute_metrics = model.compute_loss, model.compute_metrics
-    passed, intact = None, None
+    passed, intact, calls = None, None, 0
 
     def keeping(x=None, y=None, y_pred=None, sample_weight=None, **options):
         # On PyTorch, Keras' losses multiply weights by the mask in place.
@@ -175,7 +178,8 @@ def _collecting_function(model):
         return compute_loss(x, y, y_pred, sample_weight, **options)
 
     def collecting(x, y, y_pred, sample_weight=None):
-        nonlocal passed, intact
+        nonlocal passed, intact, calls
+        calls += 1
         found = compute_metrics(x, y, y_pred, sample_weight)
         if sample_weight is passed:
             sample_weight = intact
@@ -194,7 +198,17 @@ def _collecting_function(model):
 
     def test_step(*arguments):
         # JAX keeps what it traced by the step: this is a step of its own.
-        return step(*arguments)
+        return of_one_call(step, *arguments)
+
+    def of_one_call(function, *arguments):
+        nonlocal calls
+        calls = 0
+        returned = function(*arguments)
+        if calls > 1:
+            # A step that measures several outputs does not say which of them
+            # the predictions are.
+            logs_of(returned).pop(KEY, None)
+        return returned
 
     with _attribute(model, "test_step", test_step):
         try:
@@ -210,7 +224,7 @@ def _collecting_function(model):
             _attribute(model, "compute_loss", keeping),
             _attribute(model, "compute_metrics", collecting),
         ):
-            return function(*arguments)
+            return of_one_call(function, *arguments)
 
     return collect
 

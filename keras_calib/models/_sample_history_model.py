@@ -213,6 +213,14 @@ class SampleHistoryModel(WrappedModel):
                 "`sample_index` must hold integers: a float is not exact above "
                 f"2^24. Received: dtype {index.dtype}."
             )
+        if any(size != 1 for size in index.shape[1:]):
+            raise ValueError(
+                "`sample_index` must hold one number for each sample. "
+                f"Received: numbers with {len(index.shape)} axes. If a "
+                "`tf.data` was numbered before it was batched, pass "
+                "`batched=False`: `kc.add_sample_index(dataset, "
+                "batched=False)`."
+            )
         index = ops.cast(ops.reshape(index, (-1,)), "int32")
         valid = ops.logical_and(index >= 0, index < self.num_samples)
         values = concrete_value(valid)

@@ -357,6 +357,13 @@ class GivesDict(Subclassed):
         return {"logits": super().call(x)}
 
 
+@pytest.mark.parametrize("from_logits", [None, False, True])
+def test_a_softmax_of_a_softmax_is_refused(from_logits):
+    model = built(functional(dense("softmax"), layers.Softmax()))
+    with pytest.raises(ValueError, match="applied twice"):
+        kc.calibrate(model, X, Y, from_logits=from_logits, verbose=0)
+
+
 def test_a_dict_of_outputs_without_a_graph_is_refused():
     for function in (
         lambda: kc.calibrate(GivesDict(), X, Y, verbose=0),

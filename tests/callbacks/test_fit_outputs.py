@@ -130,6 +130,51 @@ def test_weights_of_a_step_of_ones_own_are_those_of_its_metrics():
     assert found == pytest.approx([expected], abs=1e-6)
 
 
+@pytest.mark.backends(
+    "tensorflow", "torch", reason="a step on JAX has the state in its arguments"
+)
+def test_a_step_that_measures_two_outputs_leaves_the_predictions():
+    class TwoViews(keras.Model):
+        """Measures predictions of the inputs, and of their negatives."""
+
+        def test_step(self, data):
+            x, y = data
+            scores = self(x, training=False)
+            self._loss_tracker.update_state(self.compute_loss(x, y, scores))
+            self.compute_metrics(x, y, scores)
+            return self.compute_metrics(x, y, self(-x, training=False))
+
+    inputs = keras.Input((4,))
+    model = TwoViews(inputs, keras.layers.Dense(3)(inputs))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    metric = kc.metrics.BrierScore(from_logits=True, name="brier")
+    model.compile(keras.optimizers.SGD(0.0), loss, metrics=[metric])
+    monitor = kc.callbacks.CalibrationMonitor(
+        metrics=["brier_score"], from_logits=True
+    )
+    history = model.fit(
+        X,
+        Y,
+        epochs=2,
+        validation_data=VALIDATION,
+        callbacks=[monitor],
+        verbose=0,
+    ).history
+    x, y = VALIDATION
+    clean, turned = (
+        float(
+            kc.metrics.calibration_errors(
+                y, model.predict(each, verbose=0), from_logits=True
+            )["brier_score"]
+        )
+        for each in (x, -x)
+    )
+    assert abs(clean - turned) > 0.01
+    both = [(clean + turned) / 2] * 2
+    assert history["val_brier"] == pytest.approx(both, abs=1e-5)
+    assert history["val_brier_score"] == pytest.approx([clean] * 2, abs=1e-5)
+
+
 def test_without_a_validation_there_is_nothing_to_read_again():
     model = compiled()
     outputs = _fit_outputs.FitOutputs(model)

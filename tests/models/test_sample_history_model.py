@@ -316,3 +316,15 @@ def test_a_loss_that_is_refused_changes_nothing():
         model.compile("sgd", loss())
     model.fit(x, np.arange(32) % 3, verbose=0)
     assert model.get_config() and int(np.sum(model.seen)) == 32
+
+
+def test_several_numbers_of_a_sample_are_refused(data):
+    x, y = data
+    numbers = np.repeat(np.arange(SIZE, dtype="int32")[:, None], 3, axis=1)
+    model = wrapped()
+    with pytest.raises(ValueError, match="`batched=False`"):
+        model.fit({"inputs": x, "sample_index": numbers}, y, verbose=0)
+    assert not np.any(model.sample_history()["seen"])
+    model = wrapped()
+    model.fit({"inputs": x, "sample_index": numbers[:, :1]}, y, verbose=0)
+    assert np.all(model.sample_history()["seen"] == 1)
