@@ -139,8 +139,15 @@ def one_output(model: Any, name: str | None) -> OneOutput | None:
             f"output_name={name!r}."
         )
     if name not in keys:
+        renamed = ""
+        if any(each.startswith("probabilities") for each in keys):
+            renamed = (
+                " Outputs of a list keep their places, and those that were "
+                "calibrated have these names."
+            )
         raise ValueError(
             f"`output_name` must be one of {[*keys]}. Received: {name!r}."
+            f"{renamed}"
         )
     _check_one_tensor(model, name, keys[name])
     return OneOutput(model, keys[name])

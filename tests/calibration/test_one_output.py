@@ -48,6 +48,9 @@ def test_one_output_is_calibrated_and_the_others_stay(kind, tmp_path):
     assert np.abs(kinds - outputs_of(kind, model)[0]).max() > 0.05
     record = kc.calibration_record(calibrated)
     assert record == kc.calibration_record(expected)
+    if kind == "list":
+        with pytest.raises(ValueError, match="keep their places"):
+            kc.calibration_record(calibrated, output_name="kind")
     calibrated.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
     np.testing.assert_array_equal(outputs_of(kind, again)[0], kinds)
