@@ -241,7 +241,7 @@ def test_numbers_in_reasons_are_those_of_the_rows(verdicts):
         ("F", "ACLS, min", "test", "gap", -11): reasons.REASONS[
             "F", "ACLS, min"
         ],
-        ("F", "MMCE-w", "test", "gap", -13): reasons.REASONS["F", "MMCE-w"],
+        ("F", "MMCE-w", "test", "gap", -14): reasons.REASONS["F", "MMCE-w"],
         ("D", "FL", "test", "gap", -11): reasons.REASONS["D", "FL"],
         ("D", "CE", "test", "gap", 6): reasons.REASONS["D", "LS"],
     }
