@@ -280,7 +280,7 @@ def test_page_says_which_rows_each_figure_shows(figures, tmp_path, capsys):
     printed = capsys.readouterr().out
     _, _, rest = printed.partition("(../figures/S_reliability.png)")
     assert rest.strip().startswith("Shown: CE, seed 1; ")
-    assert rest.partition("\n\n## ")[0].strip().endswith("tuesday to tuesday.")
+    assert rest.partition("\n\n## ")[0].strip().endswith("; tuesday.")
 
 
 def test_figures_of_logits_that_are_gone_are_kept(figures, tmp_path):
