@@ -311,7 +311,7 @@ def fits(rows, rest, peers):
     """
     options, losses, after, fitted = Options(), {}, {}, {}
     fold = folds(rows, _choose.NUM_FOLDS, options.seed)
-    for name in _choose._candidates(rows.logits.shape[1], options):
+    for name in _choose._candidates(rows.logits, options):
         if _choose._reason_to_skip(name, rows, options):
             continue
         try:
