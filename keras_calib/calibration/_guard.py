@@ -13,6 +13,9 @@ of calibration samples that are left out:
   scaling - phi E / n. Evidence takes rows for independent; with groups there
   are three folds instead.
 
+A map that cannot be fitted without a fold is out, and so is one that raises the
+NLL of the calibration data themselves.
+
 Temperature scaling is compared with the model as it came by the log evidence
 `E_T` of a temperature with the prior `log T ~ N(0, 0.5^2)`: NLL of temperature
 scaling = NLL of the model - E_T / n, where samples of unequal weight count as
