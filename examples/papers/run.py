@@ -71,8 +71,6 @@ def main(arguments=None):
         return check(arguments)
     if arguments.row:
         return run_row(arguments, *arguments.row)
-    if files_differ():
-        print(DIFFERENT_FILES, file=sys.stderr)
     if arguments.measure:
         return measure_again(arguments)
     if arguments.tune:
@@ -485,6 +483,8 @@ def changed(table, method, row):
 
 def run_all(arguments, rows):
     """Start a process per row, `jobs` at a time, until all are done."""
+    if rows and files_differ():
+        print(DIFFERENT_FILES, file=sys.stderr)
     begin = time.time()
     running, total, ended = [], len(rows), []
     rows = list(rows)

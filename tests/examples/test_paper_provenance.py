@@ -60,7 +60,8 @@ def test_driver_warns_of_files_that_differ(papers, monkeypatch, capsys, commit):
     import run
 
     monkeypatch.setattr(run.stored_rows, "_commit", lambda: commit)
-    monkeypatch.setattr(run, "run_table", lambda _: 0)
-    assert run.main(["S"]) == 0
+    monkeypatch.setattr(run, "ready", lambda _: True)
+    arguments = run.parse(["S", "--seconds", "0"])
+    run.run_all(arguments, [("CE", 0)])
     warned = "Files differ from their commit" in capsys.readouterr().err
     assert warned == (commit == "1111111+")
