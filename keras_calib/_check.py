@@ -31,6 +31,7 @@ from keras_calib.data.predict import outputs_and_mask
 from keras_calib.inputs import rules
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arrays import as_array
+from keras_calib.keras_graph.applied_twice import TWICE
 from keras_calib.keras_graph.applied_twice import is_applied_twice
 from keras_calib.keras_graph.class_axis import class_axis
 from keras_calib.keras_graph.endings import ending
@@ -144,10 +145,7 @@ def _findings(model, losses, metrics, x, y, sample_weight):
     kind, about = _kind(model, outputs, known is not None, multi_label, stated)
     yield from about
     if is_applied_twice(model):
-        yield (
-            "The model ends in a softmax or sigmoid of probabilities: it is "
-            "applied twice, and no confidence can be high. Leave one out."
-        )
+        yield f"{TWICE} Leave one out."
     yield from _about_masks(model, outputs, mask)
     weights, found = _weights(sample_weight, mask, layout)
     yield from found

@@ -313,12 +313,12 @@ CLAIMS = (
 # The same of corrupted images: soft calibration objectives, figures 2 and 7 to
 # 9, and AvUC. Networks as they were trained for calibration, beside
 # cross-entropy with a temperature; and one temperature beside the other.
-_FOR_CALIBRATION = (
+FOR_CALIBRATION = (
     *("MMCE", "FL", "FL+SB-ECE", "SB-ECE", "S-AvUC", "AvUC", "Brier"),
     "Brier+SB-ECE",
 )
 SHIFT_CLAIMS = (
-    *(Claim(n, "CE", other_part="test_scaled") for n in _FOR_CALIBRATION),
+    *(Claim(n, "CE", other_part="test_scaled") for n in FOR_CALIBRATION),
     *(
         Claim(n, n, part="test_scaled_to_sb_ece", other_part="test_scaled")
         for n in ("CE", "as published")

@@ -67,8 +67,8 @@ for.""",
     Question(
         "Diff-DML: what is its objective, and why is it below DML?",
         """\
-The supplement has Proposition 1, the tables and the names of the two ideas,
-but no training objective, weight, or rate of the auxiliary. That the
+The supplement has Proposition 1 and the tables, but no training objective,
+weight, or rate of the auxiliary. That the
 auxiliary sees no labels, that the primary minimizes KL(g || f) with weight 1,
 and the rate are assumed here, from Proposition 1 and one other
 implementation; the docstring of `DiffDML` says so. In S, S10k and on [4,000

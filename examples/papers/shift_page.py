@@ -3,6 +3,7 @@
 python examples/papers/table.py F --shift --figures examples/figures
 """
 
+import claims
 import numpy as np
 import protocols
 import shifted
@@ -77,11 +78,6 @@ TEMPERATURES = (
 BARS = """\
 Lines are means over corruptions, thick bars hold the middle half of them, thin
 ones all; of several seeds, each corruption's mean over them."""
-# Methods that are trained for calibration in the soft objectives' figure 7.
-FOR_CALIBRATION = (
-    *("MMCE", "FL", "FL+SB-ECE", "SB-ECE", "S-AvUC", "AvUC", "Brier"),
-    "Brier+SB-ECE",
-)
 
 
 def page(name, rows, figures=None):
@@ -155,7 +151,7 @@ def mean(rows, part, key="ece"):
 
 def beside_scaled(methods):
     """What the soft objectives' figure 7 says, and what these lines say."""
-    names = [name for name in FOR_CALIBRATION if name in methods]
+    names = [name for name in claims.FOR_CALIBRATION if name in methods]
     if table.BASELINE not in methods or not names:
         return []
     base = mean(methods[table.BASELINE], shifted.SCALED)

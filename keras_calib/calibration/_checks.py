@@ -19,6 +19,7 @@ from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_one_of
 from keras_calib.keras_graph import class_axis
 from keras_calib.keras_graph import endings
+from keras_calib.keras_graph.applied_twice import TWICE
 from keras_calib.keras_graph.applied_twice import is_applied_twice
 from keras_calib.keras_graph.head import find_head
 from keras_calib.keras_graph.head import free_name
@@ -95,9 +96,8 @@ def check_ending(model, from_logits, multi_label=False):
         )
     if is_applied_twice(model):
         raise ValueError(
-            "The model ends in a softmax or sigmoid of probabilities: it is "
-            "applied twice, and no confidence can be high. Received: model "
-            f"{model.name!r}. Leave one out, and train it again."
+            f"{TWICE} Received: model {model.name!r}. Leave one out, and "
+            "train it again."
         )
     if from_logits:
         raise ValueError(

@@ -11,6 +11,11 @@ from keras_calib.keras_graph.endings import is_identity
 from keras_calib.keras_graph.endings import rearranges
 from keras_calib.keras_private import producer
 
+TWICE = (
+    "The model ends in a softmax or sigmoid of probabilities: it is applied "
+    "twice, and no confidence can be high."
+)
+
 
 def is_applied_twice(model, tensor=None):
     """Whether a softmax or sigmoid is given probabilities, as its last step.

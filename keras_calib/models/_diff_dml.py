@@ -39,8 +39,8 @@ class DiffDML(MutualLearning):
     primary. By Proposition 1, learning from `g` is learning from the ensemble
     `(1 - b) f + b g` with `weight = b`.
 
-    **What is known, and what is assumed.** The supplement of the paper, our
-    only source, has Proposition 1 and the tables, but no training objective and
+    **What is known, and what is assumed.** The supplement, all that we have of
+    the paper, has Proposition 1 and the tables, but no training objective and
     no schedule. That the primary minimizes `KL(g || f)`, that auxiliaries are
     never trained on labels, and that `weight` is 1 is our reading of
     Proposition 1 and of one re-implementation. That the rate of the auxiliaries

@@ -60,15 +60,22 @@ def test_a_method_of_ones_own_needs_no_claim(verdicts, tmp_path, monkeypatch):
     assert found["method"] == "LS" and found["its paper says"] == "-"
 
 
-def test_verdicts_are_those_of_paired_rows(verdicts, tmp_path):
-    rows = {"S": [], "F": [row("CE", 0, 0.05, 0.3), row("LS", 0, 0.01, 0.2)]}
+def of_three_seeds():
+    """LS has a lower ECE and a higher NLL than CE, FL differs by chance."""
+    rows = []
     for seed in range(3):
         noise = 0.001 * seed
-        rows["S"] += [
+        rows += [
             row("CE", seed, 0.2 + noise, 1.0 + noise),
             row("LS", seed, 0.1 + 2 * noise, 1.1),
             row("FL", seed, 0.2 + 10 * (seed - 1) * noise, 1.0 + noise),
         ]
+    return rows
+
+
+def test_verdicts_are_those_of_paired_rows(verdicts, tmp_path):
+    rows = {"S": [], "F": [row("CE", 0, 0.05, 0.3), row("LS", 0, 0.01, 0.2)]}
+    rows["S"] += of_three_seeds()
     rows["S"].append(row("LS", 9, 0.9, 0.9))  # without a partner
     lines, found = page(verdicts, tmp_path, rows)
     places = [(each["method"], each["rows of"]) for each in found]
@@ -243,14 +250,8 @@ def test_the_temperature_of_sb_ece_is_told(verdicts, tmp_path):
 
 def test_verdicts_are_counted_by_table(verdicts, tmp_path):
     rows = {"S": [], "C": [row("CE", 0, 0.05, 0.3), row("LS", 0, 0.09, 0.2)]}
-    for seed in range(3):
-        noise = 0.001 * seed
-        rows["S"] += [
-            row("CE", seed, 0.2 + noise, 1.0 + noise),
-            row("LS", seed, 0.1 + 2 * noise, 1.1),
-            row("FL", seed, 0.2 + 10 * (seed - 1) * noise, 1.0 + noise),
-            row("MbLS", seed, 0.3, 0.9),
-        ]
+    rows["S"] += of_three_seeds()
+    rows["S"] += [row("MbLS", seed, 0.3, 0.9) for seed in range(3)]
     _, _ = page(verdicts, tmp_path, rows)
     text = verdicts.page(tmp_path)
     assert "\n| S | 3 | 3 | 1 | 1 | 1 | 1 | 1 | 1 |\n" in text
