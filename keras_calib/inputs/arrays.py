@@ -18,6 +18,8 @@ LOWEST = -1e30
 # A class is ruled out so far below the largest logit, and so many times as far
 # as is usual: a mask of -1e9 says so, as minus infinity does.
 RULED_OUT, TIMES = 1e8, 1e6
+# Numbers of a table that is copied where another order of them is faster.
+FEW = 1 << 18
 
 
 def largest_seen(distances: np.ndarray) -> float:
@@ -153,6 +155,23 @@ def at_least_two(logits: np.ndarray) -> np.ndarray:
     return two_classes(logits) if logits.shape[-1] == 1 else logits
 
 
+def by_class(scores: np.ndarray, dtype: Any = None) -> np.ndarray:
+    """Few scores with the numbers of each class next to each other.
+
+    NumPy takes the largest of ten numbers, or their sum, up to ten times as
+    fast for rows of such a table.
+
+    Args:
+        scores: `(n, num_classes)`.
+        dtype: of the result.
+
+    Returns:
+        The same numbers in Fortran's order; those of a large table as they are.
+    """
+    order: Any = "F" if scores.size <= FEW else "K"
+    return np.asarray(scores, dtype, order=order)
+
+
 def log_softmax(scores: np.ndarray, dtype: Any = None) -> np.ndarray:
     """Log-probabilities; a class at minus infinity has probability 0."""
     return by_rows(lambda block: _log_softmax(block, dtype), np.asarray(scores))
@@ -184,7 +203,7 @@ def log_softmax_of_labels(scores, labels, dtype=None):
     Returns:
         float64, `(n,)`.
     """
-    scores = np.asarray(scores, dtype)
+    scores = by_class(scores, dtype)
     shifted = scores - scores.max(axis=-1, keepdims=True)
     own = shifted[np.arange(len(labels)), labels].astype("float64")
     total = np.exp(shifted, out=shifted).sum(axis=-1, dtype="float64")

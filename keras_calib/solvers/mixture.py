@@ -1,11 +1,13 @@
 """Weights of a mixture of three distributions, on the simplex."""
 
-import itertools
-
 import numpy as np
 
 from keras_calib.solvers.blocks import TINY64
 from keras_calib.solvers.newton import newton
+
+# Of the simplex of three weights, and to its first two of the plane around it.
+EDGES = (0, 1), (0, 2), (1, 2)
+TO_PLANE = np.array([[1.0, 0.0, -1.0], [0.0, 1.0, -1.0]])
 
 
 def fit_mixture(parts, weights, gamma=0.0):
@@ -67,24 +69,45 @@ def _derivatives(q, gamma):
 def minimize_on_simplex(matrix, vector):
     """The `w` on the simplex that minimizes `w' matrix w / 2 - vector' w`.
 
-    Tries every set of weights that could be positive.
+    Inside if the optimum of the plane is there, otherwise on an edge.
+
+    Args:
+        matrix: positive semidefinite, `(3, 3)`.
+        vector: `(3,)`.
+
+    Returns:
+        float64, `(3,)`.
     """
-    size = len(vector)
-    best, lowest = None, np.inf
-    for count in range(1, size + 1):
-        for chosen in itertools.combinations(range(size), count):
-            chosen = list(chosen)
-            system = np.zeros((count + 1, count + 1))
-            system[:-1, :-1] = matrix[np.ix_(chosen, chosen)]
-            system[-1, :-1] = system[:-1, -1] = 1.0
-            right = np.append(vector[chosen], 1.0)
-            w = np.zeros(size)
-            w[chosen] = np.linalg.lstsq(system, right, rcond=1e-14)[0][:-1]
-            if w.min() < -1e-12 or abs(w.sum() - 1) > 1e-6:
-                continue
-            w = np.maximum(w, 0.0)
-            w /= w.sum()
-            value = w @ matrix @ w / 2 - vector @ w
-            if value < lowest:
-                best, lowest = w, value
-    return best
+    inside = _on_plane(matrix, vector)
+    if inside is not None and inside.min() >= 0:
+        return inside
+    edges = [_on_edge(matrix, vector, *edge) for edge in EDGES]
+    values = [w @ matrix @ w / 2 - vector @ w for w in edges]
+    return edges[int(np.argmin(values))]
+
+
+def _on_plane(matrix, vector):
+    """The optimum of all `w` with sum 1; `None` if there is a line of them.
+
+    With `w = (a, b, 1 - a - b)` it solves two equations.
+    """
+    slopes = TO_PLANE @ (vector - matrix[:, 2])
+    (first, mixed), (_, second) = TO_PLANE @ matrix @ TO_PLANE.T
+    determinant = first * second - mixed**2
+    if determinant <= 1e-14 * first * second:
+        return None
+    a = (second * slopes[0] - mixed * slopes[1]) / determinant
+    b = (first * slopes[1] - mixed * slopes[0]) / determinant
+    return np.array([a, b, 1 - a - b])
+
+
+def _on_edge(matrix, vector, i, j):
+    """The optimum of `w` whose third weight is 0; of equals the first part."""
+    curvature = matrix[i, i] - 2 * matrix[i, j] + matrix[j, j]
+    slope = vector[i] - vector[j] - matrix[i, j] + matrix[j, j]
+    w = np.zeros(3)
+    w[i] = float(slope >= 0)
+    if curvature > 0:
+        w[i] = min(max(slope / curvature, 0.0), 1.0)
+    w[j] = 1 - w[i]
+    return w

@@ -14,6 +14,7 @@ import numpy as np
 
 from keras_calib.inputs.arrays import LOWEST
 from keras_calib.inputs.arrays import RULED_OUT
+from keras_calib.inputs.arrays import by_class
 from keras_calib.inputs.arrays import effective_num_samples
 from keras_calib.inputs.arrays import largest_seen
 from keras_calib.solvers.blocks import IN_CACHE
@@ -236,7 +237,7 @@ class Likelihood:
 
     def __init__(self, logits, labels, weights, smoothing):
         n = len(logits)
-        self.logits = logits
+        self.logits = by_class(logits)
         self.weights = normalized_weights(weights, n)
         self.count = float(n if weights is None else np.sum(weights))
         self.largest = np.empty(n, logits.dtype)

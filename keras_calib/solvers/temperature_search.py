@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from keras_calib.inputs.arrays import by_class
 from keras_calib.solvers.blocks import IN_CACHE
 from keras_calib.solvers.blocks import normalized_weights
 from keras_calib.solvers.blocks import row_blocks
@@ -103,6 +104,7 @@ def _refined_grid(function):
 def _along_temperature(logits, labels, weights, objective):
     """The objective as a function of `log T`."""
     blocks = row_blocks(*logits.shape, IN_CACHE)
+    logits = by_class(logits)
     if objective.of_confidence:
         below = logits - logits.max(axis=1, keepdims=True)
         correct = (logits.argmax(axis=1) == labels).astype(float)
