@@ -17,25 +17,26 @@ import methods
 # `methods.METHODS` has its default until its turn comes.
 _WEIGHTS = (0.01, 0.03, 0.1, 0.3, 1.0)
 _SB_ECE = {"temperature": (1e-4, 1e-3, 1e-2, 1e-1), "weight": _WEIGHTS}
+_LOWER = {**_SB_ECE, "temperature": (1e-5, *_SB_ECE["temperature"])}
 GRIDS = {
     "LS": {"smoothing": (0.01, 0.02, 0.05, 0.1, 0.2)},
     "FL": {"gamma": (1.0, 2.0, 3.0, 5.0)},
     "ER": {"weight": _WEIGHTS},
-    "MbLS": {"margin": (0.0, 3.0, 6.0, 10.0), "weight": (0.03, 0.1, 0.3)},
+    "MbLS": {"margin": (0.0, 3.0, 6.0, 10.0), "weight": (0.01, 0.03, 0.1, 0.3)},
     "ACLS": {"margin": (0.0, 3.0, 6.0, 10.0)},
-    "MDCA": {"weight": (0.3, 1.0, 3.0, 10.0, 30.0)},
-    "FL+MDCA": {"weight": (0.3, 1.0, 3.0, 10.0, 30.0)},
+    "MDCA": {"weight": (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)},
+    "FL+MDCA": {"weight": (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)},
     "DCA": {"weight": (0.3, 1.0, 3.0, 10.0)},
     "MMCE": {"weight": (0.3, 1.0, 2.0, 4.0, 8.0)},
-    "SB-ECE": _SB_ECE,
-    "FL+SB-ECE": _SB_ECE,
+    "SB-ECE": _LOWER,
+    "FL+SB-ECE": _LOWER,
     "Brier+SB-ECE": _SB_ECE,
     "AvUC": {"weight": (0.1, 0.3, 1.0, 3.0)},
-    "Diff-DML": {"auxiliary_rate": (0.01, 0.03, 0.1)},
+    "Diff-DML": {"auxiliary_rate": (0.01, 0.03, 0.1, 0.3)},
     "S-AvUC": {
         "kappa": (0.1, 0.3, 0.5, 0.7),
         "temperature": (1e-3, 1e-2, 1e-1),
-        "weight": _WEIGHTS,
+        "weight": (*_WEIGHTS, 3.0),
     },
 }
 ACCURACY_LOST = 0.01
