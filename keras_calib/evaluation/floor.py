@@ -25,7 +25,6 @@ from keras_calib.evaluation.named_errors import confidence_and_correct
 from keras_calib.inputs.arguments import generator
 from keras_calib.ops.bin_errors import divide
 from keras_calib.ops.binning import bin_index
-from keras_calib.solvers.blocks import TINY64
 
 # Fewer draws have no 2.5 % quantile.
 LEAST_DRAWS = 40
@@ -33,14 +32,20 @@ LEAST_DRAWS = 40
 LEVEL = 0.95
 # Sums of Bernoulli variables with at least this variance are normal.
 NORMAL_FROM = 25.0
-# More samples of a small bin are merged to this number of cells, or, if they
-# have weights, their surprises are drawn as a Poisson process.
-MOST_CELLS = 1000
-# Surprises that are as rare are drawn so.
-RARE = 0.02
+# Of more weighted samples of a small bin, surprises are drawn as a Poisson
+# process where they are as rare.
+MOST_LABELS, RARE = 1000, 0.02
 # Points of the discrete Fourier transform. The standard deviation is at most 5,
 # so there are 12 standard deviations on each side of the mean.
 POINTS = 128
+# Half of its angles t, the other half being conjugate, and `exp(-i t) - 1`.
+ANGLES = 2 * np.pi * np.arange(POINTS // 2 + 1) / POINTS
+TURNS = np.exp(-1j * ANGLES) - 1
+# `log(1 + c v)` of `c` up to `CERTAIN` is `sum_k c^k SERIES[k - 1]`, with what
+# is left out below 1e-14 in sum.
+CERTAIN = 1 / 32
+_K = np.arange(1, 13)[:, None]
+SERIES = -((-TURNS) ** _K) / _K
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,7 +231,7 @@ def _small_bin(bins, b, num_draws, rng):
     weights = events.weights[part]
     # Of many samples most are nearly certain, as the variance is small.
     rare = np.minimum(confidence, 1 - confidence) < RARE
-    rare &= len(confidence) > MOST_CELLS
+    rare &= len(confidence) > MOST_LABELS
     gaps = _by_labels(confidence[~rare], weights[~rare], num_draws, rng)
     if rare.any():
         gaps += _by_surprises(confidence[rare], weights[rare], num_draws, rng)
@@ -244,11 +249,12 @@ def _by_transform(confidence, num_draws, rng):
 def law_of_gap(confidence):
     """The values of `|sum (c - a)|`, and their probabilities.
 
-    By the characteristic function `prod_n (1 + c_n (exp(-i t) - 1))` of the
-    number of hits `sum a`; exact up to `MOST_CELLS` samples. Above, confidences
-    that are alike are replaced by their means in cells of equal variance, so
-    that a sample with much of it has a cell of its own. This keeps the mean of
-    the sum, and nearly its variance.
+    By the characteristic function of the number of hits `sum a`,
+
+        prod_n (1 + c_n v),    v = exp(-i t) - 1
+
+    Of samples that are nearly certain, its logarithm is the series of
+    `log(1 + c v)`, of which one pass for each term is enough.
 
     Args:
         confidence: float64, `(n,)`, with a variance below `NORMAL_FROM`, in any
@@ -258,34 +264,32 @@ def law_of_gap(confidence):
         sizes: `(POINTS,)`.
         law: `(POINTS,)`, with the sum 1.
     """
-    counts = np.ones(len(confidence))
-    if len(confidence) > MOST_CELLS:
-        confidence, counts = _in_cells(np.sort(confidence))
-    mean = counts @ confidence
+    mean = confidence.sum()
     # The window of `POINTS` numbers of hits begins at `start`. The probability
     # outside of it is below 1e-20.
     start = int(np.floor(mean)) - POINTS // 2
-    angle = 2 * np.pi * np.arange(POINTS // 2 + 1) / POINTS
-    turn = np.exp(-1j * angle)
-    factors = 1 + confidence[:, None] * (turn - 1)
-    with np.errstate(divide="ignore"):
-        logs = counts @ np.log(factors.astype("complex128"))
-    law = np.fft.irfft(np.exp(logs + 1j * angle * start), POINTS)
+    low, high = confidence <= CERTAIN, confidence >= 1 - CERTAIN
+    logs = _series(confidence[low])
+    certain = int(high.sum())
+    if certain:
+        # Hits less misses, whose `v` is the conjugate of that of hits.
+        logs = logs + np.conj(_series(1 - confidence[high]))
+    logs = logs + 1j * ANGLES * (start - certain)
+    between_them = confidence[~(low | high)]
+    factors = np.multiply.reduce(1 + between_them[:, None] * TURNS, axis=0)
+    law = np.fft.irfft(factors * np.exp(logs), POINTS)
     law = np.maximum(law, 0.0)
     law /= law.sum()
     return np.abs(start + np.arange(POINTS) - mean), law
 
 
-def _in_cells(confidence):
-    """Means of cells of sorted confidences, and how many are in each."""
-    variance = confidence * (1 - confidence)
-    ends = np.cumsum(variance)
-    cell = (ends - variance / 2) * (MOST_CELLS / max(ends[-1], TINY64))
-    # Those near 0 and near 1 are not alike, however small their variance.
-    cell = np.floor(cell) + (2 * MOST_CELLS) * (confidence > 0.5)
-    starts = np.flatnonzero(np.diff(cell, prepend=-1))
-    counts = np.diff(starts, append=len(confidence))
-    return np.add.reduceat(confidence, starts) / counts, counts.astype(float)
+def _series(rates):
+    """`sum_n log(1 + c_n v)` of small `c`, at each angle."""
+    sums, power = np.empty(len(SERIES)), np.ones(len(rates))
+    for k in range(len(SERIES)):
+        power *= rates
+        sums[k] = power.sum()
+    return sums @ SERIES
 
 
 def _by_labels(confidence, weights, num_draws, rng, rows=1000):

@@ -8,6 +8,7 @@ import pytest
 import keras_calib as kc
 from keras_calib.evaluation.events import sort_events
 from keras_calib.evaluation.floor import binned_floor
+from keras_calib.evaluation.floor import law_of_gap
 from keras_calib.evaluation.floor import normal_floor
 from keras_calib.evaluation.named_errors import FLOORS
 from tests.metrics.oracles import CONFIDENCE
@@ -177,6 +178,30 @@ def test_only_the_wanted_floors_and_none_of_ranking():
     names = ["auroc", "smooth_calibration_error", "adaptive_calibration_error"]
     floors = floors_of(labels, p, metrics=names, num_resamples=10, verbose=0)
     assert {name.split("_floor")[0] for name in floors} == set(names[1:])
+
+
+def test_the_law_of_nearly_certain_and_other_samples_is_exact():
+    rng = np.random.default_rng(0)
+    rare, open_ = rng.uniform(0, 0.005, 1500), rng.uniform(0, 1, 60)
+    edges = [0.0, 1.0, 1 / 32, 31 / 32, 0.5]
+    for parts in (
+        [rare],
+        [1 - rare],
+        [rare, 1 - rare[:900], open_, edges],
+        [np.full(800, 1 / 32)],
+        [np.full(800, 31 / 32)],
+    ):
+        confidence = np.concatenate(parts)
+        hits = np.ones(1)
+        for c in confidence:
+            hits = np.convolve(hits, [1 - c, c])
+        sizes, law = law_of_gap(confidence)
+        gaps = np.abs(np.arange(len(hits)) - confidence.sum())
+        assert law.sum() == pytest.approx(1.0, abs=1e-12)
+        assert sizes @ law == pytest.approx(hits @ gaps, abs=1e-11)
+        for size in (0.5, 3.0, 9.0):
+            beyond = hits[gaps > size].sum()
+            assert law[sizes > size].sum() == pytest.approx(beyond, abs=1e-11)
 
 
 def test_samples_with_much_variance_keep_it_among_many_others():
