@@ -124,7 +124,7 @@ def provenance(threads=None):
     """What made a row: code, machine, versions, date; a dict."""
     return {
         "threads": threads or os.environ.get("OMP_NUM_THREADS"),
-        "commit": _commit(),
+        "commit": commit(),
         "date": datetime.date.today().isoformat(),
         "machine": _machine(),
         "python": platform.python_version(),
@@ -190,7 +190,7 @@ def _versions():
     return {name: importlib.import_module(name).__version__ for name in names}
 
 
-def _commit():
+def commit():
     """The commit of the code, with a plus where files differ from it.
 
     `None` where it is not known, as without git.

@@ -11,11 +11,11 @@ import people_page
 import protocols
 import questions
 import ranks
-import run
 import sentences
 import shift_page
 import table
 import verdicts
+from row_files import read_rows
 
 # Tables whose figures have a page.
 DRAWN = ("S", "LT")
@@ -48,7 +48,7 @@ def pages(arguments, drawn):
     """Yields the name of a page and its text."""
     results, with_rows = arguments.results, set()
     for name in protocols.TABLES:
-        rows = run.read_rows(results / f"{name}.jsonl")
+        rows = read_rows(results / f"{name}.jsonl")
         if not rows:
             continue
         with_rows.add(name)
@@ -60,7 +60,7 @@ def pages(arguments, drawn):
         if name in DRAWN:
             kept = not all_logits(source)
             yield f"{name}_figures", figures.page(source, drawn, kept)
-        shifted = run.read_rows(results / f"{name}_shift.jsonl")
+        shifted = read_rows(results / f"{name}_shift.jsonl")
         if shifted:
             yield f"{name}_shift", shift_page.page(name, shifted, drawn)
     if with_rows.intersection(verdicts.TABLES):

@@ -2,14 +2,14 @@
 
 import measures
 import numpy as np
-import run
 import table
 import words
+from row_files import read_rows
 
 
 def of_balancing(results):
     """How much of the gain of class-wise scaling balancing has alone."""
-    rows = run.read_rows(results / "LT.jsonl")
+    rows = read_rows(results / "LT.jsonl")
     found = [
         [ways[way]["ece"] for way in measures.BALANCES]
         for row in rows.values()

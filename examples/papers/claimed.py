@@ -4,11 +4,11 @@ import claims
 import methods
 import questions
 import reasons
-import run
 import shifted
 import sources
 import spread
 import table
+from row_files import read_rows
 
 # Where the claims are looked up.
 CLAIMED = (
@@ -113,10 +113,10 @@ def lines_of(results, name):
     base = sources.base(name)
     tuned = table.of_tuned(results, name)
     # Of which gamma a focal loss is looked up.
-    variants = run.read_rows(results / f"{base}-tuning.jsonl")
+    variants = read_rows(results / f"{base}-tuning.jsonl")
     with_tuned = as_tuned(rows, tuned)
     spreads, lines = {}, []
-    own = {method for method, _ in run.read_rows(results / f"{name}.jsonl")}
+    own = {method for method, _ in read_rows(results / f"{name}.jsonl")}
     for claim in claims.CLAIMS:
         if claim.method not in own:
             continue
@@ -179,7 +179,7 @@ def corrupted(results, name):
     Returns:
         A dict from `(method, seed)`; the parts have the names of `CLAIMS`.
     """
-    stored = run.read_rows(results / f"{name}_shift.jsonl")
+    stored = read_rows(results / f"{name}_shift.jsonl")
     parts = {
         shifted.TRAINED: "test",
         shifted.SCALED: "test_scaled",

@@ -18,9 +18,12 @@ import measures
 import methods
 import numpy as np
 import protocols
-import run
 import table
 import words
+from missing import base
+from places import stored_logits
+from row_files import has_epochs
+from row_files import read_rows
 
 import keras_calib as kc
 
@@ -86,7 +89,7 @@ class Source:
     def place(self, method):
         """That seed, and the file; `None` twice without one."""
         for seed in sorted(s for name, s in self.rows if name == method):
-            path = run.stored_logits(self, method, seed)
+            path = stored_logits(self, method, seed)
             if path is not None:
                 return seed, path
         return None, None
@@ -174,7 +177,7 @@ def by_epoch(source):
     found = {
         name: row["history"]
         for name, row in source.first_seeds().items()
-        if run.has_epochs(row)
+        if has_epochs(row)
     }
     if not found:
         known = [n for n in FIRST if n in protocols.TABLES[source.table]]
@@ -324,7 +327,7 @@ def sweeps(source):
     rows = {}
     for kind in ("tuning", "sweep"):
         name = f"{source.table}-{kind}"
-        rows |= run.read_rows(source.results / f"{name}.jsonl")
+        rows |= read_rows(source.results / f"{name}.jsonl")
     curves = {
         "weight or smoothing": {
             "LS": points(rows, "LS", "smoothing"),
@@ -382,7 +385,7 @@ def points(rows, method, name, **fixed):
     plain = methods.METHODS[method]["loss"]
     found = {}
     for (variant, seed), row in rows.items():
-        if run.base(variant) != method or seed != 0:
+        if base(variant) != method or seed != 0:
             continue
         loss = methods.method(variant)["loss"]
         if loss == {**plain, **fixed, name: loss.get(name)}:

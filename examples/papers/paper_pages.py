@@ -5,8 +5,9 @@ python examples/papers/table.py papers --into examples/results
 
 import protocols
 import published
-import run
 import table
+from missing import diverged
+from row_files import read_rows
 
 import keras_calib as kc
 from keras_calib.solvers.temperature_search import CONFIDENCE_RANGE
@@ -91,8 +92,8 @@ def page(name, results):
 
 def rows_of(name, results):
     """Rows of a table, with those of its primaries and penalties crossed."""
-    crossed = run.read_rows(results / f"{name}-cross.jsonl")
-    return crossed | run.read_rows(results / f"{name}.jsonl")
+    crossed = read_rows(results / f"{name}-cross.jsonl")
+    return crossed | read_rows(results / f"{name}.jsonl")
 
 
 def chosen(block, results):
@@ -216,7 +217,7 @@ def _part(row, part):
 def grid(block, results):
     """Ours of ACLS' table A, from the sweep, on validation images."""
     rows = rows_of("S-sweep", results)
-    lost = run.diverged("S-sweep", results)
+    lost = diverged("S-sweep", results)
     lines = []
     for label, *_ in block.lines():
         line = [label]

@@ -197,3 +197,10 @@ TUNED = ("S", "F", "C", "T", "D", "miniature")
 for _name in TUNED:
     PROTOCOLS[f"{_name}-tuning"] = PROTOCOLS[_name]
     TABLES[f"{_name}-tuning"] = {}
+
+
+NO_WEIGHTS = "Weights are kept only where a network is fine-tuned."
+
+
+def keeps_weights(table):
+    return PROTOCOLS[table].kind == "fine_tuning"

@@ -4,8 +4,9 @@ import functools
 import subprocess
 
 import protocols
-import run
 import table
+from places import HERE
+from row_files import read_rows
 
 HEADER = "rows of | rows | methods | made on | days".split(" | ")
 # What is measured of rows of another table.
@@ -28,7 +29,7 @@ def stored(results):
     """Rows of all tables that have some, by the name of the table."""
     names = [name for name in protocols.TABLES if name != "miniature"]
     found = {
-        name: [*run.read_rows(results / f"{name}.jsonl").values()]
+        name: [*read_rows(results / f"{name}.jsonl").values()]
         for name in (*names, *OTHERS)
     }
     return {name: rows for name, rows in found.items() if rows}
@@ -70,7 +71,7 @@ def cut_short():
 
 def git(*words):
     """What a command of `git` prints; `None` where it fails."""
-    command = ["git", "-C", str(run.HERE), *words]
+    command = ["git", "-C", str(HERE), *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError:

@@ -10,8 +10,8 @@ import balancing
 import numpy as np
 import protocols
 import published
-import run
 import table
+from row_files import read_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,13 +251,13 @@ def used_rows(results):
             for pair in of_seeds(rows_of(results, name), method, other):
                 found += pair
         for name in question.peers:
-            stored = run.read_rows(results / f"{name}.jsonl").values()
+            stored = read_rows(results / f"{name}.jsonl").values()
             found += [row for row in stored if row.get("auxiliary_accuracy")]
         if question.gaps:
             stored = rows_of(results, "S").items()
             found += [r for (name, _), r in stored if name in question.gaps]
         if question.measured:
-            found += run.read_rows(results / "LT.jsonl").values()
+            found += read_rows(results / "LT.jsonl").values()
     return found
 
 
@@ -299,7 +299,7 @@ def peers(results, names):
     """
     lines = []
     for name in names:
-        stored = run.read_rows(results / f"{name}.jsonl")
+        stored = read_rows(results / f"{name}.jsonl")
         for method, rows in table.of_variants(stored):
             found = [
                 (row["validation"]["accuracy"], np.mean(of_peers), last)
@@ -322,9 +322,9 @@ def peers(results, names):
 
 def rows_of(results, name):
     """Rows of a table, with those of S that they are compared with."""
-    rows = run.read_rows(results / f"{name}.jsonl")
+    rows = read_rows(results / f"{name}.jsonl")
     beside = {"S-square": ("CE",), "S-tuning": ("DML", "Diff-DML")}
-    plain = run.read_rows(results / "S.jsonl") if name in beside else {}
+    plain = read_rows(results / "S.jsonl") if name in beside else {}
     for (method, seed), row in plain.items():
         if method in beside[name]:
             rows[method, seed] = row

@@ -4,10 +4,10 @@ python examples/papers/table.py ranks
 """
 
 import numpy as np
-import run
 import shift_page
 import shifted
 import table
+from row_files import read_rows
 
 TABLE = "S"
 SHIFTED = "F"
@@ -43,12 +43,12 @@ was tuned on F. A dash: not measured."""
 
 def page(results):
     """The whole page as Markdown, from the stored rows."""
-    rows = run.read_rows(results / f"{TABLE}.jsonl")
+    rows = read_rows(results / f"{TABLE}.jsonl")
     if not rows:
         raise SystemExit(f"No rows yet: python examples/papers/run.py {TABLE}")
     found = dict(table.of_method(TABLE, rows))
     found |= dict(table.of_tuned(results, TABLE).values())
-    corrupted = run.read_rows(results / f"{SHIFTED}_shift.jsonl")
+    corrupted = read_rows(results / f"{SHIFTED}_shift.jsonl")
     used = [row for each in found.values() for row in each]
     texts = [
         "# Ranks",

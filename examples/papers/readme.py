@@ -13,9 +13,10 @@ import collections
 import pathlib
 import sys
 
-import run
 import stored_pages
 import table
+from places import RESULTS
+from row_files import read_rows
 
 README = pathlib.Path(__file__).parents[2] / "README.md"
 BEGIN = stored_pages.mark("python examples/papers/readme.py")
@@ -30,7 +31,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--write", action="store_true", help="into README.md")
     arguments = parser.parse_args(arguments)
-    text = evidence(run.RESULTS)
+    text = evidence(RESULTS)
     print(text)
     if arguments.write:
         README.write_text(with_evidence(README.read_text(), text))
@@ -38,7 +39,7 @@ def main(arguments=None):
 
 def evidence(results):
     """Table of the methods that are shown, and what it was made on."""
-    rows = run.read_rows(results / f"{PROTOCOL}.jsonl")
+    rows = read_rows(results / f"{PROTOCOL}.jsonl")
     rows = dict(table.of_method(PROTOCOL, rows))
     tuned = table.of_tuned(results, PROTOCOL)
     header = ["loss or procedure", "seeds", "accuracy %", "ECE %"]

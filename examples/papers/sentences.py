@@ -17,13 +17,14 @@ import claims
 import numpy as np
 import provenance_page
 import readme
-import run
 import shift_page
 import shifted
 import stored_pages
 import table
 import tuning
 from methods import SB_ECE
+from places import RESULTS
+from row_files import read_rows
 from words import amounts
 from words import beside
 from words import changes
@@ -35,7 +36,7 @@ from words import seeds
 
 import keras_calib as kc
 
-PAGE = run.RESULTS / "README.md"
+PAGE = RESULTS / "README.md"
 BEGIN = stored_pages.mark("python examples/papers/sentences.py, {}")
 # Losses that hold the confidence of single samples down.
 HELD_DOWN = (
@@ -66,10 +67,10 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--write", action="store_true", help="into the page")
     arguments = parser.parse_args(arguments)
-    for name, text in parts(run.RESULTS).items():
+    for name, text in parts(RESULTS).items():
         print(f"{name}\n\n{text}\n")
     if arguments.write:
-        write(PAGE, run.RESULTS)
+        write(PAGE, RESULTS)
 
 
 def write(page, results):
@@ -82,7 +83,7 @@ def write(page, results):
 def parts(results):
     """The text of each part of the page, by its name."""
     rows = {
-        name: run.read_rows(results / f"{name}.jsonl")
+        name: read_rows(results / f"{name}.jsonl")
         for name in (
             *("S", "S10k", "F", "F_shift", "N9", "N40"),
             *("S-tuning", "F-tuning", *LENGTHS),

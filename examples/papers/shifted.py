@@ -17,9 +17,12 @@ import measures
 import methods
 import numpy as np
 import protocols
-import run
 import stored_rows
 import work
+from missing import refused
+from places import slug
+from processes import late
+from row_files import read_rows
 
 import keras_calib as kc
 
@@ -40,20 +43,20 @@ def measure_missing(arguments):
             `<table>_shift.jsonl`; a method that is there is not run again.
     """
     begin = time.time()
-    stored = run.read_rows(arguments.results / f"{arguments.table}.jsonl")
+    stored = read_rows(arguments.results / f"{arguments.table}.jsonl")
     names = [*(method for method, _ in stored), *protocols.OTHER_PUBLISHED]
     known, who = dict.fromkeys(names), f"{arguments.table} has rows of"
-    if run.refused(arguments, known, who):
+    if refused(arguments, known, who):
         return 2
     path = arguments.results / f"{arguments.table}_shift.jsonl"
-    subjects = list(wanted(arguments, run.read_rows(path)))
+    subjects = list(wanted(arguments, read_rows(path)))
     print(f"{path.name}: {len(subjects)} rows to run", flush=True)
     for number, (method, seed, row) in enumerate(subjects):
-        if run.late(arguments, begin):
+        if late(arguments, begin):
             print(f"time is over, {len(subjects) - number} rows left")
             break
         found = measure_one(arguments, method, seed, row)
-        run.append(path, found)
+        stored_rows.append(path, found)
         each = (time.time() - begin) / (number + 1)
         left = each * (len(subjects) - number - 1)
         left = datetime.timedelta(seconds=int(left))
@@ -67,7 +70,7 @@ def wanted(arguments, done):
 
     The row is `None` for a network that is only published.
     """
-    rows = run.read_rows(arguments.results / f"{arguments.table}.jsonl")
+    rows = read_rows(arguments.results / f"{arguments.table}.jsonl")
     others = {(name, 0): None for name in protocols.OTHER_PUBLISHED}
     for (method, seed), row in {**rows, **others}.items():
         if arguments.only and method not in arguments.only:
@@ -97,7 +100,7 @@ def as_published(method):
 
 
 def weights_of(arguments, method, seed):
-    name = f"{run.slug(method, seed)}-primary.weights.h5"
+    name = f"{slug(method, seed)}-primary.weights.h5"
     return arguments.work / arguments.table / name
 
 
@@ -172,7 +175,7 @@ def check_weights(arguments, method, seed, logits):
     Raises:
         ValueError: if the weights are not those of the stored row.
     """
-    name = f"{run.slug(method, seed)}.npz"
+    name = f"{slug(method, seed)}.npz"
     path = arguments.work / arguments.table / name
     with np.load(path, allow_pickle=False) as file:
         stored = file["calibration_logits"].astype("float32")

@@ -1,6 +1,6 @@
 """Rows of a table with those of cross-entropy that they are compared with."""
 
-import run
+from row_files import read_rows
 
 # Tables without a baseline of their own: their protocol is that of another one
 # in all that a baseline feels.
@@ -14,9 +14,9 @@ def base(name):
 
 def rows_of(results, name):
     """Rows by `(method, seed)`; a method of the table is not the base's."""
-    own = run.read_rows(results / f"{name}.jsonl")
+    own = read_rows(results / f"{name}.jsonl")
     if base(name) == name or not own:
         return own
     known = {method for method, _ in own}
-    others = run.read_rows(results / f"{base(name)}.jsonl")
+    others = read_rows(results / f"{base(name)}.jsonl")
     return {key: r for key, r in others.items() if key[0] not in known} | own

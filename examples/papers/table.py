@@ -31,14 +31,16 @@ import methods
 import numpy as np
 import protocols
 import published
-import run
 import spread
 from argument_types import one_of_many
+from places import HERE
+from places import RESULTS
+from row_files import read_rows
 
 BASELINE = "CE"
 # Modules with a page of their own, from the rows of several tables.
 PAGES = ("verdicts", "questions", "ranks")
-FIGURES = run.HERE.parent / "figures"
+FIGURES = HERE.parent / "figures"
 PIXELS = ("miou", "ece_mass")
 _RATE = (
     "The rate of Diff-DML's auxiliaries, 0.03, had been tried on test images "
@@ -67,7 +69,7 @@ def main(arguments=None):
     add = parser.add_argument
     pages = (*PAGES, "formulas", "papers", "all", *published.PAPERS)
     add("table", **one_of_many([*pages, *protocols.TABLES]))
-    add("--results", type=pathlib.Path, default=run.RESULTS)
+    add("--results", type=pathlib.Path, default=RESULTS)
     add("--shift", action="store_true", help="on corrupted images")
     add("--figures", type=pathlib.Path, help="folder to draw into")
     add("--work", type=pathlib.Path, default=pathlib.Path("papers_work"))
@@ -98,8 +100,8 @@ def main(arguments=None):
     elif arguments.shift:
         import shift_page
 
-        if not run.keeps_weights(arguments.table):
-            raise SystemExit(run.NO_WEIGHTS)
+        if not protocols.keeps_weights(arguments.table):
+            raise SystemExit(protocols.NO_WEIGHTS)
         rows = stored(arguments, f"{arguments.table}_shift", " --shift")
         print(shift_page.page(arguments.table, rows, arguments.figures))
     elif arguments.people:
@@ -121,7 +123,7 @@ def main(arguments=None):
 
 def stored(arguments, name, option=""):
     """Rows of a file of results; there must be some."""
-    rows = run.read_rows(arguments.results / f"{name}.jsonl")
+    rows = read_rows(arguments.results / f"{name}.jsonl")
     if not rows:
         command = f"python examples/papers/run.py {arguments.table}{option}"
         raise SystemExit(f"No rows yet: {command}")
@@ -201,7 +203,7 @@ def of_tuned(results, table):
     path = results / f"{table}-tuning.json"
     if not path.exists():
         return {}
-    rows = dict(of_variants(run.read_rows(path.with_suffix(".jsonl"))))
+    rows = dict(of_variants(read_rows(path.with_suffix(".jsonl"))))
     choices = json.loads(path.read_text())
     return {
         method: (f"{method} ({settings_of(choice)})", rows[choice["variant"]])

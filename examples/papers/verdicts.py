@@ -4,10 +4,10 @@ import claimed
 import claims
 import protocols
 import reasons
-import run
 import sources
 import table
 import words
+from row_files import read_rows
 
 # In this order; those of one section stand in one table.
 SECTIONS = {
@@ -47,7 +47,7 @@ chosen settings are not counted."""
 
 def page(results):
     """The whole page as Markdown, from the stored rows of `TABLES`."""
-    found = {name: run.read_rows(results / f"{name}.jsonl") for name in TABLES}
+    found = {name: read_rows(results / f"{name}.jsonl") for name in TABLES}
     together = [row for rows in found.values() for row in rows.values()]
     if not together:
         raise SystemExit("No rows yet: python examples/papers/run.py S")
@@ -85,7 +85,7 @@ def used(results, rows):
     others = [f"{name}-tuning" for name in protocols.TUNED]
     others.append(f"{claimed.SHIFTED}_shift")
     for name in others:
-        rows = [*rows, *run.read_rows(results / f"{name}.jsonl").values()]
+        rows = [*rows, *read_rows(results / f"{name}.jsonl").values()]
     return rows
 
 

@@ -46,10 +46,11 @@ def test_command_prints_a_table(arguments, papers, capsys, monkeypatch):
 
 @pytest.mark.parametrize("arguments", found("run"), ids=" ".join)
 def test_arguments_of_a_run_are_accepted(arguments, papers):
+    import protocols
     import run
 
     given = run.parse(list(arguments))
-    assert given.table in run.protocols.TABLES or given.paper
+    assert given.table in protocols.TABLES or given.paper
 
 
 def test_commands_of_both_kinds_are_found():

@@ -217,9 +217,10 @@ def test_claims_under_shift_are_of_paired_lines(claimed, tmp_path):
 
 def mean_of(table, method, part, key):
     """In percent; of the confidence minus the accuracy for the key "gap"."""
-    import run
+    import places
+    import row_files
 
-    rows = run.read_rows(run.RESULTS / f"{table}.jsonl")
+    rows = row_files.read_rows(places.RESULTS / f"{table}.jsonl")
     parts = [
         row[part]
         for (name, _), row in rows.items()
@@ -234,6 +235,8 @@ def mean_of(table, method, part, key):
 
 @pytest.mark.one_backend
 def test_numbers_in_reasons_are_those_of_the_rows(verdicts):
+    import places
+
     reasons = verdicts.reasons
     said = {
         # C: nothing to take away, and what MMCE does instead.
@@ -266,7 +269,7 @@ def test_numbers_in_reasons_are_those_of_the_rows(verdicts):
     assert 0.8 < mean_of("S", "inverse focal", "test_scaled", "gap") < 1.6
     assert mean_of("S", "CE", "test_scaled", "gap") < 0.5
     # Auxiliaries of Diff-DML and DML in C.
-    rows = verdicts.run.read_rows(verdicts.run.RESULTS / "C.jsonl")
+    rows = verdicts.read_rows(places.RESULTS / "C.jsonl")
     for name, number in (("Diff-DML", 37), ("DML", 49)):
         of_peers = [
             row["auxiliary_accuracy"]

@@ -20,6 +20,8 @@ SIZES = {"train": 96, "validation": 40, "calibration": 40, "test": 50}
 @pytest.fixture
 def driver(work, monkeypatch):
     """The driver, whose rows are trained in this process, in four epochs."""
+    import one_row
+    import processes
     import run
 
     protocol = dataclasses.replace(
@@ -36,13 +38,13 @@ def driver(work, monkeypatch):
     monkeypatch.setattr("measures.SHOWN", few(work))
 
     def start(arguments, method, seed, begin):
-        status = run.run_row(arguments, method, seed)
+        status = one_row.run_row(arguments, method, seed)
         done = argparse.Namespace(returncode=status)
         done.poll = done.wait = lambda: status
         return done, f"{method}, seed {seed}"
 
-    monkeypatch.setattr(run, "start", start)
-    monkeypatch.setattr(run.time, "sleep", lambda _: None)
+    monkeypatch.setattr(processes, "start", start)
+    monkeypatch.setattr(processes.time, "sleep", lambda _: None)
     return run
 
 
@@ -56,12 +58,13 @@ def few(work):
 @pytest.fixture
 def call(driver, tmp_path):
     """Calls the driver's command line; its rows and logits go to a folder."""
+    import row_files
 
     def call(*options):
         places = ["--results", str(tmp_path), "--work", str(tmp_path / "work")]
         return driver.main([*map(str, options), *places])
 
-    call.rows = lambda: driver.read_rows(tmp_path / "miniature.jsonl")
+    call.rows = lambda: row_files.read_rows(tmp_path / "miniature.jsonl")
     call.folder = tmp_path
     return call
 
@@ -201,9 +204,11 @@ def test_outputs_of_a_square_loss_are_probabilities(call, capsys):
 
 
 def test_variants_are_chosen_by_their_method(driver, tmp_path):
+    import missing
+
     arguments = driver.parse(["S-sweep", "--only", "MbLS"])
     arguments.results = tmp_path
-    names = [name for name, _ in driver.missing(arguments)]
+    names = [name for name, _ in missing.missing_rows(arguments)]
     assert len(names) == 10
     assert all(name.startswith("MbLS: margin=") for name in names)
 
@@ -221,10 +226,13 @@ def test_variants_are_chosen_by_their_method(driver, tmp_path):
     ],
 )
 def test_a_papers_rows_are_one_command(driver, tmp_path, table, paper, some):
+    import missing
+    import published
+
     arguments = driver.parse([table, "--paper", paper])
     arguments.results = tmp_path
-    names = {name for name, _ in driver.missing(arguments)}
-    assert names == set(driver.published.methods_of(paper, table))
+    names = {name for name, _ in missing.missing_rows(arguments)}
+    assert names == set(published.methods_of(paper, table))
     assert some <= names
 
 
@@ -274,6 +282,9 @@ def test_logits_that_are_not_finite_are_refused(
 def test_a_row_that_diverged_is_stored_apart_and_not_run_again(
     work, driver, tmp_path, monkeypatch
 ):
+    import missing
+    import processes
+
     def diverge(*_):
         raise FloatingPointError("Logits are not finite.")
 
@@ -281,14 +292,14 @@ def test_a_row_that_diverged_is_stored_apart_and_not_run_again(
     folders = ["--results", str(tmp_path), "--work", str(tmp_path / "work")]
     command = ["miniature", "--only", "CE", "--seeds", "1", *folders]
     arguments = driver.parse(command)
-    assert driver.missing(arguments) == [("CE", 0)]
-    assert driver.main([*command, "--row", "CE", "0"]) == driver.DIVERGED
-    (row,) = driver.diverged("miniature", tmp_path).values()
+    assert missing.missing_rows(arguments) == [("CE", 0)]
+    assert driver.main([*command, "--row", "CE", "0"]) == processes.DIVERGED
+    (row,) = missing.diverged("miniature", tmp_path).values()
     assert row["diverged"] == "Logits are not finite." and "test" not in row
-    assert driver.missing(arguments) == []
+    assert missing.missing_rows(arguments) == []
     # With other settings it is another training.
     monkeypatch.setattr(work, "settings", lambda *_: {"epochs": 1})
-    assert driver.missing(arguments) == [("CE", 0)]
+    assert missing.missing_rows(arguments) == [("CE", 0)]
 
 
 @pytest.mark.parametrize(
@@ -298,8 +309,10 @@ def test_a_row_that_diverged_is_stored_apart_and_not_run_again(
 def test_threads_are_those_that_the_backend_obeys(
     driver, monkeypatch, backend, name
 ):
+    import one_row
+
     monkeypatch.setattr(keras.backend, "backend", lambda: backend)
-    assert driver.threads_variable() == name
+    assert one_row.threads_variable() == name
 
 
 @pytest.mark.parametrize(
@@ -344,11 +357,12 @@ def test_an_empty_line_is_no_row_and_a_broken_one_is_named(call):
 
 
 def test_a_row_of_another_network_is_run_again(call, driver, work, monkeypatch):
+    import missing
     import probes
 
     call("miniature", "--only", "CE")
     (row,) = call.rows().values()
-    assert driver.changed("miniature", "CE", row) is None
+    assert missing.changed("miniature", "CE", row) is None
     assert row["network"] == probes.network_probe("miniature")
     build = work.networks.build
 
@@ -358,46 +372,52 @@ def test_a_row_of_another_network_is_run_again(call, driver, work, monkeypatch):
 
     probes.network_probe.cache_clear()
     monkeypatch.setattr(work.networks, "build", other)
-    found = driver.changed("miniature", "CE", row)
+    found = missing.changed("miniature", "CE", row)
     assert found == "its network gives other values now"
     probes.network_probe.cache_clear()
     # Rows of before have none.
     del row["network"]
-    assert driver.changed("miniature", "CE", row) is None
+    assert missing.changed("miniature", "CE", row) is None
 
 
 def test_two_processes_do_not_train_one_row(call, driver, capsys, monkeypatch):
+    import one_row
+    import processes
+
     folder = call.folder / "work" / "miniature"
     folder.mkdir(parents=True)
-    with driver.alone(folder / "CE-0.lock"):
+    with one_row.alone(folder / "CE-0.lock"):
         with pytest.raises(SystemExit) as found:
             call("miniature", "--only", "CE")
-    assert found.value.code == driver.BUSY
+    assert found.value.code == processes.BUSY
     assert "Another process trains this row" in capsys.readouterr().err
     assert not call.rows()
     # As the driver tells it of a process of its own.
-    ended = types.SimpleNamespace(poll=lambda: True, returncode=driver.BUSY)
+    ended = types.SimpleNamespace(poll=lambda: True, returncode=processes.BUSY)
     with monkeypatch.context() as patch:
-        patch.setattr(driver, "start", lambda *row: (ended, "CE, seed 0"))
+        patch.setattr(processes, "start", lambda *row: (ended, "CE, seed 0"))
         arguments = argparse.Namespace(jobs=1, seconds=None, work=folder)
         arguments.table = "miniature"
-        assert driver.run_all(arguments, [("CE", 0)]) == 1
+        assert processes.run_all(arguments, [("CE", 0)]) == 1
     assert "not trained here, another process does" in capsys.readouterr().out
     assert call("miniature", "--only", "CE") == 0
     assert set(call.rows()) == {("CE", 0)}
 
 
 def test_a_repeated_run_keeps_what_was_measured_between_epochs(call, driver):
+    import row_files
+    import stored_rows
+
     call("miniature", "--only", "CE", "--history", 2)
     (measured,) = call.rows().values()
-    assert driver.has_epochs(measured)
+    assert row_files.has_epochs(measured)
     plain = {**measured, "history": {"loss": [1.0]}, "date": "later"}
-    driver.append(call.folder / "miniature.jsonl", plain)
+    stored_rows.append(call.folder / "miniature.jsonl", plain)
     (row,) = call.rows().values()
     assert row["date"] == "later" and row["history"] == measured["history"]
     # Another run is another row.
     plain["test"] = {**plain["test"], "nll": 9.0}
-    driver.append(call.folder / "miniature.jsonl", plain)
+    stored_rows.append(call.folder / "miniature.jsonl", plain)
     (row,) = call.rows().values()
     assert row["history"] == {"loss": [1.0]}
 
@@ -413,25 +433,28 @@ def test_a_repeated_run_keeps_what_was_measured_between_epochs(call, driver):
     ],
 )
 def test_when_a_run_can_be_repeated_in_every_digit(driver, change, same):
+    import checks
+
     stored = {"machine": {"processor": "one"}, "threads": "1"}
-    assert driver.same_machine(stored | change, stored) == same
+    assert checks.same_machine(stored | change, stored) == same
 
 
 def test_a_row_of_another_training_is_run_again(call, driver):
+    import missing
     import probes
 
     call("miniature", "--only", "DML", "--seeds", 1)
     (row,) = call.rows().values()
     assert row["procedure"] == probes.procedure_probe("miniature", "DML")
-    assert driver.changed("miniature", "DML", row) is None
+    assert missing.changed("miniature", "DML", row) is None
     row["procedure"][-1] += 0.01
-    found = driver.changed("miniature", "DML", row)
+    found = missing.changed("miniature", "DML", row)
     assert found == "its training gives other values now"
     # Random draws are those of the backend.
     row["machine"]["backend"] = "another"
-    assert driver.changed("miniature", "DML", row) is None
+    assert missing.changed("miniature", "DML", row) is None
     del row["procedure"]
-    assert driver.changed("miniature", "DML", row) is None
+    assert missing.changed("miniature", "DML", row) is None
 
 
 @pytest.mark.parametrize(
@@ -517,13 +540,15 @@ def test_a_row_goes_on_where_it_is_the_same_row(key, driver, tmp_path, capsys):
 def test_a_row_that_cannot_be_stored_need_not_be_trained_again(
     call, driver, monkeypatch, capsys
 ):
+    import one_row
+
     arguments = ["miniature", "--row", "CE", 0]
 
     def full(path, row):
         raise OSError("no space left")
 
     with monkeypatch.context() as patch:
-        patch.setattr(driver, "append", full)
+        patch.setattr(one_row, "append", full)
         with pytest.raises(OSError, match="no space"):
             call(*arguments)
     assert "epoch 1 " in capsys.readouterr().out
@@ -538,14 +563,16 @@ def test_a_row_that_cannot_be_stored_need_not_be_trained_again(
 def test_a_row_that_is_stored_while_others_are_measured_stays(
     call, driver, work, monkeypatch
 ):
+    import stored_rows
+
     call("miniature", "--only", "CE", "FL")
     path = call.folder / "miniature.jsonl"
     rows = call.rows()
     newer = {**rows["FL", 0], "date": "later"}
 
     def results(*arguments):
-        driver.append(path, {**rows["CE", 0], "method": "LS"})
-        driver.append(path, newer)
+        stored_rows.append(path, {**rows["CE", 0], "method": "LS"})
+        stored_rows.append(path, newer)
         return {**rows["CE", 0], "new": 1}
 
     monkeypatch.setattr(work, "results", results)
@@ -569,17 +596,19 @@ def test_methods_that_a_table_has_not_are_refused(call, capsys, options, words):
 
 
 def test_rows_of_other_processes_stop_nobody(driver, monkeypatch, tmp_path):
-    codes = [driver.BUSY] * 4 + [0]
+    import processes
+
+    codes = [processes.BUSY] * 4 + [0]
 
     def start(arguments, method, seed, begin):
         ended = types.SimpleNamespace(poll=lambda: 0, returncode=codes.pop(0))
         return ended, method
 
-    monkeypatch.setattr(driver, "start", start)
+    monkeypatch.setattr(processes, "start", start)
     arguments = argparse.Namespace(
         jobs=1, seconds=None, work=tmp_path, table="miniature"
     )
-    assert driver.run_all(arguments, [("CE", i) for i in range(5)]) == 1
+    assert processes.run_all(arguments, [("CE", i) for i in range(5)]) == 1
     assert not codes
 
 

@@ -284,10 +284,10 @@ def test_page_says_which_rows_each_figure_shows(figures, tmp_path, capsys):
 
 
 def test_figures_of_logits_that_are_gone_are_kept(figures, tmp_path):
-    import run
+    import row_files
 
     store(tmp_path, "S", [row("CE", 0), row("LS", 0)])
-    found = run.read_rows(tmp_path / "S.jsonl")
+    found = row_files.read_rows(tmp_path / "S.jsonl")
     source = figures.Source("S", found, tmp_path, tmp_path)
     folder = tmp_path / "figures"
     known = {"S_reliability.png": "CE, seed 7; then"}
@@ -303,9 +303,11 @@ def test_figures_of_logits_that_are_gone_are_kept(figures, tmp_path):
 
 @pytest.mark.one_backend
 def test_stored_figures_have_the_rows_that_they_show(figures):
+    import places
+
     known = figures.records(figures.table.FIGURES)
     for table in ("S", "LT"):
-        page = figures.run.RESULTS / f"{table}_figures.md"
+        page = places.RESULTS / f"{table}_figures.md"
         for line in page.read_text().splitlines():
             if line.startswith("![") and f"/{table}_" in line:
                 file = line.rpartition("/")[2].rstrip(")")

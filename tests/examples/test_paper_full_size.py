@@ -434,8 +434,11 @@ def test_a_table_has_one_size(driver, arguments, capsys):
 
 
 def test_every_published_line_names_a_method_of_its_table(work, driver):
-    for paper, each in driver.published.PAPERS.items():
-        assert driver.tables_of(paper, "gpu"), paper
+    import of_a_paper
+    import published
+
+    for paper, each in published.PAPERS.items():
+        assert of_a_paper.tables_of(paper, "gpu"), paper
         for block in each.blocks:
             for name in (n for group in block.groups() for n in group):
                 wanted = {method for _, method, *_ in block.lines()} - {""}

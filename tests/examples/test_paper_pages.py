@@ -163,9 +163,10 @@ def test_all_pages_are_written_by_one_command(pages, tmp_path, capsys):
 
 @pytest.mark.one_backend
 def test_stored_pages_are_what_the_stored_rows_print(pages, tmp_path, capsys):
+    import places
     import table
 
-    results = table.run.RESULTS
+    results = places.RESULTS
     shutil.copy(results / "README.md", tmp_path)
     # Figures of logits that are not here stay as they are.
     shutil.copy(table.FIGURES / "drawn.json", tmp_path)
@@ -241,10 +242,10 @@ def test_numbers_are_those_of_the_claims(pages):
 def test_figures_are_drawn_where_all_logits_are(pages, tmp_path):
     import all_pages
     import figures
-    import run
+    import row_files
 
     write(tmp_path, "S", [row("CE", 0, 0.10), row("LS", 1, 0.05)])
-    rows = run.read_rows(tmp_path / "S.jsonl")
+    rows = row_files.read_rows(tmp_path / "S.jsonl")
     source = figures.Source("S", rows, tmp_path, tmp_path)
     (tmp_path / "S").mkdir()
     (tmp_path / "S" / "CE-0.npz").touch()
@@ -255,11 +256,11 @@ def test_figures_are_drawn_where_all_logits_are(pages, tmp_path):
 
 @pytest.mark.slow
 def test_every_page_that_has_rows_is_written(pages, tmp_path, capsys):
-    import run
+    import places
     import table
 
     for name in ("S", "F", "T", "F_shift"):
-        stored = (run.RESULTS / f"{name}.jsonl").read_text()
+        stored = (places.RESULTS / f"{name}.jsonl").read_text()
         (tmp_path / f"{name}.jsonl").write_text(stored)
     options = ["--results", tmp_path, "--work", tmp_path, "--into", tmp_path]
     options += ["--figures", tmp_path / "figures"]
@@ -280,10 +281,10 @@ def test_every_page_that_has_rows_is_written(pages, tmp_path, capsys):
 
 
 def test_pages_of_rows_that_are_not_there_are_left_out(pages, tmp_path):
-    import run
+    import places
     import table
 
-    rows = (run.RESULTS / "T.jsonl").read_text()
+    rows = (places.RESULTS / "T.jsonl").read_text()
     (tmp_path / "S-development.jsonl").write_text(rows)  # of no other page
     options = ["--results", tmp_path, "--work", tmp_path, "--into", tmp_path]
     options += ["--figures", tmp_path / "figures"]
@@ -295,10 +296,10 @@ def test_pages_of_rows_that_are_not_there_are_left_out(pages, tmp_path):
 
 
 def test_a_table_of_what_was_tuned_shows_its_rows(pages, capsys):
-    import run
+    import places
     import table
 
-    stored = run.RESULTS / "F-tuning.jsonl"
+    stored = places.RESULTS / "F-tuning.jsonl"
     rows = [json.loads(line) for line in stored.read_text().splitlines()]
     table.main(["F-tuning"])
     printed = capsys.readouterr().out.splitlines()

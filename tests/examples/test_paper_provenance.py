@@ -57,11 +57,14 @@ def test_commits_are_counted(sentences, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("commit", ["1111111+", "1111111", None])
 def test_driver_warns_of_files_that_differ(papers, monkeypatch, capsys, commit):
+    import data_at_hand
+    import processes
     import run
+    import stored_rows
 
-    monkeypatch.setattr(run.stored_rows, "_commit", lambda: commit)
-    monkeypatch.setattr(run, "ready", lambda _: True)
+    monkeypatch.setattr(stored_rows, "commit", lambda: commit)
+    monkeypatch.setattr(data_at_hand, "ready", lambda _: True)
     arguments = run.parse(["S", "--seconds", "0"])
-    run.run_all(arguments, [("CE", 0)])
+    processes.run_all(arguments, [("CE", 0)])
     warned = "Files differ from their commit" in capsys.readouterr().err
     assert warned == (commit == "1111111+")

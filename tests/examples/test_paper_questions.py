@@ -105,12 +105,13 @@ def test_auxiliaries_stand_beside_their_primary(questions, tmp_path):
 
 @pytest.mark.one_backend
 def test_diff_dml_beside_dml_goes_the_way_that_is_told(questions):
-    import run
+    import places
+    import row_files
     import table
 
     way = {"S": -1, "S10k": -1, "C": 1}
     for name, sign in way.items():
-        rows = run.read_rows(run.RESULTS / f"{name}.jsonl")
+        rows = row_files.read_rows(places.RESULTS / f"{name}.jsonl")
         pairs = questions.of_seeds(rows, "Diff-DML", "DML")
         found = table.difference(pairs, "ece")
         assert table.spread_of(name, rows, "ece").told_apart(found)

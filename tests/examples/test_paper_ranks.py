@@ -103,10 +103,11 @@ def test_without_rows_the_command_is_told(papers, tmp_path):
 
 
 def test_methods_whose_choice_they_have_anyway_are_named(papers):
+    import places
     import ranks
 
-    path = ranks.run.RESULTS / "S-tuning.json"
+    path = places.RESULTS / "S-tuning.json"
     chosen = json.loads(path.read_text())
-    same = {*chosen} - {*ranks.table.of_tuned(ranks.run.RESULTS, "S")}
+    same = {*chosen} - {*ranks.table.of_tuned(places.RESULTS, "S")}
     assert same == {"FL", "ER"}
     assert "which of FL and ER are those that were chosen" in ranks.ABOUT

@@ -11,10 +11,10 @@ def readme(papers):
 
 
 def test_readme_holds_the_table_of_the_stored_rows(readme):
-    import run
+    import places
 
     page = readme.README.read_text()
-    assert readme.with_evidence(page, readme.evidence(run.RESULTS)) == page
+    assert readme.with_evidence(page, readme.evidence(places.RESULTS)) == page
 
 
 def test_only_what_stands_between_the_marks_changes(readme):

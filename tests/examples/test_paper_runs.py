@@ -24,7 +24,9 @@ def places(tmp_path):
 @pytest.fixture(autouse=True)
 def unchanged_files(driver, monkeypatch):
     """Nothing is said of files that differ while somebody works on them."""
-    monkeypatch.setattr(driver, "files_differ", lambda: False)
+    import processes
+
+    monkeypatch.setattr(processes, "files_differ", lambda: False)
 
 
 @pytest.fixture
@@ -36,7 +38,9 @@ def no_training(work, driver, monkeypatch):
 
 
 def ended(*codes):
-    """A stand-in of `run.start`, whose processes end with these codes."""
+    """A stand-in of `processes.start`, whose processes end with these codes."""
+    import processes
+
     codes = list(codes)
 
     def start(arguments, method, seed, begin):
@@ -50,15 +54,19 @@ def ended(*codes):
 
 
 def test_a_commit_is_none_where_there_is_no_git(driver, monkeypatch, tmp_path):
+    import stored_rows
+
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("SOURCE_COMMIT", raising=False)
-    assert driver.stored_rows._commit() is None
-    assert driver.stored_rows.provenance()["commit"] is None
+    assert stored_rows.commit() is None
+    assert stored_rows.provenance()["commit"] is None
 
 
 def test_results_that_cannot_be_written_are_refused_before_training(
     no_training, driver, capsys, tmp_path
 ):
+    import stored_rows
+
     file = tmp_path / "file"
     file.touch()
     impossible = ["--results", str(file / "a"), "--work", str(tmp_path / "w")]
@@ -68,26 +76,29 @@ def test_results_that_cannot_be_written_are_refused_before_training(
         driver.main([*CE, "--row", "CE", "0", *impossible])
     # To ask leaves nothing behind, and an existing file as it is.
     rows = tmp_path / "new" / "rows.jsonl"
-    driver.stored_rows.require_writable(rows)
+    stored_rows.require_writable(rows)
     assert not list(rows.parent.iterdir())
     rows.write_text("{}\n")
-    driver.stored_rows.require_writable(rows)
+    stored_rows.require_writable(rows)
     assert rows.read_text() == "{}\n"
 
 
 def test_a_row_that_another_driver_stored_is_not_trained_again(
     call, driver, capsys, monkeypatch
 ):
-    append, alone = driver.append, []
+    import one_row
+    import stored_rows
+
+    append, alone = stored_rows.append, []
 
     def in_the_lock(path, row):
-        with pytest.raises(SystemExit), driver.alone(lock):
+        with pytest.raises(SystemExit), one_row.alone(lock):
             pass
         alone.append(path.name)
         append(path, row)
 
     lock = call.folder / "work" / "miniature" / "CE-0.lock"
-    monkeypatch.setattr(driver, "append", in_the_lock)
+    monkeypatch.setattr(one_row, "append", in_the_lock)
     assert call("miniature", "--row", "CE", 0) == 0
     text = (call.folder / "miniature.jsonl").read_text()
     capsys.readouterr()
@@ -102,8 +113,10 @@ def test_a_row_that_another_driver_stored_is_not_trained_again(
 def test_what_is_not_stored_is_not_called_done(
     call, driver, capsys, monkeypatch
 ):
-    codes = (0, driver.STOPPED, driver.DIVERGED)
-    monkeypatch.setattr(driver, "start", ended(*codes))
+    import processes
+
+    codes = (0, processes.STOPPED, processes.DIVERGED)
+    monkeypatch.setattr(processes, "start", ended(*codes))
     assert call("miniature", "--only", "CE", "LS", "FL") == 0
     printed = capsys.readouterr().out
     assert printed.count(": done, ") == 1
@@ -129,6 +142,8 @@ def test_rows_that_diverged_earlier_are_counted(
 def test_a_paper_s_tables_without_data_are_named_before_training(
     driver, work, capsys, monkeypatch, places
 ):
+    import of_a_paper
+
     def load(protocol, cache):
         if protocol.data == "tiny_imagenet":
             raise FileNotFoundError("tiny_imagenet was not found in any folder")
@@ -147,7 +162,7 @@ def test_a_paper_s_tables_without_data_are_named_before_training(
     ]
     printed = capsys.readouterr().out
     assert "tiny-resnet50: skipped, tiny_imagenet was not found in" in printed
-    rows = len(driver.tables_of("mbls", "gpu")["cifar10-vit"]) * 3
+    rows = len(of_a_paper.tables_of("mbls", "gpu")["cifar10-vit"]) * 3
     assert f"cifar10-vit: {rows} rows to run, {200 * rows} epochs" in printed
     # The page with what is there ends it.
     assert "| MbLS | " in printed.rpartition("epochs")[2]
@@ -156,13 +171,15 @@ def test_a_paper_s_tables_without_data_are_named_before_training(
 def test_data_that_are_not_there_start_no_process(
     driver, work, capsys, monkeypatch, places
 ):
+    import processes
+
     def load(protocol, cache):
         raise FileNotFoundError(
             "cifar10 was not found; allow a download with `download=True`."
         )
 
     monkeypatch.setattr(work.data_sets, "load", load)
-    monkeypatch.setattr(driver, "start", None)
+    monkeypatch.setattr(processes, "start", None)
     assert driver.main([*CE, *places]) == 2
     error = capsys.readouterr().err
     assert error.startswith("miniature: cifar10 was not found; ")
@@ -179,13 +196,16 @@ def test_a_weights_file_that_is_not_there_is_named(work, monkeypatch, tmp_path):
 def test_a_failed_row_s_log_and_its_last_line_are_printed(
     driver, capsys, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(driver, "start", ended(1))
+    import places
+    import processes
+
+    monkeypatch.setattr(processes, "start", ended(1))
     arguments = argparse.Namespace(
         jobs=1, seconds=None, work=tmp_path, table="miniature"
     )
-    log = driver.log_of(arguments, "MbLS", 0)
+    log = places.log_of(arguments, "MbLS", 0)
     log.write_text("Traceback\nValueError: Use `download=True`  to read.\n\n")
-    assert driver.run_all(arguments, [("MbLS", 0)]) == 1
+    assert processes.run_all(arguments, [("MbLS", 0)]) == 1
     printed = capsys.readouterr().out
     assert printed.endswith(f"{log}: ValueError: Use `--download` to read.\n")
 
@@ -219,6 +239,9 @@ def test_methods_that_a_table_has_not_are_named(call, capsys):
 def test_a_check_elsewhere_borrows_the_spread_of_a_table(
     driver, monkeypatch, capsys, places, tmp_path, after, seeds, word
 ):
+    import processes
+    import stored_rows
+
     def row(method, seed, accuracy, processor):
         return {
             "method": method,
@@ -231,14 +254,14 @@ def test_a_check_elsewhere_borrows_the_spread_of_a_table(
     for method, values in seeds.items():
         for seed, value in enumerate(values):
             stored = row(method, seed, value, "one")
-            driver.append(tmp_path / "miniature.jsonl", stored)
+            stored_rows.append(tmp_path / "miniature.jsonl", stored)
 
     def start(arguments, method, seed, begin):
         found = row(method, seed, after, "another")
-        driver.append(arguments.results / "miniature.jsonl", found)
+        stored_rows.append(arguments.results / "miniature.jsonl", found)
         return ended(0)(arguments, method, seed, begin)
 
-    monkeypatch.setattr(driver, "start", start)
+    monkeypatch.setattr(processes, "start", start)
     status = driver.main(["--check", "miniature/CE/0", *places])
     assert status == (word != "agrees")
     assert capsys.readouterr().out.count(f": {word}\n") == 2
@@ -247,6 +270,9 @@ def test_a_check_elsewhere_borrows_the_spread_of_a_table(
 def test_a_finer_history_is_run_and_what_has_none_is_not(
     driver, work, capsys, places, tmp_path
 ):
+    import missing
+    import stored_rows
+
     def row(method, *errors):
         return {
             **driver_row(work, method),
@@ -254,21 +280,21 @@ def test_a_finer_history_is_run_and_what_has_none_is_not(
         }
 
     path = tmp_path / "miniature.jsonl"
-    driver.append(path, row("CE", None, 0.1, None, 0.1))
-    driver.append(path, driver_row(work, "ensemble of 3"))
+    stored_rows.append(path, row("CE", None, 0.1, None, 0.1))
+    stored_rows.append(path, driver_row(work, "ensemble of 3"))
 
     def rows(every):
         only = ["CE", "ensemble of 3"]
         options = ["miniature", "--only", *only, "--history", str(every)]
-        return driver.missing(driver.parse([*options, *places]))
+        return missing.missing_rows(driver.parse([*options, *places]))
 
     # The last epoch is measured for any number.
     assert [rows(each) for each in (2, 4, 9)] == [[]] * 3
     assert rows(1) == rows(3) == [("CE", 0)]
     # The finer one stands in its place, and is not replaced by a coarser.
-    driver.append(path, row("CE", 0.3, 0.1, 0.2, 0.1))
+    stored_rows.append(path, row("CE", 0.3, 0.1, 0.2, 0.1))
     assert rows(1) == rows(3) == []
-    driver.append(path, row("CE", None, None, None, 0.1))
+    stored_rows.append(path, row("CE", None, None, None, 0.1))
     assert rows(1) == []
     options = ["--only", "ensemble of 3", "--history", "1", *places]
     assert driver.main(["miniature", *options]) == 2
@@ -324,12 +350,15 @@ def test_seconds_of_a_run_that_was_stopped_add_up(
 
 
 def test_rows_without_probes_are_counted(driver, work, places, tmp_path):
+    import missing
+    import stored_rows
+
     path = tmp_path / "miniature.jsonl"
     arguments = driver.parse([*CE, "LS", *places])
-    assert driver.without_probes(arguments) == ""
-    driver.append(path, driver_row(work, "LS"))
-    driver.append(path, {**driver_row(work, "CE"), "network": [1.0]})
-    assert driver.without_probes(arguments) == (
+    assert missing.without_probes(arguments) == ""
+    stored_rows.append(path, driver_row(work, "LS"))
+    stored_rows.append(path, {**driver_row(work, "CE"), "network": [1.0]})
+    assert missing.without_probes(arguments) == (
         "Of 2 stored rows, 1 have no probe of their network and 2 have no "
         "probe of their training: a change there is not noticed."
     )
@@ -340,6 +369,7 @@ def test_a_gradient_that_changed_alone_is_noticed(
     driver, work, monkeypatch, method
 ):
     import keras
+    import missing
     import probes
 
     import keras_calib as kc
@@ -347,7 +377,7 @@ def test_a_gradient_that_changed_alone_is_noticed(
     row = driver_row(work, method)
     row["gradient"] = probes.gradient_probe(work.methods.METHODS[method])
     assert np.isfinite(row["gradient"]).all()
-    assert driver.changed("miniature", method, row) is None
+    assert missing.changed("miniature", method, row) is None
     kind = getattr(kc.losses, method)
     penalty = kind.penalty
 
@@ -356,12 +386,12 @@ def test_a_gradient_that_changed_alone_is_noticed(
 
     monkeypatch.setattr(kind, "penalty", constant)
     probes._sums_of_gradient.cache_clear()
-    found = driver.changed("miniature", method, row)
+    found = missing.changed("miniature", method, row)
     assert found == "its loss has another gradient now"
     probes._sums_of_gradient.cache_clear()
     # Rows of before have none.
     del row["gradient"]
-    assert driver.changed("miniature", method, row) is None
+    assert missing.changed("miniature", method, row) is None
 
 
 def test_new_rows_have_numbers_of_the_gradient(call, work):

@@ -29,9 +29,9 @@ def words(papers):
 
 @pytest.fixture(scope="module")
 def texts(sentences):
-    import run
+    import places
 
-    return sentences.parts(run.RESULTS)
+    return sentences.parts(places.RESULTS)
 
 
 def test_page_holds_the_sentences_of_the_stored_rows(sentences, texts):
@@ -57,11 +57,11 @@ def test_no_rows_make_no_sentence(sentences, tmp_path):
 
 @pytest.mark.parametrize("name", ROWS)
 def test_every_file_is_read(sentences, texts, name, tmp_path):
-    import run
+    import places
 
     for each in ROWS:
         if each != name:
-            (tmp_path / each).write_bytes((run.RESULTS / each).read_bytes())
+            (tmp_path / each).write_bytes((places.RESULTS / each).read_bytes())
     # Which rows there are is told by these alone.
     others = {"hardware", "commits"}
     found = sentences.parts(tmp_path)
@@ -296,10 +296,10 @@ def test_one_difference_in_words(words):
 
 
 def test_page_is_written(sentences, tmp_path):
-    import run
+    import places
 
     page = tmp_path / "README.md"
-    text = (run.RESULTS / "README.md").read_text()
+    text = (places.RESULTS / "README.md").read_text()
     begin = sentences.BEGIN.format("tuning")
     before, _, rest = text.partition(begin)
     old = f"{before}{begin}\nold words\n\n"
@@ -308,7 +308,7 @@ def test_page_is_written(sentences, tmp_path):
         + sentences.stored_pages.END
         + rest.partition(sentences.stored_pages.END)[2]
     )
-    sentences.write(page, run.RESULTS)
+    sentences.write(page, places.RESULTS)
     assert page.read_text() == text
 
 
@@ -319,7 +319,7 @@ def test_command_for_all_pages_writes_the_page(
     import argparse
 
     import all_pages
-    import run
+    import places
 
     monkeypatch.setattr(all_pages, "pages", lambda *_: [])
     monkeypatch.setattr(all_pages.paper_pages, "write_all", lambda *_: [])
@@ -329,7 +329,7 @@ def test_command_for_all_pages_writes_the_page(
             sentences.PAGE.read_text().replace("3 seeds", "5 seeds")
         )
     options = argparse.Namespace(
-        into=tmp_path, figures=tmp_path, results=run.RESULTS
+        into=tmp_path, figures=tmp_path, results=places.RESULTS
     )
     assert list(all_pages.write(options)) == [page] * with_page
     assert page.exists() == with_page

@@ -55,9 +55,12 @@ def store(network, method, temperature, parts, folder):
 
 
 def call(shifted, folder, *options):
+    import row_files
+    import run
+
     command = ["F", "--shift", "--results", str(folder), *map(str, options)]
-    assert shifted.run.main([*command, "--work", str(folder / "work")]) == 0
-    return shifted.run.read_rows(folder / "F_shift.jsonl")
+    assert run.main([*command, "--work", str(folder / "work")]) == 0
+    return row_files.read_rows(folder / "F_shift.jsonl")
 
 
 @pytest.mark.usefixtures("eager_functions")
@@ -126,6 +129,9 @@ def test_network_runs_once_for_all_temperatures(shifted, monkeypatch):
 def test_stopped_run_goes_on_with_the_next_method(
     shifted, tmp_path, monkeypatch
 ):
+    import row_files
+    import stored_rows
+
     measured = []
 
     def measure(arguments, method, seed, row):
@@ -150,13 +156,13 @@ def test_stopped_run_goes_on_with_the_next_method(
     assert len(measured) == 4  # nothing is left
     call(shifted, tmp_path, "--only", "LS", "--images", 25)
     assert measured[4:] == ["LS"]  # more images than before
-    row = shifted.run.read_rows(tmp_path / "F.jsonl")["CE", 0]
-    shifted.run.append(tmp_path / "F.jsonl", {**row, "date": "tomorrow"})
+    row = row_files.read_rows(tmp_path / "F.jsonl")["CE", 0]
+    stored_rows.append(tmp_path / "F.jsonl", {**row, "date": "tomorrow"})
     call(shifted, tmp_path)
     assert measured[5:] == ["CE"]  # it was trained again
-    line = shifted.run.read_rows(tmp_path / "F_shift.jsonl")["LS", 0]
+    line = row_files.read_rows(tmp_path / "F_shift.jsonl")["LS", 0]
     del line[shifted.TO_SB_ECE]
-    shifted.run.append(tmp_path / "F_shift.jsonl", line)
+    stored_rows.append(tmp_path / "F_shift.jsonl", line)
     call(shifted, tmp_path)
     assert measured[6:] == ["LS"]  # a part was missing
 
@@ -174,9 +180,11 @@ def test_weights_of_another_training_are_refused(shifted, tmp_path):
         call(shifted, tmp_path, "--only", "CE")
 
 
-def test_only_tables_with_weights_can_be_measured(shifted, capsys):
+def test_only_tables_with_weights_can_be_measured(papers, capsys):
+    import run
+
     with pytest.raises(SystemExit):
-        shifted.run.main(["S", "--shift"])
+        run.main(["S", "--shift"])
     assert "only where a network is fine-tuned" in capsys.readouterr().err
 
 
@@ -299,13 +307,15 @@ def test_figures_show_the_mean_over_seeds(papers):
 
 @pytest.mark.usefixtures("eager_functions")
 def test_as_published_needs_no_weights_of_a_training(shifted, tmp_path):
+    import stored_rows
+
     x, y = images(40, 1)
     protocol = shifted.protocols.PROTOCOLS["F"]
     network = shifted.work.Task({}, protocol, {}, 0).network("published")
     fitted = shifted.measures.fit_temperature(network.predict(x, verbose=0), y)
     row = {"method": "as published", "seed": 0, "date": "today"}
     row["test_scaled"] = {"temperature": fitted}
-    shifted.run.append(tmp_path / "F.jsonl", row)
+    stored_rows.append(tmp_path / "F.jsonl", row)
     options = ("--only", "as published", "--images", 20)
     found = call(shifted, tmp_path, *options)["as published", 0]
     assert found["temperature"] == fitted
@@ -314,7 +324,7 @@ def test_as_published_needs_no_weights_of_a_training(shifted, tmp_path):
     # A row of other weights is refused.
     row["test_scaled"] = {"temperature": 1.1 * fitted}
     row["date"] = "tomorrow"
-    shifted.run.append(tmp_path / "F.jsonl", row)
+    stored_rows.append(tmp_path / "F.jsonl", row)
     with pytest.raises(ValueError, match="The published weights have the"):
         call(shifted, tmp_path, *options)
 

@@ -70,10 +70,13 @@ def trained(driver, monkeypatch):
     Its arguments are the function from settings to the keys of a row, and how
     many rows the first call trains before it is stopped in time.
     """
+    import data_at_hand
     import probes
+    import stored_rows
+    import tuned
     import work
 
-    run, _, tuning = driver
+    _, _, tuning = driver
 
     def stand_in(outcome, first=None):
         calls = []
@@ -93,11 +96,11 @@ def trained(driver, monkeypatch):
                 }
                 lost = "-diverged" if "diverged" in row else ""
                 file = f"{arguments.table}{lost}.jsonl"
-                run.append(arguments.results / file, row)
+                stored_rows.append(arguments.results / file, row)
             return 0
 
-        monkeypatch.setattr(run, "run_all", train)
-        monkeypatch.setattr(run, "absent", lambda arguments: None)
+        monkeypatch.setattr(tuned, "run_all", train)
+        monkeypatch.setattr(data_at_hand, "absent", lambda arguments: None)
         return calls
 
     return stand_in
@@ -123,7 +126,12 @@ def test_tuning_goes_step_by_step_and_can_be_stopped(
     temperatures, weights = tuning.GRIDS["SB-ECE"].values()
     # Two of the first step were left; the weights are tried at the chosen
     # temperature; what both steps share and what is chosen runs once.
-    assert [len(call) for call in calls] == [4, 2, len(weights) - 1, 1]
+    assert [len(call) for call in calls] == [
+        len(temperatures),
+        len(temperatures) - 2,
+        len(weights) - 1,
+        1,
+    ]
     assert all("temperature=0.01," in name for name in calls[2])
     choice = json.loads(path.read_text())["SB-ECE"]
     # 0.3 has the lowest error, but loses five points of accuracy.
@@ -178,10 +186,12 @@ def test_a_method_that_diverges_always_is_said_so(driver):
 def test_a_row_that_diverged_with_other_code_can_be_stopped(
     driver, trained, tmp_path
 ):
+    import stored_rows
+
     run, _, tuning = driver
     for weight in tuning.GRIDS["MDCA"]["weight"]:
         old = {"method": f"MDCA: weight={weight}", "seed": 0, "settings": {}}
-        run.append(tmp_path / "miniature-tuning-diverged.jsonl", old)
+        stored_rows.append(tmp_path / "miniature-tuning-diverged.jsonl", old)
     calls = trained(
         lambda loss: {"maps": {}, "validation": rule(loss), "test": rule(loss)},
         first=0,

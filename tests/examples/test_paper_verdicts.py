@@ -203,8 +203,10 @@ def test_page_without_rows_tells_the_command(papers, tmp_path):
 
 @pytest.mark.one_backend
 def test_where_rows_and_papers_differ_a_reason_stands_beside(verdicts):
+    import places
+
     reasons = verdicts.reasons
-    results = verdicts.run.RESULTS
+    results = places.RESULTS
     for name in verdicts.table.of_tuned(results, "S"):
         assert "not tuned" not in reasons.REASONS.get(("S", name), "")
     lines = verdicts.page(results).splitlines()
@@ -271,7 +273,9 @@ def test_crossed_losses_are_compared_with_the_rows_of_s(verdicts, tmp_path):
 
 
 def counts(verdicts, name):
-    cells = verdicts.count(name, verdicts.run.RESULTS)
+    import places
+
+    cells = verdicts.count(name, places.RESULTS)
     return dict(zip(verdicts.COUNTED, cells, strict=True))
 
 
@@ -294,17 +298,20 @@ def test_pages_of_losses_and_metrics_say_what_is_counted(verdicts):
     assert int(f["ECE higher"]) > 2 and lower(f) > 2
     assert "at its floor, none is lower and more than half are higher" in text
     assert lower(c) == 0 and int(c["ECE higher"]) > int(c["methods"]) / 2
+    import places
+
     # Where that is: cross-entropy at its floor.
-    rows = verdicts.run.read_rows(verdicts.run.RESULTS / "C.jsonl")
+    rows = verdicts.read_rows(places.RESULTS / "C.jsonl")
     found = [row["test"] for (name, _), row in rows.items() if name == "CE"]
     ece, floor = (
         np.mean([each[key] for each in found]) for key in ("ece", "ece_floor")
     )
     assert abs(ece - floor) < 0.001
     text = " ".join((folder / "metrics" / "README.md").read_text().split())
+    import places
     import sentences
 
-    rows = verdicts.run.read_rows(verdicts.run.RESULTS / "S.jsonl")
+    rows = verdicts.read_rows(places.RESULTS / "S.jsonl")
     as_trained = sentences.told(rows, "ece", "test", 100, "points", 1)
     after = sentences.told(rows, "nll", "test_scaled", 1, "nats", 3)
     number = len(sentences.HELD_DOWN)

@@ -17,13 +17,14 @@ pytestmark = pytest.mark.one_backend
 @pytest.fixture
 def beside(papers):
     """Differences from cross-entropy with the same seeds, means of a method."""
-    import run
+    import places
+    import row_files
     import sentences
     import table
 
     def mean(protocol, method, key, part, *, at_default=False):
-        rows = run.read_rows(run.RESULTS / f"{protocol}.jsonl")
-        tuned = table.of_tuned(run.RESULTS, protocol).get(method)
+        rows = row_files.read_rows(places.RESULTS / f"{protocol}.jsonl")
+        tuned = table.of_tuned(places.RESULTS, protocol).get(method)
         chosen = rows
         if tuned and not at_default:
             chosen = {(method, row["seed"]): row for row in tuned[1]}
@@ -82,10 +83,11 @@ def test_what_was_chosen_by_the_ece_gains_less(beside):
 
 
 def test_nothing_that_is_better_is_left_out(papers):
-    import run
+    import places
+    import row_files
     import table
 
-    rows = run.read_rows(run.RESULTS / "S.jsonl")
+    rows = row_files.read_rows(places.RESULTS / "S.jsonl")
     better = {
         method
         for method, pairs in table.paired("S", rows)
@@ -128,10 +130,11 @@ def test_penalties_on_what_a_network_has_memorized(beside, method):
 
 @pytest.mark.parametrize("method", ["DCA", "AvUC"])
 def test_weights_as_printed_cost_accuracy(papers, method):
-    import run
+    import places
+    import row_files
     import table
 
-    rows = run.read_rows(run.RESULTS / "S.jsonl")
+    rows = row_files.read_rows(places.RESULTS / "S.jsonl")
     found = dict(table.of_method("S", rows))
     accuracy = {
         name: np.mean([row["test"]["accuracy"] for row in found[name]])

@@ -21,15 +21,16 @@ ROW = {"method": "CE", "seed": 0, "test": [0.5] * 100}
 @pytest.mark.usefixtures("papers")
 @pytest.mark.parametrize("kept", [0, 1, 50, -1])
 def test_a_row_that_was_half_written_is_not_read(kept, tmp_path):
-    import run
+    import row_files
+    import stored_rows
 
     path = tmp_path / "rows.jsonl"
-    run.append(path, ROW)
+    stored_rows.append(path, ROW)
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:kept])
-    assert list(run.read_rows(path)) == [("CE", 0)]
-    run.append(path, {**ROW, "seed": 1})
-    rows = run.read_rows(path)
+    assert list(row_files.read_rows(path)) == [("CE", 0)]
+    stored_rows.append(path, {**ROW, "seed": 1})
+    rows = row_files.read_rows(path)
     assert list(rows) == [("CE", 0), ("CE", 1)]
     assert path.read_bytes().startswith(whole)
     assert [row["test"] for row in rows.values()] == [ROW["test"]] * 2
@@ -38,24 +39,24 @@ def test_a_row_that_was_half_written_is_not_read(kept, tmp_path):
 FULL_DISK = """\
 import pathlib, sys
 sys.path.insert(0, {folder!r})
-import run
+import stored_rows
 from tests.faults.processes import FULL, fork
 
 path = pathlib.Path({path!r})
 limit = path.stat().st_size + 20
-print(fork(lambda: run.append(path, {row!r}), limit=limit, then=FULL))
+print(fork(lambda: stored_rows.append(path, {row!r}), limit=limit, then=FULL))
 """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.usefixtures("papers")
 def test_a_full_disk_leaves_the_rows(tmp_path):
-    import run
+    import stored_rows
 
     path = tmp_path / "rows.jsonl"
-    run.append(path, ROW)
+    stored_rows.append(path, ROW)
     whole = path.read_bytes()
-    folder = str(ROOT / "examples" / "papers")
+    folder = str(ROOT / "examples")
     code = FULL_DISK.format(folder=folder, path=str(path), row=ROW)
     assert run_python(["-c", code]).startswith("OSError: [Errno 27]")
     assert path.read_bytes() == whole
