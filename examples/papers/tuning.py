@@ -36,7 +36,7 @@ GRIDS = {
     "S-AvUC": {
         "kappa": (0.1, 0.3, 0.5, 0.7),
         "temperature": (1e-3, 1e-2, 1e-1),
-        "weight": (*_WEIGHTS, 3.0),
+        "weight": (*_WEIGHTS, 3.0, 10.0),
     },
 }
 ACCURACY_LOST = 0.01
