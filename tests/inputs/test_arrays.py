@@ -6,6 +6,7 @@ import pytest
 import keras_calib as kc
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import as_floats
+from keras_calib.inputs.arrays import by_class
 
 
 class OnDevice:
@@ -66,3 +67,13 @@ def test_labels_that_are_missing_are_called_so():
         ValueError, match=r"Labels must be real.*(NoneType|list)"
     ):
         kc.metrics.NegativeLogLikelihood().update_state([None], p)
+
+
+@pytest.mark.one_backend
+def test_few_scores_are_read_by_class_and_many_are_not_copied():
+    few = np.arange(12.0).reshape(4, 3)
+    found = by_class(few, "float32")
+    assert found.flags.f_contiguous and found.dtype == "float32"
+    np.testing.assert_array_equal(found, few)
+    many = np.zeros((3000, 100), "float32")
+    assert by_class(many) is many
