@@ -13,10 +13,12 @@ import collections
 import pathlib
 import sys
 
-import stored_pages
 import table
 from places import RESULTS
 from row_files import read_rows
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+import stored_pages
 
 README = pathlib.Path(__file__).parents[2] / "README.md"
 BEGIN = stored_pages.mark("python examples/papers/readme.py")

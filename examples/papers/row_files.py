@@ -1,5 +1,9 @@
 """Rows of a file by method and seed, and which epochs were measured."""
 
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import stored_rows
 
 

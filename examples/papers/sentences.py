@@ -11,6 +11,7 @@ sentence whose rows are missing is left out.
 import argparse
 import inspect
 import json
+import pathlib
 import sys
 
 import claims
@@ -19,7 +20,6 @@ import provenance_page
 import readme
 import shift_page
 import shifted
-import stored_pages
 import table
 import tuning
 from methods import SB_ECE
@@ -35,6 +35,9 @@ from words import percent
 from words import seeds
 
 import keras_calib as kc
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+import stored_pages
 
 PAGE = RESULTS / "README.md"
 BEGIN = stored_pages.mark("python examples/papers/sentences.py, {}")

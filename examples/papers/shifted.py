@@ -9,6 +9,8 @@ have.
 
 import dataclasses
 import datetime
+import pathlib
+import sys
 import time
 
 import data_sets
@@ -17,7 +19,6 @@ import measures
 import methods
 import numpy as np
 import protocols
-import stored_rows
 import work
 from missing import refused
 from places import slug
@@ -25,6 +26,9 @@ from processes import late
 from row_files import read_rows
 
 import keras_calib as kc
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+import stored_rows
 
 TRAINED, SCALED, TO_SB_ECE = "as trained", "after TS", "after TS-SB-ECE"
 VALUES = ("accuracy", "ece", "ece_floor", "nll")

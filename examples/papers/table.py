@@ -32,10 +32,12 @@ import numpy as np
 import protocols
 import published
 import spread
-from argument_types import one_of_many
 from places import HERE
 from places import RESULTS
 from row_files import read_rows
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from argument_types import one_of_many
 
 BASELINE = "CE"
 # Modules with a page of their own, from the rows of several tables.

@@ -174,3 +174,26 @@ def test_images_that_are_no_cifar_are_all_exact(papers, tmp_path, monkeypatch):
     monkeypatch.setattr(data_sets.kc.datasets, "load", lambda *_, **__: parts)
     found = data_sets.all_images(protocols.PROTOCOLS["tiny-resnet50"], tmp_path)
     assert found["inexact"].shape == (0,)
+
+
+@pytest.mark.one_backend
+def test_every_script_finds_the_modules_of_examples(papers):
+    others = {path.stem for path in papers.parent.glob("*.py")}
+    found = 0
+    for path in papers.glob("*.py"):
+        lines = path.read_text().splitlines()
+        words = [line.split() for line in lines if line]
+        needed = {
+            number
+            for number, word in enumerate(words)
+            if word[0] in ("import", "from") and word[1] in others
+        }
+        if needed:
+            found += 1
+            (made, *_) = [
+                number
+                for number, word in enumerate(words)
+                if word[0].startswith("sys.path.insert(0,")
+            ]
+            assert made < min(needed), path.name
+    assert found >= 5
