@@ -18,8 +18,9 @@ LOWEST = -1e30
 # A class is ruled out so far below the largest logit, and so many times as far
 # as is usual: a mask of -1e9 says so, as minus infinity does.
 RULED_OUT, TIMES = 1e8, 1e6
-# Numbers of a table that is copied where another order of them is faster.
-FEW = 1 << 18
+# Numbers, and classes, of a table that is copied where another order of them is
+# faster.
+FEW, FEW_CLASSES = 1 << 18, 128
 
 
 def largest_seen(distances: np.ndarray) -> float:
@@ -168,7 +169,8 @@ def by_class(scores: np.ndarray, dtype: Any = None) -> np.ndarray:
     Returns:
         The same numbers in Fortran's order; those of a large table as they are.
     """
-    order: Any = "F" if scores.size <= FEW else "K"
+    few = scores.size <= FEW and scores.shape[-1] <= FEW_CLASSES
+    order: Any = "F" if few else "K"
     return np.asarray(scores, dtype, order=order)
 
 
