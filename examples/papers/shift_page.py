@@ -171,7 +171,10 @@ def beside_scaled(methods):
 
 
 def at_once(methods):
-    """The mean ECE of each network in each way, a dash where there is none."""
+    """The mean ECE of each network in each way, a dash where there is none.
+
+    Where fewer lines have a part, it says how many.
+    """
     lines = []
     for method, rows in methods.items():
         line = [method, str(len(rows))]
@@ -181,6 +184,8 @@ def at_once(methods):
             if known:
                 floor = mean(known, part, "ece_floor")
                 text = f"{mean(known, part):.2f} ({floor:.2f})"
+                if len(known) < len(rows):
+                    text += f", {words.seeds(len(known))}"
             line.append(text)
         lines.append(line)
     return table.markdown(["network", "seeds", *PARTS], lines)

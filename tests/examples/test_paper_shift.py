@@ -279,7 +279,7 @@ def test_page_has_the_second_temperature_of_lines_that_have_it(
     command = ["F", "--shift", "--results", str(tmp_path)]
     table.main([*command, "--figures", str(folder)])
     printed = capsys.readouterr().out
-    first = "| CE | 2 | 30.00 (1.00) | 7.50 (1.00) | 4.00 (1.00) |"
+    first = "| CE | 2 | 30.00 (1.00) | 7.50 (1.00) | 4.00 (1.00), 1 seed |"
     assert first in printed
     assert "| FL | 1 | 20.00 (1.00) | 5.00 (1.00) | - |" in printed
     expected = "| 2.00 | 4.00 | 8.00 | 4.00 ± 0.20 | 1.00 |"
