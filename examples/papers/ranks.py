@@ -133,10 +133,15 @@ def under_shift(rows):
         for part, column in columns.items()
     }
     order = sorted(found, key=columns[shifted.TRAINED].get)
+
+    def cell(name, part):
+        (text,) = cells[part].get(name, ["-"])
+        return text + shift_page.of_fewer(found[name], part)
+
     lines = [
         [
             *(name, str(len(found[name]))),
-            *(cells[part].get(name, ["-"])[0] for part in shift_page.PARTS),
+            *(cell(name, part) for part in shift_page.PARTS),
         ]
         for name in order
     ]

@@ -171,10 +171,7 @@ def beside_scaled(methods):
 
 
 def at_once(methods):
-    """The mean ECE of each network in each way, a dash where there is none.
-
-    Where fewer lines have a part, it says how many.
-    """
+    """The mean ECE of each network in each way, a dash where there is none."""
     lines = []
     for method, rows in methods.items():
         line = [method, str(len(rows))]
@@ -184,11 +181,16 @@ def at_once(methods):
             if known:
                 floor = mean(known, part, "ece_floor")
                 text = f"{mean(known, part):.2f} ({floor:.2f})"
-                if len(known) < len(rows):
-                    text += f", {words.seeds(len(known))}"
+                text += of_fewer(rows, part)
             line.append(text)
         lines.append(line)
     return table.markdown(["network", "seeds", *PARTS], lines)
+
+
+def of_fewer(rows, part):
+    """`, 1 seed` where only so many of a method's lines have a part."""
+    known = sum(part in row for row in rows)
+    return f", {words.seeds(known)}" if 0 < known < len(rows) else ""
 
 
 def in_order(name, rows):
