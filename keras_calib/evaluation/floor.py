@@ -272,11 +272,11 @@ def law_of_gap(confidence):
     logs = _series(confidence[low])
     certain = int(high.sum())
     if certain:
-        # Hits less misses, whose `v` is the conjugate of that of hits.
+        # All are hits but for misses, whose `v` is the conjugate.
         logs = logs + np.conj(_series(1 - confidence[high]))
     logs = logs + 1j * ANGLES * (start - certain)
-    between_them = confidence[~(low | high)]
-    factors = np.multiply.reduce(1 + between_them[:, None] * TURNS, axis=0)
+    others = confidence[~(low | high)]
+    factors = np.multiply.reduce(1 + others[:, None] * TURNS, axis=0)
     law = np.fft.irfft(factors * np.exp(logs), POINTS)
     law = np.maximum(law, 0.0)
     law /= law.sum()
