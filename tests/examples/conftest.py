@@ -8,12 +8,14 @@ FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "papers"
 
 @pytest.fixture(scope="module")
 def papers():
-    """The modules of `examples/papers` can be imported."""
-    sys.path.insert(0, str(FOLDER))
+    """The modules of `examples/papers` and `examples` can be imported."""
+    folders = [str(FOLDER), str(FOLDER.parent)]
+    sys.path[:0] = folders
     try:
         yield FOLDER
     finally:
-        sys.path.remove(str(FOLDER))
+        for folder in folders:
+            sys.path.remove(folder)
 
 
 @pytest.fixture(scope="module")
