@@ -253,7 +253,7 @@ class FullProblem(_Problem):
         n, num_classes = x.shape
         # Blocks in cache, but not so small that sums of matrices cost most; of
         # few rows one, because threads cost more than they save.
-        rows = max(IN_CACHE // (2 * num_classes), num_classes // 2)
+        rows = max(IN_CACHE // (8 * num_classes), num_classes // 2)
         self.slices = row_blocks(n, 1, n if x.size <= IN_CACHE else rows)
         if x.size >= DIGITS:
             x = x.astype("float32", copy=False)
