@@ -35,7 +35,7 @@ def not_done(arguments, wanted, tell=False):
     """Those of the wanted rows that are to be run, as the files are now.
 
     Args:
-        arguments: of `parse`.
+        arguments: of `run.parse`.
         wanted: pairs of method and seed.
         tell: whether to print how many diverged.
     """

@@ -102,7 +102,7 @@ def _on_plane(matrix, vector):
 
 
 def _on_edge(matrix, vector, i, j):
-    """The optimum of `w` whose third weight is 0; of equals the first part."""
+    """The optimum of weights `i` and `j` alone; of equals, `i` has all."""
     curvature = matrix[i, i] - 2 * matrix[i, j] + matrix[j, j]
     slope = vector[i] - vector[j] - matrix[i, j] + matrix[j, j]
     w = np.zeros(3)

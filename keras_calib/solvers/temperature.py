@@ -4,7 +4,7 @@ NLL is convex in `beta = 1 / T`. Newton's method in `u = log beta`, kept inside
 a bracket, needs 4 to 6 evaluations from any start; from the temperature of the
 last epoch 2 or 3, plus the one at T = 1. Each evaluation is one pass over the
 logits in blocks that fit a processor's cache, spread over threads; no array of
-the size of the logits is allocated.
+the size of the logits is allocated, but for few of them (`by_class`).
 """
 
 import dataclasses

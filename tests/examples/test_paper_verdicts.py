@@ -287,6 +287,9 @@ def lower(found):
 def test_pages_of_losses_and_metrics_say_what_is_counted(verdicts):
     import pathlib
 
+    import places
+    import sentences
+
     folder = pathlib.Path(verdicts.__file__).parents[2] / "keras_calib"
     text = " ".join((folder / "losses" / "README.md").read_text().split())
     assert "most methods have a lower ECE as trained in protocol S" in text
@@ -298,8 +301,6 @@ def test_pages_of_losses_and_metrics_say_what_is_counted(verdicts):
     assert int(f["ECE higher"]) > 2 and lower(f) > 2
     assert "at its floor, none is lower and more than half are higher" in text
     assert lower(c) == 0 and int(c["ECE higher"]) > int(c["methods"]) / 2
-    import places
-
     # Where that is: cross-entropy at its floor.
     rows = verdicts.read_rows(places.RESULTS / "C.jsonl")
     found = [row["test"] for (name, _), row in rows.items() if name == "CE"]
@@ -308,9 +309,6 @@ def test_pages_of_losses_and_metrics_say_what_is_counted(verdicts):
     )
     assert abs(ece - floor) < 0.001
     text = " ".join((folder / "metrics" / "README.md").read_text().split())
-    import places
-    import sentences
-
     rows = verdicts.read_rows(places.RESULTS / "S.jsonl")
     as_trained = sentences.told(rows, "ece", "test", 100, "points", 1)
     after = sentences.told(rows, "nll", "test_scaled", 1, "nats", 3)
