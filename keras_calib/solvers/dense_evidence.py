@@ -18,6 +18,8 @@ from keras_calib.solvers.ridge_paths import Path
 # Elements up to which all paths are fitted side by side: with few samples most
 # of the time is that of calls.
 TOGETHER = 3 << 13
+# Scores whose exponentials are neither 0 nor too large as they are.
+SAFE = 50.0
 # Samples for each parameter above which a pass over them takes longer than to
 # guess what other fits are like.
 SAMPLES = 4
@@ -59,6 +61,10 @@ class _Problem:
 
     def __init__(self, x, moments, weights):
         self.x, self.weights = x, weights.astype(float, copy=False)
+        # The root of each weight, or one weight of all.
+        self.equal, self.roots = self.weights[0], None
+        if np.ptp(self.weights) > 1e-12 * self.equal:
+            self.equal, self.roots = 1.0, np.sqrt(self.weights)
         slopes, biases = moments
         self.common = slopes.sum()
         self.targets = np.array([*slopes, self.common, *biases])
@@ -134,23 +140,29 @@ class _Problem:
             scores = x * w
             scores += b
             largest = scores.max(axis=1, keepdims=True)
-            scores -= largest
+            safe = np.abs(largest).max() <= SAFE
+            if not safe:
+                scores -= largest
             np.exp(scores, out=scores)
             total = scores.sum(axis=1, keepdims=True)
             log_sum = np.log(total[:, 0])
-            log_sum += largest[:, 0]
+            if not safe:
+                log_sum += largest[:, 0]
+            np.reciprocal(total, out=total)
             # The derivatives of each sample's log-sum-exp.
             slopes = np.empty((count, size, x.shape[1]))
             qx, q = slopes[:, :num_classes], slopes[:, num_classes + 1 :]
-            np.divide(scores, total, out=q)
+            np.multiply(scores, total, out=q)
             np.multiply(q, x, out=qx)
             np.sum(qx, axis=1, out=slopes[:, num_classes])
             sums = np.empty((count, 1 + size + num_classes))
             sums[:, 0] = log_sum @ weights
             np.matmul(slopes, weights, out=sums[:, 1 : 1 + size])
-            np.multiply(qx, x, out=scores)
-            np.matmul(scores, weights, out=sums[:, 1 + size :])
-            slopes *= np.sqrt(weights)
+            x *= weights
+            squares = np.matmul(qx.transpose(1, 0, 2), x[..., None])
+            sums[:, 1 + size :] = squares[..., 0].T
+            if self.roots is not None:
+                slopes *= self.roots[rows]
             slopes = slopes[:, columns].astype(self.x.dtype, copy=False)
             found = np.empty(2, object)
             found[:] = sums, np.matmul(slopes, slopes.transpose(0, 2, 1))
@@ -179,5 +191,6 @@ class _Problem:
             last = first + num_classes * (size + 1)
             flat[:, first : last : size + 1] = diagonal
         hessian = hessian[:, columns, columns]
+        outer *= self.equal
         hessian -= outer
         return value, sums - self.targets, hessian

@@ -198,9 +198,8 @@ class Path:
         self.plain = here.value, curvature
 
     def _objective(self, number, here):
-        return here.value + 0.5 * float(
-            self.ridges[number] @ self.deviations**2
-        )
+        away = self.deviations
+        return here.value + 0.5 * float((self.ridges[number] * away) @ away)
 
     def _step(self, number, objective, here):
         """`_Step` to a fit, whose penalty is on the Hessian afterwards."""
@@ -220,18 +219,21 @@ class Path:
         changed by `D`. Third derivatives in other directions are left out: `c`
         is how many times `d` the step is. `S` is the penalty.
         """
-        hessian = here.hessian.copy()
-        np.fill_diagonal(hessian, here.curvatures)
-        before, self.before = self.before, (step.start, hessian)
+        before, self.before = self.before, (step.start, here)
         if before is None:
             return step
-        d, change = step.start - before[0], hessian - before[1]
-        along = here.hessian @ d
-        size = float(d @ along)
+        d, there = step.start - before[0], before[1]
+        image = here.hessian @ d
+        size = float(d @ image)
         if not size > 0:
             return step
-        c = float(step.change @ along) / size
-        bend = change @ (c * step.change - c**2 / 2 * d)
+        c = float(step.change @ image) / size
+        along = c * step.change - c**2 / 2 * d
+        # What penalties have added to the diagonals is no change of the loss.
+        bend = (here.hessian - there.hessian) @ along
+        penalties = here.diagonal - here.curvatures
+        penalties -= there.diagonal - there.curvatures
+        bend -= penalties * along
         turn = np.linalg.solve(here.hessian, bend)
         # Up to half of the step, the loss falls in this direction, too.
         if not turn @ bend <= step.decrease / 2:

@@ -265,21 +265,53 @@ def test_third_derivatives_save_steps(name, monkeypatch):
 
 def test_a_first_step_that_third_derivatives_would_turn_stays():
     path = ridge_paths.Path(np.array([[1.0, 0.0]]), np.zeros(2), 1.0)
-    path.before = np.array([-1.0, 0.0, 0.0]), np.eye(3)
     step = ridge_paths._Step(np.zeros(3), 1.0, np.array([1.0, 0.0, 0.0]), 0.5)
 
-    def bent(changed):
+    def here(hessian, penalty):
+        curvatures = hessian.diagonal()
+        hessian = hessian + penalty * np.eye(3)
+        diagonal = hessian.diagonal()
+        return ridge_paths._Here(
+            0.0, np.zeros(3), hessian, diagonal, curvatures
+        )
+
+    def bent(changed, penalty=0.0):
         hessian = np.eye(3)
         hessian[:, 0] = hessian[0] = changed
-        path.before = np.array([-1.0, 0.0, 0.0]), np.eye(3)
-        here = ridge_paths._Here(0.0, np.zeros(3), hessian, None, np.ones(3))
-        return path._bent(step, here).change
+        before = here((1 - penalty) * np.eye(3), 7.0)
+        path.before = np.array([-1.0, 0.0, 0.0]), before
+        hessian -= penalty * np.eye(3)
+        return path._bent(step, here(hessian, penalty)).change
 
     # One step further as far as before: half of the change of the Hessian.
     turned = bent([1.0, 0.2, 0.0])
     expected = np.linalg.solve([[1, 0.2], [0.2, 1]], [0, 0.1])
     np.testing.assert_allclose(turned[:2], [1, 0] - expected)
+    # A penalty is in the Hessian of the step, and in no change of the loss.
+    np.testing.assert_allclose(bent([1.0, 0.2, 0.0], 0.5), turned)
     np.testing.assert_array_equal(bent([1.0, 0.9, 0.4]), step.change)
+
+
+def test_large_scores_change_no_derivative():
+    # The same probabilities, of logits that are 100 higher or lower.
+    x, labels, _ = drawn(30, 3, seed=0)
+    x = log_softmax(x)
+    points = np.zeros((2, 7))
+    points[1, 4:] = 0.3, -0.1, 0.2
+    found = []
+    for shift in (0.0, 100.0, -100.0):
+        moments = np.stack(
+            [
+                np.bincount(labels, (x + shift)[np.arange(30), labels], 3),
+                np.bincount(labels, minlength=3),
+            ]
+        )
+        problem = dense_evidence._Problem(x + shift, moments, np.ones(30))
+        value, slope, hessian = problem.at(points, slice(None))
+        found.append([value, slope[:, 4:], hessian[:, 4:, 4:]])
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-11)
 
 
 def test_a_step_that_does_not_lower_the_loss_is_shortened():

@@ -108,7 +108,7 @@ def test_conjugate_gradients_end_after_250_products():
             return curvature * direction
 
         def precondition(self, gradient):
-            return gradient
+            return gradient.copy()
 
     step = conjugate_gradient_step(Problem(), gradient, 0.0)
     assert len(products) == 250
