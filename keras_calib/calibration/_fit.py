@@ -50,7 +50,6 @@ ERRORS = ("nll_before", "nll_after", "ece_before", "ece_after")
 CROSS_ENTROPIES = (
     keras.losses.CategoricalCrossentropy,
     keras.losses.SparseCategoricalCrossentropy,
-    keras.losses.BinaryCrossentropy,
 )
 
 
@@ -141,9 +140,10 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
     before = measured(None, rows, of_label=options.of_label)
     found = before_and_after(before, layer, rows)
     all_right = before.accuracy == 1.0
-    worse = is_worse(layer, objective, scaling, found, all_right)
+    likelihood = scaling is None and is_likelihood(objective, num_units)
+    worse = is_worse(layer, objective, likelihood, found, all_right)
     verdict = Verdict(skipped="not fitted by likelihood")
-    if _fits_likelihood(objective, scaling):
+    if likelihood:
         verdict = _judge(layer, rows, options, taken, worse)
     not_compared = worse and (verdict.skipped or verdict.returned == MAP)
     if not_compared:
@@ -205,7 +205,7 @@ def _warn_of_skipped(layer, rows, verdict):
         warn_of_few_groups(layer, rows.group)
 
 
-def is_worse(layer, objective, class_loss_scaling, found, all_right=False):
+def is_worse(layer, objective, likelihood, found, all_right=False):
     """Whether a map raised the error that it was fitted to lower.
 
     That is the NLL for a fit by likelihood, and the ECE for a fit by
@@ -214,7 +214,8 @@ def is_worse(layer, objective, class_loss_scaling, found, all_right=False):
     Args:
         layer: the map; its class says in `fitted_by` how it is fitted.
         objective: an `Objective`, however it was passed in.
-        class_loss_scaling: `None` if classes are not weighted.
+        likelihood: whether that is the negative log-likelihood, and classes
+            are not weighted.
         found: what `before_and_after` returned.
         all_right: whether the model is right on all samples, which then ask for
             sharper predictions alone: they are no judge of a map, or of one in
@@ -227,18 +228,12 @@ def is_worse(layer, objective, class_loss_scaling, found, all_right=False):
     ece = found["ece_after"] > found["ece_before"] + ROUNDING
     if _is_calibration_error(objective):
         return ece
-    plain = _fits_likelihood(objective, class_loss_scaling)
     # What hedges for other samples costs something on its own.
     scaled = (layer.record or {}).get("scale_factor", 1.0) < 1
     hedged = layer.averages or scaled
-    if plain and layer.fitted_by == "likelihood" and not hedged:
+    if likelihood and layer.fitted_by == "likelihood" and not hedged:
         return nll
     return nll and ece
-
-
-def _fits_likelihood(objective, class_loss_scaling):
-    """Whether the objective is the plain negative log-likelihood."""
-    return class_loss_scaling is None and _is_likelihood(objective)
 
 
 def _is_calibration_error(objective):
@@ -248,12 +243,22 @@ def _is_calibration_error(objective):
     return objective.of_confidence
 
 
-def _is_likelihood(objective):
+def is_likelihood(objective, num_units):
+    """Whether an objective is the plain negative log-likelihood.
+
+    Args:
+        objective: an `Objective`, however it was passed in.
+        num_units: int, of the head. With several, binary cross-entropy is the
+            sum of the losses of as many sigmoids, which is another one.
+    """
     if isinstance(objective, LossObjective):
         loss = objective.loss
         changed = getattr(loss, "label_smoothing", 0)
         changed = changed or getattr(loss, "ignore_class", None) is not None
-        return isinstance(loss, CROSS_ENTROPIES) and not changed
+        kinds = CROSS_ENTROPIES
+        if num_units == 1:
+            kinds += (keras.losses.BinaryCrossentropy,)
+        return isinstance(loss, kinds) and not changed
     return objective.is_plain_nll
 
 

@@ -17,6 +17,14 @@ FEWEST = 50
 # By how many standard errors, and by which factor, the mean probability of a
 # class may be off its frequency by chance.
 LARGEST_BIAS, LARGEST_RATIO = 4, 1.5
+# Names that Keras gives to the share of correct predictions.
+ACCURACIES = (
+    "accuracy",
+    "acc",
+    "sparse_categorical_accuracy",
+    "categorical_accuracy",
+    "binary_accuracy",
+)
 # A smaller rise of the ECE is not worth a warning.
 LEAST_RISE = 0.01
 
@@ -218,7 +226,7 @@ def warn_if_ece_rose(layer, found, noise, objectives, scaling=None):
 def warn_if_trained_on(model, accuracy, num_samples):
     """Warn of calibration data that the network seems to be trained on."""
     history = getattr(getattr(model, "history", None), "history", None) or {}
-    for key in ("accuracy", "acc", "sparse_categorical_accuracy"):
+    for key in ACCURACIES:
         if key not in history or f"val_{key}" not in history:
             continue
         trained, held_out = history[key][-1], history[f"val_{key}"][-1]

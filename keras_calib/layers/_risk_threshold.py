@@ -249,20 +249,38 @@ class RiskThreshold(DecisionLayer):
         """
         top = row_max(z, xp, keepdims=True)
         # The largest logit once, so that of two equal ones one is left.
-        index = first_largest(z, xp)[..., None]
-        first = index == xp.arange(0, z.shape[-1], dtype=index.dtype)
-        others = xp.where(first, -np.inf, z - top)
+        others = xp.where(_first(z, xp), -np.inf, z - top)
         return -xp.log(xp.sum(xp.exp(others), axis=-1) + arrays.TINY)
 
 
 def _normalized(z, exponent, xp):
-    z = z - xp.mean(z, axis=-1, keepdims=True)
+    """The largest logit over the norm of all, both minus the mean: 0 to 1.
+
+    Of the classes that are not ruled out. It is 0 where all logits are equal,
+    and 1 where there is one class.
+    """
+    away = row_max(z, xp, keepdims=True) - z
+    others = xp.where(_first(z, xp), -np.inf, -away)
+    next_one = -row_max(others, xp, keepdims=True)
+    known = away < maximum(arrays.TIMES * next_one, arrays.RULED_OUT, xp)
+    count = xp.sum(xp.where(known, 1.0, 0.0), axis=-1, keepdims=True)
+    away = xp.where(known, away, 0.0)
+    mean = xp.sum(away, axis=-1, keepdims=True) / count
+    z = xp.where(known, mean - away, 0.0)
     largest = row_max(xp.abs(z), xp, keepdims=True)
     largest = maximum(largest, arrays.TINY, xp)
     # An exponent of 0 is not used, and must not divide.
     exponent = xp.maximum(exponent, 1)
     norm = xp.sum((xp.abs(z) / largest) ** exponent, axis=-1) ** (1 / exponent)
-    return row_max(z, xp) / largest[..., 0] / norm
+    # The largest of the absolute values adds 1 to the norm, if it is not 0.
+    score = mean[..., 0] / largest[..., 0] / maximum(norm, 1.0, xp)
+    return xp.where(count[..., 0] > 1, score, 1.0)
+
+
+def _first(z, xp):
+    """Whether a logit is the largest, or of equal ones the first."""
+    index = first_largest(z, xp)[..., None]
+    return index == xp.arange(0, z.shape[-1], dtype=index.dtype)
 
 
 def _area_under_risk_coverage(score, wrong):

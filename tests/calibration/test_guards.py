@@ -50,22 +50,31 @@ def test_few_samples_are_warned_of_with_the_rule():
         kc.calibrate(network(), X[:119], Y[:119], method=Affine(), verbose=0)
 
 
-def history(trained, held_out):
+def history(trained, held_out, name="accuracy"):
     model = network()
     model.history = keras.callbacks.History()
     model.history.history = {
-        "accuracy": [0.5, trained],
-        "val_accuracy": [0.5, held_out],
+        name: [0.5, trained],
+        f"val_{name}": [0.5, held_out],
     }
     return model
 
 
-def test_data_the_network_knows_is_warned_of():
+@pytest.mark.parametrize(
+    "name",
+    [
+        "accuracy",
+        keras.metrics.SparseCategoricalAccuracy().name,
+        keras.metrics.CategoricalAccuracy().name,
+        keras.metrics.BinaryAccuracy().name,
+    ],
+)
+def test_data_the_network_knows_is_warned_of(name):
     # All labels as predicted: accuracy is 1, as it was in training.
     y = LOGITS.argmax(-1)
     y[:3] = (y[:3] + 1) % 3
     with pytest.warns(UserWarning, match="seems to have been trained"):
-        kc.calibrate(history(1.0, 0.6), X, y, verbose=0)
+        kc.calibrate(history(1.0, 0.6, name), X, y, verbose=0)
 
 
 @pytest.mark.filterwarnings("error::UserWarning")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import keras_calib as kc
+from keras_calib.calibration._fit import is_likelihood
 from keras_calib.calibration._fit import is_worse
 from keras_calib.layers._loss_objective import resolve_objective
 from keras_calib.layers._objectives import NAMES
@@ -64,11 +65,12 @@ class OwnHistogram(kc.layers.HistogramBinning):
 
 
 def verdicts(layer, objective, scaling=None):
+    likelihood = scaling is None and is_likelihood(objective, 3)
     return [
         is_worse(
             layer,
             objective,
-            scaling,
+            likelihood,
             {
                 "nll_before": 1.0,
                 "nll_after": 1.1 if nll else 0.9,
@@ -117,6 +119,32 @@ def test_class_loss_scaling_must_be_worse_in_both():
     objective = resolve_objective("nll", layer)
     expected = [False, False, False, True]
     assert verdicts(layer, objective, "normal") == expected
+
+
+def test_binary_cross_entropy_is_the_likelihood_of_one_unit():
+    loss = keras.losses.BinaryCrossentropy(**LOGITS)
+    objective = resolve_objective(loss, kc.layers.TemperatureScaling())
+    assert is_likelihood(objective, 1)
+    assert not is_likelihood(objective, 3)
+    # That of as many sigmoids is another loss, whose minimum is no temperature
+    # to compare with.
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(1000, 10)).astype("float32")
+    labels = (logits / 1.5 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    model = keras.Sequential([keras.Input((10,)), keras.layers.Softmax()])
+    records = []
+    for loss in (
+        keras.losses.BinaryCrossentropy(**LOGITS),
+        keras.losses.BinaryFocalCrossentropy(gamma=0.0, **LOGITS),
+    ):
+        with pytest.warns(UserWarning, match="worse on the calibration data"):
+            found = kc.calibrate(
+                model, logits, labels, objective=loss, verbose=0
+            )
+        records.append(kc.calibration_record(found))
+    assert records[0]["temperature"] == pytest.approx(6.07, abs=0.01)
+    assert records[0]["rejected"] and records[1]["rejected"]
+    assert records[0]["guard"] is None is records[1]["guard"]
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -376,6 +376,43 @@ def test_normalized_logits():
         layers.RiskThreshold(score="logit_norm").adapt(z[:, :2], y % 2)
 
 
+@pytest.mark.parametrize("exponent", [1, 2, 4])
+def test_normalized_logits_without_a_direction_or_with_one_alone(exponent):
+    from keras_calib.layers import _risk_threshold as module
+
+    z = np.array([[2.0, 2.0, 2.0, 2.0], [4.0, 1.0, 0.0, -3.0]])
+    flat, whole = module._normalized(z, exponent, np)
+    assert flat == 0 < whole < 1
+    # A class that is ruled out is as if it were not there.
+    three = module._normalized(z[1:, :3], exponent, np)
+    for value in (-np.inf, -3.4e38, -1e9):
+        z[1, 3] = value
+        found = module._normalized(z[1:], exponent, np)
+        np.testing.assert_allclose(found, three, rtol=1e-12)
+    z[1, 1:] = -np.inf
+    assert module._normalized(z, exponent, np).tolist() == [0.0, 1.0]
+    # Not by their size alone.
+    huge = np.array([[4e30, 1e30, 0.0, -3e30]])
+    found = module._normalized(huge, exponent, np)
+    np.testing.assert_allclose(found, whole, rtol=1e-6)
+
+
+def test_a_norm_that_ranks_better_takes_flat_rows_and_ruled_out_classes():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(400, 5))
+    y = (3 * z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    z *= rng.lognormal(sigma=1.5, size=(400, 1))
+    masked = (rng.random(400) < 0.5) & (y != 4)
+    z[masked, 4] = -np.inf
+    z[7] = 2.0
+    layer = layers.RiskThreshold(target_risk=0.2, score="logit_norm", seed=1)
+    layer.adapt(z, y)
+    assert layer.record["exponent"] > 0
+    accepted = to_numpy(layer(z.astype("float32"))) >= 0
+    assert not accepted[7]
+    assert 0.5 < accepted[masked].mean() < 1
+
+
 def test_a_norm_that_ranks_better_is_taken():
     # The labels follow the direction of the logits, whose length is noise.
     rng = np.random.default_rng(0)
