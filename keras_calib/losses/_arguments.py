@@ -12,6 +12,7 @@ from keras_calib.inputs.arguments import require_kind
 CATEGORICAL = (
     keras.losses.CategoricalCrossentropy,
     keras.losses.CategoricalFocalCrossentropy,
+    keras.losses.CategoricalGeneralizedCrossEntropy,
     keras.losses.KLDivergence,
     keras.losses.SparseCategoricalCrossentropy,
 )
@@ -19,6 +20,20 @@ CATEGORICAL = (
 OF_SIGMOIDS = (
     keras.losses.BinaryCrossentropy,
     keras.losses.BinaryFocalCrossentropy,
+)
+# Those that are of probabilities, and have no argument to say otherwise.
+OF_PROBABILITIES = (
+    keras.losses.CategoricalGeneralizedCrossEntropy,
+    keras.losses.Dice,
+    keras.losses.KLDivergence,
+    keras.losses.MeanSquaredLogarithmicError,
+    keras.losses.Poisson,
+    keras.losses.Tversky,
+)
+# Those that want class ids for labels.
+OF_IDS = (
+    keras.losses.CategoricalGeneralizedCrossEntropy,
+    keras.losses.SparseCategoricalCrossentropy,
 )
 # Those that want rows for labels, and not class ids.
 OF_ROWS = (
@@ -100,6 +115,41 @@ def primary_loss(primary: Any, from_logits: bool) -> keras.losses.Loss:
     wanted = '"cross_entropy", a `keras.losses.Loss` or None'
     require_kind(keras.losses.Loss, wanted, primary=primary)
     return primary
+
+
+def check_inner_loss(inner: keras.losses.Loss, outer: Any) -> None:
+    """Refuse a loss whose settings are others than those of the loss around it.
+
+    Both get the same predictions, and the outer one reduces what they give.
+
+    Args:
+        inner: the argument `primary` of the other.
+        outer: a `PenalizedLoss`.
+    """
+    config, name = inner.get_config(), type(outer).__name__
+    given = config.get("from_logits", outer.from_logits)
+    if given != outer.from_logits:
+        raise ValueError(
+            "`from_logits` must be the same for `primary` and the penalty, "
+            "which get the same predictions. Received: "
+            f"from_logits={given} in `primary`, "
+            f"from_logits={outer.from_logits} in {name}. "
+            "Give both the same value."
+        )
+    axis = config.get("axis")
+    for key, given, unset in (
+        ("ignore_class", config.get("ignore_class"), (None,)),
+        ("axis", axis, (-1, axis if not isinstance(axis, int) else -1)),
+        ("reduction", inner.reduction, (None, "none", "sum_over_batch_size")),
+        ("across_replicas", config.get("across_replicas", False), (False,)),
+    ):
+        own = getattr(outer, key)
+        if given != own and given not in unset:
+            raise ValueError(
+                f"`{key}` belongs to the outer loss and holds for both parts. "
+                f"Received: {key}={given!r} in `primary`, {key}={own!r} in "
+                f"{name}. Leave it out of `primary`."
+            )
 
 
 def class_of(loss: Any) -> type[keras.losses.Loss] | None:

@@ -19,7 +19,10 @@ from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import wide_floatx
 from keras_calib.keras_private import lower_is_better
 from keras_calib.losses._arguments import CATEGORICAL
+from keras_calib.losses._arguments import OF_IDS
+from keras_calib.losses._arguments import OF_PROBABILITIES
 from keras_calib.losses._arguments import OF_ROWS
+from keras_calib.losses._arguments import check_inner_loss
 from keras_calib.losses._arguments import primary_loss
 from keras_calib.losses._arguments import softmax_for
 from keras_calib.losses._reduction import MEAN_REDUCTIONS
@@ -176,9 +179,13 @@ class PenalizedLoss(ClassificationLoss):
     Args:
         primary: `"cross_entropy"`; any `keras.losses.Loss`, also another loss
             of this package, or its name as in `compile`, which then has this
-            `from_logits`; or `None` for the bare penalty. One that gives a
-            single number for the batch, as Dice does, leaves out rows that do
-            not count; other weights scale its result, as in Keras.
+            `from_logits`; or `None` for the bare penalty. Keras' losses of
+            probabilities alone (Dice, Tversky, Kullback-Leibler divergence,
+            generalized cross-entropy, Poisson, squared logarithms) get these,
+            also with `from_logits=True`; others without this argument get what
+            the model gives. One that gives a single number for the batch, as
+            Dice does, leaves out rows that do not count; other weights scale
+            its result, as in Keras.
         weight: float, what the penalty is multiplied by.
         across_replicas: whether the loss is that of the batches of all
             replicas together, see "On several devices" in
@@ -201,11 +208,14 @@ class PenalizedLoss(ClassificationLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.primary = self._check_primary(primary)
         require_number(weight=weight)
         require_flags(across_replicas=across_replicas)
         self.weight = weight
         self.across_replicas = across_replicas
+        self.primary: Any = primary
+        if not is_one_of(primary, (None, "cross_entropy")):
+            self.primary = primary_loss(primary, from_logits=self.from_logits)
+            check_inner_loss(self.primary, self)
         if across_replicas and self.reduction in (None, "none"):
             raise ValueError(
                 "A loss across replicas is one number. Received: "
@@ -273,16 +283,14 @@ class PenalizedLoss(ClassificationLoss):
         labels = rows.labels if rows.targets is None else rows.targets
         if isinstance(self.primary, OF_ROWS):
             labels = rows.soft_labels
-        elif isinstance(
-            self.primary, keras.losses.SparseCategoricalCrossentropy
-        ):
+        elif isinstance(self.primary, OF_IDS):
             labels = rows.labels
         scores, activation = rows.logits, softmax_for(self.primary)
         if rows.single and not isinstance(self.primary, CATEGORICAL):
             # A loss for one sigmoid unit sees it as it is.
             labels, scores = rows.soft_labels[:, 1:], scores[:, 1:]
             activation = keras.activations.sigmoid
-        if not self.from_logits:
+        if not self.from_logits or isinstance(self.primary, OF_PROBABILITIES):
             # It carries its logits, so that a Keras loss stays exact.
             scores = activation(scores)
         primary = _on_rows(self.primary)
@@ -295,28 +303,6 @@ class PenalizedLoss(ClassificationLoss):
             values = primary.call(labels, scores * counts)
             values = values * ops.ones_like(counts)
         return ops.cast(ops.reshape(values, (-1,)), rows.logits.dtype)
-
-    def _check_primary(self, primary):
-        if is_one_of(primary, (None, "cross_entropy")):
-            return primary
-        loss = primary_loss(primary, self.from_logits)
-        inner = loss.get_config()
-        if inner.get("from_logits", self.from_logits) != self.from_logits:
-            raise ValueError(
-                "`from_logits` must be the same for `primary` and the penalty, "
-                "which get the same predictions. Received: "
-                f"from_logits={inner['from_logits']} in `primary`, "
-                f"from_logits={self.from_logits} in {type(self).__name__}. "
-                "Give both the same value."
-            )
-        if inner.get("ignore_class") not in (None, self.ignore_class):
-            raise ValueError(
-                "`ignore_class` belongs to the outer loss and holds for both "
-                f"parts. Received: ignore_class={inner['ignore_class']} in "
-                f"`primary`, ignore_class={self.ignore_class} in "
-                f"{type(self).__name__}."
-            )
-        return loss
 
     def get_config(self) -> dict[str, Any]:
         primary = self.primary

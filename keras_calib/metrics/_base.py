@@ -103,6 +103,11 @@ class CalibrationMetric(keras.metrics.Metric):
         total, rest = self._sums[name]
         return ops.convert_to_tensor(total) + ops.convert_to_tensor(rest)
 
+    def reset_state(self) -> None:
+        """Begin a new pass; the values of its first batch are checked."""
+        super().reset_state()
+        self._values_seen = False
+
     def update_state(
         self,
         y_true: ArrayLike,
@@ -179,7 +184,7 @@ class CalibrationMetric(keras.metrics.Metric):
         axis: int | None = None,
         mask: Tensor | None = None,
     ) -> Rows:
-        """Read a batch as `Rows`; the first eager batch is checked."""
+        """Read a batch as `Rows`; the first eager one of a pass is checked."""
         rows = as_rows(
             y_true,
             y_pred,

@@ -254,6 +254,74 @@ def test_a_primary_of_the_whole_batch_leaves_out_rows_of_weight_0(reduction):
     )
 
 
+@pytest.mark.parametrize(
+    "primary",
+    [
+        keras.losses.CategoricalGeneralizedCrossEntropy(),
+        keras.losses.Dice(),
+        keras.losses.KLDivergence(),
+        keras.losses.MeanSquaredLogarithmicError(),
+        keras.losses.Poisson(),
+        keras.losses.Tversky(),
+    ],
+    ids=lambda primary: primary.name,
+)
+@pytest.mark.parametrize("form", ["ids", "rows"])
+def test_a_primary_of_probabilities_gets_them(primary, form):
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(2, 4, 3)).astype("float32")
+    p = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    ids = rng.integers(0, 3, (2, 4))
+    rows = np.eye(3, dtype="float32")[ids]
+    generalized = keras.losses.CategoricalGeneralizedCrossEntropy
+    of_ids = isinstance(primary, generalized)
+    labels = ids.reshape(8) if of_ids else rows.reshape(8, 3)
+    expected = float(primary(labels, p.reshape(8, 3)))
+    given = ids if form == "ids" else rows
+    # Keras has no name for the generalized cross-entropy.
+    ways = (primary,) if of_ids else (primary, primary.name)
+    for from_logits, predictions in ((True, logits), (False, p)):
+        for inner in ways:
+            loss = kc.losses.MDCA(
+                primary=inner, weight=0.0, from_logits=from_logits
+            )
+            value = float(loss(given, predictions))
+            assert value == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_primary_without_from_logits_gets_what_the_model_gives():
+    rows = np.eye(3, dtype="float32")[LABELS_A]
+    logits = A.astype("float32")
+    for primary in (
+        keras.losses.MeanSquaredError(),
+        keras.losses.CategoricalHinge(),
+    ):
+        loss = kc.losses.DCA(primary=primary, weight=0.0, from_logits=True)
+        expected = float(primary(rows, logits))
+        assert float(loss(LABELS_A, logits)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("key", "inner", "outer"),
+    [
+        ("reduction", {"reduction": "sum"}, {}),
+        ("reduction", {"reduction": "mean"}, {"reduction": "sum"}),
+        ("axis", {"axis": 1}, {}),
+        ("axis", {"axis": 1}, {"axis": 2}),
+        ("ignore_class", {"ignore_class": 0}, {"ignore_class": 255}),
+        ("across_replicas", {"across_replicas": True}, {}),
+    ],
+)
+def test_settings_of_a_primary_that_would_be_dropped_are_refused(
+    key, inner, outer
+):
+    with pytest.raises(ValueError, match=f"`{key}` belongs to the outer loss"):
+        kc.losses.MDCA(primary=kc.losses.DCA(**inner), **outer)
+    # The same in both is no contradiction, nor is one that says nothing.
+    kc.losses.MDCA(primary=kc.losses.DCA(**inner), **inner)
+    kc.losses.MDCA(primary=kc.losses.DCA(), **inner)
+
+
 def test_probabilities_give_what_logits_give():
     loss = kc.losses.ACLS(margin=1.0, reference="min")
     logits = ops.convert_to_tensor(A.astype("float32"))

@@ -162,6 +162,17 @@ def test_logits_half_precision_and_one_hot_labels(name):
     assert value(metric) == pytest.approx(expected, abs=1e-5)
 
 
+def test_a_metric_looks_at_the_first_batch_after_each_reset():
+    labels, p = random_predictions(20, 3, seed=0)
+    metric = kc.metrics.ExpectedCalibrationError(from_logits=True)
+    for _ in range(2):
+        metric.update_state(labels, np.log(p))
+        metric.reset_state()
+        with pytest.raises(ValueError, match="from_logits"):
+            metric.update_state(labels, p)
+        metric.reset_state()
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_what_cannot_be_raised_in_compiled_code_is_nan(name):
     metric = ALL[name]()
