@@ -139,9 +139,8 @@ def fit(method, network, rows, options, *, adapt_map=adapt):
     taken = time.perf_counter() - begin
     before = measured(None, rows, of_label=options.of_label)
     found = before_and_after(before, layer, rows)
-    all_right = before.accuracy == 1.0
     likelihood = scaling is None and is_likelihood(objective, num_units)
-    worse = is_worse(layer, objective, likelihood, found, all_right)
+    worse = is_worse(layer, objective, likelihood, found, before.accuracy == 1)
     verdict = Verdict(skipped="not fitted by likelihood")
     if likelihood:
         verdict = _judge(layer, rows, options, taken, worse)

@@ -16,6 +16,7 @@ from keras_calib.inputs.arrays import concrete_value
 from keras_calib.inputs.predictions import read_predictions
 from keras_calib.inputs.tensors import as_tensor
 from keras_calib.inputs.tensors import at_least_float32
+from keras_calib.inputs.tensors import classes_last
 from keras_calib.inputs.tensors import floored
 from keras_calib.inputs.tensors import from_the_left
 from keras_calib.inputs.tensors import limited
@@ -25,6 +26,7 @@ from keras_calib.inputs.tensors import predicted_class
 from keras_calib.inputs.tensors import quarter_steps
 from keras_calib.inputs.tensors import row_max
 from keras_calib.inputs.tensors import sum_or_one
+from keras_calib.inputs.tensors import unwrapped
 from keras_calib.inputs.tensors import within_int32
 from keras_calib.keras_private import carried_logits
 from keras_calib.keras_private import keras_mask
@@ -236,14 +238,13 @@ def as_rows(
             and `from_logits=True`; and, where the values can be seen, for
             what `inputs.rules` refuses.
     """
+    y_true, sample_weight = unwrapped(y_true), unwrapped(sample_weight)
     mask = keras_mask(y_pred) if mask is None else mask
     scores, is_logits = _given_scores(y_pred, from_logits, use_carried)
     labels = as_tensor(within_int32(y_true), "Labels")
     layout = rules.layout(labels.shape, scores.shape, axis)
-    if len(scores.shape) > 1 and axis not in (-1, len(scores.shape) - 1):
-        scores = ops.moveaxis(scores, axis, -1)
-        if layout.one_hot:
-            labels = ops.moveaxis(labels, axis, -1)
+    if len(scores.shape) > 1:
+        labels, scores = classes_last(labels, scores, axis, layout.one_hot)
     batch = ops.shape(scores)[: len(layout.lead)]
     scores = ops.reshape(scores, (-1, layout.width))
     labels, targets, wrong = _labels(labels, layout, scores.dtype)

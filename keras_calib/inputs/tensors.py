@@ -18,6 +18,18 @@ _INT32 = -(2**31), 2**31 - 1
 NARROW = 64
 
 
+def unwrapped(values):
+    """The array in a list, tuple or dict of one; all else as it is.
+
+    `fit(x, [y])` gives such labels and weights, as for one of several outputs.
+    """
+    if isinstance(values, (list, tuple, dict)) and len(values) == 1:
+        [inside] = values.values() if isinstance(values, dict) else values
+        if inside is None or len(getattr(inside, "shape", ())):
+            return inside
+    return values
+
+
 def row_max(scores, xp=ops, keepdims=False):
     """The largest of each row, `(n,)`.
 
@@ -252,6 +264,14 @@ def matmul(a, b):
         if pair is not None:
             return pair[0].matmul(pair[1])
     return ops.matmul(a, b)
+
+
+def classes_last(labels, scores, axis, one_hot):
+    """The class axis of scores, and of one-hot labels, as the last one."""
+    if axis not in (-1, len(scores.shape) - 1):
+        scores = ops.moveaxis(scores, axis, -1)
+        labels = ops.moveaxis(labels, axis, -1) if one_hot else labels
+    return labels, scores
 
 
 def from_the_left(values, batch, lead, what="Sample weights"):

@@ -16,6 +16,7 @@ from keras_calib.inputs.masks import mask_for_metrics
 from keras_calib.inputs.masks import mask_of
 from keras_calib.inputs.rows import Rows
 from keras_calib.inputs.rows import as_rows
+from keras_calib.inputs.tensors import unwrapped
 from keras_calib.inputs.tensors import wide_floatx
 from keras_calib.keras_private import lower_is_better
 from keras_calib.losses._arguments import CATEGORICAL
@@ -228,7 +229,7 @@ class PenalizedLoss(ClassificationLoss):
             return arrays
         return tuple(
             None if array is None else of_all_replicas(array)
-            for array in arrays
+            for array in map(unwrapped, arrays)
         )
 
     def penalty(self, rows: Rows) -> Tensor:

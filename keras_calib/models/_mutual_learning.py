@@ -13,6 +13,7 @@ from keras_calib.inputs.masks import beside_metrics
 from keras_calib.inputs.rows import as_rows
 from keras_calib.inputs.tensors import from_the_left
 from keras_calib.inputs.tensors import total
+from keras_calib.inputs.tensors import unwrapped
 from keras_calib.inputs.tensors import wide_floatx
 from keras_calib.keras_graph.endings import output_kind
 from keras_calib.losses._arguments import setting_of
@@ -250,7 +251,7 @@ class MutualLearning(_mutual_optimizer.OwnedNetworks):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Tensor:
-        sample_weight = self._aligned(sample_weight, y_pred)
+        sample_weight = self._aligned(unwrapped(sample_weight), y_pred)
         if not training:
             loss = keras_private.compile_loss(self, y, y_pred, sample_weight)
             return ops.add(loss, self._total(self.losses))
@@ -331,8 +332,7 @@ class MutualLearning(_mutual_optimizer.OwnedNetworks):
     def _aligned(self, sample_weight, y_pred):
         """One weight for each row of class scores, aligned from the left.
 
-        Keras' losses would align weights of shape `(batch,)` with the last
-        axis.
+        Keras' losses would align weights `(batch,)` with the last axis.
         """
         if sample_weight is None or not ops.is_tensor(y_pred):
             return sample_weight

@@ -12,12 +12,14 @@ from keras_calib.data.sample_index import INPUTS
 from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arguments import is_number
 from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.tensors import unwrapped
 
 FOR_PENALTY = "for_penalty"
 
 
 def read_arrays(name, x, y, sample_weight=None):
     """`(x, y)` or `(x, y, sample_weight)` as NumPy arrays of one length."""
+    y, sample_weight = unwrapped(y), unwrapped(sample_weight)
     whole = (x, y) if sample_weight is None else (x, y, sample_weight)
     whole = keras.tree.map_structure(as_array, whole)
     batches.check_same_length(whole, f" in {name}")

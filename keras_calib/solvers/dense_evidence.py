@@ -139,20 +139,11 @@ class _Problem:
             weights = self.weights[rows]
             scores = x * w
             scores += b
-            largest = scores.max(axis=1, keepdims=True)
-            safe = np.abs(largest).max() <= SAFE
-            if not safe:
-                scores -= largest
-            np.exp(scores, out=scores)
-            total = scores.sum(axis=1, keepdims=True)
-            log_sum = np.log(total[:, 0])
-            if not safe:
-                log_sum += largest[:, 0]
-            np.reciprocal(total, out=total)
+            log_sum, total = _exponentials(scores)
             # The derivatives of each sample's log-sum-exp.
             slopes = np.empty((count, size, x.shape[1]))
             qx, q = slopes[:, :num_classes], slopes[:, num_classes + 1 :]
-            np.multiply(scores, total, out=q)
+            np.divide(scores, total, out=q)
             np.multiply(q, x, out=qx)
             np.sum(qx, axis=1, out=slopes[:, num_classes])
             sums = np.empty((count, 1 + size + num_classes))
@@ -194,3 +185,20 @@ class _Problem:
         outer *= self.equal
         hessian -= outer
         return value, sums - self.targets, hessian
+
+
+def _exponentials(scores):
+    """Let scores be their exponentials, but for a factor of each sample.
+
+    Returns:
+        log_sum: logarithms of the sums over classes, `(count, n)`.
+        total: sums of what the scores are now, `(count, 1, n)`.
+    """
+    largest = scores.max(axis=1, keepdims=True)
+    safe = np.abs(largest).max() <= SAFE
+    if not safe:
+        scores -= largest
+    np.exp(scores, out=scores)
+    total = scores.sum(axis=1, keepdims=True)
+    log_sum = np.log(total[:, 0])
+    return log_sum if safe else log_sum + largest[:, 0], total
