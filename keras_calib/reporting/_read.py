@@ -151,25 +151,29 @@ def _joined(parts):
             ]
         )
 
-    starts = np.cumsum([0, *(part.units for part in parts[:-1])])
-    unit = None
-    # Rows of images in one batch are rows of images in all of them.
-    if parts[0].unit is not None:
-        unit = np.concatenate(
-            [
-                start + part.unit
-                for start, part in zip(starts, parts, strict=True)
-            ]
-        )
     return Predictions(
         labels=join("labels"),
         probabilities=join("probabilities"),
         logits=join("logits"),
         targets=join("targets"),
         weights=relative_weights(join("weights")),
-        unit=unit,
+        unit=_units_joined(parts),
         units=sum(part.units for part in parts),
         group=join("group"),
+    )
+
+
+def _units_joined(parts):
+    """The unit of each row of all batches, numbered on from batch to batch."""
+    # A batch of images may be one of void ones, or have a pixel of each.
+    if all(part.unit is None for part in parts):
+        return None
+    starts = np.cumsum([0, *(part.units for part in parts[:-1])])
+    return np.concatenate(
+        [
+            start + (np.arange(part.units) if part.unit is None else part.unit)
+            for start, part in zip(starts, parts, strict=True)
+        ]
     )
 
 

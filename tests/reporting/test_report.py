@@ -516,6 +516,61 @@ def test_images_of_several_batches_are_drawn_as_a_whole():
     assert "whole images or texts" in found.models[0].intervals
 
 
+def tokens_with_a_label(which):
+    """Which tokens of eight texts count."""
+    counts = np.ones((8, 6), bool)
+    if which in ("first", "both"):
+        counts[0] = False
+    if which in ("last", "both"):
+        counts[7, 1:] = False
+    if which == "one each":
+        counts[:, 1:] = False
+    return counts
+
+
+@pytest.mark.parametrize("which", ["first", "last", "both", "one each"])
+@pytest.mark.parametrize("batch_size", [1, 7, 8])
+def test_batches_with_a_row_per_text_are_batches_of_texts(which, batch_size):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(8, 6, 3)).astype("float32")
+    y = rng.integers(0, 3, (8, 6))
+    y[~tokens_with_a_label(which)] = -1
+    model = keras.Sequential([keras.Input((6, 3)), keras.layers.Softmax()])
+    options = {"ignore_class": -1, "num_resamples": 20, "verbose": 0}
+    groups = np.array(list("aabbaabb"))
+    (found,) = kc.report(
+        model, x, y, groups=groups, batch_size=batch_size, **options
+    ).models
+    scores = model.predict(x, verbose=0)
+    (expected,) = kc.report(scores, y=y, groups=groups, **options).models
+    assert found.dependent == expected.dependent == (which != "one each")
+    assert found.intervals == expected.intervals
+    for name, row in expected.metrics.items():
+        for key, value in row.items():
+            value = value if value is None else pytest.approx(value, abs=1e-5)
+            assert found.metrics[name][key] == value, (name, key)
+    rows = [(row["group"], row["num_rows"]) for row in expected.groups]
+    assert [(row["group"], row["num_rows"]) for row in found.groups] == rows
+
+
+def test_many_pixels_are_of_images_though_the_first_is_void(monkeypatch):
+    monkeypatch.setattr(_measure, "LARGE", 99)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 2, 3, 3)).astype("float32")
+    y = rng.integers(0, 3, (40, 2, 3))
+    y[0] = 255
+    model = keras.Sequential([keras.Input((2, 3, 3)), keras.layers.Softmax()])
+    options = {"ignore_class": 255, "num_resamples": 20, "verbose": 0}
+    (found,) = kc.report(model, x, y, batch_size=1, **options).models
+    scores = model.predict(x, verbose=0)
+    (expected,) = kc.report(scores, y=y, **options).models
+    assert found.dependent and "whole images or texts" in found.intervals
+    for end in ("low", "high"):
+        value = expected.metrics["negative_log_likelihood"][end]
+        row = found.metrics["negative_log_likelihood"]
+        assert row[end] == pytest.approx(value, abs=1e-5)
+
+
 def test_batches_that_cannot_be_a_report():
     model = small_network(4, inputs=4, activation="softmax")
     x, y = np.zeros((6, 4), "float32"), np.arange(6) % 4
