@@ -199,8 +199,9 @@ def calibration_errors(
         `isotonic_calibration_error_lower_bound`, with isotonic regression in
         place of a temperature; `calibration_error_l2_lower_bound`, of the mean
         L2 distance between predictions and true probabilities. They can be
-        negative. Resamples do not fit the recalibrations again, but for the
-        calibration parts.
+        negative, and are NaN for one sample, image or cluster, which leaves no
+        other to recalibrate by. Resamples do not fit the recalibrations again,
+        but for the calibration parts.
 
     Raises:
         ValueError: if the input is invalid, or no row counts.

@@ -81,7 +81,7 @@ def refinement_statistics(data, num_resamples, seed, verbose):
     Each is a mean over rows. A resample draws rows with their recalibrated
     predictions, and does not fit the recalibrations again; but what a
     temperature takes off is that of its own temperature, by the derivatives at
-    the one of the sample.
+    the one of the sample. All are NaN for one unit.
 
     Returns:
         dict of `(1 + num_resamples,)` arrays; of `TAKEN_OFF` see
@@ -179,7 +179,7 @@ def out_of_fold(data, folds, *, verbose=0):
     Args:
         data: `Predictions`.
         folds: int, `(n,)`. The recalibration of a row is fitted to the rows of
-            other folds; without such rows it is the identity.
+            other folds; without such rows all values are NaN.
         verbose: see `ProgressBar`.
 
     Returns:
@@ -196,6 +196,8 @@ def _table_out_of_fold(data, folds, verbose):
     # Found once, not in every fold.
     data.top_label  # noqa: B018
     numbers = np.unique(folds)
+    if len(numbers) == 1:  # nothing is left to recalibrate by
+        return np.full_like(found, np.nan)
     bar = ProgressBar(len(numbers), verbose, unit_name="fold")
     for fold in numbers:
         held = folds == fold
@@ -209,10 +211,7 @@ def _table_out_of_fold(data, folds, verbose):
 
 def _recalibrated(data, others):
     """Values of the rows of `data`, recalibrated by `others`."""
-    after = data
-    # Without other rows there is nothing to recalibrate by.
-    if len(others.labels):
-        after = at_temperature(data, best_temperature(others).temperature)
+    after = at_temperature(data, best_temperature(others).temperature)
     confidence, correct = data.top_label
     confidence = confidence.astype("float64")
     rows = np.arange(len(confidence)), data.probabilities.argmax(axis=1)
@@ -289,8 +288,6 @@ def _logits(data):
 
 
 def _isotonic(confidence, correct, weights, at):
-    if not len(confidence):
-        return at
     blocks = isotonic_regression(confidence, correct, weights)
     knots = np.stack([blocks.first, blocks.last], axis=1).ravel()
     return np.interp(at, knots, np.repeat(blocks.level, 2))

@@ -11,6 +11,7 @@ from keras_calib.evaluation.calibration_errors import errors_of_predictions
 from keras_calib.evaluation.cell_resamples import intervals_by_cells
 from keras_calib.evaluation.events import sort_events
 from keras_calib.evaluation.floor import residual_draws
+from keras_calib.evaluation.gap_test import LEAST_UNITS
 from keras_calib.evaluation.gap_test import gap_p_value
 from keras_calib.evaluation.interval_ends import UNBIASED
 from keras_calib.evaluation.interval_ends import from_zero
@@ -61,9 +62,10 @@ class Measured:
         intervals: in words, where the intervals come from.
         temperature: dict of `value`, the temperature with the least NLL on
             these rows, `error_after`, the ECE at it, `gain`, what it takes off
-            the NLL of left-out rows, `refinement`, what is left, `shown`,
-            whether another temperature than 1 is no chance, and `num_units`,
-            how many independent rows of equal weight tell as much.
+            the NLL of left-out rows, `refinement`, what is left (both NaN for
+            one sample, image or text), `shown`, whether another temperature
+            than 1 is no chance, and `num_units`, how many independent rows of
+            equal weight tell as much.
         classes: rows of a table by predicted class, the farthest off first.
         groups: rows of a table by group, the worst first; or `None`.
         bins: dicts of the bins of the reliability diagram that are not empty.
@@ -73,6 +75,8 @@ class Measured:
             are dependent.
         clinical_panel: of two classes, what `kc.metrics.clinical_panel` has
             for class 1, and `notes`, sentences; else `None`.
+        num_units: how many images, texts or clusters there are, or rows if they
+            are independent.
     """
 
     name: str
@@ -89,6 +93,7 @@ class Measured:
     soft_labels: bool
     gap_p_value: float | None
     clinical_panel: dict[str, Any] | None
+    num_units: int
 
 
 def measure(
@@ -147,6 +152,7 @@ def measure(
         if data.unit is None
         else gap_p_value(*data.top_label, data.weights, data.unit),
         clinical_panel=measure_panel(data, thresholds, seed),
+        num_units=data.units,
     )
 
 
@@ -249,13 +255,14 @@ def _temperature(data, found):
     slope = mean_interval(
         data.entropy() - losses, data, 1 - LEVEL, loss_variance(data)
     )
+    few = data.unit is not None and data.units < LEAST_UNITS
     return {
         "value": float(fit.temperature),
         "error_after": at_best[key],
         "floor_after": at_best[f"{key}_floor"],
         "gain": found["calibration_loss"],
         "refinement": found["refinement_loss"],
-        "shown": not slope.low <= 0 <= slope.high,
+        "shown": not few and not slope.low <= 0 <= slope.high,
         "num_units": slope.num_units,
     }
 

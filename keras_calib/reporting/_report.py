@@ -15,12 +15,12 @@ from keras_calib.inputs.arguments import class_names_of
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.predictions import Predictions
+from keras_calib.reporting._comparison import comparison
 from keras_calib.reporting._measure import Measured
 from keras_calib.reporting._measure import measure
 from keras_calib.reporting._read import read_all
 from keras_calib.reporting._render import to_html
 from keras_calib.reporting._render import to_markdown
-from keras_calib.reporting._verdict import comparison
 from keras_calib.reporting._verdict import verdict
 from keras_calib.version import __version__
 

@@ -4,19 +4,13 @@ import math
 
 import numpy as np
 
+from keras_calib.evaluation.gap_test import LEAST_UNITS
 from keras_calib.evaluation.interval_ends import ROUNDING
-from keras_calib.evaluation.mean_interval import mean_interval
-from keras_calib.evaluation.null_variance import difference_variance
 from keras_calib.reporting._measure import LEVEL
 
 ECE = "expected_calibration_error"
+PARTS = ("overconfidence_error", "underconfidence_error")
 OF_SECOND_CLASS = "binary_calibration_error"
-# Of the normal distribution: what is exceeded in one of five cases.
-POWER_QUANTILE = 0.8416
-# NLL of float32 predictions, in nats.
-SAME = 1e-5
-# Nobody collects so many times as many samples.
-MOST_TIMES = 100
 # A bin with less of the error is not worth a sentence.
 LEAST_SHARE = 0.25
 # Less off the NLL, in nats, is no reason to do anything.
@@ -42,150 +36,20 @@ def verdict(measured):
     ]
 
 
-def comparison(measured, predictions):
-    """A sentence about each model and the one with the lowest NLL.
-
-    That one is chosen on the same samples, so the intervals hold for all pairs
-    of models together.
-
-    Args:
-        measured: list of `Measured`.
-        predictions: list of `Predictions`, of the same rows.
-
-    Returns:
-        list of str; empty for one model.
-    """
-    if len(measured) < 2:
-        return []
-    losses = [each.negative_log_likelihood() for each in predictions]
-    means = [m.metrics["negative_log_likelihood"]["value"] for m in measured]
-    best = int(np.argmin(means))
-    pairs = math.comb(int(np.isfinite(means).sum()), 2)
-    sentences = []
-    for i, other in enumerate(measured):
-        if i == best:
-            continue
-        name = measured[best].name
-        if not np.isfinite(means[i]):
-            sentences.append(_of_infinite(name, means[best], other.name))
-            continue
-        difference = losses[i] - losses[best]
-        if np.allclose(difference, 0, atol=SAME):
-            sentences.append(
-                f"{name} and {other.name} give all labels the same "
-                "probability, but for rounding."
-            )
-            continue
-        found = mean_interval(
-            difference,
-            predictions[best],
-            1 - LEVEL / pairs,
-            difference_variance(predictions[best], predictions[i]),
-        )
-        level = "95 %" if pairs == 1 else "95 % for all pairs"
-        n = len(difference)
-        sentences.append(_of_pair(name, other.name, found, n, level))
-    return sentences
-
-
-def _of_pair(best, other, found, n, level):
-    if not np.isfinite(found.quantile):
-        return (
-            f"These samples cannot tell {best} from {other}: they are all of "
-            "one unit, an image or a text, and nothing tells how much the "
-            "difference varies."
-        )
-    mean, ends = found.mean, f"{found.low:.4f} to {found.high:.4f}"
-    if found.low > 0:
-        return (
-            f"{best} predicts better than {other}: its NLL is lower by "
-            f"{mean:.4f} ({level}: {ends})."
-        )
-    return (
-        f"These samples cannot tell {best} from {other}: their NLL differs by "
-        f"{mean:.4f}, with an interval ({level}) from {ends}. "
-        + _samples_to_tell(mean, found.error, found.quantile, n)
-    )
-
-
-def _of_infinite(best, value, other):
-    """Of two models, one or both of which rule out what then came."""
-    if np.isfinite(value):
-        return (
-            f"{best} predicts better than {other}, whose NLL is infinite: it "
-            "gives a label the probability 0."
-        )
-    return (
-        f"The NLL cannot tell {best} from {other}: it is infinite for both, "
-        "which give a label the probability 0."
-    )
-
-
-def _samples_to_tell(mean, error, quantile, n):
-    """How many more samples would tell two models apart."""
-    times = times_as_many(mean, error, quantile)
-    if times > MOST_TIMES:
-        return (
-            "If the true difference is as small, not even "
-            f"{MOST_TIMES} times as many samples would tell."
-        )
-    more = _two_digits(n * (times - 1))
-    return (
-        f"If the true difference is as large, {more:,} more samples would "
-        "tell in four of five cases."
-    )
-
-
-def times_as_many(mean, error, quantile):
-    """Samples with which four of five intervals leave out zero, as a factor.
-
-    The standard error falls with the root of the number of samples. It must
-    fall to mean / (quantile + z_.8), if the true difference is `mean`.
-
-    Args:
-        mean: difference that was found, at least 0.
-        error: its standard error.
-        quantile: standard errors from the middle of an interval to its ends.
-    """
-    if mean <= 0:
-        return np.inf
-    return ((quantile + POWER_QUANTILE) * error / mean) ** 2
-
-
-def _two_digits(number):
-    """A whole number of two significant digits."""
-    return int(float(f"{number:.1e}"))
-
-
 def _over_or_under(measured):
     """Over- or underconfident, or not to be told from calibrated."""
-    error, gap = measured.metrics[ECE], measured.metrics["confidence_gap"]
     if not _shown(measured):
-        if measured.dependent:
-            return (
-                "No over- or underconfidence can be shown: mean confidence and "
-                f"accuracy agree. {_of_dependent(error)}"
-            )
-        found = (
-            f"the ECE of {error['value']:.4f} is what a calibrated model has "
-            f"on {measured.num_rows:,} samples ({_floor(error)})"
-        )
-        # What one class is overconfident by, another may be underconfident by.
-        if _class_by_no_chance(measured) is None:
-            return f"No miscalibration can be shown: {found}."
-        return (
-            f"Miscalibrated in its classes, though not in all together: {found}"
-            f"{_of_second_class(measured)}."
-        )
+        return _nothing_shown(measured)
+    error, gap = measured.metrics[ECE], measured.metrics["confidence_gap"]
     above = (
         f"the ECE of {error['value']:.4f} is above what a calibrated model has "
         f"({_floor(error)})"
     )
     if not _gap_shown(gap):
-        return (
-            "Miscalibrated, in both directions: mean confidence and accuracy "
-            f"agree, but {above}."
-        )
+        # Of a few rows the gap is not told from 0, whatever it is.
+        parts = [measured.metrics[name] for name in PARTS]
+        both = ", in both directions" * all(map(_above_floor, parts))
+        return f"Miscalibrated{both}: {above}. {_means(measured)}."
     kind = "Overconfident" if gap["value"] > 0 else "Underconfident"
     ends = sorted(abs(gap[end]) for end in ("low", "high"))
     found = (
@@ -195,6 +59,52 @@ def _over_or_under(measured):
     if measured.dependent:
         return f"{found}. {_of_dependent(error)}"
     return f"{found}; {above}."
+
+
+def _nothing_shown(measured):
+    """What is said where chance may explain all, or too few are there."""
+    error = measured.metrics[ECE]
+    if measured.dependent:
+        few = measured.num_units < LEAST_UNITS
+        found = (
+            "Too few images or texts to tell over- or underconfidence: there "
+            f"are {measured.num_units}, and it takes {LEAST_UNITS}, as for a "
+            "class"
+            if few
+            else "No over- or underconfidence can be shown (p = "
+            f"{measured.gap_p_value:.3f})"
+        )
+        means = _means(measured, interval=not few)
+        return f"{found}. {means}. {_of_dependent(error)}"
+    samples = "sample" if measured.num_rows == 1 else "samples"
+    found = (
+        f"the ECE of {error['value']:.4f} is what a calibrated model has "
+        f"on {measured.num_rows:,} {samples} ({_floor(error)})"
+    )
+    # What one class is overconfident by, another may be underconfident by.
+    if _class_by_no_chance(measured) is None:
+        return f"No miscalibration can be shown: {found}."
+    return (
+        f"Miscalibrated in its classes, though not in all together: {found}"
+        f"{_of_second_class(measured)}."
+    )
+
+
+def _means(measured, interval=True):
+    """Confidence and accuracy, and where their difference is, if known."""
+    gap = measured.metrics["confidence_gap"]
+    confidence, accuracy = (
+        _percent(measured.metrics[name]["value"])
+        for name in ("mean_confidence", "accuracy")
+    )
+    words = f"Mean confidence is {confidence}, accuracy {accuracy}"
+    if not interval or gap["low"] is None:
+        return words
+    value, low, high = (100 * gap[key] for key in ("value", "low", "high"))
+    return (
+        f"{words}: a difference of {value:.1f} points (95 %: {low:.1f} to "
+        f"{high:.1f})"
+    )
 
 
 def _shown(measured):
@@ -207,7 +117,10 @@ def _shown(measured):
     if measured.dependent:
         seen = _gap_shown(measured.metrics["confidence_gap"])
         return seen and measured.gap_p_value <= LEVEL
-    error = measured.metrics[ECE]
+    return _above_floor(measured.metrics[ECE])
+
+
+def _above_floor(error):
     return error["value"] > error["floor_high"] + ROUNDING
 
 
@@ -271,13 +184,19 @@ def _temperature(measured):
     nll = measured.metrics["negative_log_likelihood"]["value"]
     error, floor = (measured.metrics[ECE][key] for key in ("value", "floor"))
     gain = found["gain"]
+    if math.isnan(gain):
+        return (
+            "Whether temperature scaling would help cannot be told: it takes "
+            "at least two samples, images or texts to leave some out."
+        )
     # One parameter costs about 1 / (2 n) on other samples.
-    if gain <= 1 / found["num_units"]:
+    costs = gain <= 1 / found["num_units"]
+    if costs and gain < LEAST_GAIN:
         return (
             "Temperature scaling would not help: on left-out samples it "
             f"changes the NLL of {nll:.4f} by {-gain:+.4f}."
         )
-    if not found["shown"]:
+    if costs or not found["shown"]:
         return (
             "That temperature scaling would help cannot be shown: on left-out "
             f"samples it takes {gain:.4f} off the NLL of {nll:.4f}, which may "

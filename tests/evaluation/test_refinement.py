@@ -330,11 +330,9 @@ def test_few_samples(n):
     labels, logits = generated_set(n)
     found = errors(labels, logits, from_logits=True, num_resamples=10)
     assert set(found) == set(FOLDS)
-    assert all(math.isfinite(value) for value in found.values())
-    if n < 2:
-        # Nothing to recalibrate by.
-        assert found["calibration_loss"] == 0.0
-        assert found["calibration_error_lower_bound"] == 0.0
+    # One sample has no others to recalibrate by.
+    measured = [math.isfinite(value) for value in found.values()]
+    assert measured == [n > 1] * len(FOLDS)
 
 
 def test_impossible_labels():
@@ -415,12 +413,26 @@ def test_probmetrics_agrees_on_the_l2_bound():
 def test_one_unit_has_no_others_to_recalibrate_by(dtype):
     rng = np.random.default_rng(0)
     p = rng.dirichlet([1, 1, 1], size=(1, 20, 20)).astype(dtype)
-    found = kc.metrics.calibration_errors(
-        p.argmin(axis=-1), p, metrics=[], refinement=True
-    )
-    for name, value in found.items():
-        if "lower_bound" in name or name.endswith("calibration_loss"):
-            assert value == 0.0, name
+    y = p.argmin(axis=-1)
+    cluster = np.zeros((20, 20), int)
+    for given in (
+        errors(y, p),
+        errors(y, p, num_resamples=10),
+        errors(y[0], p[0], clusters=cluster),
+        errors(y[0], p[0], groups=cluster, clusters=cluster)["groups"][0],
+    ):
+        assert set(FOLDS) <= set(given)
+        assert all(math.isnan(given[name]) for name in FOLDS)
+    two = errors(y.reshape(2, 200), p.reshape(2, 200, 3))
+    assert all(math.isfinite(value) for value in two.values())
+
+
+def test_a_group_of_one_sample_is_not_the_worst_by_what_it_has_not():
+    labels, logits = generated_set(60)
+    found = errors(labels, logits, from_logits=True, groups=np.arange(60) == 0)
+    assert math.isnan(found["groups"][True]["calibration_loss"])
+    assert math.isfinite(found["calibration_loss"])
+    assert {found["worst_group"][name] for name in FOLDS} == {False}
 
 
 def test_two_distributions_are_at_most_the_root_of_two_apart():

@@ -18,10 +18,10 @@ from keras_calib.evaluation.named_errors import METRICS
 from keras_calib.inputs.predictions import read_predictions
 from keras_calib.reporting import _measure
 from keras_calib.reporting import _verdict
+from keras_calib.reporting._comparison import comparison
+from keras_calib.reporting._comparison import times_as_many
 from keras_calib.reporting._definitions import DEFINITIONS
 from keras_calib.reporting._definitions import HEADLINE
-from keras_calib.reporting._verdict import comparison
-from keras_calib.reporting._verdict import times_as_many
 from tests.helpers import small_network
 
 ECE = "expected_calibration_error"
@@ -109,6 +109,120 @@ def test_errors_of_classes_that_cancel_are_told():
     assert f"second class is {error['value']:.4f}" in first
     assert error["value"] > 3 * error["floor_high"]
     assert any(text.startswith("Farthest off") for text in rest)
+
+
+@pytest.mark.parametrize("images", [1, 2, 8, 9, 10])
+def test_few_images_do_not_agree(images, tmp_path):
+    """Labels are noise, and predictions sure."""
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet([0.2] * 3, (images, 20, 20))
+    y = rng.integers(0, 3, p.shape[:-1])
+    report = kc.report(p, y=y, num_resamples=20, verbose=0)
+    (found,), (first, *others) = report.models, report.verdicts["model"]
+    assert found.num_units == images and found.dependent
+    metrics = found.metrics
+    gap = metrics["confidence_gap"]["value"]
+    assert gap > 0.4 and "agree" not in first
+    temperature = next(each for each in others if "emperature" in each)
+    if images == 10:
+        assert first.startswith(f"Overconfident by {100 * gap:.1f} points")
+        assert temperature.startswith("A temperature of")
+        return
+    words = f"there are {images}, and it takes 10, as for a class. "
+    means = [100 * metrics[n]["value"] for n in ("mean_confidence", "accuracy")]
+    words += "Mean confidence is {:.1f} %, accuracy {:.1f} %.".format(*means)
+    assert first.startswith("Too few images or texts to tell over-")
+    assert words in first
+    # What is not told is no advice, and of one image none is left out.
+    assert not found.temperature["shown"]
+    assert ("left-out" in temperature) == (images > 1)
+    assert ("at least two samples, images or" in temperature) == (images == 1)
+    assert np.isnan(found.temperature["gain"]) == (images == 1)
+    if images > 1:
+        assert "would help cannot be shown" in temperature
+    for suffix in ("html", "md", "json"):
+        report.save(tmp_path / f"report.{suffix}")
+        text = (tmp_path / f"report.{suffix}").read_text()
+        assert words in text and temperature in text and "agree" not in text
+    gain = json.loads(text)["models"][0]["temperature"]["gain"]
+    assert (gain is None) == (images == 1)
+
+
+def test_images_whose_gap_may_be_chance_have_its_interval_told():
+    # Whole images are right or wrong: 75 % of twelve, at a confidence of 60 %.
+    p = np.broadcast_to([0.6, 0.4], (12, 20, 2))
+    y = np.repeat((np.arange(12) % 5 == 0)[:, None], 20, axis=1)
+    report = kc.report(p, y=y, num_resamples=20, verbose=0)
+    (found,), (first, *_) = report.models, report.verdicts["model"]
+    gap = found.metrics["confidence_gap"]
+    assert gap["low"] < -0.3 < gap["value"] < 0 < 0.1 < gap["high"]
+    low, high = 100 * gap["low"], 100 * gap["high"]
+    assert first.startswith(
+        f"No over- or underconfidence can be shown (p = {found.gap_p_value:.3f}"
+        "). Mean confidence is 60.0 %, accuracy 75.0 %: a difference of -15.0 "
+        f"points (95 %: {low:.1f} to {high:.1f}). The ECE"
+    )
+
+
+def test_one_sample_says_what_it_can():
+    options = {"num_resamples": 20, "verbose": 0}
+    for y, first in (
+        (
+            0,
+            "No miscalibration can be shown: the ECE of 0.0010 is what a calib",
+        ),
+        (
+            1,
+            "Miscalibrated: the ECE of 0.9990 is above what a calibrated",
+        ),
+    ):
+        report = kc.report([[0.999, 0.001]], y=[y], **options)
+        text = " ".join(report.verdicts["model"])
+        assert text.startswith(first)
+        assert "agree" not in text and "left-out" not in text
+        assert "it takes at least two samples" in text
+        assert ("on 1 sample (" in text) == (y == 0)
+        means = "Mean confidence is 99.9 %, accuracy 0.0 %."
+        assert (means in text) == (y == 1)
+        assert report.models[0].temperature["gain"] != 0
+
+
+@pytest.mark.parametrize("number, confidence", [(2, 0.6), (5, 0.9)])
+def test_a_few_samples_do_not_tell_what_a_temperature_does(number, confidence):
+    # All are right, so that a temperature below 1 takes something off.
+    p = np.full((number, 2), [confidence, 1 - confidence])
+    labels = np.zeros(number, int)
+    report = kc.report(p, y=labels, num_resamples=20, verbose=0)
+    (found,) = report.models
+    gain = found.temperature["gain"]
+    assert 0.002 < gain <= 1 / number
+    text = " ".join(report.verdicts["model"])
+    assert f"on left-out samples it takes {gain:.4f} off" in text
+    assert "would help cannot be shown" in text
+
+
+def test_a_gap_that_may_be_chance_shows_no_two_directions():
+    """Of bins one is far too low, the others are as they should be."""
+    gap = {"value": 0.1, "low": -0.05, "high": 0.25}
+    part = {"floor_low": 0.01, "floor_high": 0.05}
+    measured = types.SimpleNamespace(
+        metrics={
+            ECE: {"value": 0.14, "floor_low": 0.02, "floor_high": 0.1},
+            "confidence_gap": gap,
+            "mean_confidence": {"value": 0.8},
+            "accuracy": {"value": 0.7},
+            "overconfidence_error": {"value": 0.12, **part},
+        },
+        dependent=False,
+    )
+    for under, words in ((0.02, ""), (0.06, ", in both directions")):
+        measured.metrics["underconfidence_error"] = {"value": under, **part}
+        assert _verdict._over_or_under(measured) == (
+            f"Miscalibrated{words}: the ECE of 0.1400 is above what a "
+            "calibrated model has (0.0200 to 0.1000 in 95 % of cases). Mean "
+            "confidence is 80.0 %, accuracy 70.0 %: a difference of 10.0 points"
+            " (95 %: -5.0 to 25.0)."
+        )
 
 
 def test_the_temperature_undoes_the_power():
