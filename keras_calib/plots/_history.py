@@ -32,7 +32,8 @@ def calibration_history(
 
     Args:
         history: `keras.callbacks.History`, as `fit` returns it, or its dict; of
-            one training.
+            one training. A dict has no numbers of epochs, which are then
+            counted from 1.
         keys: up to six keys to draw above. By default those that end in
             `calibration_error`.
         every: int, the period in epochs of the callbacks that wrote the keys.
@@ -66,6 +67,7 @@ def calibration_history(
     logs = _logs(history)
     keys = _keys_of_errors(logs) if keys is None else keys
     _check_keys(keys, logs)
+    epochs = _epochs(history, logs)
     has_temperature = TEMPERATURE in logs
     figure, (above, below) = _style.take_axes(
         axes,
@@ -82,7 +84,7 @@ def calibration_history(
         below = None
     for place, key in enumerate(keys):
         above.plot(
-            *_points(logs, key, every),
+            *_points(logs, key, every, epochs),
             color=_style.COLORS[place],
             linestyle=_style.LINES[place],
             marker=_style.MARKERS[place],
@@ -102,7 +104,7 @@ def calibration_history(
     if below is not None:
         below.axhline(1.0, color=_style.ink(below), linestyle="--", linewidth=1)
         below.plot(
-            *_points(logs, TEMPERATURE, every),
+            *_points(logs, TEMPERATURE, every, epochs),
             color=_style.FIRST,
             marker=_style.MARKERS[0],
             markersize=4,
@@ -173,25 +175,43 @@ def _of(history):
     return getattr(history, "history", history)
 
 
-def _points(logs, key, every):
-    """Epochs from 1, and values, of a key that is written every few epochs."""
-    values = as_floats(logs[key], f"The values of `{key}`", "float64")
+def _epochs(history, logs):
+    """The numbers of all epochs, from 1; `fit` may have begun at a later one.
+
+    A `History` that saw two calls of `fit` has those of the last one alone.
+    """
     sizes = [len(each) for each in logs.values() if isinstance(each, Sized)]
     require(
-        values.ndim == 1 and len(sizes) == len(logs),
+        len(sizes) == len(logs),
         "`history` must have a list of values for each key.",
         history=logs,
     )
     total = max(sizes)
-    if len(values) == total:
-        return np.arange(1, total + 1), values
-    epochs = np.arange(every, total + 1, every)
+    numbers = None
+    if not isinstance(history, Mapping):
+        numbers = getattr(history, "epoch", None)
+    if numbers is None or len(numbers) != total:
+        return np.arange(1, total + 1)
+    return np.asarray(numbers) + 1
+
+
+def _points(logs, key, every, all_epochs):
+    """Epochs and values of a key that is written every few epochs."""
+    values = as_floats(logs[key], f"The values of `{key}`", "float64")
+    require(
+        values.ndim == 1,
+        "`history` must have a list of values for each key.",
+        history=logs,
+    )
+    if len(values) == len(all_epochs):
+        return all_epochs, values
+    epochs = all_epochs[all_epochs % every == 0]
     if len(epochs) != len(values):
         # The last epoch, too, if its number was known.
-        epochs = np.unique(np.append(epochs, total))
+        epochs = np.unique(np.append(epochs, all_epochs[-1]))
     require(
         len(epochs) == len(values),
-        f"`{key}` has {len(values)} values for {total} epochs.",
+        f"`{key}` has {len(values)} values for {len(all_epochs)} epochs.",
         "Pass the period of the callback that wrote it.",
         every=every,
     )

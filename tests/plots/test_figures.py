@@ -227,6 +227,50 @@ def test_history_of_every_other_epoch():
             kc.plots.calibration_history(logs, keys=keys)
 
 
+@pytest.mark.parametrize("initial", [0, 5])
+def test_epochs_of_a_fit_that_goes_on_are_its_own(initial):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(32, 4)).astype("float32"), np.arange(32) % 3
+    model = keras.Sequential(
+        [keras.Input((4,)), keras.layers.Dense(3, activation="softmax")]
+    )
+    model.compile("adam", "sparse_categorical_crossentropy")
+    every_other = {"every": 2, "batch_size": 32}
+    history = model.fit(
+        x,
+        y,
+        initial_epoch=initial,
+        epochs=initial + 3,
+        callbacks=[
+            kc.callbacks.CalibrationMonitor(
+                (x, y), metrics=["expected_calibration_error"], **every_other
+            ),
+            kc.callbacks.TemperatureTracker((x, y), **every_other),
+        ],
+        verbose=0,
+    )
+    # The last epoch is measured, too.
+    measured = {0: [2, 3], 5: [6, 8]}[initial]
+    above, below = kc.plots.calibration_history(history, every=2).axes
+    for line in (above.lines[0], below.lines[-1]):
+        assert line.get_xdata().tolist() == measured
+    for given, first in ((history, initial + 1), (history.history, 1)):
+        above = kc.plots.calibration_history(
+            given, keys=["loss"], every=2
+        ).axes[0]
+        epochs = above.lines[0].get_xdata().tolist()
+        assert epochs == [first, first + 1, first + 2]
+    # Of two calls of `fit` one history has the epochs of the last.
+    history.history["loss"] *= 2
+    above = kc.plots.calibration_history(
+        {"loss": history.history["loss"]}, keys=["loss"]
+    ).axes[0]
+    expected = above.lines[0].get_xdata().tolist()
+    history.history = {"loss": history.history["loss"]}
+    above = kc.plots.calibration_history(history, keys=["loss"]).axes[0]
+    assert above.lines[0].get_xdata().tolist() == expected == [*range(1, 7)]
+
+
 def test_maps_of_an_image():
     # One void pixel; the last is wrong with a confidence of 0.9.
     labels = np.array([[0, 1], [255, 0]])
