@@ -37,13 +37,16 @@ def smooth_error_with_interval(data, events, k=None, seed=0):
         seed: int.
 
     Returns:
-        `Estimate`; its ends are NaN if there are too many rows.
+        `Estimate`; its ends are NaN if there are too many rows, or one sample,
+        image or text.
     """
     value = float(smooth_error(events))
     if data.unit is not None:
         # Rows that do not count are no units, and a row may be alone in its.
         unit, units = numbered_units(data.unit)
         data = dataclasses.replace(data, unit=unit, units=units)
+    if data.units == 1:  # every resample is the sample
+        return Estimate(value, np.nan, np.nan)
     number, kind = NUM_RESAMPLES, Resamples
     if len(events) > LARGE and data.weights is None and data.unit is None:
         kind = CellResamples

@@ -1,10 +1,14 @@
 """How many rows, and which, are resampled in cells for the smooth error."""
 
+import re
 import types
 
 import numpy as np
 import pytest
+from matplotlib import pyplot
+from matplotlib import text
 
+import keras_calib as kc
 from keras_calib.evaluation import smooth_interval
 from keras_calib.evaluation.events import sort_events
 from keras_calib.evaluation.grid_bootstrap import SCALES
@@ -49,7 +53,7 @@ def test_kind_of_resamples_and_their_interval(
     draws = types.SimpleNamespace(errors_of_class=lambda *_: calibrated)
     for name in ("CalibratedDraws", "CellDraws"):
         monkeypatch.setattr(smooth_interval, name, lambda *_: draws)
-    data = types.SimpleNamespace(weights=weights, unit=None)
+    data = types.SimpleNamespace(weights=weights, unit=None, units=number)
     found = smooth_interval.smooth_error_with_interval(
         data, range(number), seed=3
     )
@@ -87,3 +91,45 @@ def test_the_interval_of_a_calibrated_model_begins_at_zero(number):
             )
             held.append(found.low == 0)
     assert np.mean(held) >= 0.8
+
+
+def test_one_sample_or_image_has_no_interval():
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet([0.2] * 3, (2, 10, 10))
+    y = rng.integers(0, 3, (2, 10, 10))
+    void = np.ones((2, 10, 10))
+    void[0] = 0
+    options = {"metrics": [smooth_interval.NAME], "num_resamples": 50}
+    for given, known in (
+        (([0], [[0.2, 0.8]]), False),
+        ((y[:1], p[:1]), False),
+        ((y, p, void), False),
+        ((y, p), True),
+    ):
+        data = read_predictions(*given)
+        expected = kc.metrics.calibration_errors(*given, verbose=0, **options)
+        for k in (None, 1):
+            events = sort_events(*confidence_and_correct(data, k), data.weights)
+            found = smooth_interval.smooth_error_with_interval(data, events, k)
+            assert np.isfinite([found.low, found.high]).tolist() == [known] * 2
+            if k is None:
+                error = expected[smooth_interval.NAME]
+                assert float(found) == pytest.approx(float(error), abs=1e-12)
+                assert np.isfinite(error.low) == known
+        figure = kc.plots.reliability_diagram(*given)
+        words = " ".join(each.get_text() for each in figure.findobj(text.Text))
+        number = "[0-9.]+"
+        assert re.search(f"smooth ECE {number}", words)
+        assert bool(re.search(rf"{number} \[{number}, {number}\]", words)) == (
+            known
+        )
+        pyplot.close(figure)
+        page = kc.report(
+            given[1],
+            y=given[0],
+            sample_weight=(*given, None)[2],
+            num_resamples=20,
+            verbose=0,
+        )._repr_html_()
+        page = re.search(f"smooth ECE {number}[^<]*", page)[0]
+        assert ("[" in page) == known
