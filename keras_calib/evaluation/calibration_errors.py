@@ -173,8 +173,7 @@ def calibration_errors(
     Returns:
         dict: name to float. With `num_resamples`, each float is an `Estimate`
         with attributes `low` and `high`, which are NaN for one sample, image or
-        cluster, because that says nothing about others. Without samples, all
-        errors are 0, `auroc` is 0.5 and the clinical panel is NaN.
+        cluster, because that says nothing about others.
         `binary_calibration_error`, the error of the positive class, is computed
         for two classes only. With `floor=True`, `<name>_floor` is the mean of
         the floor of `<name>`, and 95 % of it lies between `<name>_floor_low`

@@ -85,7 +85,7 @@ def consistency_test(
         `num_draws`.
 
     Raises:
-        ValueError: if the input is invalid.
+        ValueError: if the input is invalid, or no row counts.
 
     Example:
         >>> import numpy as np, keras_calib as kc

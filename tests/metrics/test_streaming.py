@@ -2,6 +2,7 @@
 
 import copy
 import csv
+import pathlib
 import pickle
 
 import keras
@@ -147,6 +148,25 @@ def test_nothing_counted_config_and_reset(name):
     assert again.get_config() == metric.get_config()
     again.update_state(labels, p)
     assert value(again) == pytest.approx(before, abs=1e-7)
+
+
+def test_nothing_counted_is_an_error_of_exact_functions_and_told():
+    words = "streaming metric is 0; `calibration_errors`, `clinical_panel` and"
+    page = pathlib.Path(kc.metrics.__file__).with_name("README.md").read_text()
+    assert words in " ".join(page.split())
+    exact = (
+        kc.metrics.calibration_errors,
+        kc.metrics.clinical_panel,
+        kc.metrics.consistency_test,
+    )
+    p = np.full((2, 2), 0.5)
+    for function in exact:
+        assert f"`{function.__name__}`" in page
+        assert "Without samples" not in function.__doc__
+        with pytest.raises(ValueError, match="No row counts"):
+            function(np.zeros(0, int), p[:0])
+        with pytest.raises(ValueError, match="No row counts"):
+            function(np.zeros(2, int), p, np.zeros(2))
 
 
 @pytest.mark.parametrize("name", ALL)
