@@ -138,9 +138,11 @@ class PredictingCallback(keras.callbacks.Callback):
             self._fit_outputs.arm()
 
     def on_train_end(self, logs: Logs = None) -> None:
+        # Where training was complete before, no epoch ran.
+        was_due = self._epoch is not None
+        was_due = was_due and (self._asked or not self.counts_over_fits)
         self._epoch = None
         self._fit_outputs = None
-        was_due = self._asked or not self.counts_over_fits
         if was_due and not self._measured:
             warn(self._why_nothing())
 

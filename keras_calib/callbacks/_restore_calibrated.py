@@ -190,11 +190,17 @@ class RestoreCalibrated(keras.callbacks.Callback):
         self.best_epoch: int | None = None
         self._sign = 1.0 if mode == "min" else -1.0
         self._candidates: list[Candidate] = []
+        # Whether an epoch ran: training may have been complete before.
+        self._ran = False
 
     def on_train_begin(self, logs: Logs = None) -> None:
         # An exception may have ended the last run without `on_train_end`.
         self._keep([])
         self.best = self.best_accuracy = self.best_epoch = None
+        self._ran = False
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        self._ran = True
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if logs is None or not self._validated(logs, epoch):
@@ -214,11 +220,12 @@ class RestoreCalibrated(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Logs = None) -> None:
         if not self._candidates:
-            warn(
-                "RestoreCalibrated restored no weights: there was no "
-                f"validation with a number for {self.monitor!r}. Pass "
-                "`validation_data` to `fit`."
-            )
+            if self._ran:
+                warn(
+                    "RestoreCalibrated restored no weights: there was no "
+                    f"validation with a number for {self.monitor!r}. Pass "
+                    "`validation_data` to `fit`."
+                )
             return
         try:
             self._candidates[0].weights.restore()

@@ -547,3 +547,25 @@ def test_a_dataset_costs_no_epoch_either(data):
     assert epochs.count == 0
     with pytest.raises(ValueError, match="leave out `sample_weight` and"):
         monitor(Batches(*validation), batch_size=8)
+
+
+@pytest.mark.parametrize("kind", ["monitor", "tracker", "diagram", "restore"])
+def test_no_warning_where_no_epoch_ran(kind, data, recwarn):
+    make = {
+        **CALLBACKS,
+        "restore": lambda data: kc.callbacks.RestoreCalibrated("val_loss"),
+    }
+    model = compiled(small_network())
+    callback = make[kind](None)
+    callback.from_logits = True
+    history = model.fit(
+        *data[0],
+        epochs=3,
+        initial_epoch=3,
+        validation_data=data[1],
+        callbacks=[callback],
+        verbose=0,
+    )
+    assert history.epoch == []
+    told = [str(each.message) for each in recwarn]
+    assert not [text for text in told if "valid" in text]
