@@ -1,5 +1,6 @@
 """After an epoch: validation data -> gap of each bin -> gammas of AdaFocal."""
 
+import weakref
 from typing import Any
 
 import keras
@@ -14,6 +15,9 @@ from keras_calib.keras_private import metrics_of_compile
 from keras_calib.losses._ada_focal import AdaFocalLoss
 from keras_calib.losses._ada_focal import AdaFocalTable
 from keras_calib.ops.binning import interval_index
+
+# The model that a table of gammas was set for last.
+_TRAINED: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def interpolated_edges(confidence, num_bins, weights=None):
@@ -71,6 +75,10 @@ class AdaFocalSchedule(PredictingCallback):
     and gammas. The edges of the bins are interpolated as in the authors' code:
     the first bin may have one sample more than the others, and the last one
     fewer.
+
+    A new model that is compiled with the same loss begins with the first
+    gammas: one whose optimizer has made no step, whose weights come from no
+    file, and whose first epoch is not a later one by `initial_epoch`.
 
     Args:
         validation_data: data to measure the gap on: `(x, y)` or `(x, y,
@@ -183,10 +191,20 @@ class AdaFocalSchedule(PredictingCallback):
         self._epochs.begin(epoch, self.model)
         table = self._loss.table
         restored, table.restored = table.restored, False
+        if epoch == 0 and not restored and self._is_new(table):
+            table.restart()
+        _TRAINED[table] = weakref.ref(self.model)
         if epoch == 0:
             table.num_epochs = 0
         elif restored and table.num_epochs < epoch // self.every * self.every:
             self._catch_up(epoch)
+
+    def _is_new(self, table):
+        """Whether the gammas are of another model, and this one begins."""
+        if table not in _TRAINED or _TRAINED[table]() is self.model:
+            return False
+        steps = self.model.optimizer.iterations
+        return not int(keras.ops.convert_to_numpy(steps))
 
     def _catch_up(self, epoch):
         """Make the update that is missing in a file saved before it."""

@@ -176,7 +176,14 @@ class AdaFocalTable(keras.metrics.Metric):
         self.gammas = self.add_variable(
             (num_bins,), "zeros", aggregation="mean", name="gammas"
         )
-        self.set(interior_edges(num_bins), np.full(num_bins, gamma))
+        self.restart()
+
+    def restart(self) -> None:
+        """Give every bin the place and the gamma that it had at first."""
+        self.set(
+            interior_edges(self.num_bins), np.full(self.num_bins, self.gamma)
+        )
+        self.num_epochs = 0
 
     def set(self, edges: Tensor, gammas: Tensor) -> None:
         """Give every bin its place and its gamma.

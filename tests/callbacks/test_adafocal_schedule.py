@@ -271,6 +271,92 @@ def test_epochs_are_counted_over_calls_of_fit(digits):
         assert len(schedule.gammas) == updates
 
 
+def fit_with(loss, data, model=None, before=(), **kwargs):
+    """A model, or a new one, after `fit`, and the mean gammas of its epochs."""
+    if model is None:
+        keras.utils.set_random_seed(0)
+        model = small_network()
+        model.compile(
+            keras.optimizers.SGD(1e-2), loss, metrics=loss.component_metrics()
+        )
+    schedule = kc.callbacks.AdaFocalSchedule(data)
+    callbacks = [*before, schedule]
+    history = model.fit(*data, callbacks=callbacks, verbose=0, **kwargs)
+    return model, history.history["mean_gamma"]
+
+
+def test_a_new_model_begins_with_the_first_gammas(digits):
+    data = tuple(part[:64] for part in digits[1])
+    loss = kc.losses.AdaFocalLoss(num_bins=4, gamma=1.5, from_logits=True)
+    first, gammas = fit_with(loss, data, epochs=3)
+    assert gammas[0] == 1.5
+    assert len(set(gammas)) == 3
+    second, again = fit_with(loss, data, epochs=3)
+    assert again == pytest.approx(gammas, rel=1e-6)
+    # What goes on keeps them: the model, also compiled anew.
+    table = loss.table.gammas
+    for _ in range(2):
+        before = to_numpy(table).mean()
+        _, found = fit_with(loss, data, second)
+        assert found == [pytest.approx(before, rel=1e-6)]
+        metrics = loss.component_metrics()
+        second.compile("sgd", loss, metrics=metrics)
+    # So do the layers and steps in another model, and one that begins later.
+    before = to_numpy(table).mean()
+    third = keras.Model(first.input, first.output)
+    third.compile(first.optimizer, loss, metrics=loss.component_metrics())
+    _, found = fit_with(loss, data, third)
+    assert found == [pytest.approx(before, rel=1e-6)]
+    before = to_numpy(table).mean()
+    _, found = fit_with(loss, data, epochs=4, initial_epoch=3)
+    assert found == [pytest.approx(before, rel=1e-6)]
+
+
+def test_gammas_that_were_set_or_read_are_kept(digits, tmp_path):
+    data = tuple(part[:64] for part in digits[1])
+    loss = kc.losses.AdaFocalLoss(num_bins=4, from_logits=True)
+    loss.table.set([0.3, 0.5, 0.7], [3.0, 1.0, 2.0, 4.0])
+    model, found = fit_with(loss, data)
+    assert found == [2.5]
+    after = to_numpy(loss.table.gammas).mean()
+    model.save(tmp_path / "model.keras")
+    model.save_weights(tmp_path / "model.weights.h5")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    _, found = fit_with(loaded.loss, data, loaded)
+    assert found == [pytest.approx(after, rel=1e-6)]
+    # Weights of the first model in a new one with the same loss.
+    other = small_network()
+    other.compile("adam", loss, metrics=loss.component_metrics())
+    other.load_weights(tmp_path / "model.weights.h5")
+    _, found = fit_with(loss, data, other)
+    assert found == [pytest.approx(after, rel=1e-6)]
+
+
+def test_a_new_model_resumes_with_the_gammas_of_its_backup(digits, tmp_path):
+    data = tuple(part[:64] for part in digits[1])
+    loss = kc.losses.AdaFocalLoss(num_bins=4, from_logits=True)
+
+    class Stop(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2:
+                raise RuntimeError("killed")
+
+    def backup():
+        return keras.callbacks.BackupAndRestore(tmp_path)
+
+    _, whole = fit_with(loss, data, epochs=3, shuffle=False)
+    with pytest.raises(RuntimeError, match="killed"):
+        fit_with(
+            loss,
+            data,
+            before=[backup(), Stop()],
+            epochs=3,
+            shuffle=False,
+        )
+    _, rest = fit_with(loss, data, before=[backup()], epochs=3, shuffle=False)
+    assert rest == pytest.approx(whole[2:], rel=1e-5)
+
+
 @pytest.mark.parametrize("source", ["arrays", "generator"])
 @pytest.mark.parametrize("calls", [(1, 5), (3, 3, 3)])
 def test_the_period_goes_on_with_the_predictions_of_fit(digits, calls, source):
