@@ -15,6 +15,7 @@ import numpy as np
 
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.arrays import is_sparse
 
 ENDLESS = float("inf")
 
@@ -272,7 +273,15 @@ def take(arrays, index):
 
 
 def _by_place(leaf):
-    return getattr(leaf, "iloc", leaf)
+    return leaf.tocsr() if is_sparse(leaf) else getattr(leaf, "iloc", leaf)
+
+
+def as_batch(arrays, index):
+    """`take` for a batch: the rows of a sparse matrix become an array."""
+    return keras.tree.map_structure(
+        lambda leaf: leaf.toarray() if is_sparse(leaf) else leaf,
+        take(arrays, index),
+    )
 
 
 def is_tf_data(data: Any) -> bool:
@@ -296,7 +305,7 @@ def _is_instance(data, module, *path):
 def _array_batches(x, y, sample_weight, batch_size):
     arrays = x, y, sample_weight
     starts = range(0, check_same_length(arrays), batch_size)
-    source = (take(arrays, slice(i, i + batch_size)) for i in starts)
+    source = (as_batch(arrays, slice(i, i + batch_size)) for i in starts)
     return source, len(starts)
 
 

@@ -5,14 +5,22 @@ import threading
 import keras
 import numpy as np
 
+from keras_calib.data.batches import as_batch
 from keras_calib.data.batches import check_same_length
 from keras_calib.data.batches import lists_as_arrays
-from keras_calib.data.batches import take
 from keras_calib.data.sample_index import with_index
 from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arguments import require
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arrays import as_array
+from keras_calib.inputs.arrays import is_sparse
+
+
+def as_arrays(arrays):
+    """A structure of arrays; a sparse matrix remains one, with fast rows."""
+    return keras.tree.map_structure(
+        lambda leaf: leaf.tocsr() if is_sparse(leaf) else as_array(leaf), arrays
+    )
 
 
 class IndexedArrays(keras.utils.PyDataset):
@@ -25,7 +33,7 @@ class IndexedArrays(keras.utils.PyDataset):
     for, whatever its number, is the first one of the order.
 
     Args:
-        x: arrays, or a list or dict of them.
+        x: arrays, or a list or dict of them; also sparse matrices of SciPy.
         y: labels.
         sample_weight: weights, or `None`.
         batch_size: int.
@@ -57,7 +65,7 @@ class IndexedArrays(keras.utils.PyDataset):
         require_integer(1, batch_size=batch_size)
         # Lists in `x` are several inputs; labels and weights are one array.
         labels = [p for p in lists_as_arrays(y, sample_weight) if p is not None]
-        self.arrays = keras.tree.map_structure(as_array, (x, *labels))
+        self.arrays = as_arrays((x, *labels))
         self.num_samples = check_same_length(self.arrays)
         problem = "There are no samples to train on."
         require(self.num_samples > 0, problem, num_samples=self.num_samples)
@@ -95,7 +103,7 @@ class IndexedArrays(keras.utils.PyDataset):
     def __getitem__(self, i):
         part = self._place(i) * self.batch_size
         chosen = self.order[part : part + self.batch_size]
-        batch = take(self.arrays, chosen)
+        batch = as_batch(self.arrays, chosen)
         return (
             with_index(batch, chosen.astype("int32")) if self.index else batch
         )

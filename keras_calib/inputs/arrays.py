@@ -41,6 +41,11 @@ def as_array(values: ArrayLike) -> np.ndarray:
     if isinstance(values, np.ndarray):
         return values
     refuse_ragged(values)
+    if is_sparse(values):
+        raise ValueError(
+            "A sparse matrix is no array. Pass `.toarray()` of it. Received: "
+            f"{type(values).__name__} of shape {tuple(values.shape)}."
+        )
     if hasattr(values, "detach"):
         values = _on_the_host(values)
     if isinstance(values, list | tuple) and any(
@@ -76,6 +81,11 @@ def refuse_ragged(values: Any) -> None:
             "Pass the `flat_values` of labels and of predictions. Received: "
             f"{type(values).__name__} of shape {tuple(values.shape)}."
         )
+
+
+def is_sparse(values: Any) -> bool:
+    """Whether it is a sparse matrix of SciPy, which need not be there."""
+    return hasattr(values, "tocsr")
 
 
 def holds_numbers(values: Any) -> bool:

@@ -8,20 +8,20 @@ import numpy as np
 
 from keras_calib.data import batches
 from keras_calib.data.indexed_arrays import IndexedArrays
+from keras_calib.data.indexed_arrays import as_arrays
 from keras_calib.data.sample_index import INPUTS
 from keras_calib.inputs.arguments import generator
 from keras_calib.inputs.arguments import is_number
-from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.tensors import unwrapped
 
 FOR_PENALTY = "for_penalty"
 
 
 def read_arrays(name, x, y, sample_weight=None):
-    """`(x, y)` or `(x, y, sample_weight)` as NumPy arrays of one length."""
+    """`(x, y)` or `(x, y, sample_weight)` as arrays of one length."""
     y, sample_weight = unwrapped(y), unwrapped(sample_weight)
     whole = (x, y) if sample_weight is None else (x, y, sample_weight)
-    whole = keras.tree.map_structure(as_array, whole)
+    whole = as_arrays(whole)
     batches.check_same_length(whole, f" in {name}")
     return whole
 
