@@ -123,6 +123,7 @@ class AdaFocalSchedule(PredictingCallback):
     """
 
     counts_over_fits = True
+    if_not_finite = "the gammas stay as they are"
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from keras_calib._typing import Logs
 from keras_calib.callbacks._predicting_callback import PredictingCallback
 from keras_calib.evaluation.calibration_errors import calibration_errors
 from keras_calib.evaluation.calibration_errors import check_names
+from keras_calib.evaluation.named_errors import defined_for
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.predictions import read_predictions
 
@@ -16,6 +17,8 @@ DEFAULT = (
     "brier_score",
     "negative_log_likelihood",
 )
+
+REFINEMENT = ("val_refinement_loss", "val_calibration_loss", "val_temperature")
 
 
 class CalibrationMonitor(PredictingCallback):
@@ -32,6 +35,9 @@ class CalibrationMonitor(PredictingCallback):
     `mode="min"` for a key that is not the name of a compiled metric. A key that
     a compiled metric has logged is replaced; of weighted samples the value is
     another one, unless the metric is one of the `weighted_metrics`.
+
+    All keys are NaN in epochs in which the outputs are not finite, as those of
+    a network that diverged; then there is a warning.
 
     Errors with bins of equal mass, sweep, KS and smooth errors are computed
     from all confidences of the epoch; a streaming metric approximates them.
@@ -124,6 +130,7 @@ class CalibrationMonitor(PredictingCallback):
             return
         arrays = self.arrays()
         if arrays is None:
+            self.log_nan(logs, self._keys())
             return
         labels, scores, weights = arrays
         found = calibration_errors(
@@ -138,6 +145,13 @@ class CalibrationMonitor(PredictingCallback):
         if self.refinement:
             read = read_predictions(labels, scores, weights, self.from_logits)
             fit = self.fit_temperature(read)
-            logs["val_refinement_loss"] = float(fit.nll_after)
-            logs["val_calibration_loss"] = float(fit.nll_before - fit.nll_after)
-            logs["val_temperature"] = float(fit.temperature)
+            taken_off = fit.nll_before - fit.nll_after
+            values = map(float, (fit.nll_after, taken_off, fit.temperature))
+            logs.update(zip(REFINEMENT, values, strict=True))
+
+    def _keys(self):
+        """What it logs of outputs that are not finite."""
+        names = check_names(None if self.metrics == "all" else self.metrics)
+        names = defined_for(self._not_finite or 2, names)
+        keys = [f"val_{name}" for name in names]
+        return [*keys, *(REFINEMENT if self.refinement else ())]

@@ -174,7 +174,8 @@ class DataPruning(keras.callbacks.Callback):
             kept = self.data.kept.copy()
             drop = least_confident(
                 average,
-                kept & (history["seen"] > 0),
+                # Without a confidence that was a number there is no average.
+                kept & (average > 0),
                 self.labels,
                 self.fraction,
                 self.min_per_class,

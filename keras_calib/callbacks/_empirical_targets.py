@@ -134,6 +134,7 @@ class EmpiricalTargets(PredictingCallback):
     """
 
     counts_over_fits = True
+    if_not_finite = "training goes on with the labels"
 
     def __init__(
         self,
@@ -173,10 +174,11 @@ class EmpiricalTargets(PredictingCallback):
         super().on_epoch_begin(epoch, logs)
         number = self._epochs.begin(epoch, self.model)
         self.data.start(number)
-        if number % self.cycle:
+        found = None if number % self.cycle else self._probabilities()
+        if found is None:
             self.data.relabel(self.one_hot)
             return
-        probabilities, weights = self._probabilities()
+        probabilities, weights = found
         self.targets = self.one_hot.copy()
         self.targets[self.counts] = empirical_targets(
             probabilities,
@@ -192,6 +194,8 @@ class EmpiricalTargets(PredictingCallback):
 
     def _probabilities(self):
         read = self.predictions()
+        if read is None:
+            return None
         found = read.probabilities
         expected = (int(self.counts.sum()), self.one_hot.shape[1])
         if found.shape != expected:

@@ -4,6 +4,8 @@ The predictions are those of `fit`'s validation, or of a pass over data that
 the callback was given.
 """
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -27,7 +29,9 @@ from keras_calib.data.predict import states_kept
 from keras_calib.evaluation.refinement import best_temperature
 from keras_calib.inputs.arguments import require_flags
 from keras_calib.inputs.arguments import require_integer
+from keras_calib.inputs.not_finite import NotFinite
 from keras_calib.inputs.predictions import read_predictions
+from keras_calib.inputs.rules import layout
 from keras_calib.keras_graph.endings import output_kind
 
 
@@ -57,6 +61,8 @@ class PredictingCallback(keras.callbacks.Callback):
     # Whether epochs are counted over all calls of `fit`, so that none of one
     # call may be due.
     counts_over_fits = False
+    # What a warning says of epochs in which the outputs are no numbers.
+    if_not_finite = "its values are NaN"
 
     def __init__(
         self,
@@ -90,7 +96,9 @@ class PredictingCallback(keras.callbacks.Callback):
         self._temperature: float | None = None
         # Whether there were data in an epoch that was not due.
         self._passed_over = False
-        self._asked = self._measured = False
+        self._asked = self._measured = self._told = False
+        # The number of classes, after a validation without numbers.
+        self._not_finite: int | None = None
 
     def set_model(self, model: keras.Model) -> None:
         # Called at the start of each `fit` and `evaluate`: an exception may
@@ -102,7 +110,7 @@ class PredictingCallback(keras.callbacks.Callback):
         self._fit_outputs = None
         self._temperature = None
         self._passed_over = False
-        self._asked = self._measured = False
+        self._asked = self._measured = self._told = False
         if model is not None and hasattr(model, "test_function"):
             put_back(model)
 
@@ -159,10 +167,10 @@ class PredictingCallback(keras.callbacks.Callback):
         void or of weight 0 are left out.
 
         Returns:
-            `None` if `fit` had no validation in this epoch; else arrays as
-            `calibration_errors` takes them: labels `(n,)`, or soft ones `(n,
-            num_classes)`; logits or probabilities, `(n, num_classes)`; weights
-            `(n,)`.
+            `None` if `fit` had no validation in this epoch, or the outputs were
+            not finite; else arrays as `calibration_errors` takes them: labels
+            `(n,)`, or soft ones `(n, num_classes)`; logits or probabilities,
+            `(n, num_classes)`; weights `(n,)`.
 
         Raises:
             ValueError: for bad input, or if there is no batch.
@@ -171,12 +179,25 @@ class PredictingCallback(keras.callbacks.Callback):
             found = self._predict_batches(self._batches(self.validation_data))
         else:
             found = self._fit_outputs.outputs(self._predict_batches)
-        self._asked = True
+        self._asked, self._not_finite = True, None
         if found is None:
             return None
         arrays = self._join(found)
         self._measured = True
+        if arrays is None and not self._told:
+            self._told = True
+            warn(
+                f"{type(self).__name__}: the network's outputs were not finite "
+                f"from epoch {(self._epoch or 0) + 1} on, and "
+                f"{self.if_not_finite}. Received: NaN or infinity. Look for "
+                "overflow in the network, or lower the learning rate."
+            )
         return arrays
+
+    def log_nan(self, logs: dict[str, Any], keys: Iterable[str]) -> None:
+        """Log NaN under these keys, if the last outputs were not finite."""
+        if self._not_finite is not None:
+            logs.update(dict.fromkeys(keys, math.nan))
 
     def predictions(self):
         """`arrays` as `Predictions`, or `None`."""
@@ -200,17 +221,27 @@ class PredictingCallback(keras.callbacks.Callback):
         parts, start = [], 0
         for batch in found:
             with samples_told(start, len(batch[0])):
-                parts.append(self._read(*batch))
+                parts.append(self._read_if_finite(*batch))
             start += len(batch[0])
         if not parts:
             raise ValueError(
                 f"{type(self).__name__} has no validation data. Received: 0 "
                 "batches with a sample in them."
             )
+        if self._not_finite is not None:
+            return None
         labels, scores, weights = map(list, zip(*parts, strict=True))
         scores = concatenate(scores)
         labels = join_labels(labels, scores.shape[-1])
         return labels, scores, np.concatenate(weights)
+
+    def _read_if_finite(self, scores, labels, weights, mask):
+        """`_read`, or `None` for outputs of a network that diverged."""
+        try:
+            return self._read(scores, labels, weights, mask)
+        except NotFinite:
+            shapes = np.shape(labels), np.shape(scores)
+            self._not_finite = layout(*shapes, self.axis).num_classes
 
     def _read(self, scores, labels, weights, mask):
         found = read_predictions(

@@ -55,6 +55,8 @@ class ReliabilityDiagram(PredictingCallback):
         >>> model.fit(x, y, callbacks=[diagram])  # doctest: +SKIP
     """
 
+    if_not_finite = "no diagram is drawn"
+
     def __init__(
         self,
         path_or_log_dir: str | os.PathLike,

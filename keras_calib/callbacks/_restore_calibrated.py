@@ -206,7 +206,10 @@ class RestoreCalibrated(keras.callbacks.Callback):
         if logs is None or not self._validated(logs, epoch):
             return
         value, accuracy = logs[self.monitor], logs[self.accuracy_key]
+        key = f"restored_{self.monitor}"
         if math.isnan(value) or math.isnan(accuracy):
+            # Each epoch has the key, or `CSVLogger` would not know it.
+            logs[key] = math.nan if self.best is None else self.best
             return
         new = Candidate(epoch, self._sign * float(value), float(accuracy))
         needed = still_needed([*self._candidates, new], self.max_accuracy_loss)
@@ -216,7 +219,7 @@ class RestoreCalibrated(keras.callbacks.Callback):
         self.best = self._sign * needed[0].value
         self.best_accuracy = needed[0].accuracy
         self.best_epoch = needed[0].epoch
-        logs[f"restored_{self.monitor}"] = self.best
+        logs[key] = self.best
 
     def on_train_end(self, logs: Logs = None) -> None:
         if not self._candidates:
@@ -224,7 +227,7 @@ class RestoreCalibrated(keras.callbacks.Callback):
                 warn(
                     "RestoreCalibrated restored no weights: there was no "
                     f"validation with a number for {self.monitor!r}. Pass "
-                    "`validation_data` to `fit`."
+                    "`validation_data` to `fit`, or look for NaN in the logs."
                 )
             return
         try:

@@ -5,6 +5,12 @@ from keras_calib.callbacks._predicting_callback import PredictingCallback
 from keras_calib.evaluation.confidence_error import expected_calibration_error
 from keras_calib.evaluation.refinement import at_temperature
 
+KEYS = (
+    "val_temperature",
+    "val_calibrated_negative_log_likelihood",
+    "val_calibrated_expected_calibration_error",
+)
+
 
 class TemperatureTracker(PredictingCallback):
     """Add the best temperature on validation data to the epoch logs.
@@ -17,7 +23,8 @@ class TemperatureTracker(PredictingCallback):
     `val_calibrated_negative_log_likelihood` (the number that
     `CalibrationMonitor(refinement=True)` calls `val_refinement_loss`) and
     `val_calibrated_expected_calibration_error`, both at that temperature. Other
-    callbacks read them if they come **after** this one in the list.
+    callbacks read them if they come **after** this one in the list. All are NaN
+    where the outputs are not finite.
 
     Args:
         validation_data: `(x, y)` or `(x, y, sample_weight)` arrays, or a
@@ -53,6 +60,7 @@ class TemperatureTracker(PredictingCallback):
             return
         read = self.predictions()
         if read is None:
+            self.log_nan(logs, KEYS)
             return
         found = self.fit_temperature(read)
         after = at_temperature(read, found.temperature)
@@ -60,6 +68,5 @@ class TemperatureTracker(PredictingCallback):
         error = expected_calibration_error(
             confidence, correct, self.num_bins, weights=read.weights
         )
-        logs["val_temperature"] = float(found.temperature)
-        logs["val_calibrated_negative_log_likelihood"] = float(found.nll_after)
-        logs["val_calibrated_expected_calibration_error"] = error
+        values = float(found.temperature), float(found.nll_after), error
+        logs.update(zip(KEYS, values, strict=True))

@@ -15,6 +15,7 @@ import numpy as np
 from keras_calib._warning import warn
 from keras_calib.inputs.arguments import is_integer
 from keras_calib.inputs.arguments import is_number
+from keras_calib.inputs.not_finite import NotFinite
 
 # How far outside [0, 1] a probability may be, and how far from one their sum.
 OUTSIDE = 1e-3
@@ -293,7 +294,8 @@ def check_probabilities(given, like_labels=False):
         return
     missing = np.isnan(given).any(axis=-1)
     if missing.any():
-        raise ValueError(
+        # Others that are wrong, too, are of no network that diverged.
+        raise (NotFinite if missing[wrong].all() else ValueError)(
             "Probabilities must be numbers. Received: NaN, or an empty cell, "
             f"in {missing.sum()} of {len(missing)} rows, first in row "
             f"{missing.argmax()}. Leave these samples out, or give them a "
@@ -368,7 +370,7 @@ def check_finite(given):
         rule = ", or minus infinity for a class that is ruled out"
         if given.shape[-1] == 1:
             rule = " for one sigmoid unit"
-        raise ValueError(
+        raise NotFinite(
             f"Logits must be finite{rule}. Received: NaN or infinity in "
             f"{wrong.sum()} of {len(wrong)} rows, first in row {wrong.argmax()}"
             ". Look for overflow in the network, or leave these samples out."

@@ -172,6 +172,7 @@ class SampleHistoryModel(WrappedModel):
             )
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
         self._gives_logits = from_logits
+        self._values_seen = False
 
     def compute_loss(
         self,
@@ -264,7 +265,9 @@ class SampleHistoryModel(WrappedModel):
         self.correct.assign_add(replicas * correct)
         # For a sample that occurs twice in a batch, the mean of both.
         before = ops.take(self.confidence, index, axis=0)
-        change = ops.where(used > 0, confidence - before, 0.0)
+        # That of a network that diverged says nothing, and would stay.
+        known = ops.logical_and(used > 0, ops.isfinite(confidence))
+        change = ops.where(known, confidence - before, 0.0)
         change = by_sample(change)
         self.confidence.assign_add(replicas * change / ops.maximum(visits, 1.0))
         invalid = ops.cast(ops.logical_not(valid), "float32")
@@ -273,14 +276,18 @@ class SampleHistoryModel(WrappedModel):
     def _rows(self, y, y_pred, sample_weight):
         if isinstance(self.loss, ClassificationLoss):
             return self.loss.rows(y, y_pred, sample_weight)
-        return as_rows(
+        # As in `ClassificationLoss`: a network may diverge later.
+        rows = as_rows(
             y,
             y_pred,
             sample_weight,
             from_logits=self._gives_logits,
             axis=setting_of(self.loss, "axis", -1),
             ignore_class=setting_of(self.loss, "ignore_class"),
+            check=not self._values_seen,
         )
+        self._values_seen = self._values_seen or rows.checked
+        return rows
 
     def _show(self, history, y_pred):
         for part, value in history.parts.items():
