@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_calib._typing import ArrayLike
 from keras_calib._typing import Logs
+from keras_calib.callbacks._fit_outputs import FitOutputs
 from keras_calib.callbacks._predicting_callback import PredictingCallback
 from keras_calib.data.epoch_numbers import EpochNumbers
 from keras_calib.data.indexed_arrays import IndexedArrays
@@ -89,7 +91,10 @@ class EmpiricalTargets(PredictingCallback):
     class among samples of similar probability. The other epochs train on the
     labels. Start from a network whose training was stopped early. `fit` takes
     the data from the callback, with labels as one-hot rows, so compile with a
-    loss for those: `kc.losses` or `CategoricalCrossentropy`. Pass weights of
+    loss for those: `kc.losses` or `CategoricalCrossentropy`. Validation labels
+    need the same form, `keras.utils.to_categorical(y_val, num_classes)`:
+    Keras takes `metrics=["accuracy"]` for that of one-hot rows, and class ids
+    would give a wrong `val_accuracy` (an error here). Pass weights of
     classes as `sample_weight`: for `class_weight`, Keras takes the class with
     the largest target.
 
@@ -115,7 +120,9 @@ class EmpiricalTargets(PredictingCallback):
     Raises:
         ValueError: if an argument is out of range, or there are no samples; in
             `fit`, if the model does not return `num_classes` values per sample,
-            or trains on other data or with `steps_per_epoch`.
+            trains on other data or with `steps_per_epoch`, or if validation
+        labels are class ids where a metric takes rows (which is not found
+        with `steps_per_execution` above 1).
 
     Example:
         >>> import keras, numpy as np, keras_calib as kc
@@ -162,6 +169,7 @@ class EmpiricalTargets(PredictingCallback):
         self.cycle = cycle
         self.targets: Any = None
         self._epochs = EpochNumbers()
+        self._validation: FitOutputs | None = None
         self.data = IndexedArrays(
             x, self.one_hot, sample_weight, index=False, **kwargs
         )
@@ -169,6 +177,32 @@ class EmpiricalTargets(PredictingCallback):
     def on_train_begin(self, logs: Logs = None) -> None:
         super().on_train_begin(logs)
         self.data.check_steps(self)
+        self._validation = FitOutputs(self.model)
+
+    def on_test_begin(self, logs: Logs = None) -> None:
+        super().on_test_begin(logs)
+        # The first validation in `fit` tells. Then metrics are known, too.
+        if self._epoch is None or not _row_metrics(self.model):
+            self._validation = None
+        if self._validation is not None:
+            self._validation.start()
+
+    def on_test_batch_begin(self, batch: int, logs: Logs = None) -> None:
+        super().on_test_batch_begin(batch, logs)
+        if self._validation is not None and batch == 0:
+            self._validation.arm()
+
+    def on_test_end(self, logs: Logs = None) -> None:
+        validation, self._validation = self._validation, None
+        for scores, labels, *_ in validation.collected() if validation else ():
+            if labels.shape != scores.shape:
+                raise ValueError(
+                    "Training labels are one-hot rows here, for which Keras "
+                    f"has made {_row_metrics(self.model)}, and of class ids "
+                    "these would be wrong. Received: validation labels of "
+                    f"shape {labels.shape}. Pass `keras.utils.to_categorical("
+                    f"y_val, {self.one_hot.shape[1]})`."
+                )
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         super().on_epoch_begin(epoch, logs)
@@ -215,6 +249,13 @@ class EmpiricalTargets(PredictingCallback):
                 "unit. Give the network two softmax units."
             )
         return super()._read(scores, labels, weights, mask)
+
+
+def _row_metrics(model):
+    """The names of metrics that are silently wrong of class ids."""
+    held = [getattr(metric, "metrics", metric) for metric in model.metrics]
+    kind = keras.metrics.CategoricalAccuracy
+    return [m.name for m in keras.tree.flatten(held) if isinstance(m, kind)]
 
 
 def _positive(sample_weight):

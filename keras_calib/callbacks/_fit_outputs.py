@@ -93,6 +93,10 @@ class FitOutputs:
         batches, self._batches = self._batches, []
         return iter(batches) if batches else predict(self._data())
 
+    def collected(self):
+        """What has been collected so far, a list of such tuples."""
+        return list(self._batches)
+
     def _data(self):
         """`fit`'s validation data, which Keras keeps for the next epoch."""
         if not self._can_be_read_again():

@@ -139,3 +139,64 @@ def test_bad_arguments(digits):
         kc.callbacks.EmpiricalTargets(x, y, num_classes=9)
     assert "give it a weight of 0" in str(raised.value)
     assert "ignore_class" not in str(raised.value)
+
+
+def validated(cape, validation, metrics, model=None, **kwargs):
+    keras.utils.set_random_seed(0)
+    model = model or small_network()
+    loss = kc.losses.MDCA(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.1), loss, **metrics)
+    callbacks = [cape, *kwargs.pop("callbacks", ())]
+    options = {"epochs": 2, "verbose": 0, "validation_data": validation}
+    return model.fit(cape.data, callbacks=callbacks, **{**options, **kwargs})
+
+
+@pytest.mark.parametrize("kind", ["arrays", "column", "generator"])
+@pytest.mark.parametrize("key", ["metrics", "weighted_metrics"])
+def test_accuracy_of_rows_refuses_class_ids(digits, key, kind):
+    (x, y), (x_val, y_val), _ = digits
+    cape = kc.callbacks.EmpiricalTargets(
+        x[:64], y[:64], num_classes=10, from_logits=True
+    )
+    metrics = {key: ["accuracy"]}
+    ids = x_val[:40], y_val[:40]
+    if kind == "column":
+        ids = ids[0], ids[1][:, None]
+    options = {}
+    if kind == "generator":
+        batches = [ids] * 4
+        ids, options = (ids for ids in batches), {"validation_steps": 1}
+    with pytest.raises(ValueError, match=r"\['accuracy'\].*`keras.utils.to_c"):
+        validated(cape, ids, metrics, **options)
+    # Rows are as they should be, also beside a callback that collects.
+    rows = x_val[:40], keras.utils.to_categorical(y_val[:40], 10)
+    model = small_network()
+    monitor = kc.callbacks.CalibrationMonitor(from_logits=True)
+    history = validated(cape, rows, metrics, model, callbacks=[monitor]).history
+    logits = model.predict(rows[0], verbose=0)
+    accuracy = (logits.argmax(-1) == y_val[:40]).mean()
+    assert history["val_accuracy"][-1] == pytest.approx(accuracy, abs=1e-6)
+    expected = kc.metrics.calibration_errors(
+        y_val[:40], logits, from_logits=True
+    )["brier_score"]
+    assert history["val_brier_score"][-1] == pytest.approx(expected, abs=1e-5)
+
+
+def test_class_ids_are_taken_where_no_metric_needs_rows(digits):
+    (x, y), (x_val, y_val), _ = digits
+    cape = kc.callbacks.EmpiricalTargets(
+        x[:64], y[:64], num_classes=10, from_logits=True
+    )
+    model = small_network()
+    held = x_val[:40], y_val[:40]
+    found = validated(cape, held, {}, model).history["val_loss"]
+    loss = kc.losses.MDCA(from_logits=True)
+    expected = model.evaluate(*held, batch_size=40, verbose=0)
+    assert len(found) == 2
+    rows = keras.utils.to_categorical(held[1], 10)
+    value = loss(rows, model.predict(held[0], verbose=0))
+    assert expected == pytest.approx(float(to_numpy(value)), rel=1e-5)
+    # `evaluate` alone has no epoch, and Keras does what it does.
+    model = small_network()
+    validated(cape, None, {"metrics": ["accuracy"]}, model)
+    model.evaluate(x_val[:40], y_val[:40], callbacks=[cape], verbose=0)
