@@ -121,8 +121,8 @@ class EmpiricalTargets(PredictingCallback):
         ValueError: if an argument is out of range, or there are no samples; in
             `fit`, if the model does not return `num_classes` values per sample,
             trains on other data or with `steps_per_epoch`, or if validation
-        labels are class ids where a metric takes rows (which is not found
-        with `steps_per_execution` above 1).
+            labels are class ids where a metric takes rows (which is not found
+            with `steps_per_execution` above 1).
 
     Example:
         >>> import keras, numpy as np, keras_calib as kc

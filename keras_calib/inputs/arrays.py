@@ -44,7 +44,7 @@ def as_array(values: ArrayLike) -> np.ndarray:
     if is_sparse(values):
         raise ValueError(
             "A sparse matrix is no array. Pass `.toarray()` of it. Received: "
-            f"{type(values).__name__} of shape {tuple(values.shape)}."
+            f"{type(values).__name__} of shape {getattr(values, 'shape', None)}."
         )
     if hasattr(values, "detach"):
         values = _on_the_host(values)
@@ -79,7 +79,7 @@ def refuse_ragged(values: Any) -> None:
         raise ValueError(
             "Rows of unequal length would be padded with zeros that count. "
             "Pass the `flat_values` of labels and of predictions. Received: "
-            f"{type(values).__name__} of shape {tuple(values.shape)}."
+            f"{type(values).__name__} of shape {getattr(values, 'shape', None)}."
         )
 
 
