@@ -42,9 +42,10 @@ def as_array(values: ArrayLike) -> np.ndarray:
         return values
     refuse_ragged(values)
     if is_sparse(values):
+        shape = getattr(values, "shape", None)
         raise ValueError(
             "A sparse matrix is no array. Pass `.toarray()` of it. Received: "
-            f"{type(values).__name__} of shape {getattr(values, 'shape', None)}."
+            f"{type(values).__name__} of shape {shape}."
         )
     if hasattr(values, "detach"):
         values = _on_the_host(values)
@@ -79,7 +80,7 @@ def refuse_ragged(values: Any) -> None:
         raise ValueError(
             "Rows of unequal length would be padded with zeros that count. "
             "Pass the `flat_values` of labels and of predictions. Received: "
-            f"{type(values).__name__} of shape {getattr(values, 'shape', None)}."
+            f"{type(values).__name__} of shape {tuple(values.shape)}."
         )
 
 
