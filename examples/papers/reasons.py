@@ -205,6 +205,7 @@ WHY = {
     ("S10k", Claim("FL", "CE", part="test_scaled")): (
         _TS_CANNOT_BEND.format("a point")
     ),
+    ("S10k", Claim("MbLS", "FL")): _BY_MARGIN_6.format("a gamma of 3"),
     ("S10k", Claim("ACLS", "MbLS")): (
         _BY_MARGIN_6.format("the penalty of MbLS")
     ),
