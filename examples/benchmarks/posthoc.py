@@ -10,7 +10,8 @@ shows in its NLL. Packages that are not installed are left out.
 
 The second form takes files of `predictions` and `ground_truth` (probabilities
 and class ids), fits to the first 5,000 rows and prints the mean NLL of the
-others, for maps that both packages have (`--same` names some of them).
+others, processor seconds, and the NLL of the fitted rows, for maps that both
+packages have (`--same` names some of them).
 
     python examples/benchmarks/posthoc.py --defaults FILE.npz ...
 

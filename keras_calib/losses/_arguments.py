@@ -137,9 +137,12 @@ def check_inner_loss(inner: keras.losses.Loss, outer: Any) -> None:
             "Give both the same value."
         )
     axis = config.get("axis")
+    # Counted from both ends they may be one, which depends on the predictions.
+    if not isinstance(axis, int) or (axis < 0) != (outer.axis < 0):
+        axis = -1
     for key, given, unset in (
         ("ignore_class", config.get("ignore_class"), (None,)),
-        ("axis", axis, (-1, axis if not isinstance(axis, int) else -1)),
+        ("axis", axis, (-1,)),
         ("reduction", inner.reduction, (None, "none", "sum_over_batch_size")),
         ("across_replicas", config.get("across_replicas", False), (False,)),
     ):

@@ -306,7 +306,7 @@ def test_a_primary_without_from_logits_gets_what_the_model_gives():
     [
         ("reduction", {"reduction": "sum"}, {}),
         ("reduction", {"reduction": "mean"}, {"reduction": "sum"}),
-        ("axis", {"axis": 1}, {}),
+        ("axis", {"axis": -2}, {}),
         ("axis", {"axis": 1}, {"axis": 2}),
         ("ignore_class", {"ignore_class": 0}, {"ignore_class": 255}),
         ("across_replicas", {"across_replicas": True}, {}),
@@ -320,6 +320,7 @@ def test_settings_of_a_primary_that_would_be_dropped_are_refused(
     # The same in both is no contradiction, nor is one that says nothing.
     kc.losses.MDCA(primary=kc.losses.DCA(**inner), **inner)
     kc.losses.MDCA(primary=kc.losses.DCA(), **inner)
+    kc.losses.MDCA(primary=keras.losses.CategoricalCrossentropy(axis=1))
 
 
 def test_probabilities_give_what_logits_give():
