@@ -303,7 +303,7 @@ def test_a_new_model_begins_with_the_first_gammas(digits):
         second.compile("sgd", loss, metrics=metrics)
     # So do the layers and steps in another model, and one that begins later.
     before = to_numpy(table).mean()
-    third = keras.Model(first.inputs, first.outputs[0])
+    third = keras.Model(first.inputs[0], first.outputs[0])
     third.compile(first.optimizer, loss, metrics=loss.component_metrics())
     _, found = fit_with(loss, data, third)
     assert found == [pytest.approx(before, rel=1e-6)]
