@@ -67,9 +67,8 @@ def _nothing_shown(measured):
     if measured.dependent:
         few = measured.num_units < LEAST_UNITS
         found = (
-            "Too few images or texts to tell over- or underconfidence: there "
-            f"are {measured.num_units}, and it takes {LEAST_UNITS}, as for a "
-            "class"
+            "Too few images or texts to tell over- or underconfidence, which "
+            f"takes {LEAST_UNITS}, as for a class (here: {measured.num_units})"
             if few
             else "No over- or underconfidence can be shown (p = "
             f"{measured.gap_p_value:.3f})"

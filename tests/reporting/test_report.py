@@ -128,7 +128,7 @@ def test_few_images_do_not_agree(images, tmp_path):
         assert first.startswith(f"Overconfident by {100 * gap:.1f} points")
         assert temperature.startswith("A temperature of")
         return
-    words = f"there are {images}, and it takes 10, as for a class. "
+    words = f"takes 10, as for a class (here: {images}). "
     means = [100 * metrics[n]["value"] for n in ("mean_confidence", "accuracy")]
     words += "Mean confidence is {:.1f} %, accuracy {:.1f} %.".format(*means)
     assert first.startswith("Too few images or texts to tell over-")
