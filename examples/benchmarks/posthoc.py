@@ -400,12 +400,17 @@ def held_out(path, names, store, rows=5_000):
         )
 
 
+def quietly(fit, logits, labels):
+    """What a fit returns, without its warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fit(logits, labels)
+
+
 def _fit_and_test(fit, logits, labels, rows):
     """NLL of the rows not fitted to, and of those, and processor seconds."""
     busy = time.process_time()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        scores = fit(logits[:rows], labels[:rows])
+    scores = quietly(fit, logits[:rows], labels[:rows])
     busy = time.process_time() - busy
     fitted, tested = slice(rows), slice(rows, None)
     return {
@@ -521,9 +526,7 @@ def quickest(fit, logits, labels, rows, repeats, first=None):
     found = []
     for _ in range(repeats):
         start = time.process_time()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            scores = fit(logits[:rows], labels[:rows])
+        scores = quietly(fit, logits[:rows], labels[:rows])
         fitted = time.process_time()
         np.asarray(scores(rest))
         found.append((fitted - start, time.process_time() - start))
@@ -557,9 +560,7 @@ def measure(name, repeats, store):
         for key, fit in contestants.items():
             start = time.perf_counter()
             busy = time.process_time()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                scores = fit(logits, labels)
+            scores = quietly(fit, logits, labels)
             if repeat:  # the first is the warm-up
                 seconds[key].append(time.perf_counter() - start)
                 processor[key].append(time.process_time() - busy)

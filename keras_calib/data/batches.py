@@ -16,6 +16,7 @@ import numpy as np
 from keras_calib.inputs.arguments import require_integer
 from keras_calib.inputs.arrays import as_array
 from keras_calib.inputs.arrays import is_sparse
+from keras_calib.inputs.arrays import with_fast_rows
 
 ENDLESS = float("inf")
 
@@ -273,7 +274,8 @@ def take(arrays, index):
 
 
 def _by_place(leaf):
-    return leaf.tocsr() if is_sparse(leaf) else getattr(leaf, "iloc", leaf)
+    leaf = with_fast_rows(leaf)
+    return getattr(leaf, "iloc", leaf)
 
 
 def as_batch(arrays, index):
@@ -305,6 +307,8 @@ def _is_instance(data, module, *path):
 def _array_batches(x, y, sample_weight, batch_size):
     arrays = x, y, sample_weight
     starts = range(0, check_same_length(arrays), batch_size)
+    # Once, and not for each batch.
+    arrays = keras.tree.map_structure(with_fast_rows, arrays)
     source = (as_batch(arrays, slice(i, i + batch_size)) for i in starts)
     return source, len(starts)
 

@@ -89,6 +89,11 @@ def is_sparse(values: Any) -> bool:
     return hasattr(values, "tocsr")
 
 
+def with_fast_rows(values: Any) -> Any:
+    """A sparse matrix in the form whose rows are quick to read; else itself."""
+    return values.tocsr() if is_sparse(values) else values
+
+
 def holds_numbers(values: Any) -> bool:
     """Whether an array, a tensor or a list has real numbers or booleans.
 

@@ -24,6 +24,7 @@ from keras_calib.layers._decision import TUNING
 from keras_calib.layers._decision import DecisionLayer
 from keras_calib.layers._decision import classes
 from keras_calib.ops.confidence import first_largest
+from keras_calib.ops.confidence import is_first_largest
 
 SCORES = ("confidence", "logit_norm")
 # Numbers of accepted samples that are tested, from the fewest.
@@ -249,7 +250,7 @@ class RiskThreshold(DecisionLayer):
         """
         top = row_max(z, xp, keepdims=True)
         # The largest logit once, so that of two equal ones one is left.
-        others = xp.where(_first(z, xp), -np.inf, z - top)
+        others = xp.where(is_first_largest(z, xp), -np.inf, z - top)
         return -xp.log(xp.sum(xp.exp(others), axis=-1) + arrays.TINY)
 
 
@@ -260,7 +261,7 @@ def _normalized(z, exponent, xp):
     and 1 where there is one class.
     """
     away = row_max(z, xp, keepdims=True) - z
-    others = xp.where(_first(z, xp), -np.inf, -away)
+    others = xp.where(is_first_largest(z, xp), -np.inf, -away)
     next_one = -row_max(others, xp, keepdims=True)
     known = away < maximum(arrays.TIMES * next_one, arrays.RULED_OUT, xp)
     count = xp.sum(xp.where(known, 1.0, 0.0), axis=-1, keepdims=True)
@@ -275,12 +276,6 @@ def _normalized(z, exponent, xp):
     # The largest of the absolute values adds 1 to the norm, if it is not 0.
     score = mean[..., 0] / largest[..., 0] / maximum(norm, 1.0, xp)
     return xp.where(count[..., 0] > 1, score, 1.0)
-
-
-def _first(z, xp):
-    """Whether a logit is the largest, or of equal ones the first."""
-    index = first_largest(z, xp)[..., None]
-    return index == xp.arange(0, z.shape[-1], dtype=index.dtype)
 
 
 def _area_under_risk_coverage(score, wrong):

@@ -21,7 +21,7 @@ from keras_calib.layers._piecewise_linear import interpolate
 from keras_calib.layers._piecewise_linear import padded
 from keras_calib.layers._piecewise_linear import table_size
 from keras_calib.layers._shrunk import ShrunkCalibration
-from keras_calib.ops.confidence import first_largest
+from keras_calib.ops.confidence import is_first_largest
 from keras_calib.solvers.spline import spline_map
 
 
@@ -151,8 +151,7 @@ class SplineCalibration(ShrunkCalibration):
         return found, {"num_knots": self.num_knots, "margin": margin}
 
     def _transform(self, logits, w, xp):
-        index = xp.expand_dims(first_largest(logits, xp), -1)
-        predicted = xp.equal(index, xp.arange(0, logits.shape[-1]))
+        predicted = is_first_largest(logits, xp)
         largest = row_max(logits, xp, keepdims=True)
         e = xp.exp(maximum(logits - largest, LOWEST, xp))
         total = xp.sum(e, axis=-1, keepdims=True)

@@ -51,6 +51,12 @@ def first_largest(scores, xp=ops):
     return ops.argmax(ops.cast(largest, "int32"), axis=-1)
 
 
+def is_first_largest(scores, xp=ops):
+    """Whether each score is the one of `first_largest`, like `scores`."""
+    index = xp.expand_dims(first_largest(scores, xp), -1)
+    return xp.equal(index, xp.arange(0, scores.shape[-1]))
+
+
 def entropy(rows):
     """Entropy of each row's probabilities in nats, `(n,)`.
 

@@ -9,6 +9,7 @@ from keras_calib.inputs.tensors import predicted_class
 from keras_calib.ops.confidence import confidence_and_correct
 from keras_calib.ops.confidence import entropy
 from keras_calib.ops.confidence import first_largest
+from keras_calib.ops.confidence import is_first_largest
 from keras_calib.ops.confidence import top_label
 from tests.helpers import value_and_gradient
 
@@ -39,6 +40,10 @@ def test_the_first_of_the_largest_scores_of_each_array_s_own_kind():
     np.testing.assert_array_equal(found, expected)
     found = first_largest(keras.ops.convert_to_tensor(scores, "float32"))
     np.testing.assert_array_equal(array(found), expected)
+    mask = np.eye(2, dtype=bool)[np.array(expected)]
+    np.testing.assert_array_equal(is_first_largest(scores, np), mask)
+    found = is_first_largest(keras.ops.convert_to_tensor(scores, "float32"))
+    np.testing.assert_array_equal(array(found), mask)
 
 
 @WIDTHS
